@@ -1,0 +1,64 @@
+# Every target works from a clean clone with nothing typed before it; it needs Python >= 3.11, make and gcc.
+#
+#   make demo     the quick start notebook, run here without a browser, with live progress lines
+#   make lab      the same notebook in JupyterLab
+#   make test     all tests; TORCH=1 installs PyTorch too and compares with it; ARGS="-k magics" chooses some
+#   make check    format, lint and types
+#   make bench    the benchmarks: one JSON line each
+#   make clean    remove all that these targets made
+#
+# MLLESS_DATA_HOME=<folder> says where datasets lie; by default they are downloaded to the user's cache.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SOURCES := setup.cfg setup.py pyproject.toml $(wildcard kernels/*.pyx kernels/*.h)
+BENCHMARKS ?= $(sort $(wildcard benchmarks/*.py))
+
+# rabbitmq-server lies in /usr/sbin, which is not on everybody's PATH.
+export PATH := $(PATH):/usr/sbin:/sbin
+
+.PHONY: demo lab test check bench clean services
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.installed-demo
+	@cd notebooks && ../$(BIN)/python run.py 01_quickstart.ipynb ../out
+
+lab: $(VENV)/.installed-lab
+	@cd notebooks && ../$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) 01_quickstart.ipynb
+
+test: $(VENV)/.installed-test services
+ifneq ($(TORCH),)
+	@echo "installing PyTorch"
+	@$(PIP) install torch==2.13.0
+endif
+	@$(BIN)/pytest $(ARGS)
+
+check: $(VENV)/.installed-test
+	@.ci/check $(BIN)
+
+bench: $(VENV)/.installed-test
+	@cd benchmarks && for file in $(notdir $(BENCHMARKS)); do echo "# $$file" >&2; ../$(BIN)/python $$file || exit 1; done
+
+# Programs that the tests start on free loopback ports in temporary folders; the system's own services are not used.
+# What cannot be installed here is skipped with the reason by the tests (and fails them where CI=true).
+services:
+	@{ command -v redis-server || command -v valkey-server; } > /dev/null || .ci/apt-install redis-server || true
+	@{ command -v rabbitmq-server; } > /dev/null || .ci/apt-install rabbitmq-server || true
+	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } > /dev/null || .ci/apt-install chromium || true
+
+$(VENV)/.installed-%: $(VENV)/.made $(SOURCES)
+	@echo "installing mlless_nb[$*] into $(VENV): a few minutes the first time"
+	@$(PIP) install --editable '.[$*]'
+	@touch $@
+
+$(VENV)/.made:
+	@.ci/make-venv $(PYTHON) $(VENV)
+	@touch $@
+
+# .venv with it: its marks would say that what is removed here is installed.
+clean:
+	rm -rf build dist out *.egg-info $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f kernels/*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
