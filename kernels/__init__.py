@@ -1,0 +1,52 @@
+"""Compiled inner loops: gradients, optimiser steps, the significance split and the frame codec.
+
+Every function here has a twin of the same name in :mod:`mlless_nb.kernels.reference`, in plain NumPy: the oracle of the
+tests. The compiled ones check shapes, types and index bounds once, at their Python face, and run without the GIL. A
+wheel carries each loop for several instruction sets and picks one at run time; on one machine results are identical
+from run to run.
+"""
+
+try:
+    from .codec import (
+        apply_frame,
+        crc32c,
+        decode_frame,
+        encode_sparse,
+        encode_update,
+        read_header,
+    )
+    from .factorization import pmf_gradient, pmf_predict, pmf_squared_error
+    from .frame_header import FrameHeader
+    from .logistic import logistic_gradient, logistic_loss, logistic_margins
+    from .optimize import adagrad_update, adam_update, momentum_update, sgd_update
+    from .update import apply_rows, flush_residual, split_significant
+except ModuleNotFoundError as error:
+    if not (error.name or "").startswith(__name__):
+        raise
+    raise ImportError(
+        f"mlless_nb's compiled kernels are missing ({error.name}): "
+        "run `pip install mlless_nb` in the function's runtime"
+    ) from error
+
+__all__ = [
+    "FrameHeader",
+    "adagrad_update",
+    "adam_update",
+    "apply_frame",
+    "apply_rows",
+    "crc32c",
+    "decode_frame",
+    "encode_sparse",
+    "encode_update",
+    "flush_residual",
+    "logistic_gradient",
+    "logistic_loss",
+    "logistic_margins",
+    "momentum_update",
+    "pmf_gradient",
+    "pmf_predict",
+    "pmf_squared_error",
+    "read_header",
+    "sgd_update",
+    "split_significant",
+]

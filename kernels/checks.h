@@ -1,0 +1,42 @@
+/* The checks at the Python face of every kernel: one pass, no branches, so that checking costs next to nothing. */
+#ifndef MLLESS_CHECKS_H
+#define MLLESS_CHECKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Whether every id lies in [low, high). */
+static inline int ids_within(const int32_t *ids, ptrdiff_t n, int64_t low, int64_t high) {
+    int32_t least = INT32_MAX, greatest = INT32_MIN;
+    for (ptrdiff_t k = 0; k < n; k++) {
+        least = ids[k] < least ? ids[k] : least;
+        greatest = ids[k] > greatest ? ids[k] : greatest;
+    }
+    return n == 0 || (least >= low && greatest < high);
+}
+
+/* Whether ids are strictly ascending within [0, high). */
+static inline int ids_ascend(const int32_t *ids, ptrdiff_t n, int64_t high) {
+    int wrong = 0;
+    for (ptrdiff_t k = 1; k < n; k++) wrong |= ids[k] <= ids[k - 1];
+    return n == 0 || (!wrong && ids[0] >= 0 && ids[n - 1] < high);
+}
+
+/* Whether every user's position is below every item's: no row plays both parts. */
+static inline int users_first(const int32_t *user, const int32_t *item, ptrdiff_t n) {
+    int32_t last_user = INT32_MIN, first_item = INT32_MAX;
+    for (ptrdiff_t k = 0; k < n; k++) {
+        last_user = user[k] > last_user ? user[k] : last_user;
+        first_item = item[k] < first_item ? item[k] : first_item;
+    }
+    return n == 0 || last_user < first_item;
+}
+
+/* Whether indptr starts at 0, never falls and ends at nnz. */
+static inline int indptr_fits(const int32_t *indptr, ptrdiff_t n, int64_t nnz) {
+    int wrong = 0;
+    for (ptrdiff_t k = 0; k < n; k++) wrong |= indptr[k + 1] < indptr[k];
+    return !wrong && indptr[0] == 0 && indptr[n] == nnz;
+}
+
+#endif

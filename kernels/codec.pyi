@@ -1,0 +1,31 @@
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .frame_header import FrameHeader
+
+MAX_BODY_BYTES: int
+
+def crc32c(data: bytes | bytearray | memoryview) -> int: ...
+def encode_update(
+    rows: NDArray[np.int32] | None,
+    update: NDArray[np.float32],
+    step: int,
+    slot: int,
+    n_rows: int,
+    stats: Sequence[float],
+) -> bytes: ...
+def encode_sparse(
+    positions: NDArray[np.uint32],
+    values: NDArray[np.float32],
+    step: int,
+    slot: int,
+    n_rows: int,
+    width: int,
+    stats: Sequence[float],
+    codec: str = "auto",
+) -> bytes: ...
+def read_header(frame: bytes | bytearray | memoryview) -> FrameHeader: ...
+def apply_frame(frame: bytes | bytearray | memoryview, params: NDArray[np.float32]) -> int: ...
+def decode_frame(frame: bytes | bytearray | memoryview) -> tuple[NDArray[np.uint32], NDArray[np.float32]]: ...

@@ -1,0 +1,117 @@
+/* CRC32C (Castagnoli, reflected polynomial 0x82f63b78): the processor's own instruction, else tables.
+ *
+ * The instruction has a latency of three cycles and a throughput of one, so three neighbouring stretches of a block are
+ * summed at once and joined: the sum of A then B is shift(sum(A), length of B) ^ sum(B), and shift, being linear over
+ * bits, is four look-ups. crc32c_init must be called once before anything else. */
+#ifndef MLLESS_CRC32C_H
+#define MLLESS_CRC32C_H
+
+#include "levels.h"
+
+#if defined(MLLESS_X86)
+#if defined(__clang__) && __clang_major__ >= 14 /* which tells the instruction apart from the rest of SSE4.2 */
+#define CRC_TARGET __attribute__((target("sse4.2,crc32")))
+#else
+#define CRC_TARGET __attribute__((target("sse4.2")))
+#endif
+#define CRC_WORD(crc, word) ((uint32_t)_mm_crc32_u64((crc), (word)))
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+#define CRC_TARGET
+#define CRC_WORD(crc, word) __crc32cd((crc), (word))
+#endif
+
+#define CRC_STRETCH 2048 /* bytes of each of the three stretches */
+
+static uint32_t crc_table[8][256];
+static uint32_t crc_shift[2][4][256]; /* by one stretch, by two */
+static int crc_hardware;
+
+static uint32_t crc_bytes(uint32_t crc, const unsigned char *data, size_t n) {
+    while (n--) crc = crc_table[0][(crc ^ *data++) & 0xff] ^ (crc >> 8);
+    return crc;
+}
+
+static void crc32c_init(void) {
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+        for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? (crc >> 1) ^ 0x82f63b78u : crc >> 1;
+        crc_table[0][byte] = crc;
+    }
+    for (int k = 1; k < 8; k++)
+        for (int byte = 0; byte < 256; byte++)
+            crc_table[k][byte] = crc_table[0][crc_table[k - 1][byte] & 0xff] ^ (crc_table[k - 1][byte] >> 8);
+    for (int stretches = 1; stretches <= 2; stretches++) {
+        uint32_t image[32]; /* of every single bit, after that many zero bytes */
+        for (int bit = 0; bit < 32; bit++) {
+            uint32_t crc = (uint32_t)1 << bit;
+            for (int k = 0; k < stretches * CRC_STRETCH; k++) crc = crc_table[0][crc & 0xff] ^ (crc >> 8);
+            image[bit] = crc;
+        }
+        for (int k = 0; k < 4; k++)
+            for (int byte = 0; byte < 256; byte++) {
+                uint32_t crc = 0;
+                for (int bit = 0; bit < 8; bit++) crc ^= byte >> bit & 1 ? image[8 * k + bit] : 0;
+                crc_shift[stretches - 1][k][byte] = crc;
+            }
+    }
+#if defined(MLLESS_X86)
+    __builtin_cpu_init();
+    const char *wanted = getenv("MLLESS_KERNELS");
+    crc_hardware = __builtin_cpu_supports("sse4.2") && !(wanted && !strcmp(wanted, "generic"));
+#elif defined(CRC_TARGET)
+    crc_hardware = 1;
+#endif
+}
+
+/* Eight bytes a step, one look-up a byte; byte by byte where the machine is big-endian. */
+static uint32_t crc_tables(uint32_t crc, const unsigned char *data, size_t n) {
+#if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    for (; n >= 8; n -= 8, data += 8) {
+        uint64_t word;
+        memcpy(&word, data, 8);
+        word ^= crc;
+        crc = 0;
+        for (int k = 0; k < 8; k++) crc ^= crc_table[7 - k][word >> (8 * k) & 0xff];
+    }
+#endif
+    return crc_bytes(crc, data, n);
+}
+
+#ifdef CRC_TARGET
+static inline uint32_t crc_shifted(uint32_t crc, const uint32_t table[4][256]) {
+    return table[0][crc & 0xff] ^ table[1][crc >> 8 & 0xff] ^ table[2][crc >> 16 & 0xff] ^ table[3][crc >> 24];
+}
+
+static CRC_TARGET uint32_t crc_instruction(uint32_t crc, const unsigned char *data, size_t n) {
+    uint64_t a, b, c;
+    for (; n >= 3 * CRC_STRETCH; n -= 3 * CRC_STRETCH, data += 3 * CRC_STRETCH) {
+        uint32_t second = 0, third = 0;
+        for (size_t k = 0; k < CRC_STRETCH; k += 8) {
+            memcpy(&a, data + k, 8);
+            memcpy(&b, data + CRC_STRETCH + k, 8);
+            memcpy(&c, data + 2 * CRC_STRETCH + k, 8);
+            crc = CRC_WORD(crc, a);
+            second = CRC_WORD(second, b);
+            third = CRC_WORD(third, c);
+        }
+        crc = crc_shifted(crc, crc_shift[1]) ^ crc_shifted(second, crc_shift[0]) ^ third;
+    }
+    for (; n >= 8; n -= 8, data += 8) {
+        memcpy(&a, data, 8);
+        crc = CRC_WORD(crc, a);
+    }
+    return crc_bytes(crc, data, n);
+}
+#endif
+
+/* The checksum of `before` (0: nothing) followed by data. */
+static uint32_t crc32c_of(uint32_t before, const unsigned char *data, size_t n) {
+    uint32_t crc = ~before;
+#ifdef CRC_TARGET
+    if (crc_hardware) return ~crc_instruction(crc, data, n);
+#endif
+    return ~crc_tables(crc, data, n);
+}
+
+#endif

@@ -1,0 +1,140 @@
+"""Matrix factorisation with biases (PMF): gradient, loss and predictions over (user, item, rating).
+
+In three layers: vector loops in C (``factorization_loops.h``), one typed call, a ``def`` that checks everything once.
+"""
+
+from libc.stdint cimport int32_t
+
+
+cdef extern from "factorization.h" nogil:
+    double pmf(const float *params, const int32_t *rows, Py_ssize_t width, const int32_t *user, const int32_t *item,
+               const float *rating, Py_ssize_t n, float mean, float l2, float share, bint biases, float *grad)
+    double pmf_scores(const float *params, const int32_t *rows, Py_ssize_t width, const int32_t *user,
+                      const int32_t *item, const float *rating, Py_ssize_t n, float mean, bint biases, float *out)
+
+cdef extern from "checks.h" nogil:
+    bint ids_within(const int32_t *ids, Py_ssize_t n, long long low, long long high)
+    bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high)
+    bint users_first(const int32_t *user, const int32_t *item, Py_ssize_t n)
+
+cdef extern from "string.h" nogil:
+    void *memset(void *target, int value, size_t n)
+
+
+def pmf_gradient(
+    const float[:, ::1] params not None,
+    const int32_t[::1] rows not None,
+    const int32_t[::1] user not None,
+    const int32_t[::1] item not None,
+    const float[::1] rating not None,
+    double mean,
+    double l2,
+    double divisor,
+    bint biases,
+    float[:, ::1] grad not None,
+):
+    """Overwrite ``grad`` with the gradient of a minibatch's squared errors; returns their sum before any update.
+
+    The loss is the sum over the minibatch of ``e^2/2 + l2/2 * (|p_u|^2 + |q_i|^2 + b_u^2 + b_i^2)``, divided by
+    ``divisor``, with ``e = rating - mean - b_u - b_i - p_u.q_i``. The biases are the last column of ``params`` where
+    there are any.
+
+    Parameters
+    ----------
+    params : float32 (n_rows, width)
+        User rows, then item rows.
+    rows : int32 (m,)
+        The minibatch's rows of ``params``, strictly ascending.
+    user, item : int32 (n,)
+        Positions in ``rows``, users' before items'. Quickest when sorted by user.
+    rating : float32 (n,)
+    mean, l2, divisor : float
+    biases : bool
+    grad : float32 (m, width)
+        Overwritten.
+
+    Raises
+    ------
+    ValueError
+        When a shape or type is wrong or an index out of range; nothing is written then.
+
+    References
+    ----------
+    Salakhutdinov and Mnih 2007, equation 4; MLLess (journal), section 6.
+    """
+    check_minibatch(params, rows, user, item, rating, biases)
+    if not users_first(&user[0], &item[0], user.shape[0]):
+        raise ValueError("user and item overlap: every user's position must be below every item's")
+    if grad.shape[0] != rows.shape[0] or grad.shape[1] != params.shape[1]:
+        raise ValueError(f"grad has shape {grad.shape[0], grad.shape[1]}: must be {rows.shape[0], params.shape[1]}")
+    if not divisor > 0:
+        raise ValueError(f"divisor={divisor}: must be > 0")
+    if rows.shape[0] == 0:
+        return 0.0
+    cdef Py_ssize_t n = user.shape[0], width = params.shape[1]
+    cdef double squared = 0.0
+    with nogil:
+        memset(&grad[0, 0], 0, sizeof(float) * rows.shape[0] * width)
+        if n:
+            squared = pmf(&params[0, 0], &rows[0], width, &user[0], &item[0], &rating[0], n, mean, l2 / divisor,
+                          1.0 / divisor, biases, &grad[0, 0])
+    return squared
+
+
+def pmf_squared_error(
+    const float[:, ::1] params not None,
+    const int32_t[::1] rows not None,
+    const int32_t[::1] user not None,
+    const int32_t[::1] item not None,
+    const float[::1] rating not None,
+    double mean,
+    bint biases,
+):
+    """Sum of the squared errors of a minibatch; arguments as :func:`pmf_gradient`'s."""
+    check_minibatch(params, rows, user, item, rating, biases)
+    cdef Py_ssize_t n = user.shape[0]
+    cdef double squared = 0.0
+    if n:
+        with nogil:
+            squared = pmf_scores(&params[0, 0], &rows[0], params.shape[1], &user[0], &item[0], &rating[0], n, mean,
+                                 biases, NULL)
+    return squared
+
+
+def pmf_predict(
+    const float[:, ::1] params not None,
+    const int32_t[::1] user not None,
+    const int32_t[::1] item not None,
+    double mean,
+    bint biases,
+    float[::1] out not None,
+):
+    """Write the predictions ``mean + b_u + b_i + p_u.q_i`` to ``out``, float32 (n,).
+
+    ``user`` and ``item``, int32 (n,), are rows of ``params`` themselves. ValueError when one is out of range.
+    """
+    cdef Py_ssize_t n = user.shape[0]
+    if item.shape[0] != n or out.shape[0] != n:
+        raise ValueError(f"user, item and out have lengths {n}, {item.shape[0]}, {out.shape[0]}: must be equal")
+    if params.shape[1] < 1 + biases:
+        raise ValueError(f"params has width {params.shape[1]}: must be at least {1 + biases}")
+    if n == 0:
+        return
+    if not ids_within(&user[0], n, 0, params.shape[0]) or not ids_within(&item[0], n, 0, params.shape[0]):
+        raise ValueError(f"user and item must be rows of params, in [0, {params.shape[0]})")
+    with nogil:
+        pmf_scores(&params[0, 0], NULL, params.shape[1], &user[0], &item[0], NULL, n, mean, biases, &out[0])
+
+
+cdef int check_minibatch(const float[:, ::1] params, const int32_t[::1] rows, const int32_t[::1] user,
+                         const int32_t[::1] item, const float[::1] rating, bint biases) except -1:
+    cdef Py_ssize_t n = user.shape[0], m = rows.shape[0]
+    if item.shape[0] != n or rating.shape[0] != n:
+        raise ValueError(f"user, item and rating have lengths {n}, {item.shape[0]}, {rating.shape[0]}: must be equal")
+    if params.shape[1] < 1 + biases:
+        raise ValueError(f"params has width {params.shape[1]}: must be at least {1 + biases}")
+    if m and not ids_ascend(&rows[0], m, params.shape[0]):
+        raise ValueError(f"rows must be strictly ascending rows of params, in [0, {params.shape[0]})")
+    if n and not (ids_within(&user[0], n, 0, m) and ids_within(&item[0], n, 0, m)):
+        raise ValueError(f"user and item must be positions in rows, in [0, {m})")
+    return 0

@@ -1,0 +1,149 @@
+/* Matrix factorisation over (user, item, rating), vectors of LANES floats; included by each_level.h.
+ *
+ * A row of WIDTH floats is read as n_vectors vectors, the last of which ends at the row's end and so overlaps the one
+ * before it: no padding, no masks. `fresh` is 1 in the lanes of the last vector that belong to no earlier one. */
+
+static inline __attribute__((always_inline)) TARGET float LEVEL(dot)(
+    const float *p, const float *q, ptrdiff_t width, int rank) {
+    VEC sum = {0};
+    ptrdiff_t k = 0;
+    for (; k + LANES <= rank; k += LANES) sum += *(const VEC *)(p + k) * *(const VEC *)(q + k);
+    float rest = 0.0f;
+    for (; k < rank; k++) rest += p[k] * q[k];
+    (void)width;
+    return SUM(sum) + rest;
+}
+
+static inline __attribute__((always_inline)) TARGET double LEVEL(pmf_vectors)(
+    const float *params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
+    const float *rating, ptrdiff_t n, float mean, float l2, float share, int biases, float *grad, const int n_vectors) {
+    VEC fresh = {0}, is_bias = {0}, is_factor;
+    const ptrdiff_t tail = width - LANES; /* where the last vector starts */
+    for (int k = 0; k < LANES; k++) fresh[k] = tail + k >= (n_vectors - 1) * LANES;
+    if (biases) is_bias[LANES - 1] = 1.0f;
+    is_factor = 1.0f - is_bias;
+
+    VEC p[8], product[8], q[8], grad_user[8]; /* product: p, made ready for the dot product and the item's gradient */
+    VEC fresh_product = {0};
+    double squared = 0.0;
+    float base = 0.0f;
+    ptrdiff_t k = 0;
+    while (k < n) {
+        const int32_t u = user[k];
+        const float *p_u = params + (size_t)rows[u] * width;
+        float *g_u = grad + (size_t)u * width;
+        for (int j = 0; j < n_vectors; j++) {
+            const ptrdiff_t at = j == n_vectors - 1 ? tail : j * LANES;
+            p[j] = product[j] = *(const VEC *)(p_u + at);
+            grad_user[j] = *(const VEC *)(g_u + at);
+        }
+        /* With a 1 where the bias stands, p.q adds the item's bias and e*p is the bias' gradient too. */
+        product[n_vectors - 1] = p[n_vectors - 1] * is_factor + is_bias;
+        fresh_product = product[n_vectors - 1] * fresh;
+        base = mean + (biases ? p_u[width - 1] : 0.0f);
+        const ptrdiff_t first = k;
+        do {
+            const float *q_i = params + (size_t)rows[item[k]] * width;
+            float *g_i = grad + (size_t)item[k] * width;
+            if (k + 8 < n) {
+                const size_t ahead = item[k + 8];
+                __builtin_prefetch(params + (size_t)rows[ahead] * width);
+                __builtin_prefetch(params + (size_t)rows[ahead] * width + width - 1);
+                __builtin_prefetch(grad + ahead * width, 1);
+                __builtin_prefetch(grad + ahead * width + width - 1, 1);
+            }
+            VEC sum = {0};
+            for (int j = 0; j < n_vectors; j++) {
+                const ptrdiff_t at = j == n_vectors - 1 ? tail : j * LANES;
+                q[j] = *(const VEC *)(q_i + at);
+                sum += (j == n_vectors - 1 ? fresh_product : product[j]) * q[j];
+            }
+            const float error = rating[k] - base - SUM(sum);
+            squared += (double)error * error;
+            const float slope = -error * share;
+            VEC grad_item[8];
+            for (int j = 0; j < n_vectors; j++) { /* all loads before the stores, as the last two vectors overlap */
+                const ptrdiff_t at = j == n_vectors - 1 ? tail : j * LANES;
+                grad_item[j] = *(const VEC *)(g_i + at) + slope * product[j] + l2 * q[j];
+            }
+            for (int j = 0; j < n_vectors; j++) {
+                const ptrdiff_t at = j == n_vectors - 1 ? tail : j * LANES;
+                *(VEC *)(g_i + at) = grad_item[j];
+                if (j == n_vectors - 1) q[j] = q[j] * is_factor + is_bias;
+                grad_user[j] += slope * q[j];
+            }
+            k++;
+        } while (k < n && user[k] == u);
+        const float decay = l2 * (float)(k - first);
+        for (int j = 0; j < n_vectors; j++) {
+            const ptrdiff_t at = j == n_vectors - 1 ? tail : j * LANES;
+            *(VEC *)(g_u + at) = grad_user[j] + decay * p[j];
+        }
+    }
+    return squared;
+}
+
+/* Any width: too narrow for a vector, or too wide for the registers. */
+static TARGET double LEVEL(pmf_any)(
+    const float *params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
+    const float *rating, ptrdiff_t n, float mean, float l2, float share, int biases, float *grad) {
+    const int rank = (int)width - biases;
+    double squared = 0.0;
+    for (ptrdiff_t k = 0; k < n; k++) {
+        const float *restrict p = params + (size_t)rows[user[k]] * width;
+        const float *restrict q = params + (size_t)rows[item[k]] * width;
+        float *restrict g_u = grad + (size_t)user[k] * width;
+        float *restrict g_i = grad + (size_t)item[k] * width;
+        float error = rating[k] - mean - LEVEL(dot)(p, q, width, rank);
+        if (biases) error -= p[rank] + q[rank];
+        squared += (double)error * error;
+        const float slope = -error * share;
+        for (int c = 0; c < rank; c++) {
+            g_u[c] += slope * q[c] + l2 * p[c];
+            g_i[c] += slope * p[c] + l2 * q[c];
+        }
+        if (biases) {
+            g_u[rank] += slope + l2 * p[rank];
+            g_i[rank] += slope + l2 * q[rank];
+        }
+    }
+    return squared;
+}
+
+#define WITH(count)                                                                                              \
+    case count:                                                                                                  \
+        return LEVEL(pmf_vectors)(params, rows, width, user, item, rating, n, mean, l2, share, biases, grad, count)
+
+/* grad (m, width) must be 0; share = 1/divisor, l2 already divided. Returns the sum of squared errors. */
+static TARGET double LEVEL(pmf)(
+    const float *params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
+    const float *rating, ptrdiff_t n, float mean, float l2, float share, int biases, float *grad) {
+    switch (width < LANES ? 0 : (width + LANES - 1) / LANES) {
+        WITH(1);
+        WITH(2);
+        WITH(3);
+        WITH(4);
+        WITH(5);
+        WITH(6);
+    }
+    return LEVEL(pmf_any)(params, rows, width, user, item, rating, n, mean, l2, share, biases, grad);
+}
+#undef WITH
+
+/* Predictions of rows (rows[user], rows[item]), or of the ids themselves where rows is NULL; returns the sum of squares
+ * of rating - prediction where there are ratings. */
+static TARGET double LEVEL(pmf_scores)(
+    const float *params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
+    const float *rating, ptrdiff_t n, float mean, int biases, float *out) {
+    const int rank = (int)width - biases;
+    double squared = 0.0;
+    for (ptrdiff_t k = 0; k < n; k++) {
+        const float *p = params + (size_t)(rows ? rows[user[k]] : user[k]) * width;
+        const float *q = params + (size_t)(rows ? rows[item[k]] : item[k]) * width;
+        float score = mean + LEVEL(dot)(p, q, width, rank);
+        if (biases) score += p[rank] + q[rank];
+        if (out) out[k] = score;
+        if (rating) squared += ((double)rating[k] - score) * ((double)rating[k] - score);
+    }
+    return squared;
+}

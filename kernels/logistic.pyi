@@ -1,0 +1,28 @@
+import numpy as np
+from numpy.typing import NDArray
+
+def logistic_gradient(
+    params: NDArray[np.float32],
+    rows: NDArray[np.int32],
+    indptr: NDArray[np.int32],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    labels: NDArray[np.float32],
+    divisor: float,
+    grad: NDArray[np.float32],
+) -> float: ...
+def logistic_loss(
+    params: NDArray[np.float32],
+    rows: NDArray[np.int32],
+    indptr: NDArray[np.int32],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    labels: NDArray[np.float32],
+) -> float: ...
+def logistic_margins(
+    params: NDArray[np.float32],
+    indptr: NDArray[np.int32],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    out: NDArray[np.float32],
+) -> None: ...
