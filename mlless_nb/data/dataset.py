@@ -1,0 +1,302 @@
+"""Datasets in memory: what a job trains on, split and cut into minibatches by seed."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from .minibatches import CsrMinibatch, Float32, Int32, Minibatch, RatingsMinibatch
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+#: What a seed is for, so that a split and the order of minibatches are drawn apart (1 is the model's start).
+SPLIT, ORDER = 0, 2
+#: Up to so many features a table of all of them is kept while cutting minibatches (int32: 256 MiB).
+TABLE_FEATURES = 1 << 26
+#: Rows among which a split draws at once.
+DRAW_ROWS = 1 << 20
+
+
+class Dataset(ABC):
+    """Training rows: ratings, or sparse features with labels.
+
+    Attributes
+    ----------
+    kind : str
+        "ratings" or "csr".
+    name : str
+        As shown to people.
+    is_synthetic : bool
+        Whether the rows were generated; said wherever the dataset shows.
+    n : int
+        Rows.
+    shape : tuple of int
+        (n_users, n_items) of ratings, (n_features,) of CSR.
+    """
+
+    kind: ClassVar[str]
+    name: str
+    is_synthetic: bool
+    n: int
+    shape: tuple[int, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean rating; 0.0 where there are no ratings."""
+        return 0.0
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of the content: shape and rows, not the name."""
+
+    @abstractmethod
+    def split(self, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
+        """(training rows, validation rows), drawn by ``seed``; both keep the order they were stored in.
+
+        Parameters
+        ----------
+        fraction : float
+            Of the rows that are held out, between 0 and 1; at least one row is, and never all.
+        seed : int
+            >= 0; the same seed draws the same rows.
+        """
+
+    @abstractmethod
+    def minibatches(self, size: int, seed: int | None) -> Iterator[Minibatch]:
+        """Minibatches of ``size`` rows, the last one shorter where ``size`` does not divide ``n``.
+
+        Rows are shuffled over the whole set by ``seed``; in stored order where it is None.
+        """
+
+    def __len__(self) -> int:
+        return self.n
+
+    def _label(self) -> str:
+        return f"{self.name} (synthetic)" if self.is_synthetic else self.name
+
+
+def held_out(n: int, fraction: float) -> int:
+    """How many of ``n`` rows a split by ``fraction`` holds out: at least one, and never all."""
+    return min(max(round(n * fraction), 1), n - 1) if n > 1 else 0
+
+
+def check_split(n: int, fraction: float, seed: int) -> int:
+    """How many of ``n`` rows to hold out; DataError when ``fraction`` or ``seed`` make no sense."""
+    if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 < fraction < 1:
+        raise DataError("fraction", fraction, "a number between 0 and 1, e.g. 0.1")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise DataError("seed", seed, "an integer >= 0")
+    if n < 2:
+        raise DataError("data", f"{n} row", "at least 2 rows, to hold one out")
+    return held_out(n, fraction)
+
+
+def check_size(size: int) -> None:
+    """Raise DataError unless ``size`` is a minibatch size."""
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+        raise DataError("minibatch", size, "an integer >= 1")
+
+
+class Ratings(Dataset):
+    """Ratings of items by users, in memory, checked; made by ``mlless_nb.datasets``.
+
+    Attributes
+    ----------
+    users, items : int32 (n,)
+        0-based ids; read-only.
+    ratings : float32 (n,)
+        Read-only.
+    titles : list of str or None
+        One a item, where the data has them.
+    """
+
+    kind = "ratings"
+
+    def __init__(
+        self,
+        users: Int32,
+        items: Int32,
+        ratings: Float32,
+        shape: tuple[int, int],
+        name: str = "ratings",
+        *,
+        is_synthetic: bool = False,
+        titles: list[str] | None = None,
+    ) -> None:
+        self.users, self.items, self.ratings = users, items, ratings
+        for array in (users, items, ratings):
+            array.setflags(write=False)  # the fingerprint is remembered
+        self.n, self.shape = len(ratings), shape
+        self.name, self.is_synthetic, self.titles = name, is_synthetic, titles
+
+    @cached_property
+    def _mean(self) -> float:
+        return float(self.ratings.mean(dtype=np.float64))
+
+    @property
+    def mean(self) -> float:
+        """Mean rating."""
+        return self._mean
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return digest("ratings", self.shape, self.users, self.items, self.ratings)
+
+    def fingerprint(self) -> str:
+        """See `Dataset`."""
+        return self._fingerprint
+
+    def split(self, fraction: float, seed: int) -> tuple[Ratings, Ratings]:
+        """See `Dataset`."""
+        held = draw(self.n, check_split(self.n, fraction, seed), seed)
+        return self._take(~held), self._take(held)
+
+    def _take(self, mask: NDArray[np.bool_]) -> Ratings:
+        return Ratings(
+            self.users[mask],
+            self.items[mask],
+            self.ratings[mask],
+            (self.shape[0], self.shape[1]),
+            self.name,
+            is_synthetic=self.is_synthetic,
+            titles=self.titles,
+        )
+
+    def minibatches(self, size: int, seed: int | None) -> Iterator[RatingsMinibatch]:
+        """See `Dataset`; within a minibatch ratings are sorted by (user, item)."""
+        check_size(size)
+        n_users, n_items = self.shape
+        local_item = np.empty(n_items, np.int32)
+        order = _order(self.n, seed)
+        for start in range(0, self.n, size):
+            taken = order[start : start + size] if order is not None else slice(start, start + size)
+            users, items, rating = self.users[taken], self.items[taken], self.ratings[taken]
+            # Stable, so that twins (the same user and item twice) lie in the same order on every machine.
+            by_pair = np.argsort(users.astype(np.int64) * n_items + items, kind="stable")
+            users, items = users[by_pair], items[by_pair]
+            is_first = np.empty(len(users), bool)
+            is_first[0] = True
+            np.not_equal(users[1:], users[:-1], out=is_first[1:])
+            user_rows, item_rows = users[is_first], np.unique(items)
+            local_item[item_rows] = np.arange(len(user_rows), len(user_rows) + len(item_rows), dtype=np.int32)
+            yield RatingsMinibatch(
+                np.concatenate([user_rows, item_rows + np.int32(n_users)]),
+                np.cumsum(is_first, dtype=np.int32) - np.int32(1),
+                local_item[items],
+                rating[by_pair],
+            )
+
+    def __repr__(self) -> str:
+        n_users, n_items = self.shape
+        return f"<Ratings {self._label()}: {self.n:,} ratings, {n_users:,} users x {n_items:,} items>"
+
+
+class Csr(Dataset):
+    """Sparse feature rows with labels, in memory, checked; made by ``mlless_nb.datasets``.
+
+    Attributes
+    ----------
+    X : scipy.sparse.csr_array, float32 (n, n_features)
+    y : float32 (n,)
+        0 or 1.
+    """
+
+    kind = "csr"
+
+    def __init__(
+        self, X: csr_array, y: Float32, name: str = "features with labels", *, is_synthetic: bool = False
+    ) -> None:
+        self.X, self.y = X, y
+        for array in (X.data, X.indices, X.indptr, y):
+            array.setflags(write=False)  # the fingerprint is remembered
+        self.n, self.shape = len(y), (int(X.shape[1]),)
+        self.name, self.is_synthetic = name, is_synthetic
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        # scipy widens the index types as it likes: the digest is of one width.
+        indptr, indices = self.X.indptr.astype(np.int64), self.X.indices.astype(np.int32, copy=False)
+        return digest("csr", self.shape, indptr, indices, self.X.data, self.y)
+
+    def fingerprint(self) -> str:
+        """See `Dataset`."""
+        return self._fingerprint
+
+    def split(self, fraction: float, seed: int) -> tuple[Csr, Csr]:
+        """See `Dataset`."""
+        held = draw(self.n, check_split(self.n, fraction, seed), seed)
+        return self._take(~held), self._take(held)
+
+    def _take(self, mask: NDArray[np.bool_]) -> Csr:
+        return Csr(self.X[np.flatnonzero(mask)], self.y[mask], self.name, is_synthetic=self.is_synthetic)
+
+    def minibatches(self, size: int, seed: int | None) -> Iterator[CsrMinibatch]:
+        """See `Dataset`."""
+        check_size(size)
+        cut = MinibatchCutter(self.shape[0])
+        order = _order(self.n, seed)
+        for start in range(0, self.n, size):
+            taken = order[start : start + size] if order is not None else slice(start, start + size)
+            yield cut(self.X[taken], self.y[taken])
+
+    def __repr__(self) -> str:
+        return f"<Csr {self._label()}: {self.n:,} rows, {self.shape[0]:,} features, {self.X.nnz:,} non-zeros>"
+
+
+class MinibatchCutter:
+    """Turns CSR rows with global feature ids into minibatches; keeps one table of all features between calls."""
+
+    def __init__(self, n_features: int) -> None:
+        self._n_features = n_features
+        self._local = np.empty(n_features, np.int32) if n_features <= TABLE_FEATURES else None
+
+    def __call__(self, X: Any, y: Float32) -> CsrMinibatch:
+        """The minibatch of ``X`` (n, n_features) and ``y`` (n,)."""
+        indices = X.indices
+        features = np.unique(indices)
+        if self._local is not None:
+            self._local[features] = np.arange(len(features), dtype=np.int32)
+            local = self._local[indices]
+        else:
+            local = np.searchsorted(features, indices).astype(np.int32)
+        return CsrMinibatch(
+            np.append(features, self._n_features).astype(np.int32),
+            X.indptr.astype(np.int32),
+            local,
+            np.ascontiguousarray(X.data, np.float32),
+            np.ascontiguousarray(y, np.float32),
+        )
+
+
+def digest(kind: str, shape: tuple[int, ...], *arrays: NDArray[Any]) -> str:
+    """SHA-256 (hex) of arrays with their lengths."""
+    sha = hashlib.sha256(f"{kind} {shape} {[len(array) for array in arrays]}".encode())
+    for array in arrays:
+        sha.update(np.ascontiguousarray(array).data)
+    return sha.hexdigest()
+
+
+def draw(n: int, n_held: int, seed: int) -> NDArray[np.bool_]:
+    """A mask (n,) with ``n_held`` rows set, every choice as likely; takes little memory beside the mask."""
+    rng = np.random.default_rng([seed, SPLIT])
+    mask = np.zeros(n, bool)
+    left = n_held
+    for start in range(0, n, DRAW_ROWS):
+        size = min(DRAW_ROWS, n - start)
+        here = int(rng.hypergeometric(left, n - start - left, size))
+        mask[start + rng.permutation(size)[:here]] = True
+        left -= here
+    return mask
+
+
+def _order(n: int, seed: int | None) -> NDArray[np.int64] | None:
+    """A permutation of n rows; None where they stay as they are."""
+    return None if seed is None else np.random.default_rng([seed, ORDER]).permutation(n)

@@ -1,0 +1,141 @@
+"""LIBSVM text: a line a row, ``label index:value index:value ...``, indices from 1."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from .checks import MOST_IDS, checked_count
+from .dataset import Csr
+from .minibatches import Float32
+from .numbers import FileState, checked_path, line_blocks, open_bytes, to_numbers
+from .stream import CsrStream, Rows
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+#: Rows beyond so many bytes are read from their file whenever they are needed.
+IN_MEMORY_BYTES = 1 << 30
+VALID_LINE = (
+    "'label index:value index:value ...' with label 0 or 1 (or -1 and 1), indices that differ, from 1, and numbers"
+)
+
+
+def libsvm(path: str | Path, n_features: int | None = None) -> Csr | CsrStream:
+    """A file in LIBSVM format; decompressed on the way where its name ends in .gz, .bz2 or .xz.
+
+    Parameters
+    ----------
+    path : path of the file
+        Labels are 0 and 1, or -1 and 1 (which become 0 and 1).
+    n_features : int, optional
+        By default the largest index in the file. A test file needs that of its training file.
+
+    Returns
+    -------
+    Csr or CsrStream
+        In memory up to 1 GiB; beyond that the rows are read from the file whenever they are needed.
+    """
+    file = checked_path("path", path)
+    if n_features is not None:
+        n_features = checked_count("n_features", n_features, most=MOST_IDS - 1)
+    state = FileState.of(file)
+    sha = hashlib.sha256(b"libsvm 1")
+    kept: list[tuple[csr_array, Float32]] | None = []
+    n_rows = n_values = width = 0
+    label_values: set[float] = set()
+    for X, labels, text in _blocks(file, n_features):
+        sha.update(text)
+        n_rows, n_values, width = n_rows + len(labels), n_values + X.nnz, max(width, X.shape[1])
+        label_values |= set(np.unique(labels).tolist())
+        if kept is not None:
+            kept.append((X, labels))
+            if 8 * n_values + 12 * n_rows > IN_MEMORY_BYTES:
+                kept = None
+    if not n_rows:
+        raise DataError("path", str(path), "a file with at least one row")
+    if {-1.0, 0.0} <= label_values:
+        raise DataError("path", str(path), "a file with labels 0 and 1, or -1 and 1; this one has -1 and 0")
+    n_features = n_features or max(width, 1)
+
+    def read(keep: NDArray[np.bool_] | None) -> Iterator[Rows]:
+        state.check_unchanged()
+        at = 0
+        for X, labels, _ in _blocks(file, n_features):
+            taken = slice(None) if keep is None else np.flatnonzero(keep[at : at + len(labels)])
+            at += len(labels)
+            yield X[taken], (labels[taken] > 0).astype(np.float32)
+
+    if kept is None:
+        return CsrStream(read, n_rows, n_features, n_values, f"{sha.hexdigest()} {n_features}", file.name)
+    from scipy.sparse import vstack
+
+    for X, _ in kept:
+        X.resize(X.shape[0], n_features)
+    y = (np.concatenate([labels for _, labels in kept]) > 0).astype(np.float32)
+    return Csr(vstack([X for X, _ in kept], format="csr", dtype=np.float32), y, file.name)
+
+
+def _blocks(path: Path, n_features: int | None) -> Iterator[tuple[csr_array, Float32, bytes]]:
+    """(X, labels as they are written, the text) block by block; X as wide as its largest index where unknown."""
+    line_number = 1
+    with open_bytes(path) as file:
+        for text in line_blocks(file, path):
+            parsed = _parse(text, n_features)
+            if parsed is None:
+                raise _first_bad_line(path, text, line_number, n_features)
+            line_number += text.count(b"\n")
+            if len(parsed[1]):
+                yield *parsed, text
+
+
+def _parse(text: bytes, n_features: int | None) -> tuple[csr_array, Float32] | None:
+    """(X, labels) of whole lines; None when anything in them is not as it should be."""
+    from scipy.sparse import csr_array
+
+    if b"#" in text:
+        text = re.sub(rb"#[^\n]*", b"", text)
+    letters = np.frombuffer(text, np.uint8)
+    is_space = letters <= 32
+    token_starts = np.flatnonzero(~is_space & np.concatenate([[True], is_space[:-1]]))
+    line_of = np.searchsorted(np.flatnonzero(letters == ord("\n")), token_starts)
+    is_label = np.diff(line_of, prepend=-1) != 0
+    colons = np.flatnonzero(letters == ord(":"))
+    token_of_colon = np.searchsorted(token_starts, colons, side="right") - 1
+    if not np.array_equal(token_of_colon, np.flatnonzero(~is_label)):  # one colon in every token that is no label
+        return None
+    numbers = to_numbers(text.replace(b":", b" "))
+    if numbers is None or len(numbers) != len(token_starts) + len(colons):
+        return None
+    at = np.arange(len(token_starts)) + np.cumsum(~is_label) - ~is_label
+    labels, indices, values = numbers[at[is_label]], numbers[at[~is_label]], numbers[at[~is_label] + 1]
+    with np.errstate(over="ignore"):  # too large for float32 is infinite, and refused as such
+        values32 = values.astype(np.float32)
+    most = n_features if n_features is not None else MOST_IDS - 1
+    if not (
+        np.isin(labels, (-1, 0, 1)).all()
+        and (indices == np.floor(indices)).all()
+        and ((indices >= 1) & (indices <= most)).all()
+        and np.isfinite(values32).all()
+    ):
+        return None
+    indptr = np.append(np.flatnonzero(is_label) - np.arange(len(labels)), len(indices))
+    width = n_features if n_features is not None else int(indices.max(initial=1))
+    X = csr_array((values32, (indices - 1).astype(np.int32), indptr), shape=(len(labels), width))
+    X.sort_indices()
+    return (X, labels.astype(np.float32)) if X.has_canonical_format else None
+
+
+def _first_bad_line(path: Path, text: bytes, first_number: int, n_features: int | None) -> DataError:
+    valid = VALID_LINE if n_features is None else f"{VALID_LINE}; indices up to n_features={n_features}"
+    for number, line in enumerate(text.split(b"\n"), first_number):
+        if _parse(line + b"\n", n_features) is None:
+            return DataError(f"{path}, line {number}", line.decode(errors="replace"), valid)
+    return DataError(f"{path}, from line {first_number}", "text", valid)

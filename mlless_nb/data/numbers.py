@@ -1,0 +1,147 @@
+"""Text files of numbers, read in blocks of whole lines."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import warnings
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+
+#: Bytes of text read and converted at once.
+BLOCK_BYTES = 8 << 20
+#: Longest line, bytes.
+LINE_BYTES = 64 << 20
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """``path`` opened for reading; decompressed where its name ends in .gz, .bz2 or .xz."""
+    return cast("IO[bytes]", _OPENERS.get(path.suffix, open)(path, "rb"))
+
+
+def checked_path(field: str, path: Any) -> Path:
+    """``path`` as a Path to a file that can be read."""
+    if not isinstance(path, (str, Path)):
+        raise DataError(field, path, "the path of a file")
+    found = Path(path).expanduser()
+    if not found.is_file():
+        raise DataError(field, str(path), "an existing file")
+    try:
+        with found.open("rb"):
+            return found
+    except OSError as error:
+        raise DataError(field, str(path), f"a readable file ({error.strerror})") from None
+
+
+@dataclass(frozen=True)
+class FileState:
+    """A file as it was when its rows were counted and checked."""
+
+    path: Path
+    n_bytes: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> FileState:
+        """The file as it is now."""
+        found = path.stat()
+        return cls(path, found.st_size, found.st_mtime_ns)
+
+    def check_unchanged(self) -> None:
+        """Raise DataError when the file is gone or is not what it was."""
+        if not self.path.is_file() or FileState.of(self.path) != self:
+            raise DataError("path", str(self.path), "the file that it was when the dataset was made: make it anew")
+
+
+def line_blocks(file: IO[bytes], path: Path) -> Iterator[bytes]:
+    """The rest of ``file`` in blocks that end with a line's end; a missing one at the end of the file is added.
+
+    Raises
+    ------
+    DataError
+        When the file cannot be decompressed, or has a line that is far too long to be one.
+    """
+    rest = b""
+    while block := _read(file, path):
+        end = block.rfind(b"\n") + 1
+        if end:
+            yield rest + block[:end]
+            rest = block[end:]
+        else:
+            rest += block
+        if len(rest) > LINE_BYTES:
+            raise DataError("path", str(path), f"a text file with lines shorter than {LINE_BYTES >> 20} MiB")
+    if rest:
+        yield rest + b"\n"
+
+
+def _read(file: IO[bytes], path: Path) -> bytes:
+    try:
+        return file.read(BLOCK_BYTES)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise DataError("path", str(path), f"a file that can be read to its end ({error})") from None
+
+
+def to_numbers(text: bytes) -> NDArray[np.float64] | None:
+    """All the numbers in ``text``, separated by white space; None when anything in it is no number."""
+    if not text or text.isspace():
+        return np.empty(0)
+    with warnings.catch_warnings():
+        # NumPy stops at what is no number and says so in a DeprecationWarning only.
+        warnings.simplefilter("error")
+        try:
+            return np.fromstring(text, np.float64, sep=" ")
+        except (DeprecationWarning, ValueError):
+            return None
+
+
+def number_blocks(path: Path, separator: bytes, n_columns: int, skip_lines: int = 0) -> Iterator[NDArray[np.float64]]:
+    """The first ``n_columns`` columns of a file of numbers, float64 (k, n_columns), block by block.
+
+    Raises
+    ------
+    DataError
+        Naming the line that is not like the others; or when there are no lines.
+    """
+    n_fields = 0
+    line_number = 1 + skip_lines
+    with open_bytes(path) as file:
+        for _ in range(skip_lines):
+            file.readline()
+        for block in line_blocks(file, path):
+            n_lines = block.count(b"\n")
+            n_fields = n_fields or block[: block.index(b"\n")].count(separator) + 1
+            numbers = to_numbers(block.replace(separator, b" ")) if n_fields >= n_columns else None
+            # The counts alone would let a long line make up for a short one.
+            per_line = np.fromiter((line.count(separator) for line in block.split(b"\n")[:-1]), np.int64, n_lines)
+            if numbers is None or len(numbers) != n_lines * n_fields or not bool((per_line == n_fields - 1).all()):
+                raise _first_bad_line(path, block, line_number, separator, n_fields, n_columns)
+            yield numbers.reshape(n_lines, n_fields)[:, :n_columns]
+            line_number += n_lines
+    if line_number == 1 + skip_lines:
+        raise DataError(str(path), "an empty file", f"lines of {n_columns} or more numbers")
+
+
+def _first_bad_line(
+    path: Path, block: bytes, first_number: int, separator: bytes, n_fields: int, n_columns: int
+) -> DataError:
+    valid = f"{max(n_fields, n_columns)} numbers separated by {separator.decode()!r}"
+    for number, line in enumerate(block.splitlines(), first_number):
+        fields = line.split(separator)
+        try:
+            if len(fields) == n_fields >= n_columns and [float(field) for field in fields]:
+                continue
+        except ValueError:
+            pass
+        return DataError(f"{path}, line {number}", line.decode(errors="replace"), valid)
+    return DataError(f"{path}, from line {first_number}", "text", valid)
