@@ -1,0 +1,79 @@
+"""Cost-capped, serverless machine-learning training from a notebook cell.
+
+The way of a cell, which is also the map of this tree::
+
+    magics/       text of a cell -> TrainingJob
+    job           what a job is, checked before anything is launched or billed
+    registry      train(job) -> TrainingRun, the runs of this process; attach
+    driver        packs, launches, follows; on services, and with ending for the end, it always cleans up
+    data/         datasets -> minibatches in the object storage (objects)
+    launch        P workers and a supervisor through Lithops (runtime: the interpreter of local ones)
+    embedded      the private Redis of the default; watchdog and sweep: nothing stays when this process is killed
+    function      what runs inside a function
+    worker        minibatch -> gradient -> optimiser -> filter -> exchange -> apply
+      models/ optimizers sync    what is computed, by kernels/ (Cython)
+      exchange/                  how updates reach the other workers; leases, plan and money
+      checkpoint                 models in the object storage
+    supervisor    step log in -> telemetry out, commands announced
+      mind/                      stop rules: pure decisions
+      money/                     prices, meter, prepaid slices
+    channels/     the control bus: Redis Streams, RabbitMQ, memory; messages: what travels on it
+    telemetry     rows and state of a run -> run (the handle), record (on disk), widgets/ (the dashboard)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .data import datasets
+from .errors import BudgetError, CommandError, DataError, JobError, MllessError, RunError, ServiceError
+from .job import Budget, Stop, TrainingJob
+from .models import PMF, LogisticRegression
+from .optimizers import SGD, AdaGrad, Adam
+from .registry import attach, runs, train
+from .run import TrainingRun
+from .sync import BSP, ISP
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BSP",
+    "ISP",
+    "PMF",
+    "SGD",
+    "AdaGrad",
+    "Adam",
+    "Budget",
+    "BudgetError",
+    "CommandError",
+    "DataError",
+    "JobError",
+    "LogisticRegression",
+    "MllessError",
+    "RunError",
+    "ServiceError",
+    "Stop",
+    "TrainingJob",
+    "TrainingRun",
+    "attach",
+    "datasets",
+    "runs",
+    "train",
+]
+
+
+def load_ipython_extension(ip: InteractiveShell) -> Any:
+    """``%load_ext mlless_nb``: the ``%%mlless`` and ``%mlless`` magics."""
+    from .magics import load_ipython_extension as load
+
+    return load(ip)
+
+
+def unload_ipython_extension(ip: InteractiveShell) -> Any:
+    """``%unload_ext mlless_nb``."""
+    from .magics import unload_ipython_extension as unload
+
+    return unload(ip)

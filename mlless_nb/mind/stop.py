@@ -1,0 +1,95 @@
+"""Stop rules as a pure state machine: losses in, a verdict out. Every worker runs one and comes to the same verdict."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+#: The training loss is judged by its mean over so many steps where there are no held-out rows.
+SMOOTHED_STEPS = 10
+#: A loss so many times the first one counts as exploded.
+EXPLODED = 1e3
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Training ends: the run's status and one sentence why."""
+
+    status: str
+    reason: str
+
+
+class StopRules:
+    """Target, epochs, steps, patience and divergence, whichever is met first.
+
+    Parameters
+    ----------
+    stop : dict
+        Fields of ``Stop``; ``time_s`` is the supervisor's to watch and not looked at here.
+    metric : str
+        What the loss is called in a sentence.
+    """
+
+    def __init__(self, stop: dict[str, Any], metric: str) -> None:
+        self._stop, self._metric = stop, metric
+        self._recent: deque[float] = deque(maxlen=SMOOTHED_STEPS)
+        self._first: float | None = None
+        self._best = math.inf
+        self._evaluations_since_best = 0
+
+    def observe(
+        self, step: int, epoch: float, loss: float, validation_loss: float | None, has_validation: bool
+    ) -> Verdict | None:
+        """Judge ``step`` (1-based).
+
+        Parameters
+        ----------
+        epoch : float
+            Passes over the training data after this step.
+        loss : float
+            Training loss of the step, in the model's metric.
+        validation_loss : float or None
+            The newest validation loss when there is one that was not seen before.
+        has_validation : bool
+            Whether the job holds rows out at all.
+        """
+        if self._first is None and math.isfinite(loss):
+            self._first = loss
+        if not math.isfinite(loss) or loss > EXPLODED * max(self._first or 1.0, 1e-3):
+            return Verdict("failed", f"the loss became {loss:.4g} at step {step}; lower the learning rate")
+        if validation_loss is not None and not math.isfinite(validation_loss):
+            return Verdict(
+                "failed", f"the validation loss became {validation_loss} by step {step}; lower the learning rate"
+            )
+        self._recent.append(loss)
+        return self._target(step, validation_loss, has_validation) or self._end(step, epoch)
+
+    def _target(self, step: int, validation_loss: float | None, has_validation: bool) -> Verdict | None:
+        target, patience = self._stop.get("target"), self._stop.get("patience")
+        judged = validation_loss
+        if not has_validation and len(self._recent) == SMOOTHED_STEPS:
+            judged = math.fsum(self._recent) / SMOOTHED_STEPS
+        if judged is None:
+            return None
+        if target is not None and judged <= target:
+            kind = "validation" if has_validation else "training"
+            return Verdict(
+                "finished", f"target reached: {kind} {self._metric} {judged:.4f} <= {target:g} at step {step}"
+            )
+        if judged < self._best:
+            self._best, self._evaluations_since_best = judged, 0
+        else:
+            self._evaluations_since_best += 1
+        if patience is not None and self._evaluations_since_best >= patience:
+            return Verdict("finished", f"no better {self._metric} than {self._best:.4f} in {patience} evaluations")
+        return None
+
+    def _end(self, step: int, epoch: float) -> Verdict | None:
+        epochs, steps = self._stop.get("epochs"), self._stop.get("steps")
+        if steps is not None and step >= steps:
+            return Verdict("finished", f"all {steps} steps are done")
+        if epochs is not None and epoch >= epochs - 1e-9:
+            return Verdict("finished", f"all {epochs:g} epochs are done")
+        return None

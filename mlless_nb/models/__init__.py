@@ -1,0 +1,62 @@
+"""Models: what is trained, its loss and its sparse gradient.
+
+``base.py`` says what the worker loop needs of one; each file beside it is one model and its fitted form.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import DecodeError, JobError
+from .base import Model
+from .factorization import PMF, PMFModel
+from .logistic import LogisticModel, LogisticRegression
+from .storage import read_arrays
+
+FittedModel = PMFModel | LogisticModel
+
+__all__ = [
+    "PMF",
+    "FittedModel",
+    "LogisticModel",
+    "LogisticRegression",
+    "Model",
+    "PMFModel",
+    "load_model",
+    "model_from_json",
+]
+
+
+def model_from_json(spec: dict[str, Any]) -> PMF | LogisticRegression:
+    """The model that ``to_json`` wrote.
+
+    Raises
+    ------
+    JobError
+        When it is of no known kind or a field is wrong.
+    """
+    kinds: dict[str, type[PMF | LogisticRegression]] = {each.kind: each for each in (PMF, LogisticRegression)}
+    fields = dict(spec)
+    kind = fields.pop("kind", None)
+    if kind not in kinds:
+        raise JobError("model.kind", kind, f"one of {', '.join(kinds)}")
+    return kinds[kind](**fields)
+
+
+def load_model(path: str | Path) -> FittedModel:
+    """The fitted model that ``save`` wrote.
+
+    Raises
+    ------
+    DecodeError
+        When the file is not one, or its arrays do not fit together.
+    """
+    kind, params = read_arrays(path)
+    kinds: dict[str, type[FittedModel]] = {"pmf": PMFModel, "logistic": LogisticModel}
+    if kind not in kinds:
+        raise DecodeError(f"{path}: holds a model of kind {kind!r}, must be one of {', '.join(kinds)}")
+    try:
+        return kinds[kind](params)
+    except (KeyError, ValueError, IndexError) as error:
+        raise DecodeError(f"{path}: is not a whole {kind} model ({error})") from None

@@ -1,0 +1,52 @@
+"""What the worker loop needs of a model."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float32 = NDArray[np.float32]
+
+
+class Model(Protocol):
+    """A loss over one float32 table of parameters, and its gradient in the rows that a minibatch touches.
+
+    ``shape`` is the dataset's: (n_users, n_items) or (n_features,); ``mean`` is its mean rating (0.0 where it has
+    none). What is minimised is the sum of the minibatch's losses, divided by ``divisor``, the nominal minibatch size.
+    """
+
+    kind: ClassVar[str]
+    metric: ClassVar[str]
+
+    def check_data(self, dataset: Any) -> None:
+        """Raise JobError unless the model can be trained on ``dataset``."""
+
+    def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """(n_rows, width) of the parameters."""
+
+    def init(self, shape: tuple[int, ...], mean: float, seed: int) -> Float32:
+        """The parameters before the first step: a pure function of its arguments."""
+
+    def gradient(self, params: Float32, minibatch: Any, mean: float, divisor: float, grad: Float32) -> float:
+        """Overwrite ``grad`` (m, width) with the gradient in the minibatch's rows; returns the sum of losses."""
+
+    def evaluate(self, params: Float32, minibatch: Any, mean: float) -> float:
+        """Sum of losses of the minibatch's rows."""
+
+    def metric_value(self, loss_sum: float, count: float) -> float:
+        """The metric of ``count`` rows whose losses sum to ``loss_sum``."""
+
+    @property
+    def dense_l2(self) -> float:
+        """Strength of a penalty on rows that the minibatch need not touch; 0.0 for none."""
+
+    def dense_l2_rows(self, shape: tuple[int, ...]) -> int:
+        """The rows below this one are penalised."""
+
+    def fitted(self, params: Float32, shape: tuple[int, ...], mean: float) -> Any:
+        """The trained model a person uses."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The model as plain JSON."""

@@ -1,0 +1,251 @@
+"""Probabilistic matrix factorisation with biases, and its fitted form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import JobError
+from ..kernels import pmf_gradient, pmf_predict, pmf_squared_error
+from ..plain import make_plain
+from .checks import check_flag, check_number, check_table
+from .storage import write_arrays
+
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class PMF:
+    """Matrix factorisation of ratings: ``mean + b_u + b_i + p_u.q_i``, by squared error.
+
+    Minimises, over the ratings, the sum of ``e^2/2 + l2/2 * (|p_u|^2 + |q_i|^2 + b_u^2 + b_i^2)``. The table has a row
+    a user, then a row an item: the factors, then the bias.
+
+    Parameters
+    ----------
+    rank : int
+        Factors of a user and of an item.
+    l2 : float
+        Penalty a rating puts on its user and its item.
+    biases : bool
+        Whether users and items have one.
+    init_scale : float
+        Standard deviation of the factors at the start; biases start at 0.
+
+    References
+    ----------
+    Salakhutdinov and Mnih 2007; MLLess (journal), section 6.
+    """
+
+    rank: int = 20
+    l2: float = 0.0
+    biases: bool = True
+    init_scale: float = 0.1
+    kind: ClassVar[str] = "pmf"
+    metric: ClassVar[str] = "RMSE"
+
+    def __post_init__(self) -> None:
+        make_plain(self)
+        if isinstance(self.rank, bool) or not isinstance(self.rank, int) or not 1 <= self.rank <= 4096:
+            raise JobError("PMF.rank", self.rank, "a whole number from 1 to 4096")
+        check_number("PMF.l2", self.l2, least=0.0)
+        check_number("PMF.init_scale", self.init_scale, least=0.0)
+        check_flag("PMF.biases", self.biases)
+
+    def check_data(self, dataset: Any) -> None:
+        """Raise JobError unless ``dataset`` holds ratings and the table they need is not too large."""
+        if dataset.kind != "ratings":
+            raise JobError("data", dataset, "ratings (user, item, rating) for PMF, e.g. datasets.movielens('1m')")
+        check_table("PMF.rank", self.rank, self.table_shape(dataset.shape))
+
+    def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """(n_users + n_items, rank + 1), or rank where there are no biases."""
+        return shape[0] + shape[1], self.rank + self.biases
+
+    def init(self, shape: tuple[int, ...], mean: float, seed: int) -> Float32:
+        """Factors normal with ``init_scale``, biases 0; the same for the same arguments."""
+        n_rows, width = self.table_shape(shape)
+        table = np.zeros((n_rows, width), np.float32)
+        draws = np.random.default_rng([seed, 1]).standard_normal((n_rows, self.rank), np.float32)
+        np.multiply(draws, np.float32(self.init_scale), out=table[:, : self.rank])
+        return table
+
+    def gradient(self, params: Float32, minibatch: Any, mean: float, divisor: float, grad: Float32) -> float:
+        """Overwrite ``grad`` (m, width); returns the sum of squared errors before any update."""
+        return pmf_gradient(
+            params,
+            minibatch.rows,
+            minibatch.user,
+            minibatch.item,
+            minibatch.rating,
+            mean,
+            self.l2,
+            divisor,
+            self.biases,
+            grad,
+        )
+
+    def evaluate(self, params: Float32, minibatch: Any, mean: float) -> float:
+        """Sum of squared errors."""
+        return pmf_squared_error(
+            params, minibatch.rows, minibatch.user, minibatch.item, minibatch.rating, mean, self.biases
+        )
+
+    def metric_value(self, loss_sum: float, count: float) -> float:
+        """RMSE."""
+        return math.sqrt(loss_sum / count) if loss_sum >= 0 else math.nan
+
+    @property
+    def dense_l2(self) -> float:
+        """0.0: the penalty is in the gradient of each rating."""
+        return 0.0
+
+    def dense_l2_rows(self, shape: tuple[int, ...]) -> int:
+        """0."""
+        return 0
+
+    def fitted(self, params: Float32, shape: tuple[int, ...], mean: float) -> PMFModel:
+        """The trained model; its arrays are copies."""
+        users, items = params[: shape[0]], params[shape[0] :]
+        return PMFModel(
+            {
+                "user_factors": users[:, : self.rank].copy(),
+                "item_factors": items[:, : self.rank].copy(),
+                "user_bias": users[:, -1].copy() if self.biases else np.zeros(shape[0], np.float32),
+                "item_bias": items[:, -1].copy() if self.biases else np.zeros(shape[1], np.float32),
+                "mean": np.array(mean, np.float32),
+            }
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The model as plain JSON."""
+        return {"kind": self.kind, **asdict(self)}
+
+    def __str__(self) -> str:
+        return f"PMF rank {self.rank}"
+
+
+class PMFModel:
+    """A fitted matrix factorisation.
+
+    Attributes
+    ----------
+    params : dict
+        user_factors (n_users, rank), item_factors (n_items, rank), user_bias (n_users,), item_bias (n_items,), mean ();
+        float32.
+    """
+
+    kind = "pmf"
+
+    def __init__(self, params: dict[str, NDArray[Any]]) -> None:
+        user_factors, item_factors = params["user_factors"], params["item_factors"]
+        n_users, rank = user_factors.shape
+        n_items = len(item_factors)
+        shapes = {
+            "user_factors": (n_users, rank),
+            "item_factors": (n_items, rank),
+            "user_bias": (n_users,),
+            "item_bias": (n_items,),
+            "mean": (),
+        }
+        self.params: dict[str, NDArray[Any]] = {}
+        for name, shape in shapes.items():
+            if params[name].shape != shape:
+                raise ValueError(f"{name} has shape {params[name].shape}: must be {shape}")
+            self.params[name] = np.asarray(params[name], np.float32)
+
+    @property
+    def n_users(self) -> int:
+        """Users; their ids are 0 to ``n_users - 1``."""
+        return len(self.params["user_bias"])
+
+    @property
+    def n_items(self) -> int:
+        """Items; their ids are 0 to ``n_items - 1``."""
+        return len(self.params["item_bias"])
+
+    def predict(self, users: ArrayLike, items: ArrayLike) -> Float32:
+        """Predicted ratings of pairs.
+
+        Parameters
+        ----------
+        users, items : integer (n,)
+            0-based ids.
+
+        Returns
+        -------
+        float32 (n,)
+
+        Raises
+        ------
+        ValueError
+            When an id is out of range or the lengths differ.
+        """
+        user, item = _ids("users", users, self.n_users), _ids("items", items, self.n_items)
+        if len(user) != len(item):
+            raise ValueError(f"users and items have lengths {len(user)}, {len(item)}: must be equal")
+        out = np.empty(len(user), np.float32)
+        pmf_predict(self._table(), user, item + np.int32(self.n_users), float(self.params["mean"]), True, out)
+        return out
+
+    def recommend(self, user: int, n: int = 10, exclude: Iterable[int] = ()) -> tuple[NDArray[np.int64], Float32]:
+        """The ``n`` items with the highest predicted rating for ``user``, best first.
+
+        Parameters
+        ----------
+        user : int
+            0-based id.
+        n : int
+            At most so many; fewer where fewer are left.
+        exclude : iterable of int
+            Items not to name, such as those the user has rated.
+
+        Returns
+        -------
+        items : int64 (n,)
+        scores : float32 (n,)
+        """
+        (row,) = _ids("user", [user], self.n_users)
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
+            raise ValueError(f"n={n!r}: must be a whole number >= 0")
+        scores = self.predict(np.full(self.n_items, row), np.arange(self.n_items))
+        ranked = scores.copy()
+        excluded = _ids("exclude", list(exclude), self.n_items)
+        ranked[excluded] = -np.inf
+        best = np.argsort(-ranked, kind="stable")[:n]
+        best = best[~np.isin(best, excluded)]
+        return best, scores[best]
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to ``path`` as .npz; :func:`mlless_nb.models.load_model` reads it."""
+        write_arrays(path, self.kind, self.params)
+
+    def _table(self) -> Float32:
+        params = self.params
+        return np.concatenate(
+            [
+                np.column_stack([params["user_factors"], params["user_bias"]]),
+                np.column_stack([params["item_factors"], params["item_bias"]]),
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return f"<PMFModel rank {self.params['user_factors'].shape[1]}, {self.n_users} users x {self.n_items} items>"
+
+
+def _ids(field: str, ids: ArrayLike, n: int) -> NDArray[np.int32]:
+    array = np.atleast_1d(np.asarray(ids))
+    if array.size == 0:
+        return np.empty(0, np.int32)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"{field} has type {array.dtype} and shape {array.shape}: must be whole numbers (n,)")
+    if array.min() < 0 or array.max() >= n:
+        wrong = array[(array < 0) | (array >= n)][0]
+        raise ValueError(f"{field} contains {wrong}: must be ids from 0 to {n - 1}")
+    return array.astype(np.int32)

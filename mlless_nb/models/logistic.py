@@ -1,0 +1,175 @@
+"""Logistic regression over sparse features, and its fitted form."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import JobError
+from ..kernels import logistic_gradient, logistic_loss, logistic_margins
+from ..plain import make_plain
+from .checks import check_number, check_table
+from .storage import write_arrays
+
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class LogisticRegression:
+    """Logistic regression: ``P(y = 1) = sigmoid(w.x + intercept)``, by log loss.
+
+    Minimises the mean log loss plus ``l2/2 * |w|^2``; the intercept is not penalised. The table has a row a feature,
+    then the intercept, and starts at 0.
+
+    Parameters
+    ----------
+    l2 : float
+        At least 0. scikit-learn's ``C`` for n rows is ``1 / (n * l2)``.
+
+    References
+    ----------
+    MLLess (journal), section 6 (Criteo).
+    """
+
+    l2: float = 0.0
+    kind: ClassVar[str] = "logistic"
+    metric: ClassVar[str] = "log loss"
+
+    def __post_init__(self) -> None:
+        make_plain(self)
+        check_number("LogisticRegression.l2", self.l2, least=0.0)
+
+    def check_data(self, dataset: Any) -> None:
+        """Raise JobError unless ``dataset`` holds feature rows with labels."""
+        if dataset.kind != "csr":
+            raise JobError("data", dataset, "feature rows with labels for LogisticRegression, e.g. datasets.csr(X, y)")
+        check_table("data", dataset, self.table_shape(dataset.shape))
+
+    def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """(n_features + 1, 1)."""
+        return shape[0] + 1, 1
+
+    def init(self, shape: tuple[int, ...], mean: float, seed: int) -> Float32:
+        """Zeros."""
+        return np.zeros(self.table_shape(shape), np.float32)
+
+    def gradient(self, params: Float32, minibatch: Any, mean: float, divisor: float, grad: Float32) -> float:
+        """Overwrite ``grad`` (m, 1); returns the sum of log losses before any update. The penalty is not in it."""
+        return logistic_gradient(
+            params,
+            minibatch.rows,
+            minibatch.indptr,
+            minibatch.indices,
+            minibatch.values,
+            minibatch.labels,
+            divisor,
+            grad,
+        )
+
+    def evaluate(self, params: Float32, minibatch: Any, mean: float) -> float:
+        """Sum of log losses."""
+        return logistic_loss(
+            params, minibatch.rows, minibatch.indptr, minibatch.indices, minibatch.values, minibatch.labels
+        )
+
+    def metric_value(self, loss_sum: float, count: float) -> float:
+        """Mean log loss, in nats."""
+        return loss_sum / count
+
+    @property
+    def dense_l2(self) -> float:
+        """The penalty."""
+        return self.l2
+
+    def dense_l2_rows(self, shape: tuple[int, ...]) -> int:
+        """Every row but the intercept's."""
+        return shape[0]
+
+    def fitted(self, params: Float32, shape: tuple[int, ...], mean: float) -> LogisticModel:
+        """The trained model; its arrays are copies."""
+        return LogisticModel({"weights": params[:-1, 0].copy(), "intercept": params[-1, :1].copy()})
+
+    def to_json(self) -> dict[str, Any]:
+        """The model as plain JSON."""
+        return {"kind": self.kind, **asdict(self)}
+
+    def __str__(self) -> str:
+        return "logistic regression"
+
+
+class LogisticModel:
+    """A fitted logistic regression.
+
+    Attributes
+    ----------
+    params : dict
+        weights (n_features,), intercept (1,); float32.
+    """
+
+    kind = "logistic"
+
+    def __init__(self, params: dict[str, NDArray[Any]]) -> None:
+        weights, intercept = params["weights"], params["intercept"]
+        if weights.ndim != 1 or intercept.shape != (1,):
+            raise ValueError(
+                f"weights and intercept have shapes {weights.shape}, {intercept.shape}: must be (n,), (1,)"
+            )
+        self.params: dict[str, NDArray[Any]] = {
+            "weights": np.asarray(weights, np.float32),
+            "intercept": np.asarray(intercept, np.float32),
+        }
+
+    def predict_proba(self, X: Any) -> Float32:
+        """Probabilities of class 0 and class 1.
+
+        Parameters
+        ----------
+        X : scipy sparse matrix or array (n, n_features)
+
+        Returns
+        -------
+        float32 (n, 2)
+
+        Raises
+        ------
+        ValueError
+            When X has another number of columns.
+        """
+        one = self._sigmoid(self._margins(X))
+        return np.column_stack([1.0 - one, one]).astype(np.float32)
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """The likelier class, 0 or 1, of each row; int64 (n,)."""
+        return (self._margins(X) > 0).astype(np.int64)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to ``path`` as .npz; :func:`mlless_nb.models.load_model` reads it."""
+        write_arrays(path, self.kind, self.params)
+
+    def _margins(self, X: Any) -> Float32:
+        n_features = len(self.params["weights"])
+        from scipy.sparse import csr_matrix  # a quarter of a second that no function needs
+
+        rows = csr_matrix(X, dtype=np.float32)
+        if rows.shape[1] != n_features:
+            raise ValueError(f"X has {rows.shape[1]} columns: must have {n_features}")
+        if rows.nnz > 2**31 - 1:
+            raise ValueError(f"X has {rows.nnz} non-zeros: must have less than 2**31, predict in pieces")
+        out = np.empty(rows.shape[0], np.float32)
+        params = np.concatenate([self.params["weights"], self.params["intercept"]])[:, None]
+        logistic_margins(
+            params, rows.indptr.astype(np.int32), rows.indices.astype(np.int32), np.ascontiguousarray(rows.data), out
+        )
+        return out
+
+    @staticmethod
+    def _sigmoid(margins: Float32) -> NDArray[np.float64]:
+        small = np.exp(-np.abs(margins.astype(np.float64)))
+        return np.where(margins >= 0, 1.0, small) / (1.0 + small)
+
+    def __repr__(self) -> str:
+        return f"<LogisticModel {len(self.params['weights'])} features>"
