@@ -1,0 +1,69 @@
+"""What it takes to start: the money that every function is given before it runs, and the least budget for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .budget import EXIT_S
+from .meter import NUSD, Rates
+
+#: Seconds that a function on this machine is given to start on, seconds more for each function, and those on a cloud.
+LOCAL_START_S, LOCAL_START_EACH_S, CLOUD_START_S = 0.7, 0.06, 5.0
+#: Seconds that the first step is given.
+FIRST_STEP_S = 0.1
+
+
+@dataclass(frozen=True)
+class StartingMoney:
+    """Grants of one run's functions.
+
+    Parameters
+    ----------
+    rates : Rates
+    n_workers : int
+    is_local : bool
+        Whether the functions run on this machine.
+    n_held_out : int
+        Minibatches of held-out rows; each worker reads its share.
+    """
+
+    rates: Rates
+    n_workers: int
+    is_local: bool
+    n_held_out: int = 0
+
+    @property
+    def start_s(self) -> float:
+        """Seconds that a function is given to start on."""
+        return LOCAL_START_S + LOCAL_START_EACH_S * (self.n_workers + 1) if self.is_local else CLOUD_START_S
+
+    @property
+    def _span_s(self) -> float:
+        return self.start_s + EXIT_S + FIRST_STEP_S
+
+    def worker_nusd(self, slot: int) -> int:
+        """Nano-dollars that worker ``slot`` starts on: to start, take a step and end in good order."""
+        share = -(-self.n_held_out // self.n_workers)
+        # The first worker writes the checkpoints and the model.
+        requests = self.rates.requests_nusd(6 + share, 2 if slot == 0 else 0)
+        return self.rates.function_nusd(self._span_s) + requests
+
+    @property
+    def supervisor_nusd(self) -> int:
+        """Nano-dollars that the supervisor starts on, the servers' time included; it ends after the workers."""
+        span_s = self._span_s + 2 * FIRST_STEP_S
+        return self.rates.function_nusd(span_s) + self.rates.servers_nusd(span_s) + self.rates.requests_nusd(1, 1)
+
+    def least_nusd(self, spent_before_nusd: int) -> int:
+        """The least budget that allows a step when the driver spends ``spent_before_nusd`` on storage requests."""
+        workers = sum(self.worker_nusd(slot) for slot in range(self.n_workers))
+        return workers + self.supervisor_nusd + spent_before_nusd
+
+
+def least_usd(nusd: int) -> float:
+    """Nano-dollars as dollars, rounded up to three significant digits: a budget to name in a sentence."""
+    if nusd <= 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(nusd / NUSD)) - 2)
+    return float(f"{math.ceil(nusd / NUSD / unit) * unit:.12g}")
