@@ -1,0 +1,50 @@
+"""Which control bus a URL stands for."""
+
+from __future__ import annotations
+
+from ..errors import JobError
+from .base import TTL_S, Bus, check_name
+from .memory import MemoryBus
+from .redis import RedisBus
+from .urls import mask_url, require_private, scheme_of
+
+SCHEMES = ("memory", "redis", "rediss", "unix", "amqp", "amqps")
+
+
+def open_bus(url: str, job_id: str, insecure: bool = False, *, from_start: bool = True, ttl_s: int = TTL_S) -> Bus:
+    """The control bus of job ``job_id`` on the server at ``url``.
+
+    Parameters
+    ----------
+    url : str
+        ``memory://`` (this process), ``redis://``, ``rediss://``, ``unix://path`` (redis-py's forms), ``amqp://`` or
+        ``amqps://`` (RabbitMQ).
+    job_id : str
+        Letters, digits, ``_ . -``. Jobs do not see each other's messages.
+    insecure : bool
+        Accept a server elsewhere without TLS or password.
+    from_start : bool
+        Read each topic from the first message that is kept; else only what is sent from the first `Bus.receive` on.
+        RabbitMQ keeps what no reader took, and always reads from there.
+    ttl_s : int
+        Seconds that an unused topic is kept on the server. The same for all of a job's processes.
+
+    Raises
+    ------
+    JobError
+        Unknown scheme, malformed URL, or a server elsewhere without TLS or password.
+    ServiceError
+        The server does not answer, or refuses the user.
+    """
+    check_name("job_id", job_id)
+    scheme = scheme_of(url)
+    if scheme not in SCHEMES:
+        raise JobError("bus", mask_url(url), f"a URL that begins with {', '.join(s + '://' for s in SCHEMES)}")
+    require_private("bus", url, insecure)
+    if scheme == "memory":
+        return MemoryBus(url, job_id, from_start=from_start)
+    if scheme in ("amqp", "amqps"):
+        from .rabbitmq import RabbitMqBus  # and pika with it, which most runs do without
+
+        return RabbitMqBus(url, job_id, ttl_s=ttl_s)
+    return RedisBus(url, job_id, from_start=from_start, ttl_s=ttl_s)

@@ -1,0 +1,180 @@
+"""The control bus on Redis Streams: a topic is a stream, kept until it is deleted or its time is over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import redis
+
+from ..errors import ServiceError
+from .base import (
+    KEPT_MESSAGES,
+    MAX_BATCH,
+    PATIENCE_S,
+    TOPICS,
+    TTL_S,
+    Numbers,
+    Patience,
+    Seen,
+    check_message,
+    check_name,
+)
+from .urls import CONNECT_S, mask_url, redis_client
+
+#: Seconds that one blocking read lasts at most: a closed bus is noticed within this time.
+SLICE_S = 1.0
+Answer = TypeVar("Answer")
+
+
+class _Reader:
+    """How far one topic has been read."""
+
+    def __init__(self, patience_s: float) -> None:
+        self.lock = threading.Lock()
+        self.patience = Patience(patience_s)
+        self.seen = Seen()
+        self.last_id: bytes | None = None  # of the last entry read
+
+
+class RedisBus:
+    """Redis Streams as a control bus; see `Bus`.
+
+    Message ``n`` of a topic is the entry ``{i: name, b: body}`` of the stream ``mlless:<job_id>:bus:<topic>``. Reading
+    takes nothing away: another bus reads the same messages from the start again.
+    """
+
+    def __init__(
+        self, url: str, job_id: str, *, from_start: bool = True, ttl_s: int = TTL_S, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._shown = mask_url(url)
+        self._prefix = f"mlless:{job_id}:bus:"
+        self._from_start, self._ttl_s, self._patience_s = from_start, ttl_s, patience_s
+        self._numbers = Numbers()
+        self._used: set[str] = set()
+        self._readers: dict[str, _Reader] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._n_active = 0  # actions that use the client now
+        self._client = redis_client(url, "bus", socket_timeout=CONNECT_S)  # > SLICE_S: a blocking read ends first
+        try:
+            self._client.ping()
+        except (redis.exceptions.RedisError, OSError) as error:
+            self._client.close()
+            raise self._failure(error) from None
+
+    def send(self, topic: str, body: bytes) -> None:
+        """See `Bus`. On return the message is on the server."""
+        check_message(topic, body)
+        with self._lock:
+            self._used.add(topic)
+        key, entry = self._prefix + topic, {b"i": self._numbers.next(), b"b": bytes(body)}
+
+        def add() -> None:
+            with self._client.pipeline(transaction=True) as pipeline:
+                pipeline.xadd(key, entry, maxlen=KEPT_MESSAGES, approximate=True)
+                pipeline.expire(key, self._ttl_s)
+                pipeline.execute()
+
+        patience = Patience(self._patience_s)
+        while True:
+            self._refuse_closed()
+            pause_s = self._try(add, patience)[1]
+            if pause_s is None:
+                return
+            self._closed.wait(pause_s)
+
+    def receive(self, topic: str, timeout_s: float) -> list[bytes]:
+        """See `Bus`."""
+        check_name("topic", topic)
+        self._refuse_closed()
+        deadline = time.monotonic() + timeout_s
+        with self._lock:
+            self._used.add(topic)
+            reader = self._readers.setdefault(topic, _Reader(self._patience_s))
+        with reader.lock:
+            while True:
+                if self._closed.is_set():
+                    return []
+                block_s = min(max(deadline - time.monotonic(), 0.0), SLICE_S)
+                bodies, pause_s = self._try(partial(self._read, topic, reader, block_s), reader.patience)
+                left_s = deadline - time.monotonic()
+                if bodies or left_s <= 0:
+                    return bodies or []
+                if pause_s:
+                    self._closed.wait(min(pause_s, left_s))
+
+    def _read(self, topic: str, reader: _Reader, block_s: float) -> list[bytes]:
+        key = self._prefix + topic
+        if reader.last_id is None:
+            newest = [] if self._from_start else self._client.xrevrange(key, count=1)
+            reader.last_id = newest[0][0] if newest else b"0-0"
+        # Redis reads BLOCK 0 as "for ever": not to block at all is to leave it out.
+        answer: Any = self._client.xread({key: reader.last_id}, count=MAX_BATCH, block=int(block_s * 1000) or None)
+        entries = answer[0][1] if answer else []
+        if entries:
+            reader.last_id = entries[-1][0]
+        return [fields[b"b"] for _, fields in entries if b"b" in fields and reader.seen.is_new(fields.get(b"i"))]
+
+    def _try(self, action: Callable[[], Answer], patience: Patience) -> tuple[Answer | None, float | None]:
+        """What ``action`` returns and None; or None and the seconds to wait before it is to be tried again."""
+        with self._lock:
+            self._refuse_closed()
+            self._n_active += 1
+        try:
+            answer = action()
+        except (redis.exceptions.RedisError, OSError) as error:
+            if self._closed.is_set():
+                return None, 0.0
+            failure = self._failure(error)
+            if not _may_pass(error):
+                raise failure from None
+            return None, patience.lost(self._shown, error)
+        finally:
+            self._leave()
+        patience.found()
+        return answer, None
+
+    def _failure(self, error: BaseException) -> ServiceError:
+        if isinstance(error, redis.exceptions.AuthenticationError):
+            return ServiceError(f"the control bus at {self._shown} refuses the user or the password")
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        verb = "does not answer" if _may_pass(error) else "refuses"
+        return ServiceError(f"the control bus at {self._shown} {verb}: {said}")
+
+    def _leave(self) -> None:
+        """End an action. The last one after `close` drops the connections: none is torn from a thread that reads."""
+        with self._lock:
+            self._n_active -= 1
+            is_last = self._closed.is_set() and self._n_active == 0
+        if is_last:
+            self._client.close()
+
+    def _refuse_closed(self) -> None:
+        if self._closed.is_set():
+            raise ServiceError("the control bus is closed")
+
+    def close(self, *, delete: bool = False) -> None:
+        """See `Bus`."""
+        with self._lock:
+            if self._closed.is_set():
+                return
+            self._closed.set()
+            self._n_active += 1
+        try:
+            if delete:
+                self._client.unlink(*(self._prefix + topic for topic in {*TOPICS, *self._used}))
+        except (redis.exceptions.RedisError, OSError):
+            pass  # the keys' time runs out by itself
+        finally:
+            self._leave()
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether trying again may help: the connection was lost, or the server is starting."""
+    if isinstance(error, redis.exceptions.AuthenticationError):
+        return False
+    return isinstance(error, redis.exceptions.ConnectionError | redis.exceptions.TimeoutError | OSError)

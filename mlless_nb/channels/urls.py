@@ -1,0 +1,158 @@
+"""What a server's URL says, and whether the server behind it will do."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from ..errors import JobError, ServiceError
+
+#: The oldest Redis whose commands are all that is needed here.
+OLDEST_REDIS = (6, 2)
+#: Seconds until a server that does not answer counts as unreachable.
+CONNECT_S = 3.0
+REDIS_SCHEMES = ("redis", "rediss", "unix")
+REDIS_FORMS = "redis://[:password@]host:6379/0, rediss://... or unix:///path/to/socket"
+
+
+class RedisServer(NamedTuple):
+    """What a Redis says about itself. A changed ``run_id`` means that it was restarted."""
+
+    version: str
+    run_id: str
+    used_bytes: int
+    maxmemory_bytes: int  # 0: no limit
+
+
+def mask_url(url: str) -> str:
+    """``url`` with every password replaced by ``***``, fit for a message or a log."""
+    masked = re.sub(r"([?&][^=&]*password[^=&]*=)[^&]*", r"\1***", url, flags=re.IGNORECASE)
+    return re.sub(r"(://[^:@/?]*):.*@", r"\1:***@", masked, flags=re.DOTALL)
+
+
+def scheme_of(url: str) -> str:
+    """The part of ``url`` before ``://``, in lower case; empty when there is none."""
+    return url.partition("://")[0].lower() if "://" in url else ""
+
+
+def require_private(field: str, url: str, insecure: bool) -> None:
+    """Refuse a server elsewhere that is spoken to in clear text or without a password.
+
+    Parameters
+    ----------
+    field : str
+        The job's field that holds ``url``, for the message.
+    url : str
+        Of a Redis or a RabbitMQ.
+    insecure : bool
+        The user accepts that anyone on the network can read and alter the run.
+
+    Raises
+    ------
+    JobError
+        When the host is not this machine and TLS or the password is missing.
+    """
+    scheme = scheme_of(url)
+    if insecure or scheme in ("unix", "memory"):
+        return
+    try:
+        parts = urlsplit(url)
+        host, password = parts.hostname or "localhost", parts.password or parse_qs(parts.query).get("password")
+    except ValueError:
+        raise JobError(
+            field, mask_url(url), "a URL: a password with one of @ : / ? # in it is to be %-encoded"
+        ) from None
+    if _is_loopback(host) or (scheme in ("rediss", "amqps") and password):
+        return
+    secure = "rediss" if scheme in REDIS_SCHEMES else "amqps"
+    raise JobError(field, mask_url(url), f"{secure}://user:password@host (TLS and a password), or set insecure=True")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def redis_client(url: str, field: str = "redis", **options: Any) -> Any:
+    """A ``redis.Redis`` of ``url`` that answers in bytes, tries once, and gives up connecting after `CONNECT_S`.
+
+    It never repeats a command by itself: a repeated command that is not idempotent would be applied twice.
+
+    Raises
+    ------
+    JobError
+        When ``url`` is not one of redis-py's forms; the connection itself is made with the first command.
+    """
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    if scheme_of(url) not in REDIS_SCHEMES:
+        raise JobError(field, mask_url(url), REDIS_FORMS)
+    defaults: dict[str, Any] = {"socket_connect_timeout": CONNECT_S, "socket_timeout": 5.0, "protocol": 2}
+    try:
+        return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **(defaults | options))
+    except (ValueError, TypeError):
+        raise JobError(field, mask_url(url), REDIS_FORMS) from None
+
+
+def check_redis(url: str, insecure: bool = False) -> RedisServer:
+    """Whether the Redis at ``url`` can hold a run, asked before anything is launched.
+
+    Parameters
+    ----------
+    url : str
+        ``redis://``, ``rediss://`` or ``unix://``, as redis-py reads them.
+    insecure : bool
+        Accept a server elsewhere without TLS or password.
+
+    Raises
+    ------
+    JobError
+        The URL is malformed or open to others, or the server would lose data (eviction) or cannot serve (cluster).
+    ServiceError
+        The server does not answer, refuses the password or is too old.
+    """
+    import redis
+
+    shown = mask_url(url)
+    client = redis_client(url, socket_timeout=CONNECT_S)
+    require_private("redis", url, insecure)
+    try:
+        info = client.info()
+    except redis.exceptions.AuthenticationError:
+        raise ServiceError(f"Redis at {shown} refuses the user or the password") from None
+    except redis.exceptions.NoPermissionError:
+        raise ServiceError(f"Redis at {shown}: the user may not run INFO; grant it (ACL SETUSER user +info)") from None
+    except (redis.exceptions.RedisError, OSError) as error:
+        raise ServiceError(f"Redis at {shown} does not answer: {_first_line(error)}") from None
+    finally:
+        client.close()
+    version = str(info.get("redis_version", "0"))
+    if _version_tuple(version) < OLDEST_REDIS:
+        raise ServiceError(f"Redis at {shown} is version {version}; it must be 6.2 or newer, or any Valkey")
+    if info.get("redis_mode") == "cluster":
+        raise JobError("redis", shown, "servers that are not in cluster mode (list several URLs to share the load)")
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        raise JobError(
+            "redis",
+            shown,
+            f"a server with maxmemory-policy noeviction; this one has {policy} and would silently drop updates "
+            f"(redis-cli CONFIG SET maxmemory-policy noeviction)",
+        )
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    return RedisServer(version, str(info.get("run_id", "")), used, limit)
+
+
+def _version_tuple(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0]
