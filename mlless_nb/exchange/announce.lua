@@ -1,0 +1,24 @@
+-- Announce a departure or the end for a step that nobody has reached.  Returns the plan.
+-- KEYS  1 job     ARGV  1 generation  2 'leave' or 'stop'  3... slots, or status and reason
+local job = KEYS[1]
+local state = redis.call('HMGET', job, 'generation', 'latest', 'plan')
+if state[1] ~= ARGV[1] then return '' end
+local latest, plan = tonumber(state[2]), cjson.decode(state[3])
+if ARGV[2] == 'leave' then
+  local leaves, changed = plan.leaves or {}, false
+  for i = 3, #ARGV do
+    if not leaves[ARGV[i]] then
+      leaves[ARGV[i]] = latest + 2
+      changed = true
+    end
+  end
+  if not changed then return state[3] end
+  plan.leaves = leaves
+else
+  if plan.stop_after ~= nil then return state[3] end
+  plan.stop_after, plan.stop_status, plan.stop_reason = latest + 1, ARGV[3], ARGV[4]
+end
+plan.version = plan.version + 1
+local text = cjson.encode(plan)
+redis.call('HSET', job, 'version', plan.version, 'plan', text)
+return text

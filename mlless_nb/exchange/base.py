@@ -1,0 +1,221 @@
+"""The step log: one interface, its backends (`redis`, `memory`) beside it.
+
+A *round* is one all-to-all exchange: ``"12"`` is step 12, ``"12r"`` the residuals that are handed over after it. A
+worker publishes its frame into a round, which is also its arrival at the barrier; whoever arrives last wakes the rest.
+Everything is safe to repeat: a frame, an arrival and a grant count once per (round, slot), however often they are sent.
+
+Changes that every worker must make at the same step are announced in the *plan*, for a step that no worker has reached:
+with ``m`` the latest step anybody has arrived at, a stop takes effect after step ``m + 1`` and a departure from step
+``m + 2`` on. Whoever arrives at ``m + 1`` is handed the new plan, so all of them know in time, without waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+#: Seconds between two looks at the state of the run while a worker waits.
+LOOK_S = 0.2
+
+
+class Aborted(Exception):  # noqa: N818 - it is how a run ends, not a mistake
+    """The run was called off; the message says why, ``status`` how it counts."""
+
+    def __init__(self, reason: str, status: str = "failed") -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who takes part in which step, and when it all ends.
+
+    ``leaves[slot]`` is the first step that ``slot`` takes no part in; ``stop_after`` the last step of all.
+    """
+
+    version: int = 0
+    leaves: dict[int, int] = field(default_factory=dict)
+    stop_after: int | None = None
+    stop_status: str = ""
+    stop_reason: str = ""
+
+    def active(self, step: int, n_workers: int) -> list[int]:
+        """Slots that take part in ``step`` (1-based), ascending."""
+        return [slot for slot in range(n_workers) if self.leaves.get(slot, step + 1) > step]
+
+    @staticmethod
+    def decode(text: str | bytes) -> Plan:
+        """The plan from the JSON that the step log keeps."""
+        spec: dict[str, Any] = json.loads(text) if text else {}
+        return Plan(
+            int(spec.get("version", 0)),
+            {int(slot): int(step) for slot, step in (spec.get("leaves") or {}).items()},
+            spec.get("stop_after"),
+            spec.get("stop_status", ""),
+            spec.get("stop_reason", ""),
+        )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Money a worker asks for, nano-dollars: what it would like, and the least that lets it go on."""
+
+    nusd: int = 0
+    least_nusd: int = 0
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What a worker learns from publishing.
+
+    ``is_complete``: all have arrived, there is nothing to wait for. ``plan``: the plan when it is newer than the one
+    the worker knows. ``granted_nusd``: money granted. ``has_supervisor``: whether the supervisor's lease is alive.
+    """
+
+    is_complete: bool
+    plan: Plan | None
+    granted_nusd: int
+    has_supervisor: bool
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """A complete round: what the worker learnt from arriving, and the peers' frames in the order asked for.
+
+    ``published_at`` and ``complete_at`` are readings of ``time.monotonic``: the arrival was acknowledged, the round
+    was complete.
+    """
+
+    arrival: Arrival
+    frames: list[bytes]
+    published_at: float
+    complete_at: float
+
+
+@dataclass(frozen=True)
+class Round:
+    """One worker's part in a round.
+
+    The round is complete when all ``publishers`` have arrived; then ``waiters`` are woken. A ``report`` makes the
+    completed step an entry of the log. ``wanted`` is the money asked for, ``known_plan`` the version of the plan that
+    the worker knows.
+    """
+
+    round_id: str
+    step: int
+    slot: int
+    publishers: list[int]
+    waiters: list[int]
+    frame: bytes
+    report: dict[str, Any] | None
+    wanted: Wanted
+    known_plan: int
+    lease_s: float
+    deadline_s: float
+
+    @property
+    def peers(self) -> list[int]:
+        """The publishers but this slot."""
+        return [slot for slot in self.publishers if slot != self.slot]
+
+
+@dataclass(frozen=True)
+class StepEntry:
+    """A completed step in the log: when (seconds, the log's clock) and each slot's report."""
+
+    step: int
+    at_s: float
+    reports: dict[int, dict[str, Any]]
+
+
+class StepLog(Protocol):
+    """The exchange of one job, as its workers, supervisor and driver see it."""
+
+    # -- driver
+    def create(self, *, cap_nusd: int | None, reserved_nusd: int) -> None:
+        """Begin the log of a new job. ``reserved_nusd`` is what the functions are given to start and end on."""
+
+    def delete(self) -> int:
+        """Remove everything of the job; returns how many keys there were."""
+
+    # -- anyone
+    def now_s(self) -> float:
+        """The log's clock, seconds. The only clock compared between machines."""
+
+    def renew(self, role: str, lease_s: float) -> None:
+        """Keep the lease of ``role`` ("driver", "supervisor" or a slot's number) alive for ``lease_s`` seconds."""
+
+    def alive(self, roles: list[str]) -> list[bool]:
+        """Which of ``roles`` hold a lease."""
+
+    def read_plan(self) -> Plan:
+        """The plan now."""
+
+    def announce_leave(self, slots: list[int]) -> Plan:
+        """Let ``slots`` leave as soon as all can know of it; slots that leave already are passed over."""
+
+    def announce_stop(self, status: str, reason: str) -> Plan:
+        """End the run as soon as all can know of it; the first stop announced stands."""
+
+    def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
+        """Call the run off now: every waiting worker raises `Aborted`. The first to call it off gives the reason."""
+
+    def aborted(self) -> tuple[str, str] | None:
+        """Status and reason with which the run was called off, None while it was not."""
+
+    # -- money
+    def money(self) -> tuple[int | None, int]:
+        """The cap (None: no cap) and what is reserved of it, nano-dollars."""
+
+    def reserve(self, nusd: int) -> bool:
+        """Take ``nusd`` more out of the budget; False, and nothing taken, when the cap does not allow it.
+
+        `Aborted` when the job's data is gone.
+        """
+
+    def refund(self, nusd: int, slot: int) -> None:
+        """Give back ``nusd`` that were reserved for ``slot`` and not spent; counts once a slot."""
+
+    def set_cap(self, cap_nusd: int) -> bool:
+        """Set the cap; False, and nothing changed, when it is below what is reserved."""
+
+    # -- worker
+    def claim(self, slot: int) -> bool:
+        """Take ``slot`` for this invocation; False when another invocation has it."""
+
+    def publish(self, part: Round) -> Arrival:
+        """Publish the frame, arrive at the round's barrier, renew the lease and ask for money, in one go."""
+
+    def wait(self, part: Round, pay: Callable[[], None]) -> None:
+        """Wait until the round is complete, at most ``part.deadline_s`` seconds.
+
+        ``pay`` is called every `LOOK_S` seconds: waiting costs money too.
+
+        Raises
+        ------
+        Aborted
+            When the run is called off or the deadline passes.
+        """
+
+    def frames(self, part: Round) -> list[bytes]:
+        """The frames of the peers in a complete round, in slot order; `Aborted` when one is missing."""
+
+    def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
+        """`publish`, `wait` and `frames` of a round, in as few round trips as the backend can."""
+
+    # -- supervisor
+    def read_steps(self, timeout_s: float) -> list[StepEntry]:
+        """Steps completed since the last call, oldest first; [] when none was within ``timeout_s`` seconds."""
+
+
+def exchange_in_parts(log: StepLog, part: Round, pay: Callable[[], None]) -> Exchanged:
+    """A round as three calls, where a backend knows no shorter way."""
+    arrival = log.publish(part)
+    published_at = time.monotonic()
+    if not arrival.is_complete:
+        log.wait(part, pay)
+    complete_at = time.monotonic()
+    return Exchanged(arrival, log.frames(part) if part.peers else [], published_at, complete_at)

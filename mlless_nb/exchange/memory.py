@@ -1,0 +1,212 @@
+"""The step log in one process: the twin of `redis` for unit tests, with the same promises and no expiry."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .base import LOOK_S, Aborted, Arrival, Exchanged, Plan, Round, StepEntry, Wanted, exchange_in_parts
+
+
+@dataclass
+class MemoryHub:
+    """What the step logs of one job share."""
+
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    cap: int | None = None
+    reserved: int = 0
+    latest: int = 0
+    plan: Plan = field(default_factory=Plan)
+    called_off: tuple[str, str] | None = None
+    frames: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    arrivals: dict[str, dict[int, dict[str, Any] | None]] = field(default_factory=dict)
+    grants: dict[tuple[str, int], int] = field(default_factory=dict)
+    refunded: set[int] = field(default_factory=set)
+    claims: dict[int, str] = field(default_factory=dict)
+    leases: dict[str, float] = field(default_factory=dict)
+    steps: list[StepEntry] = field(default_factory=list)
+
+    def announce(self, **changes: Any) -> None:
+        """Replace fields of the plan under a new version."""
+        self.plan = replace(self.plan, version=self.plan.version + 1, **changes)
+        self.changed.notify_all()
+
+    def grant(self, key: tuple[str, int], wanted: Wanted) -> int:
+        """Money for (round, slot), once; the end is announced where there is none."""
+        if wanted.nusd <= 0:
+            return 0
+        if key not in self.grants:
+            room = wanted.nusd if self.cap is None else self.cap - self.reserved
+            amount = wanted.nusd if room >= wanted.nusd else wanted.least_nusd if room >= wanted.least_nusd else 0
+            self.grants[key] = amount
+            self.reserved += amount
+        if self.grants[key] == 0 and self.plan.stop_after is None:
+            self.announce(
+                stop_after=self.latest + 1,
+                stop_status="capped",
+                stop_reason="the budget does not pay for another step",
+            )
+        return self.grants[key]
+
+
+class MemoryStepLog:
+    """See `StepLog`."""
+
+    def __init__(self, hub: MemoryHub, nonce: str = "") -> None:
+        self._hub, self._nonce = hub, nonce
+        self._n_read = 0
+
+    def create(self, *, cap_nusd: int | None, reserved_nusd: int) -> None:
+        """See `StepLog`."""
+        self._hub.cap, self._hub.reserved = cap_nusd, reserved_nusd
+
+    def delete(self) -> int:
+        """See `StepLog`."""
+        n_keys = len(self._hub.frames) + len(self._hub.arrivals)
+        self._hub.frames.clear()
+        self._hub.arrivals.clear()
+        return n_keys
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def now_s(self) -> float:
+        """See `StepLog`."""
+        return time.monotonic()
+
+    def renew(self, role: str, lease_s: float) -> None:
+        """See `StepLog`."""
+        with self._hub.changed:
+            self._hub.leases[role] = time.monotonic() + lease_s
+
+    def alive(self, roles: list[str]) -> list[bool]:
+        """See `StepLog`."""
+        now = time.monotonic()
+        return [self._hub.leases.get(role, -1.0) > now for role in roles]
+
+    def read_plan(self) -> Plan:
+        """See `StepLog`."""
+        return self._hub.plan
+
+    def announce_leave(self, slots: list[int]) -> Plan:
+        """See `StepLog`."""
+        hub = self._hub
+        with hub.changed:
+            leaves = {slot: hub.latest + 2 for slot in slots if slot not in hub.plan.leaves}
+            if leaves:
+                hub.announce(leaves={**hub.plan.leaves, **leaves})
+            return hub.plan
+
+    def announce_stop(self, status: str, reason: str) -> Plan:
+        """See `StepLog`."""
+        hub = self._hub
+        with hub.changed:
+            if hub.plan.stop_after is None:
+                hub.announce(stop_after=hub.latest + 1, stop_status=status, stop_reason=reason)
+            return hub.plan
+
+    def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
+        """See `StepLog`."""
+        with self._hub.changed:
+            self._hub.called_off = self._hub.called_off or (status, reason)
+            self._hub.changed.notify_all()
+
+    def aborted(self) -> tuple[str, str] | None:
+        """See `StepLog`."""
+        return self._hub.called_off
+
+    def money(self) -> tuple[int | None, int]:
+        """See `StepLog`."""
+        return self._hub.cap, self._hub.reserved
+
+    def reserve(self, nusd: int) -> bool:
+        """See `StepLog`."""
+        with self._hub.changed:
+            if self._hub.cap is not None and self._hub.reserved + nusd > self._hub.cap:
+                return False
+            self._hub.reserved += nusd
+            return True
+
+    def refund(self, nusd: int, slot: int) -> None:
+        """See `StepLog`."""
+        with self._hub.changed:
+            if slot not in self._hub.refunded:
+                self._hub.refunded.add(slot)
+                self._hub.reserved -= nusd
+
+    def set_cap(self, cap_nusd: int) -> bool:
+        """See `StepLog`."""
+        with self._hub.changed:
+            if cap_nusd < self._hub.reserved:
+                return False
+            self._hub.cap = cap_nusd
+            return True
+
+    def claim(self, slot: int) -> bool:
+        """See `StepLog`."""
+        with self._hub.changed:
+            return self._hub.claims.setdefault(slot, self._nonce) == self._nonce
+
+    def publish(self, part: Round) -> Arrival:
+        """See `StepLog`."""
+        hub = self._hub
+        with hub.changed:
+            if hub.claims.get(part.slot) != self._nonce:
+                raise Aborted("this worker's slot was given to another invocation")
+            hub.leases[str(part.slot)] = time.monotonic() + part.lease_s
+            hub.latest = max(hub.latest, part.step)
+            granted = hub.grant((part.round_id, part.slot), part.wanted)
+            hub.frames.setdefault((part.round_id, part.slot), part.frame)
+            for past in (str(part.step - 2), f"{part.step - 2}r"):
+                hub.frames.pop((past, part.slot), None)
+            arrivals = hub.arrivals.setdefault(part.round_id, {})
+            is_new = part.slot not in arrivals
+            arrivals.setdefault(part.slot, part.report)
+            if is_new and len(arrivals) == len(part.publishers):
+                if part.report is not None:
+                    reports = {slot: report or {} for slot, report in arrivals.items()}
+                    hub.steps.append(StepEntry(part.step, time.monotonic(), reports))
+                hub.changed.notify_all()
+            plan = hub.plan if hub.plan.version > part.known_plan else None
+            has_supervisor = hub.leases.get("supervisor", -1.0) > time.monotonic()
+            return Arrival(len(arrivals) >= len(part.publishers), plan, granted, has_supervisor)
+
+    def wait(self, part: Round, pay: Callable[[], None]) -> None:
+        """See `StepLog`."""
+        hub = self._hub
+
+        def is_over() -> bool:
+            arrived = len(hub.arrivals.get(part.round_id, {}))
+            return hub.called_off is not None or arrived >= len(part.publishers)
+
+        give_up_at = time.monotonic() + part.deadline_s
+        with hub.changed:
+            while not hub.changed.wait_for(is_over, min(LOOK_S, part.deadline_s)):
+                pay()
+                if time.monotonic() > give_up_at:
+                    raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
+            if hub.called_off is not None:
+                raise Aborted(hub.called_off[1], hub.called_off[0])
+
+    def frames(self, part: Round) -> list[bytes]:
+        """See `StepLog`."""
+        missing = [slot for slot in part.peers if (part.round_id, slot) not in self._hub.frames]
+        if missing:
+            raise Aborted(f"the update of worker {missing[0]} in round {part.round_id} is gone")
+        return [self._hub.frames[part.round_id, slot] for slot in part.peers]
+
+    def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
+        """See `StepLog`."""
+        return exchange_in_parts(self, part, pay)
+
+    def read_steps(self, timeout_s: float) -> list[StepEntry]:
+        """See `StepLog`."""
+        hub = self._hub
+        with hub.changed:
+            hub.changed.wait_for(lambda: len(hub.steps) > self._n_read, timeout_s)
+            entries = hub.steps[self._n_read :]
+            self._n_read += len(entries)
+            return entries
