@@ -1,0 +1,399 @@
+"""The driver: from a job to a run. Prepares, starts the supervisor and the workers, follows them, always cleans up."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from . import ending, record
+from .data.dataset import Dataset
+from .data.prepare import Manifest, pack, packed
+from .errors import BudgetError, DecodeError, JobError, MllessError, ServiceError
+from .job import CHECKPOINT_EVERY, EVAL_EVERY, TrainingJob
+from .messages import Command, Ended, Invocation, Message, Update
+from .mind.stop import SMOOTHED_STEPS
+from .models import FittedModel
+from .money import Cost, Rates, price_profile
+from .money.budget import EXIT_S
+from .money.meter import NUSD, to_nusd
+from .money.start import StartingMoney, least_usd
+from .record import Record
+from .run import TrainingRun
+from .services import Services
+
+#: Lease of workers and supervisor, seconds: on this machine, on a cloud.
+LEASES_S = {True: 5.0, False: 10.0}
+#: Lease of the driver, seconds; when it is gone the run ends.
+DRIVER_LEASE_S = 30.0
+#: The longest that a worker waits for its peers in one step, seconds.
+ROUND_TIMEOUT_S = 120.0
+#: Seconds after which a command that the supervisor did not acknowledge is sent again.
+RESEND_S = 2.0
+#: Seconds without word from the supervisor after which the run counts as lost.
+SILENCE_S = 60.0
+
+
+class Driver:
+    """One run's driver. Making it checks everything and opens the services; `drive` does the rest in a thread.
+
+    Parameters
+    ----------
+    job : TrainingJob
+    run_id, name : str
+    on_end : callable
+        Told of the run once nothing of it is left, before those who wait for it go on.
+    """
+
+    def __init__(self, job: TrainingJob, run_id: str, name: str, on_end: Callable[[TrainingRun], None]) -> None:
+        self.job, self._on_end = job, on_end
+        self.run = TrainingRun(job, run_id, name, self._send)
+        self._record: Record | None = None
+        self._pending: dict[str, tuple[Command, str, float]] = {}
+        self._lock = threading.Lock()
+        self._is_launched = False
+        self._launched_at = 0.0  # 0: not yet
+        self._stop_asked = False
+        self._is_over = False  # too late for commands
+        self._is_abandoned = threading.Event()
+        self._train_set, self._validation_set = _split(job)
+        self._shape, self._mean = self._train_set.shape, self._train_set.mean
+        self._check_target()
+        self._services = Services(job, run_id)
+        try:
+            self._rates = Rates(
+                price_profile(job.prices), job.memory_mb, len(self._services.redis_urls), self._services.has_broker
+            )
+            self._money = StartingMoney(
+                self._rates,
+                job.workers,
+                self._services.launcher.is_local,
+                -(-self._validation_set.n // job.minibatch) if self._validation_set is not None else 0,
+            )
+            self._check_budget(self._packing_nusd())
+        except BaseException:
+            self._services.close()
+            raise
+        state: dict[str, Any] = {
+            "run_id": run_id,
+            "name": name,
+            "description": job.describe(),
+            "metric": job.model.metric,
+            "target": job.stop_rules.target,
+            "n_workers": job.workers,
+            "budget_usd": job.cap_usd,
+            "price_profile": self._rates.profile.label,
+            "is_simulated_price": self._services.launcher.is_local,
+        }
+        self.run.telemetry.update(**state)
+
+    def discard(self) -> None:
+        """Give back what was opened for a run that is not to be driven."""
+        self._services.close()
+
+    # -- checks before anything is launched
+
+    def _check_target(self) -> None:
+        target = self.job.stop_rules.target
+        if target is None:
+            return
+        job = self.job
+        params = job.model.init(self._shape, self._mean, job.seed)
+        judged = self._validation_set or self._train_set
+        # Without held-out rows the target is for the training loss, of which a sample says enough.
+        most = None if self._validation_set is not None else SMOOTHED_STEPS
+        sums = [
+            (job.model.evaluate(params, minibatch, self._mean), minibatch.n)
+            for minibatch in itertools.islice(judged.minibatches(job.minibatch, None), most)
+        ]
+        loss = job.model.metric_value(sum(total for total, _ in sums), sum(count for _, count in sums))
+        if loss <= target:
+            raise JobError("stop.target", target, f"below {loss:.4f}, the {job.model.metric} before any training")
+
+    def _packing_nusd(self) -> int:
+        """What the driver's own storage requests cost at most: packing the data, unless it is packed, and the model."""
+        puts = 2
+        for dataset in (self._train_set, self._validation_set):
+            if dataset is not None and not self._is_packed(dataset):
+                puts += -(-dataset.n // self.job.minibatch) + 1
+        return self._rates.requests_nusd(12, puts)
+
+    def _check_budget(self, spent_before: int) -> None:
+        if self.job.cap_usd is None:
+            return
+        least = self._money.least_nusd(spent_before)
+        if to_nusd(self.job.cap_usd) < least:
+            raise BudgetError(
+                "budget",
+                self.job.cap_usd,
+                f"at least {least_usd(least):g} (US dollars): what it takes to start {self.job.workers} workers "
+                f"and a supervisor, take one step and end, priced as {self._rates.profile.label}",
+            )
+
+    def _is_packed(self, dataset: Dataset) -> bool:
+        objects = self._services.launcher.objects
+        return packed(dataset, self.job.minibatch, self._order_seed(dataset), objects) is not None
+
+    def _order_seed(self, dataset: Dataset) -> int | None:
+        """Training rows are shuffled by the job's seed; held-out rows stay as they are."""
+        return self.job.seed if dataset is self._train_set else None
+
+    # -- the thread
+
+    def drive(self) -> None:
+        """Pack, launch, follow, clean up. Never raises: what goes wrong becomes the run's status and reason."""
+        ended: Ended | None = None
+        try:
+            packed_data = self._pack()
+            if packed_data is not None and not self._stop_asked:
+                self._launch(*packed_data)
+                ended = self._follow()
+        except MllessError as error:
+            ended = self._failure(str(error))
+        except Exception as error:
+            ended = self._failure(f"{type(error).__name__}: {error}")
+        with self._lock:
+            self._is_over = True
+        ended = ended or self._failure("stopped before the functions were invoked", "stopped")
+        model: FittedModel | None = None
+        note = ""
+        try:
+            model, note = self._clean_up(ended)
+        except Exception as error:
+            note = f"; cleaning up failed: {type(error).__name__}: {error}"
+        finally:
+            note += "".join(f"; closing failed: {failure}" for failure in self._services.close())
+            try:
+                self._on_end(self.run)
+            finally:
+                self._conclude(ended, model, note)
+
+    def abandon(self) -> None:
+        """The interpreter is going down: let the run end now. Returns at once."""
+        self._stop_asked = True
+        self._is_abandoned.set()
+
+    def _pack(self) -> tuple[Manifest, Manifest | None] | None:
+        """Store the data's minibatches; None when a stop was asked for meanwhile."""
+        objects, size = self._services.launcher.objects, self.job.minibatch
+        manifest = pack(self._train_set, size, self.job.seed, objects)
+        if self._stop_asked:
+            return None
+        validation = pack(self._validation_set, size, None, objects) if self._validation_set is not None else None
+        if manifest.n_minibatches < self.job.workers:
+            raise JobError("workers", self.job.workers, f"at most {manifest.n_minibatches}, the number of minibatches")
+        del self._train_set, self._validation_set  # copies of the data: nobody needs them any more
+        return manifest, validation
+
+    def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
+        launcher, log, job = self._services.launcher, self._services.log, self.job
+        spent_before = self._rates.requests_nusd(launcher.objects.gets + 6, launcher.objects.puts + 2)
+        self._check_budget(spent_before)
+        cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
+        log.create(cap_nusd=cap, reserved_nusd=self._money.least_nusd(spent_before))
+        log.renew("driver", DRIVER_LEASE_S)
+        common: dict[str, Any] = {
+            "job_id": self.run.id,
+            "generation": log.generation,
+            "n_workers": job.workers,
+            "model": job.model.to_json(),
+            "optimizer": job.optimizer.to_json(),
+            "sync": job.sync.to_json(),
+            "stop": dataclasses.asdict(job.stop_rules),
+            "aggregate": job.aggregate,
+            "seed": job.seed,
+            "manifest": manifest.to_json(),
+            "validation": validation.to_json() if validation is not None else None,
+            "eval_every": job.eval_every or EVAL_EVERY,
+            "checkpoint_every": job.checkpoint_every or CHECKPOINT_EVERY,
+            "redis_urls": self._services.redis_urls,
+            "bus_url": self._services.bus_url,
+            "insecure": job.insecure,
+            "prices": job.prices,
+            "memory_mb": job.memory_mb,
+            "has_broker": self._services.has_broker,
+            "launched_at_s": log.now_s(),
+            "spent_before_nusd": spent_before,
+            "lifetime_s": launcher.lifetime_s,
+            "lease_s": LEASES_S[launcher.is_local],
+            "round_timeout_s": ROUND_TIMEOUT_S,
+        }
+        supervisor = Invocation(role="supervisor", slot=-1, granted_nusd=self._money.supervisor_nusd, **common)
+        workers = [
+            Invocation(role="worker", slot=slot, granted_nusd=self._money.worker_nusd(slot), **common)
+            for slot in range(job.workers)
+        ]
+        self._launched_at = time.monotonic()
+        self._record = Record(self.run.id)
+        launcher.invoke([invocation.encode().decode() for invocation in [supervisor, *workers]])
+        self._is_launched = True
+        self._services.watch_functions(f"runs/{self.run.id}")
+
+    def _follow(self) -> Ended:
+        """Turn what the supervisor sends into telemetry until its last word."""
+        launcher, log, bus = self._services.launcher, self._services.log, self._services.bus
+        paid_until_s = self._money.start_s + EXIT_S
+        heard_at = renewed_at = time.monotonic()
+        gone_at: float | None = None
+        while True:
+            for body in bus.receive("events", 0.05):
+                heard_at = time.monotonic()
+                try:
+                    message = Message.decode(body)
+                except DecodeError:
+                    continue
+                if isinstance(message, Ended):
+                    return message
+                if isinstance(message, Update):
+                    self._take(message)
+            now = time.monotonic()
+            if now - renewed_at > DRIVER_LEASE_S / 10:
+                log.renew("driver", DRIVER_LEASE_S)
+                renewed_at = now
+            self._resend(now)
+            if self._is_abandoned.is_set() or not threading.main_thread().is_alive():
+                return self._abandon()
+            is_starting = launcher.is_local and self.run.telemetry.state.n_workers_started < self.job.workers
+            if is_starting and now - self._launched_at > paid_until_s - 0.2:
+                if not log.reserve(self._half_second_nusd(paid_until_s)):
+                    launcher.kill()
+                    return self._failure("the budget was used up before all functions had started", "capped")
+                paid_until_s += 0.5
+            if launcher.has_ended():
+                # A last word may still be on its way.
+                gone_at = gone_at or now
+                if now - gone_at > 1.0:
+                    plan = log.read_plan()
+                    status, reason = log.aborted() or (plan.stop_status, plan.stop_reason)
+                    return self._failure(reason or "every function ended without a last word", status or "failed")
+            if now - heard_at > SILENCE_S:
+                launcher.kill()
+                return self._failure(f"no word from the supervisor for {SILENCE_S:g} s")
+
+    def _half_second_nusd(self, paid_until_s: float) -> int:
+        """What it costs to wait half a second longer than ``paid_until_s`` for all functions to start."""
+        rates, until_s = self._rates, paid_until_s + self._rates.profile.function.tail_s
+        servers = rates.servers_nusd(until_s + 0.5) - rates.servers_nusd(until_s)
+        return (self.job.workers + 1) * rates.function_nusd(0.5) + servers
+
+    def _take(self, update: Update) -> None:
+        telemetry = self.run.telemetry
+        if update.rows:
+            telemetry.append(record.to_array(update.rows))
+            if self._record is not None:
+                self._record.append(update.rows)
+            last = update.rows[-1]
+            losses: dict[str, Any] = {"loss": last[3]}
+            held_out = [row[4] for row in update.rows if row[4] is not None]
+            if held_out:
+                losses["validation_loss"] = held_out[-1]
+            telemetry.update(**losses)
+        if update.state:
+            telemetry.update(**update.state)
+        for time_s, text in update.sentences:
+            telemetry.tell(time_s, text)
+        if update.done:
+            with self._lock:
+                for command_id, outcome in update.done.items():
+                    self._pending.pop(command_id, None)
+                    if outcome:
+                        telemetry.tell(telemetry.state.time_s, f"Refused: {outcome}")
+                self._show_pending()
+
+    # -- commands
+
+    def _send(self, command: Command, pending: str) -> None:
+        with self._lock:
+            if self._is_over:
+                return  # the run has ended, and is about to say so
+            self._stop_asked = self._stop_asked or command.do == "stop"
+            self._pending[command.id] = (command, pending, time.monotonic())
+            self._show_pending()
+        try:
+            self._services.bus.send("commands", command.encode())
+        except ServiceError:
+            if not self._is_over:  # else the bus was closed in between
+                raise
+
+    def _resend(self, now: float) -> None:
+        """Send again what was not acknowledged; a stop that the supervisor does not hear is announced from here."""
+        with self._lock:
+            late = [entry for entry in self._pending.values() if now - entry[2] > RESEND_S]
+        for command, pending, _ in late:
+            if command.do == "stop" and self._is_launched:
+                self._services.log.announce_stop("stopped", "stopped by hand")
+            with self._lock:
+                self._pending[command.id] = (command, pending, now)
+            self._services.bus.send("commands", command.encode())
+
+    def _show_pending(self) -> None:
+        """Tell what is pending; under the lock, so that no older word overtakes a newer one."""
+        self.run.telemetry.update(pending=tuple(pending for _, pending, _ in self._pending.values()))
+
+    def _abandon(self) -> Ended:
+        """The interpreter is going down: end the run now, in good order if that is quick."""
+        self._services.log.announce_stop("stopped", "the process that started the run ended")
+        give_up_at = time.monotonic() + 2.0
+        while not self._services.launcher.has_ended() and time.monotonic() < give_up_at:
+            time.sleep(0.02)
+        self._services.launcher.kill()
+        return self._failure("the process that started the run ended", "stopped")
+
+    # -- the end
+
+    def _failure(self, reason: str, status: str = "failed") -> Ended:
+        """A last word from here, where the supervisor had none: the functions end, and are billed to this moment."""
+        rates, state, n_workers = self._rates, self.run.telemetry.state, self.job.workers
+        objects = self._services.launcher.objects
+        costs = {"storage": rates.requests_nusd(objects.gets, objects.puts)}
+        time_s = 0.0
+        if self._launched_at:
+            lease_s = LEASES_S[self._services.launcher.is_local]
+            ending.call_off(self._services, n_workers, reason, 2 * lease_s)
+        if self._is_launched:
+            time_s = time.monotonic() - self._launched_at
+            costs = ending.reckon_nusd(self._services, rates, n_workers, time_s, state)
+        return Ended(status, reason, state.step, None, None, costs, time_s)
+
+    def _clean_up(self, ended: Ended) -> tuple[FittedModel | None, str]:
+        """Fetch the model and remove everything else; returns the model and what to say."""
+        model: FittedModel | None = None
+        note = ""
+        if self._is_launched:
+            launcher, folder = self._services.launcher, f"runs/{self.run.id}"
+            fetch = partial(ending.fetch_model, launcher.objects, self.job, self.run.id, self._shape, self._mean, ended)
+            model, note = ending.insist(fetch, launcher.place_of(folder))
+        # A model that could not be read is not to be lost: its objects stay.
+        keep_objects = not self._is_launched or model is None
+        left = ending.remove_all(self._services, self.run.id, keep_objects=keep_objects)
+        self.run.telemetry.tell(ended.time_s, f"{ended.status}: {ended.reason}{note}; {left}")
+        return model, note
+
+    def _conclude(self, ended: Ended, model: FittedModel | None, note: str) -> None:
+        """Keep the record and let those who wait go on."""
+        cost = Cost(**{name: nusd / NUSD for name, nusd in ended.costs_nusd.items()})
+        changes: dict[str, Any] = {
+            "status": ended.status,
+            "reason": ended.reason + note,
+            "step": ended.step,
+            "time_s": ended.time_s,
+            "rate_usd_s": 0.0,
+        }
+        if ended.validation_loss is not None:
+            changes["validation_loss"] = ended.validation_loss
+        try:
+            if self._record is not None:
+                ending.keep(self._record, self.run.telemetry, changes, model, cost)
+        finally:
+            self.run._end(model, cost, **changes)
+
+
+def _split(job: TrainingJob) -> tuple[Dataset, Dataset | None]:
+    """Training and held-out rows of ``job``."""
+    if isinstance(job.validation, (int, float)):
+        return job.data.split(job.validation, job.seed)
+    return job.data, job.validation

@@ -1,0 +1,133 @@
+"""A run's end as the driver sees it: the bill where the supervisor left none, the model, and nothing else left."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from . import checkpoint
+from .errors import DecodeError
+from .job import TrainingJob
+from .messages import Ended
+from .models import FittedModel
+from .money import Cost, Rates
+from .money.meter import NUSD, to_nusd
+from .objects import ObjectStore
+from .record import Record
+from .services import Services
+from .telemetry import RunState, Telemetry
+
+#: How often the model is asked for, and the pause in between, seconds: it is what the run was paid for.
+FETCH_TRIES, FETCH_PAUSE_S = 3, 0.5
+
+
+def call_off(services: Services, n_workers: int, reason: str, patience_s: float) -> None:
+    """Tell the functions to end, and wait until they have or ``patience_s`` seconds are over; clouds know no kill."""
+    roles = ["supervisor", *map(str, range(n_workers))]
+    give_up_at = time.monotonic() + patience_s
+    with contextlib.suppress(Exception):  # Redis may be what failed: then they end of themselves
+        services.log.abort(reason, n_workers)
+        while not services.launcher.has_ended() and any(services.log.alive(roles)) and time.monotonic() < give_up_at:
+            time.sleep(0.05)
+
+
+def reckon_nusd(services: Services, rates: Rates, n_workers: int, time_s: float, state: RunState) -> dict[str, int]:
+    """The bill by component, nano-dollars, where the supervisor gave none.
+
+    Every function is billed to ``time_s``, seconds since the invocation, but all together to no more than is reserved:
+    functions end on what they were granted.
+    """
+    objects = services.launcher.objects
+    function, servers = rates.function_nusd(time_s), rates.servers_nusd(time_s)
+    # Of the requests of others only the sum is known that the supervisor told last, with everybody's seconds in it.
+    seconds = (n_workers + 1) * rates.function_nusd(state.time_s) + rates.servers_nusd(state.time_s)
+    storage = max(rates.requests_nusd(objects.gets, objects.puts), round(state.spent_usd * NUSD) - seconds)
+    redis = round(servers * rates.redis_usd_s / rates.servers_usd_s) if servers else 0
+    costs = {
+        "workers": n_workers * function,
+        "supervisor": function,
+        "redis": redis,
+        "broker": servers - redis,
+        "storage": storage,
+    }
+    most = None if state.budget_usd is None else to_nusd(state.budget_usd)
+    with contextlib.suppress(Exception):  # the books may be gone with Redis; the cap stands
+        most = services.log.money()[1]
+    over = 0 if most is None else max(sum(costs.values()) - most, 0)
+    for component in costs:
+        cut = min(over, costs[component])
+        costs[component] -= cut
+        over -= cut
+    return costs
+
+
+def fetch_model(
+    objects: ObjectStore, job: TrainingJob, run_id: str, shape: tuple[int, ...], mean: float, ended: Ended
+) -> tuple[FittedModel, str]:
+    """The model that the run left, and what to say of it."""
+    if ended.model_key is not None and ended.status != "failed":
+        try:
+            params, _ = checkpoint.decode(objects.get(ended.model_key))
+            return job.model.fitted(params, shape, mean), ""
+        except (KeyError, DecodeError):
+            pass  # its function was ended before it was stored
+    found = checkpoint.newest(objects, run_id)
+    if found is None:
+        params = job.model.init(shape, mean, job.seed)
+        return job.model.fitted(params, shape, mean), "; no checkpoint yet, the model is untrained"
+    _, params, step = found
+    return job.model.fitted(params, shape, mean), f"; the model is that of step {step}"
+
+
+def insist(fetch: Callable[[], tuple[FittedModel, str]], place: str) -> tuple[FittedModel | None, str]:
+    """What ``fetch`` returns at one of `FETCH_TRIES` tries, else no model and where it lies."""
+    for left in reversed(range(FETCH_TRIES)):
+        try:
+            return fetch()
+        except Exception as error:
+            note = f"; the model could not be read ({type(error).__name__}: {error}) and is left in {place}"
+        if left:
+            time.sleep(FETCH_PAUSE_S)
+    return None, note
+
+
+def remove_all(services: Services, run_id: str, *, keep_objects: bool) -> str:
+    """Remove the functions and all of the run's objects, keys and queues, each whatever comes of the others.
+
+    Returns what to say of it.
+    """
+    launcher, log, bus = services.launcher, services.log, services.bus
+    failed: list[str] = []
+
+    def attempt(step: Callable[[], object], sentence: str) -> None:
+        try:
+            step()
+        except Exception as error:
+            failed.append(f"{sentence} ({type(error).__name__})")
+
+    attempt(launcher.close, "the functions' files could not be removed")
+    if not keep_objects:
+        attempt(
+            lambda: launcher.objects.delete(launcher.objects.list(f"runs/{run_id}/")), "objects could not be removed"
+        )
+    # A server may be gone, with all that was in it.
+    attempt(log.delete, "Redis could not be cleaned, its keys expire within a day")
+    attempt(partial(bus.close, delete=True), "the control bus could not be cleaned, what is in it expires")
+    return "; ".join(["0 functions left", *failed]) if failed else "0 functions, 0 keys, 0 queues left"
+
+
+def keep(record: Record, telemetry: Telemetry, changes: dict[str, Any], model: FittedModel | None, cost: Cost) -> None:
+    """Write the run's end, its state with the last ``changes``, into its record."""
+    state = dataclasses.replace(telemetry.state, pending=(), spent_usd=cost.total, **changes)
+    if model is not None:
+        try:
+            model.save(record.model_path)
+        except OSError:
+            record.is_complete = False
+    record.end({"state": state.to_json(), "cost": dataclasses.asdict(cost)})
+    if not record.is_complete:
+        telemetry.tell(changes["time_s"], f"history incomplete: {record.folder} could not be written")

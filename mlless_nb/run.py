@@ -1,0 +1,189 @@
+"""The handle a person holds on a run: wait, stop, scale in, change the budget, read the model, history and cost."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from .errors import CommandError, RunError
+from .job import Budget, TrainingJob
+from .messages import Command
+from .models import FittedModel
+from .money import Cost
+from .money.meter import NUSD, to_nusd
+from .plain import plain
+from .telemetry import ENDED, History, Telemetry
+
+#: How a command reaches the run; None once it has ended.
+Send = Callable[[Command, str], None]
+
+
+class TrainingRun:
+    """One run of a job, as `train` returns it. Every method may be called from any thread.
+
+    Attributes
+    ----------
+    id, name : str
+    job : TrainingJob or None
+        None for a run that was attached to after its end.
+    telemetry : Telemetry
+        What views read.
+    """
+
+    def __init__(self, job: TrainingJob | None, run_id: str, name: str, send: Send | None = None) -> None:
+        self.job, self.id, self.name = job, run_id, name
+        self.telemetry = Telemetry()
+        self._send = send
+        self._over = threading.Event()
+        self._model: FittedModel | None = None
+        self._cost: Cost | None = None
+
+    # -- reading
+
+    @property
+    def status(self) -> str:
+        """One of starting, running, finished, stopped, capped, failed."""
+        return self.telemetry.state.status
+
+    @property
+    def reason(self) -> str:
+        """One sentence on why the run is in its status."""
+        return self.telemetry.state.reason
+
+    @property
+    def history(self) -> History:
+        """A row a step: ``run.history["loss"]`` is a 1-D float64 array."""
+        return self.telemetry.history()
+
+    @property
+    def cost(self) -> Cost:
+        """What the run has cost, US dollars by component; exact once it has ended.
+
+        Until then it is an estimate in two parts: ``redis`` has all servers' time, ``workers`` all functions and
+        requests to the object storage.
+        """
+        if self._cost is not None:
+            return self._cost
+        state, rows = self.telemetry.state, self.telemetry.rows_since(max(self.telemetry.n_rows - 1, 0))
+        servers = float(rows[-1, 7]) if len(rows) else 0.0
+        return Cost(workers=max(state.spent_usd - servers, 0.0), redis=servers)
+
+    @property
+    def model(self) -> FittedModel:
+        """The trained model; waits for the end of the run.
+
+        Raises
+        ------
+        RunError
+            When the run failed before there was a checkpoint.
+        """
+        self.wait()
+        if self._model is None:
+            raise RunError(f"run {self.name!r} left no model: {self.reason}")
+        return self._model
+
+    def wait(self, timeout_s: float | None = None) -> str:
+        """Wait for the end, at most ``timeout_s`` seconds; returns the status."""
+        give_up = threading.TIMEOUT_MAX if timeout_s is None else timeout_s
+        # Short waits let an interrupt through.
+        while not self._over.wait(min(give_up, 0.05)) and give_up > 0:
+            give_up -= 0.05
+        return self.status
+
+    # -- commands
+
+    def stop(self) -> None:
+        """Ask the run to end in good order: within two steps, with its model. Returns at once."""
+        if self.status not in ENDED:
+            self._ask(Command(_new_id(), "stop"), "stopping ...")
+
+    def scale_in(self, n: int = 1, *, worker_id: int | None = None) -> None:
+        """Ask ``n`` workers, or the one called ``worker_id``, to leave. Returns at once.
+
+        Raises
+        ------
+        CommandError
+            When the run has ended, there is no such worker, or none would stay.
+        """
+        n, worker_id = plain(n), plain(worker_id)
+        state = self.telemetry.state
+        if state.status in ENDED:
+            raise CommandError(f"run {self.name!r} has ended ({state.status}); no worker is left to remove")
+        n_workers = state.n_workers or (self.job.workers if self.job is not None else 0)
+        started = self.job.workers if self.job is not None else n_workers
+        if worker_id is not None:
+            if isinstance(worker_id, bool) or not isinstance(worker_id, int) or not 0 <= worker_id < started:
+                raise CommandError(f"worker_id={worker_id!r}: must be a worker of this run, 0 to {started - 1}")
+            if n_workers < 2:
+                raise CommandError(f"worker_id={worker_id}: the last worker cannot be removed; run.stop() ends the run")
+            self._ask(Command(_new_id(), "scale_in", slots=[worker_id]), f"removing worker {worker_id} ...")
+            return
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n < n_workers:
+            most = n_workers - 1
+            valid = f"an integer from 1 to {most}" if most > 0 else "left alone: one worker is left, and it must stay"
+            raise CommandError(f"n={n!r}: must be {valid} ({n_workers} workers are in the run)")
+        noun = "worker" if n == 1 else "workers"
+        self._ask(Command(_new_id(), "scale_in", count=n), f"removing {n} {noun} ...")
+
+    @property
+    def budget(self) -> float | None:
+        """The cap, US dollars; None where there is none. Assign to raise or lower it while the run is on."""
+        return self.telemetry.state.budget_usd
+
+    @budget.setter
+    def budget(self, usd: float) -> None:
+        state = self.telemetry.state
+        if state.status in ENDED:
+            raise CommandError(f"run {self.name!r} has ended ({state.status}); its budget cannot change")
+        nusd = to_nusd(Budget(usd).usd)
+        if nusd < state.committed_usd * NUSD:
+            raise CommandError(
+                f"budget={usd!r}: must be at least ${state.committed_usd:.6f}, which is spent and committed"
+            )
+        self._ask(Command(_new_id(), "budget", nusd=nusd), f"setting the budget to ${usd:g} ...")
+
+    def _ask(self, command: Command, pending: str) -> None:
+        send = self._send  # let go of at the end
+        if send is not None:
+            send(command, pending)
+        elif command.do != "stop" or self.status not in ENDED:
+            raise CommandError(f"run {self.name!r} is not controlled from here; it is {self.status}")
+
+    # -- showing
+
+    def report(self) -> str:
+        """How the run went or goes, as plain text."""
+        from .widgets import text_summary
+
+        return text_summary(self)
+
+    def plot(self) -> Any:
+        """Loss, workers and dollars as a plotly ``Figure``."""
+        from .widgets import plot
+
+        return plot(self)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from .widgets import static_bundle
+
+        return static_bundle(self)
+
+    def __repr__(self) -> str:
+        state = self.telemetry.state
+        return f"<TrainingRun {self.name!r}: {state.status}, step {state.step}, ${state.spent_usd:.6f}>"
+
+    # -- the driver's side
+
+    def _end(self, model: FittedModel | None, cost: Cost, **state: Any) -> None:
+        """The run is over: the last word, and whoever waits goes on."""
+        self._model, self._cost = model, cost
+        money = {"spent_usd": cost.total, "committed_usd": cost.total}
+        self.telemetry.update(**{**state, **money, "pending": ()})
+        self._send = None  # the driver, and all that it holds, may go
+        self._over.set()
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex[:12]

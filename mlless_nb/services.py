@@ -1,0 +1,113 @@
+"""Everything a run stands on, opened and checked before anything is launched, and given back whatever happens."""
+
+from __future__ import annotations
+
+import uuid
+
+from .channels import open_bus
+from .channels.urls import REDIS_SCHEMES, scheme_of
+from .embedded import EmbeddedRedis, acquire_shared, check_redis, release
+from .errors import JobError
+from .exchange import RedisStepLog
+from .job import TrainingJob
+from .launch import LithopsLauncher
+from .watchdog import Watchdog
+
+
+class Services:
+    """The functions' launcher, Redis, the control bus and the step log of one run.
+
+    Parameters
+    ----------
+    job : TrainingJob
+    run_id : str
+
+    Raises
+    ------
+    JobError, ServiceError
+        When one of them is not there or not fit; whatever was opened is closed again.
+    """
+
+    def __init__(self, job: TrainingJob, run_id: str) -> None:
+        self.embedded: EmbeddedRedis | None = None
+        self._run_id = run_id
+        self._watchdog: Watchdog | None = None
+        self._watched_groups: list[int] = []
+        self._watched_paths: list[str] = []
+        self.launcher = LithopsLauncher(job.backend, job.workers + 1, job.memory_mb)
+        try:
+            self.redis_urls = self._redis_urls(job)
+            self.has_broker = job.bus is not None and job.bus.startswith("amqp")
+            self.bus_url = self._bus_url(job)
+            self.bus = open_bus(self.bus_url, run_id, insecure=job.insecure)
+        except BaseException:
+            self.launcher.close()
+            self._release_redis()
+            raise
+        self.log = RedisStepLog(self.redis_urls, run_id, uuid.uuid4().hex, "driver")
+
+    def _redis_urls(self, job: TrainingJob) -> list[str]:
+        if job.redis_urls is not None:
+            for url in job.redis_urls:
+                check_redis(url, insecure=job.insecure)
+            return job.redis_urls
+        if not self.launcher.is_local:
+            raise JobError("redis", None, "the URL of a Redis server that the functions of this backend can reach")
+        self.embedded = acquire_shared()
+        return [self.embedded.url]
+
+    def _bus_url(self, job: TrainingJob) -> str:
+        if job.bus is None:
+            return self.redis_urls[0]
+        scheme = scheme_of(job.bus)
+        if scheme == "memory":
+            raise JobError("bus", job.bus, "a server that functions reach too: amqp://..., redis://... or None")
+        if scheme in REDIS_SCHEMES and job.bus not in self.redis_urls:
+            check_redis(job.bus, insecure=job.insecure)
+        return job.bus
+
+    def watch_functions(self, run_folder: str) -> None:
+        """See to it that the functions end, and their files go, should this process be killed.
+
+        On a cloud the functions do so themselves: they find the driver's lease gone.
+        """
+        if not self.launcher.is_local:
+            return
+        self._watchdog = self.embedded or Watchdog().start()
+        if self.embedded is None:
+            on_redis = [self.bus_url] if scheme_of(self.bus_url) in REDIS_SCHEMES else []
+            self._watchdog.add_keys(sorted({*self.redis_urls, *on_redis}), f"mlless:{self._run_id}:")
+        # Kept here: the launcher forgets what it has closed.
+        self._watched_groups = self.launcher.process_groups
+        self._watched_paths = [*self.launcher.temporary_paths, self.launcher.folder_of(run_folder)]
+        for group in self._watched_groups:
+            self._watchdog.add_process_group(group)
+        for path in self._watched_paths:
+            self._watchdog.add_path(path)
+
+    def close(self) -> list[str]:
+        """Give everything back, each thing whatever comes of the others; returns what failed. Idempotent."""
+        failures = []
+        for step in (self._unwatch, self.launcher.close, self.bus.close, self.log.close, self._release_redis):
+            try:
+                step()
+            except Exception as error:
+                failures.append(f"{type(error).__name__}: {error}")
+        return failures
+
+    def _unwatch(self) -> None:
+        """Process groups may come to belong to others, and the shared server may outlive this run for long."""
+        watchdog, self._watchdog = self._watchdog, None
+        if watchdog is None:
+            return
+        for group in self._watched_groups:
+            watchdog.remove_process_group(group)
+        for path in self._watched_paths:
+            watchdog.remove_path(path)
+        if watchdog is not self.embedded:
+            watchdog.close()
+
+    def _release_redis(self) -> None:
+        server, self.embedded = self.embedded, None
+        if server is not None:
+            release(server)

@@ -1,0 +1,337 @@
+"""The supervisor: step records in -> decisions -> commands out. It holds no state that is not in the step log.
+
+It is never on a step's critical path: workers meet in the step log by themselves, and the supervisor reads along, turns
+steps into telemetry, carries out commands by announcing them in the plan, watches leases, time and money, and says the
+last word when all have left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+
+import redis
+
+from . import checkpoint
+from .channels import Bus
+from .data.prepare import Manifest
+from .errors import DecodeError, ServiceError
+from .exchange import Aborted, StepEntry, StepLog
+from .messages import Command, Ended, Failed, FromWorker, Invocation, Left, Started, Update
+from .models import model_from_json
+from .money import Rates, price_profile
+from .money.budget import Prepaid
+from .money.meter import NUSD
+from .objects import ObjectStore
+from .worker import START_LEASES
+
+#: Seconds between two updates to the driver.
+UPDATE_S = 0.1
+#: Seconds that it takes to gather the workers' last words.
+LAST_WORDS_S = 0.3
+#: Share of a function's lifetime after which the run is ended in good order.
+LIFETIME_SHARE = 0.8
+
+
+class Supervisor:
+    """One run's supervisor.
+
+    Parameters
+    ----------
+    invocation, log, bus, objects, prepaid
+        As for `Worker`.
+    """
+
+    def __init__(self, invocation: Invocation, log: StepLog, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> None:
+        self._job, self._log, self._bus, self._objects, self._prepaid = invocation, log, bus, objects, prepaid
+        self._rates = Rates(
+            price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
+        )
+        self._model = model_from_json(invocation.model)
+        self._manifest = Manifest.from_json(invocation.manifest)
+        self._started: set[int] = set()
+        self._ended: dict[int, Left | Failed] = {}
+        self._late_s = log.now_s() - invocation.launched_at_s
+        self._began = time.monotonic()
+        self._held: StepEntry | None = None  # the newest step: its validation and timings come with the next
+        self._step, self._epoch = 0, 0.0
+        self._update = Update()
+        self._updated_at = -math.inf
+        self._n_active = invocation.n_workers
+        self._commands_done: set[str] = set()
+        self._suspects: dict[int, float] = {}
+        self._called_off: tuple[str, str] | None = None
+        self._aborted_at = math.inf
+        self._storage_nusd: dict[int, int] = {}
+        self._step_s = self._workers_exit_s = 0.0
+
+    @property
+    def _time_s(self) -> float:
+        """Seconds since the invocation."""
+        return self._late_s + time.monotonic() - self._began
+
+    def run(self) -> Ended:
+        """Supervise until every worker has ended; sends and returns the last word."""
+        try:
+            self._supervise()
+        except Aborted as error:
+            self._called_off = self._called_off or (error.status, str(error))
+        except Exception as error:
+            self._called_off = self._called_off or ("failed", f"the supervisor failed: {type(error).__name__}: {error}")
+            with contextlib.suppress(Exception):  # what failed may be Redis itself
+                self._log.abort(self._called_off[1], self._job.n_workers)
+        return self._last_word()
+
+    def _supervise(self) -> None:
+        while len(self._ended) < self._job.n_workers and not self._is_lost():
+            for entry in self._log.read_steps(0.03):
+                self._record(entry)
+            self._hear_workers()
+            self._obey()
+            self._watch_time_and_money()
+            self._watch_leases()
+            if time.monotonic() - self._updated_at > UPDATE_S:
+                self._send_update()
+        for entry in self._log.read_steps(0.001):
+            self._record(entry)
+
+    # -- what the workers do
+
+    def _record(self, entry: StepEntry) -> None:
+        """Turn the step before ``entry`` into a row; its validation loss and timings came with ``entry``."""
+        held, self._held = self._held, entry
+        self._step = entry.step
+        self._epoch = max(report["position"] for report in entry.reports.values()) / self._manifest.n_minibatches
+        self._n_active = len(entry.reports)
+        self._workers_exit_s = max(report["exit_s"] for report in entry.reports.values())
+        if held is not None:
+            self._step_s = max(entry.at_s - held.at_s, 0.9 * self._step_s)
+        self._storage_nusd.update({slot: report["storage"] for slot, report in entry.reports.items()})
+        if held is not None:
+            sums = [report["stats"] for report in entry.reports.values()]
+            count = math.fsum(stats[3] for stats in sums)
+            validation = self._model.metric_value(math.fsum(stats[2] for stats in sums), count) if count else None
+            self._add_row(held, validation, [report["times"] for report in entry.reports.values()])
+
+    def _add_row(self, entry: StepEntry, validation_loss: float | None, times: list[list[float]]) -> None:
+        reports = list(entry.reports.values())
+        count = math.fsum(report["stats"][1] for report in reports)
+        loss = self._model.metric_value(math.fsum(report["stats"][0] for report in reports), count)
+        sent = sum(report["bytes"] for report in reports)
+        time_s = entry.at_s - self._job.launched_at_s
+        servers = self._rates.servers_nusd(time_s)
+        mean_times = (
+            [math.fsum(column) / len(times) for column in zip(*times, strict=True)] if times else [math.nan] * 3
+        )
+        self._update.rows.append(
+            [
+                entry.step,
+                max(report["position"] for report in reports) / self._manifest.n_minibatches,
+                time_s,
+                loss,
+                validation_loss,
+                len(reports),
+                self._spent_nusd(time_s) / NUSD,
+                servers / NUSD,
+                sent,
+                (len(reports) - 1) * sent,
+                sum(report["n_sent"] for report in reports) / max(sum(report["n_made"] for report in reports), 1),
+                *mean_times,
+            ]
+        )
+
+    def _hear_workers(self) -> None:
+        for body in self._bus.receive("workers", 0.0):
+            try:
+                message = FromWorker.decode(body)
+            except DecodeError:
+                continue
+            if isinstance(message, Started) and message.slot not in self._started:
+                self._started.add(message.slot)
+                if len(self._started) == self._job.n_workers:
+                    self._tell(f"{self._job.n_workers} of {self._job.n_workers} workers started")
+            elif isinstance(message, (Left, Failed)) and message.slot not in self._ended:
+                self._ended[message.slot] = message
+                if isinstance(message, Left) and message.status == "left":
+                    self._tell(f"Removed worker {message.slot} after step {message.step}; its bill ends")
+                elif isinstance(message, Failed):
+                    self._called_off = self._called_off or ("failed", message.reason)
+                elif message.status == "failed" and len(self._ended) < self._job.n_workers:
+                    self._abort(message.reason)  # nobody is to wait for it
+
+    def _watch_leases(self) -> None:
+        """A worker whose lease is gone, and half a lease more, is lost: the run ends, naming it and the step."""
+        is_late = self._time_s > START_LEASES * self._job.lease_s
+        slots = range(self._job.n_workers) if is_late else sorted(self._started)
+        waiting = [slot for slot in slots if slot not in self._ended]
+        if not waiting or self._called_off:
+            return
+        now = time.monotonic()
+        for slot, is_alive in zip(waiting, self._log.alive([str(slot) for slot in waiting]), strict=True):
+            if is_alive:
+                self._suspects.pop(slot, None)
+            elif now - self._suspects.setdefault(slot, now) > self._job.lease_s / 2:
+                how = f"was lost at step {self._step + 1}" if slot in self._started else "did not start"
+                self._abort(f"worker {slot} {how}")
+                return
+
+    def _abort(self, reason: str) -> None:
+        self._called_off = self._called_off or ("failed", reason)
+        self._log.abort(reason, self._job.n_workers)
+
+    def _is_lost(self) -> bool:
+        """Whether the run was called off and whoever has not said goodbye by now will not."""
+        self._called_off = self._called_off or self._log.aborted()
+        if self._called_off is not None:
+            self._aborted_at = min(self._aborted_at, time.monotonic())
+            silent = [str(slot) for slot in range(self._job.n_workers) if slot not in self._ended]
+            if silent and not any(self._log.alive(silent)):
+                return True
+        return time.monotonic() - self._aborted_at > 2 * self._job.lease_s
+
+    # -- what people ask
+
+    def _obey(self) -> None:
+        for body in self._bus.receive("commands", 0.0):
+            try:
+                command = Command.decode(body)
+            except DecodeError:
+                continue
+            if command.id not in self._commands_done:
+                self._commands_done.add(command.id)
+                self._update.done[command.id] = self._carry_out(command)
+
+    def _carry_out(self, command: Command) -> str:
+        """Do what ``command`` says; returns what came of it, "" when all went well."""
+        if command.do == "stop":
+            plan = self._log.announce_stop("stopped", "stopped by hand")
+            self._tell(f"Stop asked for: the run ends after step {plan.stop_after}")
+        elif command.do == "budget":
+            if not self._log.set_cap(command.nusd):
+                reserved = self._log.money()[1]
+                return f"the budget cannot go below ${reserved / NUSD:.6f}, which is spent and committed"
+            self._tell(f"Budget set to ${command.nusd / NUSD:.6g}")
+        elif command.do == "scale_in":
+            return self._scale_in(command)
+        else:
+            return f"{command.do!r} is not a command"
+        return ""
+
+    def _scale_in(self, command: Command) -> str:
+        plan = self._log.read_plan()
+        staying = [slot for slot in range(self._job.n_workers) if slot not in plan.leaves]
+        slots = command.slots or staying[max(len(staying) - command.count, 0) :]
+        if len(staying) - len(slots) < 1 or any(slot not in staying for slot in slots):
+            return f"workers {', '.join(map(str, staying))} are in the run, and at least one must stay"
+        plan = self._log.announce_leave(slots)
+        for slot in slots:
+            self._tell(f"Worker {slot} leaves after step {plan.leaves[slot] - 1}")
+        return ""
+
+    # -- time and money
+
+    def _watch_time_and_money(self) -> None:
+        limit_s = self._job.stop.get("time_s")
+        if limit_s is not None and self._time_s >= limit_s:
+            self._log.announce_stop("finished", f"{limit_s:g} seconds are over")
+        if self._time_s > LIFETIME_SHARE * self._job.lifetime_s:
+            self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
+        if not self._log.alive(["driver"])[0]:
+            self._log.announce_stop("stopped", "the notebook that started the run is gone")
+        # The supervisor outlives the workers' steps and exits by the time it takes to gather their last words.
+        self._prepaid.keep_for_exit(LAST_WORDS_S + self._workers_exit_s)
+        if not self._prepaid.buy(max(UPDATE_S, self._step_s), self._log.reserve):
+            self._log.announce_stop("capped", "the budget does not pay for another step")
+
+    def _spent_nusd(self, time_s: float) -> int:
+        """What the run has cost by ``time_s``: every function's bill, and the servers' (both with the supervisor)."""
+        ended = sum(message.spent_nusd - message.storage_nusd for message in self._ended.values())
+        n_running = self._job.n_workers - len(self._ended)
+        running = n_running * self._rates.function_nusd(time_s) + self._prepaid.cost_nusd(time_s)
+        return ended + running + self._storage_cost_nusd()
+
+    def _storage_cost_nusd(self) -> int:
+        """Requests of the driver, the supervisor and every worker so far."""
+        ended = {slot: message.storage_nusd for slot, message in self._ended.items()}
+        workers = sum({**self._storage_nusd, **ended}.values())
+        return self._job.spent_before_nusd + self._prepaid.storage_nusd + workers
+
+    def _tell(self, text: str) -> None:
+        self._update.sentences.append([self._time_s, text])
+
+    def _send_update(self) -> None:
+        time_s = self._time_s
+        cap, reserved = self._log.money()
+        spent = self._spent_nusd(time_s)
+        n_running = self._job.n_workers - len(self._ended)
+        rate = (n_running + 1) * self._rates.function_usd_s + self._rates.servers_usd_s
+        self._update.state.update(
+            status="running" if self._started else "starting",
+            step=self._step,
+            epoch=self._epoch,
+            time_s=time_s,
+            n_workers=self._n_active,
+            n_workers_started=len(self._started),
+            spent_usd=spent / NUSD,
+            committed_usd=reserved / NUSD,
+            budget_usd=None if cap is None else cap / NUSD,
+            rate_usd_s=rate,
+        )
+        for first in range(0, max(len(self._update.rows), 1), 500):
+            part = Update(self._update.rows[first : first + 500])
+            if first == 0:
+                part = Update(part.rows, self._update.state, self._update.sentences, self._update.done)
+            self._bus.send("events", part.encode())
+        self._update = Update()
+        self._updated_at = time.monotonic()
+
+    # -- the end
+
+    def _last_word(self) -> Ended:
+        left = [message for message in self._ended.values() if isinstance(message, Left)]
+        closing = [message for message in left if message.status != "left"]
+        if self._called_off is not None or not closing:
+            status, reason = self._called_off or ("failed", "every worker was lost")
+        else:
+            status, reason = closing[0].status, closing[0].reason
+        count = math.fsum(message.validation_count for message in closing)
+        validation = (
+            self._model.metric_value(math.fsum(message.validation_sum for message in closing), count) if count else None
+        )
+        if self._held is not None:
+            self._add_row(self._held, validation, [])
+        key: str | None = checkpoint.model_key(self._job.job_id)
+        if status == "failed" or self._called_off is not None:
+            validation = None
+            try:
+                kept = checkpoint.newest(self._objects, self._job.job_id)
+                key = kept[0] if kept is not None else None
+            except ServiceError:
+                key = None  # the driver looks again
+        with contextlib.suppress(Aborted, redis.RedisError):  # there is no more money to read when Redis lost the run
+            self._send_update()
+        time_s = self._time_s
+        ended = Ended(status, reason, self._step, key, validation, self._costs_nusd(time_s), time_s)
+        self._bus.send("events", ended.encode())
+        return ended
+
+    def _costs_nusd(self, time_s: float) -> dict[str, int]:
+        """The bill by component. What is gone without a word is billed to now, but never more than was granted."""
+        lost = self._job.n_workers - len(self._ended)
+        workers = sum(message.spent_nusd - message.storage_nusd for message in self._ended.values())
+        workers += lost * self._rates.function_nusd(time_s)
+        servers = self._rates.servers_nusd(time_s + self._rates.profile.function.tail_s)
+        redis_nusd = round(servers * self._rates.redis_usd_s / self._rates.servers_usd_s) if servers else 0
+        costs = {
+            "workers": workers,
+            "supervisor": self._rates.function_nusd(time_s),
+            "redis": redis_nusd,
+            "broker": servers - redis_nusd,
+            "storage": self._storage_cost_nusd(),
+        }
+        if lost:
+            with contextlib.suppress(Aborted, redis.RedisError):
+                _, reserved = self._log.money()
+                costs["workers"] -= max(0, min(sum(costs.values()) - reserved, workers))
+        return costs
