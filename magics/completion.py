@@ -1,0 +1,34 @@
+"""What the Tab key offers after ``%%mlless`` and ``%mlless``: options, verbs and names of runs."""
+
+from __future__ import annotations
+
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+
+import mlless_nb
+
+from .options import OPTIONS
+from .verbs import VERBS
+
+
+@context_matcher()
+def complete(context: CompletionContext) -> SimpleMatcherResult:
+    """Completions of the word before the cursor on a line of ours; none on any other line."""
+    words = context.line_with_cursor.split(" ")
+    text = context.token
+    offered = candidates(words)
+    return SimpleMatcherResult(
+        completions=[SimpleCompletion(text=word, type="param") for word in offered if word.startswith(text)],
+        suppress=bool(offered) and text.startswith("-"),
+    )
+
+
+def candidates(words: list[str]) -> list[str]:
+    """What may stand where the last of ``words``, the line up to the cursor, stands."""
+    if words[0] == "%%mlless" and len(words) > 1:
+        taken = set(words[1:-1]) - {"--redis"}
+        return [flag for flag, _ in OPTIONS if flag not in taken]
+    if words[0] == "%mlless" and len(words) == 2:
+        return list(VERBS)
+    if words[0] == "%mlless" and len(words) > 2 and words[1] != "runs":
+        return list(dict.fromkeys(run.name for run in mlless_nb.runs()))
+    return []

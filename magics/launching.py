@@ -1,0 +1,107 @@
+"""Start the job of a cell: one live run a name, hand the handle to the notebook, show the run."""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import keyword
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+
+import mlless_nb
+
+from .. import widgets
+from ..run import TrainingRun
+from ..widgets import frontend
+from .lines import cost_so_far, is_live
+from .waiting import wait_or_detach, wait_or_stop
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ..job import TrainingJob
+
+#: What a run is called when the cell does not say.
+DEFAULT_NAME = "run"
+
+
+def start(
+    shell: InteractiveShell, job: TrainingJob, *, wait: bool = False, force: bool = False, on_interrupt: str = "stop"
+) -> TrainingRun:
+    """Start ``job``, put its handle under its name among the notebook's variables and show it.
+
+    Returns at once where a person can click; waits for the end with ``wait`` and, unasked, where nobody can (nbclient,
+    papermill, a script): there the kernel would end with the last cell and take the handle of a paid run along.
+
+    Raises
+    ------
+    UsageError
+        A run of this name is live and ``force`` is not set; the name belongs to another variable; the run failed while
+        the cell waited for it.
+    MllessError
+        As `mlless_nb.train`.
+    """
+    name = _free_name(job.name or DEFAULT_NAME, force)
+    variable = handle_name(name, shell.user_ns)
+    run = mlless_nb.train(replace(job, name=name))
+    shell.user_ns[variable] = run
+    blocks = wait or blocks_by_itself(shell)
+
+    def watch() -> None:
+        widgets.show(run, wait=blocks)
+
+    if not blocks:
+        watch()
+        return run
+    (wait_or_stop if on_interrupt == "stop" else wait_or_detach)(run, watch)
+    if run.status == "failed":
+        raise UsageError(f"{run.name}: {run.reason}")
+    return run
+
+
+def handle_name(name: str, variables: Mapping[str, object]) -> str:
+    """The variable that holds the run called ``name``: the name itself, with _ for -.
+
+    Raises
+    ------
+    UsageError
+        It is a word of Python's, or the notebook uses it for something else than a run.
+    """
+    variable = name.replace("-", "_")
+    if keyword.iskeyword(variable) or hasattr(builtins, variable):
+        raise UsageError(f"--name {name}: must not be a word of Python's; the run's handle becomes a variable")
+    held = variables.get(variable)
+    if held is not None and not isinstance(held, TrainingRun):
+        raise UsageError(
+            f"--name {name}: the notebook has a variable {variable} ({type(held).__name__}) that the run's handle "
+            "would replace; choose another name"
+        )
+    return variable
+
+
+def blocks_by_itself(shell: InteractiveShell) -> bool:
+    """Whether nobody can click or type while the run goes: a batch executor, or a script."""
+    kind = frontend.detect()
+    if kind == "terminal":
+        # `ipython file.ipy`, `ipython -c ...` and `ipython < file` do not come back to a person's prompt
+        return not (getattr(shell.parent, "interact", True) and sys.stdin.isatty())
+    if kind == "none":
+        return not getattr(getattr(shell, "kernel", None), "_allow_stdin", True)
+    return not frontend.can_click(kind)
+
+
+def _free_name(name: str, force: bool) -> str:
+    """``name`` if no live run has it; else, by ``force``, the first of name-2, name-3 ... that is free."""
+    live = {run.name: run for run in mlless_nb.runs() if is_live(run)}
+    if name not in live:
+        return name
+    if not force:
+        raise UsageError(
+            f"--name {name}: a run of this name is live ({cost_so_far(live[name])}, at step "
+            f"{live[name].telemetry.state.step}); %mlless stop {name} ends it, --force starts a second"
+        )
+    return next(other for i in itertools.count(2) if (other := f"{name}-{i}") not in live)

@@ -1,0 +1,58 @@
+"""One-line sentences about a run. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..telemetry import LIVE
+from ..widgets.state import line_of
+from ..widgets.wording import usd
+
+if TYPE_CHECKING:
+    from ..run import TrainingRun
+
+
+def is_live(run: TrainingRun) -> bool:
+    """Whether functions of ``run`` may still be running."""
+    return run.status in LIVE
+
+
+def cost_so_far(run: TrainingRun) -> str:
+    """What ``run`` has cost so far, e.g. "$0.0123 so far"."""
+    return f"{usd(run.telemetry.state.spent_usd)} so far"
+
+
+def status_line(run: TrainingRun) -> str:
+    """Where ``run`` stands, what was asked for and not yet done, and once it has ended, why."""
+    state = run.telemetry.state
+    return " · ".join([line_of(state), *state.pending, *([] if is_live(run) or not run.reason else [run.reason])])
+
+
+def stopping_line(run: TrainingRun) -> str:
+    """Said when an interrupt asked ``run`` to stop."""
+    step = run.telemetry.state.step
+    return (
+        f"{run.name}: interrupted at step {step}, {cost_so_far(run)}; asked it to stop and to keep its model. "
+        "Interrupt once more to return without waiting for that."
+    )
+
+
+def left_line(run: TrainingRun) -> str:
+    """Said when a second interrupt returned before ``run`` had stopped."""
+    workers = run.telemetry.state.n_workers
+    return (
+        f"{run.name}: returned while it stops; {workers} worker(s) and the supervisor still run, {cost_so_far(run)}. "
+        f"%mlless status {run.name} tells when they are gone."
+    )
+
+
+def detached_line(run: TrainingRun) -> str:
+    """Said when an interrupt ended the waiting and not ``run``."""
+    rate = run.telemetry.state.rate_usd_s * 3600
+    return f"{run.name}: goes on, {cost_so_far(run)}, {usd(rate)} an hour; %mlless stop {run.name} ends it."
+
+
+def ended_line(run: TrainingRun) -> str:
+    """Said when ``run`` has stopped after an interrupt."""
+    state = run.telemetry.state
+    return f"{run.name}: {run.status} after step {state.step}, {usd(state.spent_usd)}; its model is kept."

@@ -1,0 +1,65 @@
+"""The magic itself: parse, read the cell, start the job."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from ..errors import JobError, MllessError
+from .cell import at_its_line, read_cell
+from .launching import start
+from .options import BEHAVIOUR, OPTIONS, job_options
+from .verbs import perform
+
+
+def with_options(magic: Any) -> Any:
+    """``magic`` with a parser for `OPTIONS`, which also writes its help."""
+    for flag, details in reversed(OPTIONS):
+        magic = argument(flag, **details)(magic)
+    magic = magic_arguments()(magic)
+    magic.parser.allow_abbrev = False
+    return magic
+
+
+@magics_class
+class MllessMagics(Magics):
+    """``%%mlless`` trains what the cell names; ``%mlless`` asks about a run, or asks it for something."""
+
+    @line_cell_magic
+    @with_options
+    def mlless(self, line: str, cell: str | None = None) -> None:
+        """Train a model on serverless functions, live, under a budget.
+
+        %%mlless [options]           the body is Python that names model, optimizer and data, and if need be sync, stop
+                                     or any other field of TrainingJob; it sees the notebook's variables
+        %mlless status [RUN]         where the run stands             %mlless budget USD [RUN]     another cap
+        %mlless stop [RUN]           end it, with the model so far    %mlless wait [RUN] [SECONDS]
+        %mlless scale_in [N] [RUN]   remove N workers                 %mlless report [RUN]         what came of it
+        %mlless runs                 the runs of this kernel
+        """
+        try:
+            if cell is None:
+                perform(line)
+                return
+            given, unknown = self.mlless.parser.parse_argstring(line, partial=True)
+            _refuse_unknown(unknown)
+            behaviour = {name: value for name, value in vars(given).items() if name in BEHAVIOUR}
+            filename = self.shell.compile.cache(f"%%mlless {line}\n{cell}", self.shell.execution_count)
+            job = read_cell(cell, self.shell.user_ns, *job_options(vars(given)), filename)
+            try:
+                start(self.shell, job, **behaviour)
+            except JobError as error:
+                raise at_its_line(cell, error) from error
+        except MllessError as error:
+            raise UsageError(str(error)) from error
+
+
+def _refuse_unknown(words: list[str]) -> None:
+    if words:
+        near = difflib.get_close_matches(words[0], [flag for flag, _ in OPTIONS], n=1)
+        hint = f"; is {near[0]} meant?" if near else "; %%mlless? lists the options"
+        raise UsageError(f"%%mlless {' '.join(words)}: not an option{hint}")

@@ -1,0 +1,88 @@
+"""What may stand on the ``%%mlless`` line. Pure: text in, values out; what a value may be is the job's business."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import Any
+
+#: Rules of `mlless_nb.Stop` that have an option of their own.
+STOP_RULES = ("target", "epochs", "steps", "time_s", "patience")
+#: Options that say how the magic behaves; all others are fields of the job.
+BEHAVIOUR = ("wait", "force", "on_interrupt")
+
+
+def number(text: str) -> float | int:
+    """``text`` as an integer if it is one, else as a float."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def integer(text: str) -> int:
+    """``text`` as an integer."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
+
+
+def fraction(text: str) -> float | int | None:
+    """``text`` as a number, None for ``none``."""
+    return None if text.lower() == "none" else number(text)
+
+
+def _option(flag: str, metavar: str, kind: Callable[[str], Any], help: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    return flag, {"metavar": metavar, "type": kind, "help": help, "default": argparse.SUPPRESS, **more}
+
+
+def _switch(flag: str, help: str) -> tuple[str, dict[str, Any]]:
+    return flag, {"action": "store_true", "help": help, "default": argparse.SUPPRESS}
+
+
+#: Flags, each with the arguments of argparse's ``add_argument``. A flag that is not given leaves the job's own default.
+OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    _option("--workers", "N", integer, "worker functions; a supervisor function comes on top (default 4)"),
+    _option("--budget", "USD", number, "the most the run may cost, US dollars (default: no cap)"),
+    _option("--target", "X", number, "end once the validation loss is at or below X"),
+    _option("--epochs", "N", number, "end after N passes over the training data"),
+    _option("--steps", "N", integer, "end after N steps"),
+    _option("--time-s", "S", number, "end S seconds after the functions were invoked"),
+    _option("--patience", "N", integer, "end once N evaluations in a row brought no better validation loss"),
+    _option("--name", "NAME", str, "what the run, and the notebook's variable for it, is called (default run)"),
+    _option("--minibatch", "B", integer, "rows that one worker takes in a step (default 6250)"),
+    _option("--seed", "N", integer, "decides the split, the order of the rows and the first parameters (default 0)"),
+    _option("--validation", "F", fraction, "fraction of the data to hold out, or none (default 0.1)"),
+    _option("--aggregate", "HOW", str, "mean or sum of the workers' updates (default mean)"),
+    _option("--backend", "B", str, "embedded (this machine, the default) or the name of a Lithops backend"),
+    _option("--redis", "URL", str, "URL of Redis; given several times, they share the updates", action="append"),
+    _option("--bus", "URL", str, "URL of the control bus: amqp://... for RabbitMQ"),
+    _option("--prices", "PROFILE", str, "price profile that the run is billed by (default aws-lambda-x86)"),
+    _option("--memory-mb", "MB", integer, "memory of a function; clouds price by it (default 1769)"),
+    _option("--eval-every", "N", integer, "steps between two evaluations of the held-out rows"),
+    _option("--checkpoint-every", "N", integer, "steps between two checkpoints"),
+    _switch("--insecure", "allow Redis or RabbitMQ on another machine without TLS and a password"),
+    _switch("--wait", "return when the run has ended, not at once"),
+    _switch("--force", "start even if a run of this name is live, as NAME-2"),
+    _option(
+        "--on-interrupt",
+        "stop|detach",
+        str,
+        "what an interrupt does while --wait waits: stop the run, or leave it running (default stop)",
+        choices=("stop", "detach"),
+    ),
+)
+
+
+def job_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options that were given (argparse's ``vars``), as (fields of the job, rules of `mlless_nb.Stop`)."""
+    fields = {name: value for name, value in given.items() if name not in BEHAVIOUR}
+    rules = {rule: fields.pop(rule) for rule in STOP_RULES if rule in fields}
+    if len(fields.get("redis", ())) == 1:
+        fields["redis"] = fields["redis"][0]
+    return fields, rules

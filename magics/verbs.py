@@ -1,0 +1,152 @@
+"""The verbs of ``%mlless``: each finds the run that is meant, asks it for one thing, and says what was asked."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+import mlless_nb
+
+from .. import widgets
+from ..widgets.wording import usd
+from .lines import cost_so_far, detached_line, is_live, status_line
+from .waiting import until_end
+
+if TYPE_CHECKING:
+    from ..run import TrainingRun
+
+
+def perform(line: str) -> None:
+    """Carry out ``line``, the text after ``%mlless``: a verb and its arguments; nothing at all means ``status``.
+
+    Raises
+    ------
+    UsageError
+        The verb or the run is not known, or an argument is missing, left over or no number.
+    MllessError
+        The run refuses.
+    """
+    words = line.split() or ["status"]
+    if words[0] not in VERBS:
+        near = difflib.get_close_matches(words[0], VERBS, n=1)
+        hint = f"; {near[0]} is meant?" if near else ""
+        raise UsageError(f"%mlless {words[0]}: must be one of {', '.join(VERBS)}{hint} (%%mlless, with two %, trains)")
+    VERBS[words[0]](words[1:])
+
+
+def status(words: list[str]) -> None:
+    """``status [RUN]``: one line a live run, or for the latest run when none is live."""
+    if words:
+        print(status_line(_the_run("status", words)))
+        return
+    runs = mlless_nb.runs()
+    shown = [run for run in runs if is_live(run)] or runs[-1:]
+    print("\n".join(map(status_line, shown)) or "no run yet: a %%mlless cell starts one")
+
+
+def stop(words: list[str]) -> None:
+    """``stop [RUN]``: end at the next step, with the model so far."""
+    run = _the_run("stop", words, live=True)
+    run.stop()
+    print(f"{run.name}: asked to stop at step {run.telemetry.state.step}, {cost_so_far(run)}")
+
+
+def scale_in(words: list[str]) -> None:
+    """``scale_in [N] [RUN]``: remove N workers (1)."""
+    n, words = _number("scale_in", words, "one whole number of workers, e.g. %mlless scale_in 1")
+    if n is not None and not n.is_integer():
+        raise UsageError(f"%mlless scale_in {n:g}: must be a whole number of workers")
+    run, count = _the_run("scale_in", words, live=True), 1 if n is None else int(n)
+    run.scale_in(count)
+    print(f"{run.name}: asked to remove {count} worker" + ("" if count == 1 else "s"))
+
+
+def budget(words: list[str]) -> None:
+    """``budget USD [RUN]``: another cap; without USD, the cap there is."""
+    cap, words = _number("budget", words, "one amount in US dollars, e.g. %mlless budget 0.40")
+    run = _the_run("budget", words, live=cap is not None)
+    if cap is None:
+        now = run.telemetry.state.budget_usd
+        print(f"{run.name}: {'no cap' if now is None else 'cap ' + usd(now, trim=True)}, {cost_so_far(run)}")
+        return
+    run.budget = cap
+    print(f"{run.name}: asked for a cap of {usd(cap, trim=True)}, {cost_so_far(run)}")
+
+
+def wait(words: list[str]) -> None:
+    """``wait [RUN] [SECONDS]``: until the run has ended; an interrupt ends the waiting, not the run."""
+    timeout_s, words = _number("wait", words, "one number of seconds, e.g. %mlless wait 60")
+    run = _the_run("wait", words)
+    try:
+        if is_live(run):
+            print(status_line(run), flush=True)
+        has_ended = until_end(run, timeout_s)
+    except KeyboardInterrupt:
+        has_ended = not is_live(run)
+    print(status_line(run) if has_ended else detached_line(run), flush=True)
+
+
+def report(words: list[str]) -> None:
+    """``report [RUN]``: what came of the run, as a table and a curve that stay in the saved notebook."""
+    run = _the_run("report", words)
+    display({**widgets.static_bundle(run), "text/plain": run.report()}, raw=True)
+
+
+def runs(words: list[str]) -> None:
+    """``runs``: one line for each run of this kernel."""
+    if words:
+        raise UsageError(f"%mlless runs {' '.join(words)}: runs takes no argument; %mlless status RUN tells of one")
+    print("\n".join(map(status_line, mlless_nb.runs())) or "no run yet: a %%mlless cell starts one")
+
+
+VERBS: dict[str, Callable[[list[str]], None]] = {
+    "status": status,
+    "stop": stop,
+    "scale_in": scale_in,
+    "budget": budget,
+    "wait": wait,
+    "report": report,
+    "runs": runs,
+}
+
+
+def _number(verb: str, words: list[str], valid: str) -> tuple[float | None, list[str]]:
+    """The number among ``words``, None where there is none, and the other words."""
+    numbers, others = [], []
+    for word in words:
+        try:
+            numbers.append(float(word.removeprefix("$")))
+        except ValueError:
+            others.append(word)
+    if len(numbers) > 1:
+        raise UsageError(f"%mlless {verb} {' '.join(words)}: must be {valid}")
+    return (numbers[0] if numbers else None), others
+
+
+def _the_run(verb: str, words: list[str], *, live: bool = False) -> TrainingRun:
+    """The run that ``words`` name, or the only live one, or (unless it must be ``live``) the latest."""
+    known = mlless_nb.runs()
+    if len(words) > 1:
+        raise UsageError(f"%mlless {verb}: {' '.join(words)} is not one run; write %mlless {verb} [RUN]")
+    if words:
+        named = [run for run in known if words[0] in (run.name, run.id)]
+        if not named:
+            names = ", ".join(dict.fromkeys(run.name for run in known))
+            raise UsageError(
+                f"%mlless {verb}: no run is called {words[0]}; {'there is ' + names if names else 'none yet'}"
+            )
+        run = next((run for run in reversed(named) if is_live(run)), named[-1])
+    else:
+        alive = [run for run in known if is_live(run)]
+        if len(alive) > 1:
+            raise UsageError(f"%mlless {verb}: which one? live are {', '.join(run.name for run in alive)}")
+        if not known:
+            raise UsageError(f"%mlless {verb}: no run yet; a %%mlless cell starts one")
+        run = alive[0] if alive else known[-1]
+    if live and not is_live(run):
+        raise UsageError(f"%mlless {verb}: {run.name} has ended ({run.status}); only a live run can be asked")
+    return run
