@@ -1,0 +1,279 @@
+// The three charts: what is to be drawn, and two that draw it, a canvas (at once, everywhere) and plotly.js (when it is
+// there: zoom and hover). The first part of the widget's one
+// module, which dashboard.py puts together.
+
+// rows.py's VIEW_COLUMNS
+const COLUMNS = ["step", "epoch", "time_s", "loss", "validation_loss", "n_workers", "spent_usd", "servers_usd"];
+const WIDTH = COLUMNS.length;
+const [STEP, EPOCH, TIME, LOSS, VALIDATION, WORKERS, SPENT, SERVERS] = COLUMNS.keys();
+const AXES = { step: STEP, seconds: TIME, dollars: SPENT };
+const MOST_POINTS = 1200; // a line, on screen
+
+// ------------------------------------------------------------------------------------- plotly.js, once for the page
+
+const KEY = Symbol.for("mlless_nb.plotly");
+globalThis[KEY] ??= {
+  lib: null,
+  failed: false,
+  asked: 0,
+  waiting: new Set(),
+  /** Call `ready` when plotly.js is there; until then, and for good where scripts may not be made, the canvas draws. */
+  want(model, ready) {
+    if (this.lib || this.failed) return ready();
+    this.waiting.add(ready);
+    const ask = () => {
+      if (this.lib || this.failed || !this.waiting.has(ready)) return;
+      if (Date.now() - this.asked > 8000) {
+        this.asked = Date.now();
+        model.send({ cmd: "plotly" });
+      }
+      setTimeout(ask, 3000);
+    };
+    ask();
+  },
+  take(view) {
+    if (this.lib) return;
+    try {
+      const module = { exports: {} };
+      new Function("module", "exports", "define", new TextDecoder().decode(view))(module, module.exports, undefined);
+      this.lib = module.exports.react ? module.exports : globalThis.Plotly;
+    } catch (error) {
+      console.warn("mlless_nb: plotly.js cannot be used on this page, the canvas stays", error);
+    }
+    this.failed = !this.lib;
+    for (const ready of this.waiting) ready();
+    this.waiting.clear();
+  },
+};
+const page = globalThis[KEY];
+
+// ------------------------------------------------------------------------------------------------ what is to be drawn
+
+/** Round numbers in [low, high], at most about seven: steps of 1, 2, 2.5 or 5 times a power of ten. */
+function ticks(low, high, about = 7) {
+  if (!(high > low)) return [low];
+  const power = 10 ** Math.floor(Math.log10((high - low) / about));
+  const step = [1, 2, 2.5, 5, 10].map((f) => f * power).find((s) => (high - low) / s <= about);
+  const values = [];
+  for (let k = Math.ceil(low / step - 1e-9); k <= high / step + 1e-9; k++) values.push(k * step || 0); // never -0
+  return values;
+}
+
+function tickTexts(values, prefix = "") {
+  const gap = values.length > 1 ? values[1] - values[0] : Math.abs(values[0]) || 1;
+  let digits = Math.min(Math.max(0, -Math.floor(Math.log10(gap) + 1e-9)), 9);
+  if (values.some((v) => Math.abs(Number(v.toFixed(digits)) - v) > gap * 1e-6)) digits += 1;
+  return values.map((v) => prefix + v.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+}
+
+/** The points of one line within `span`, min/max-thinned to `MOST_POINTS`. */
+function points(rows, xColumn, yColumn, span) {
+  const x = [];
+  const y = [];
+  for (let i = 0; i < rows.n; i++) {
+    const at = rows.at(i, xColumn);
+    const value = rows.at(i, yColumn);
+    const inside = at >= span[0] && at <= span[1];
+    if (Number.isNaN(value) || !inside) continue;
+    x.push(at);
+    y.push(value);
+  }
+  if (x.length <= MOST_POINTS) return { x, y };
+  const thin = { x: [], y: [] };
+  const length = Math.ceil((2 * x.length) / MOST_POINTS);
+  for (let begin = 0; begin < x.length; begin += length) {
+    const end = Math.min(begin + length, x.length);
+    let low = begin;
+    let high = begin;
+    for (let i = begin; i < end; i++) {
+      if (y[i] < y[low]) low = i;
+      if (y[i] > y[high]) high = i;
+    }
+    for (const i of new Set([Math.min(low, high), Math.max(low, high), ...(end === x.length ? [end - 1] : [])])) {
+      thin.x.push(x[i]);
+      thin.y.push(y[i]);
+    }
+  }
+  return thin;
+}
+
+/** The three charts as data: what both the canvas and plotly draw. */
+function panels({ rows, status }, { against, zoom, log }) {
+  const xColumn = AXES[against];
+  // level labels stand at the left, where the loss is still high and little is spent
+  const last = rows.n ? rows.at(rows.n - 1, xColumn) : 0;
+  const span = zoom || [0, last > 0 ? last * 1.04 : 1];
+  const line = (column) => points(rows, xColumn, column, span);
+  const training = line(LOSS);
+  const validation = line(VALIDATION);
+  const workers = line(WORKERS);
+  const spent = line(SPENT);
+  const levels = [...(status.target == null ? [] : [status.target])];
+  const seen = [...training.y, ...validation.y, ...levels].filter((v) => !log || v > 0);
+  let [low, high] = seen.length ? [Math.min(...seen), Math.max(...seen)] : [0, 1];
+  const pad = (high - low) * 0.06 || Math.abs(high) * 0.05 || 1;
+  const lossRange = log && low > 0 ? [low / (high / low) ** 0.04, high * (high / low) ** 0.04] : [low - pad, high + pad];
+  const fewer = [];
+  for (let i = 1; i < rows.n; i++) {
+    const x = rows.at(i, xColumn);
+    if (rows.at(i, WORKERS) < rows.at(i - 1, WORKERS) && x >= span[0] && x <= span[1]) fewer.push(x);
+  }
+  const mostWorkers = Math.max(1, ...workers.y);
+  const dollars = Math.max(1e-9, ...spent.y, status.budget || 0);
+  const hasValidation = validation.x.length > 0;
+  const end = hasValidation ? { x: validation.x.at(-1), y: validation.y.at(-1) } : null;
+  const loss = [{ ...training, style: hasValidation ? "train" : "main", name: "training" }];
+  if (hasValidation) loss.push({ ...validation, style: "main", name: "validation" });
+  return [
+    {
+      title: "Loss", notes: hasValidation ? [["main", "validation"], ["train", "training"]] : [["main", "training"]], lines: loss, span, dot: end,
+      range: lossRange, log: Boolean(log && low > 0), hue: "blue", digits: ".4f", marks: [],
+      level: status.target == null ? null : { y: status.target, text: status.target_text, hue: "mut", dash: [5, 3] },
+    },
+    {
+      title: "Workers", notes: fewer.length ? [["mark", "scale-in"]] : [], lines: [{ ...workers, style: "stair", name: "workers" }], span,
+      range: [0, mostWorkers * 1.12], hue: "orange", digits: ".0f", whole: true, marks: fewer, level: null,
+    },
+    {
+      title: "Dollars", notes: [["area", "functions"], ["under", "servers"]], prefix: "$", span, range: [0, dollars * 1.1], hue: "green", digits: "$.6f", marks: [],
+      lines: [{ ...spent, style: "area", name: "spent" }, { ...line(SERVERS), style: "under", name: "servers" }],
+      level: status.budget == null ? null : { y: status.budget, text: status.budget_text, hue: "red", dash: [6, 3] },
+    },
+  ];
+}
+
+/** Whether there is no room under the panel's level. */
+const isLow = ({ level, range }) => (level.y - range[0]) / (range[1] - range[0]) < 0.18;
+
+function yTicks(panel) {
+  if (!panel.log) return ticks(...panel.range).filter((v) => !panel.whole || Number.isInteger(v));
+  const [low, high] = panel.range;
+  if (high / low < 20) return ticks(low, high);
+  return ticks(Math.log10(low), Math.log10(high)).map((v) => 10 ** v);
+}
+
+// ------------------------------------------------------------------------------------------------------- two drawers
+
+const MARGIN = { l: 52, r: 8, t: 12, b: 20 };
+const FONT_PX = 10;
+
+function drawCanvas(div, panel, colour) {
+  let canvas = div.querySelector("canvas");
+  if (!canvas) div.replaceChildren((canvas = document.createElement("canvas")));
+  const [width, height, dots] = [div.clientWidth, div.clientHeight, globalThis.devicePixelRatio || 1];
+  canvas.width = width * dots;
+  canvas.height = height * dots;
+  const pen = canvas.getContext("2d");
+  pen.scale(dots, dots);
+  pen.font = `${FONT_PX}px ${colour.font}`;
+  const scale = panel.log ? Math.log10 : (v) => v;
+  const [low, high] = panel.range.map(scale);
+  const atX = (x) => MARGIN.l + ((width - MARGIN.l - MARGIN.r) * (x - panel.span[0])) / (panel.span[1] - panel.span[0]);
+  const atY = (y) => height - MARGIN.b - ((height - MARGIN.t - MARGIN.b) * (scale(y) - low)) / (high - low);
+  const stroke = (hue, lineWidth, path, dash = [], alpha = 1) => {
+    pen.beginPath();
+    pen.setLineDash(dash);
+    Object.assign(pen, { strokeStyle: hue, lineWidth, globalAlpha: alpha, lineJoin: "round" });
+    path();
+    pen.stroke();
+    pen.globalAlpha = 1;
+  };
+  const text = (words, x, y, align, hue) => {
+    Object.assign(pen, { fillStyle: hue, textAlign: align });
+    pen.fillText(words, x, y);
+  };
+  const across = (y) => () => (pen.moveTo(MARGIN.l, atY(y)), pen.lineTo(width - MARGIN.r, atY(y)));
+  const heights = yTicks(panel);
+  tickTexts(heights, panel.prefix).forEach((words, i) => {
+    stroke(colour.line, 1, across(heights[i]));
+    text(words, MARGIN.l - 6, atY(heights[i]) + 3.5, "right", colour.mut);
+  });
+  const along = ticks(...panel.span);
+  tickTexts(along).forEach((words, i) => text(words, atX(along[i]), height - 5, "center", colour.mut));
+  for (const { x, y, style } of panel.lines) {
+    const path = () =>
+      x.forEach((at, i) => {
+        if (i === 0) return pen.moveTo(atX(at), atY(y[i]));
+        if (style === "stair") pen.lineTo(atX(at), atY(y[i - 1]));
+        pen.lineTo(atX(at), atY(y[i]));
+      });
+    if ((style === "area" || style === "under") && x.length > 1) {
+      pen.beginPath();
+      path();
+      pen.lineTo(atX(x.at(-1)), atY(0));
+      pen.lineTo(atX(x[0]), atY(0));
+      pen.fillStyle = style === "area" ? colour.fill1 : colour.fill2;
+      pen.fill();
+    }
+    if (style !== "under") stroke(colour[panel.hue], style === "train" ? 0.9 : 2, path, [], style === "train" ? 0.45 : 1);
+  }
+  if (panel.level) {
+    stroke(colour[panel.level.hue], 1.3, across(panel.level.y), panel.level.dash);
+    const [x, y] = [MARGIN.l + 5, atY(panel.level.y) + (isLow(panel) ? -4 : 12)];
+    Object.assign(pen, { strokeStyle: colour.bg, lineWidth: 3 });
+    pen.setLineDash([]);
+    pen.strokeText(panel.level.text, x, y);
+    text(panel.level.text, x, y, "left", colour[panel.level.hue]);
+  }
+  pen.fillStyle = colour[panel.hue];
+  for (const x of panel.marks) {
+    pen.beginPath();
+    [[-4, 2], [4, 2], [0, 9]].forEach(([dx, y]) => pen.lineTo(atX(x) + dx, y));
+    pen.fill();
+  }
+  if (panel.dot) {
+    pen.beginPath();
+    pen.arc(atX(panel.dot.x), atY(panel.dot.y), 3, 0, 7);
+    pen.fill();
+  }
+}
+
+function drawPlotly(lib, div, panel, colour, against, onZoom) {
+  const hue = colour[panel.hue];
+  const look = {
+    train: { line: { color: hue, width: 0.9 }, opacity: 0.45 },
+    main: { line: { color: hue, width: 2 } },
+    stair: { line: { color: hue, width: 2, shape: "hv" } },
+    area: { line: { color: hue, width: 2 }, fill: "tozeroy", fillcolor: colour.fill1 },
+    under: { line: { color: hue, width: 0 }, fill: "tozeroy", fillcolor: colour.fill2 },
+  };
+  const traces = panel.lines.map(({ x, y, style, name }) => ({
+    x, y, name, type: "scatter", mode: "lines", hovertemplate: `%{y:${panel.digits}}`, ...look[style],
+  }));
+  const top = panel.range[1];
+  if (panel.marks.length) {
+    const marker = { symbol: "triangle-down", size: 8, color: hue };
+    traces.push({ x: panel.marks, y: panel.marks.map(() => top), mode: "markers", marker, cliponaxis: false, hoverinfo: "skip" });
+  }
+  if (panel.dot) traces.push({ x: [panel.dot.x], y: [panel.dot.y], mode: "markers", marker: { size: 6, color: hue }, hoverinfo: "skip" });
+  const [heights, along] = [yTicks(panel), ticks(...panel.span)];
+  const level = panel.level;
+  const layout = {
+    width: div.clientWidth, height: div.clientHeight, margin: { ...MARGIN, pad: 0 }, showlegend: false, hovermode: "x unified", dragmode: "zoom",
+    paper_bgcolor: "transparent", plot_bgcolor: "transparent", font: { family: colour.font, size: FONT_PX, color: colour.mut },
+    hoverlabel: { bgcolor: colour.bg, bordercolor: colour.line, font: { color: colour.fg, size: 11 } },
+    xaxis: {
+      range: panel.span, showgrid: false, zeroline: false, tickvals: along, ticktext: tickTexts(along), tickangle: 0,
+      hoverformat: against === "dollars" ? "$.6f" : against === "step" ? ",d" : ".1f", unifiedhovertitle: { text: `${against} %{x}` },
+    },
+    yaxis: {
+      range: panel.log ? panel.range.map(Math.log10) : panel.range, type: panel.log ? "log" : "linear", gridcolor: colour.line, zeroline: false,
+      fixedrange: true, ticklabelstandoff: 4, tickvals: heights, ticktext: tickTexts(heights, panel.prefix),
+    },
+    shapes: level
+      ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: level.y, y1: level.y, line: { color: colour[level.hue], width: 1.3, dash: `${level.dash[0]}px,${level.dash[1]}px` } }]
+      : [],
+    annotations: level
+      ? [{ text: level.text, xref: "paper", x: 0, xshift: 4, xanchor: "left", y: panel.log ? Math.log10(level.y) : level.y, yanchor: isLow(panel) ? "bottom" : "top", showarrow: false, borderpad: 0, bgcolor: colour.halo, font: { color: colour[level.hue], size: FONT_PX } }]
+      : [],
+  };
+  const isNew = !div.classList.contains("js-plotly-plot");
+  if (isNew) div.replaceChildren();
+  lib.react(div, traces, layout, { displayModeBar: false, doubleClick: false, responsive: false, showTips: false });
+  if (!isNew) return;
+  div.on("plotly_relayout", (change) => {
+    const from = change["xaxis.range[0]"];
+    if (from !== undefined) onZoom([Math.max(0, from), change["xaxis.range[1]"]]);
+  });
+  div.on("plotly_doubleclick", () => onZoom(null));
+}

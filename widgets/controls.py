@@ -1,0 +1,79 @@
+"""What a press in the dashboard does to the run: a command with an id in, one acknowledgement out.
+
+The browser sends a command again until it is acknowledged, so each id is carried out once. A handler may run on any
+thread (a subshell's, or the main one); everything asked of a run returns at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from ..errors import MllessError
+
+#: Acknowledgements that are kept for a command that comes again.
+KEPT_REPLIES = 200
+
+
+class Controls:
+    """The commands of one dashboard: ``stop``, ``scale_in`` (value: how many workers), ``budget`` (value: dollars)."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._replies: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._lock = threading.Lock()
+        self.stop_asked = False
+
+    def handle(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Carry out ``{"cmd", "id", "value"}`` unless it was before.
+
+        Returns
+        -------
+        dict
+            ``{"kind": "ack", "id", "ok", "text"}``. ``text`` says why not; what was asked for and is not done yet is
+            for the run's own state to say.
+        """
+        command_id = str(message.get("id", ""))[:64]
+        with self._lock:
+            if command_id not in self._replies:
+                ok, text = self._do(message.get("cmd"), message.get("value"))
+                self._replies[command_id] = {"kind": "ack", "id": command_id, "ok": ok, "text": text}
+                if len(self._replies) > KEPT_REPLIES:
+                    self._replies.popitem(last=False)
+            return self._replies[command_id]
+
+    def _do(self, command: object, value: object) -> tuple[bool, str]:
+        if not self._run.telemetry.state.is_live:
+            return False, "The run has ended."
+        try:
+            if command == "stop":
+                self._run.stop()
+                self.stop_asked = True
+                return True, ""
+            if command == "scale_in":
+                self._run.scale_in(_whole(value))
+                return True, ""
+            if command == "budget":
+                self._run.budget = _dollars(value)
+                return True, ""
+        except MllessError as error:
+            return False, str(error)
+        return False, f"{command!r} is not a command."
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise MllessError(f"{value!r} is not a number of workers")
+    return value
+
+
+def _dollars(value: object) -> float:
+    text = value.strip().lstrip("$").replace(",", "") if isinstance(value, str) else value
+    try:
+        amount = float(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        amount = float("nan")
+    if not 0 < amount < float("inf"):
+        raise MllessError(f"budget={value!r}: must be dollars above 0, e.g. 0.40")
+    return amount

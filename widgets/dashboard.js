@@ -1,0 +1,306 @@
+// The live widget's face. It draws what Python tells (words and figures come ready-made from state.py) and sends what a
+// person asks; it decides nothing. dashboard.py puts charts.js and store.js before it: one
+// module without imports, so it works offline.
+
+const DRAW_MS = 250;
+const SPEAK_MS = 10000;
+
+const isDark = () => {
+  const { jpThemeLight } = document.body.dataset;
+  if (jpThemeLight) return jpThemeLight === "false";
+  if (/vscode-(light|dark|high-contrast)/.test(document.body.className)) return !document.body.classList.contains("vscode-light");
+  return document.documentElement.getAttribute("theme") === "dark";
+};
+
+const BODY = `
+<div class="mlless-head">
+  <span class="mlless-name" data-text="name"></span>
+  <span class="mlless-chip" data-ref="chip"><i data-text="icon" aria-hidden="true"></i> <span data-text="word"></span></span>
+  <span class="mlless-muted" data-text="about"></span>
+  <span class="mlless-space"></span>
+  <button type="button" data-ref="tableButton" aria-pressed="false">Show as table</button>
+  <button type="button" data-ref="stop" class="mlless-stop">Stop</button>
+</div>
+<div class="mlless-reason" data-text="reason"></div>
+<div class="mlless-figures">
+  <div><div class="mlless-key" data-text="metric_label"></div><div class="mlless-value"><span data-text="metric_text"></span> <small data-text="metric_note"></small></div></div>
+  <div><div class="mlless-key">Workers</div><div class="mlless-value"><span data-text="workers_text"></span> <small data-text="workers_note"></small></div></div>
+  <div><div class="mlless-key" data-text="spent_label"></div><div class="mlless-value"><span data-text="spent_text"></span> <small data-text="spent_note"></small></div>
+    <div class="mlless-cap" data-ref="cap" role="img"><i data-ref="committed"></i><i data-ref="spent"></i></div></div>
+  <div><div class="mlless-key">Time</div><div class="mlless-value" data-text="time_text"></div></div>
+  <div><div class="mlless-key">Rate</div><div class="mlless-value"><span data-text="rate_text"></span> <small data-text="rate_note"></small></div></div>
+</div>
+<div class="mlless-tabs" data-ref="tabs">
+  <span id="mlless-against">against</span>
+  <span role="group" aria-labelledby="mlless-against" data-ref="axes"></span>
+  <span class="mlless-space"></span>
+  <button type="button" class="mlless-bare" data-ref="log" aria-pressed="false">log scale</button>
+  <button type="button" class="mlless-bare" data-ref="reset" title="Drag across a chart to zoom">reset zoom</button>
+</div>
+<div class="mlless-charts" data-ref="charts"></div>
+<div class="mlless-waiting" data-ref="waiting">The curves begin with the first step.</div>
+<div class="mlless-table" data-ref="table" tabindex="0" aria-label="Steps as a table" hidden></div>
+<div class="mlless-low">
+  <div><h4>Events</h4><div class="mlless-events" data-ref="events" tabindex="0" aria-label="Events, newest first"></div></div>
+  <div data-ref="exchange"><h4>A step <em data-ref="stepNote"></em></h4><div class="mlless-times" data-ref="times" role="img"></div>
+    <div class="mlless-small" data-ref="parts"></div>
+    <h4 style="margin-top:7px">Exchange</h4><div class="mlless-small" data-ref="exchangeText"></div></div>
+</div>
+<div class="mlless-controls" data-ref="controls">
+  <form data-ref="budgetForm"><label>Budget $ <input data-ref="budget" inputmode="decimal" autocomplete="off" placeholder="no cap"></label><button type="submit" data-ref="apply">Apply</button></form>
+  <button type="button" data-ref="remove">Remove a worker</button>
+  <span class="mlless-notice" data-ref="notice"></span>
+</div>
+<div class="mlless-spoken" role="status" aria-live="polite" data-ref="spoken"></div>`;
+
+/** One view: the elements of one output, drawn from the store. */
+class View {
+  constructor(store, el) {
+    this.store = store;
+    this.options = { against: "step", zoom: null, log: false };
+    this.root = document.createElement("div");
+    this.root.className = "mlless";
+    this.root.innerHTML = BODY;
+    this.refs = Object.fromEntries([...this.root.querySelectorAll("[data-ref]")].map((node) => [node.dataset.ref, node]));
+    this.texts = [...this.root.querySelectorAll("[data-text]")];
+    this.charts = ["Loss", "Workers", "Dollars"].map((title) => {
+      const chart = document.createElement("div");
+      chart.innerHTML = `<h4>${title} <em></em></h4><div class="mlless-plot" role="img"></div>`;
+      this.refs.charts.append(chart);
+      return { note: chart.querySelector("em"), plot: chart.querySelector(".mlless-plot") };
+    });
+    this.wire();
+    el.append(this.root);
+    this.drawn = 0;
+    this.cost = 0;
+    this.spoken = { at: 0, word: "" };
+    this.update = () => this.schedule();
+    store.listeners.add(this.update);
+    this.watchers = [new ResizeObserver(this.update), new MutationObserver(this.update)];
+    this.watchers[0].observe(this.refs.charts);
+    this.watchers[1].observe(document.body, { attributes: true, attributeFilter: ["class", "data-jp-theme-light", "data-jp-theme-name"] });
+    this.draw();
+    // the canvas has painted; plotly's five megabytes may come now
+    setTimeout(() => page.want(store.model, this.update), 50);
+  }
+
+  wire() {
+    const { axes, log, reset, tableButton, stop, remove, budget, budgetForm } = this.refs;
+    for (const against of Object.keys(AXES)) {
+      const button = document.createElement("button");
+      Object.assign(button, { type: "button", className: "mlless-bare", textContent: against });
+      button.onclick = () => this.set({ against, zoom: null });
+      button.dataset.against = against;
+      axes.append(button);
+    }
+    log.onclick = () => this.set({ log: !this.options.log });
+    reset.onclick = () => this.set({ zoom: null });
+    tableButton.onclick = () => this.set({ table: !this.options.table });
+    stop.onclick = () => this.store.ask("stop", null, "Asking the run to stop");
+    remove.onclick = () => this.store.ask("scale_in", 1, "Asking for one worker less");
+    budget.oninput = () => (budget.dataset.edited = "yes");
+    budgetForm.onsubmit = (event) => {
+      event.preventDefault();
+      delete budget.dataset.edited;
+      this.store.ask("budget", budget.value, "Asking for the new budget");
+    };
+  }
+
+  set(options) {
+    Object.assign(this.options, options);
+    this.draw();
+  }
+
+  /** Draw soon: at most every `DRAW_MS`, and never more than a quarter of the time. */
+  schedule() {
+    if (this.timer) return;
+    const due = this.drawn + Math.max(DRAW_MS, 4 * this.cost) - performance.now();
+    this.timer = setTimeout(() => {
+      this.timer = null;
+      this.draw();
+    }, Math.max(0, due));
+  }
+
+  draw() {
+    const began = performance.now();
+    this.root.classList.toggle("dark", isDark());
+    this.drawWords();
+    const { refs, options, store } = this;
+    const isEmpty = !store.rows.n;
+    refs.waiting.hidden = !isEmpty;
+    refs.charts.hidden = refs.tabs.hidden = isEmpty || Boolean(options.table);
+    refs.table.hidden = isEmpty || !options.table;
+    if (isEmpty) refs.tableButton.disabled = true;
+    else if (options.table) this.drawTable();
+    else if (this.root.clientWidth > 0) this.drawCharts();
+    this.drawn = performance.now();
+    this.cost = this.drawn - began;
+  }
+
+  drawWords() {
+    const { store, refs, options } = this;
+    const status = store.status;
+    const cannot = status.cannot || {};
+    for (const node of this.texts) setText(node, status[node.dataset.text] ?? "");
+    refs.chip.dataset.status = status.status;
+    refs.cap.hidden = status.spent_share == null;
+    refs.spent.style.width = `${100 * (status.spent_share ?? 0)}%`;
+    refs.committed.style.width = `${100 * (status.committed_share ?? 0)}%`;
+    refs.cap.setAttribute("aria-label", `${Math.round(100 * (status.spent_share ?? 0))} % of the budget is spent`);
+    for (const button of refs.axes.children) button.setAttribute("aria-pressed", String(button.dataset.against === options.against));
+    refs.log.setAttribute("aria-pressed", String(options.log));
+    refs.reset.hidden = !options.zoom;
+    refs.tableButton.disabled = false;
+    refs.tableButton.setAttribute("aria-pressed", String(Boolean(options.table)));
+    setText(refs.tableButton, options.table ? "Show as charts" : "Show as table");
+    const asking = store.open.size > 0;
+    const allow = (button, why) => {
+      button.disabled = Boolean(why) || asking;
+      button.title = why || "";
+    };
+    allow(refs.stop, cannot.stop);
+    allow(refs.remove, cannot.scale_in);
+    allow(refs.apply, cannot.budget);
+    refs.budget.disabled = Boolean(cannot.budget);
+    refs.stop.hidden = refs.controls.hidden = status.is_live === false;
+    if (!refs.budget.dataset.edited && document.activeElement !== refs.budget && !asking) refs.budget.value = status.budget_value ?? "";
+    const waiting = (status.pending || []).join(" ");
+    const idle = [cannot.stop || cannot.scale_in, status.floor_text].filter(Boolean).join(" ");
+    const notice = store.notice || (waiting ? { text: waiting, tone: "pending" } : { text: idle, tone: "" });
+    setText(refs.notice, notice.text);
+    refs.notice.dataset.tone = notice.tone;
+    this.drawEvents(status.events || []);
+    this.drawExchange(status.exchange);
+    this.speak(status);
+  }
+
+  drawEvents(events) {
+    if (events === this.events) return;
+    this.events = events;
+    this.refs.events.replaceChildren(
+      ...events.map(([time, text]) => {
+        const line = document.createElement("div");
+        line.append(Object.assign(document.createElement("time"), { textContent: time }), Object.assign(document.createElement("span"), { textContent: text }));
+        return line;
+      }),
+    );
+    if (!events.length) this.refs.events.replaceChildren(Object.assign(document.createElement("span"), { className: "mlless-muted", textContent: "Nothing yet." }));
+  }
+
+  drawExchange(exchange) {
+    const { refs } = this;
+    refs.exchange.style.visibility = exchange ? "" : "hidden";
+    if (!exchange) return;
+    const hues = { compute: "var(--blue)", exchange: "var(--orange)", wait: "var(--mut)" };
+    const words = { compute: "computing", exchange: "exchanging", wait: "waiting" };
+    setText(refs.stepNote, `takes ${exchange.step_text}, median of ${exchange.n_steps}`);
+    setText(refs.exchangeText, exchange.text);
+    const bars = [];
+    const parts = [];
+    for (const [name, share, text] of exchange.parts) {
+      const bar = document.createElement("i");
+      bar.style.cssText = `width:${100 * share}%;background:${hues[name]}`;
+      bars.push(bar);
+      const part = document.createElement("span");
+      part.className = "mlless-part";
+      part.style.setProperty("--part", hues[name]);
+      part.textContent = `${words[name]} ${text}`;
+      parts.push(part);
+    }
+    refs.times.replaceChildren(...bars);
+    refs.parts.replaceChildren(...parts);
+    refs.times.setAttribute("aria-label", refs.parts.textContent);
+  }
+
+  drawCharts() {
+    const style = getComputedStyle(this.root);
+    const colour = { font: style.fontFamily };
+    for (const name of ["bg", "fg", "mut", "line", "blue", "orange", "green", "red", "fill1", "fill2", "halo"]) colour[name] = style.getPropertyValue(`--${name}`).trim();
+    panels(this.store, this.options).forEach((panel, i) => {
+      const { note, plot } = this.charts[i];
+      drawNotes(note, panel.notes);
+      plot.setAttribute("aria-label", this.label(panel));
+      if (page.lib) drawPlotly(page.lib, plot, panel, colour, this.options.against, (zoom) => this.set({ zoom }));
+      else drawCanvas(plot, panel, colour);
+    });
+    this.root.dataset.rows = this.store.rows.next;
+    this.root.dataset.drawer = page.lib ? "plotly" : "canvas";
+  }
+
+  label(panel) {
+    const status = this.store.status;
+    if (panel.title === "Loss") return `${status.metric_label} ${status.metric_text} ${status.metric_note}, ${status.about}`;
+    if (panel.title === "Workers") return `${status.workers_text} workers ${status.workers_note}, removed at ${panel.marks.length} steps`;
+    return `${status.spent_text} spent ${status.spent_note}`;
+  }
+
+  drawTable() {
+    const { rows, status } = this.store;
+    const every = Math.max(1, Math.ceil(rows.n / 200));
+    const cell = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
+    const line = (tag, texts) => {
+      const tr = document.createElement("tr");
+      tr.append(...texts.map((text) => cell(tag, text)));
+      return tr;
+    };
+    const number = (value, digits) => (Number.isNaN(value) ? "" : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+    const lines = [];
+    for (let i = rows.n - 1; i >= 0; i -= every) {
+      const at = (column) => rows.at(i, column);
+      lines.push(line("td", [
+        number(at(STEP), 0), number(at(EPOCH), 2), `${number(at(TIME), 1)} s`, number(at(LOSS), 4), number(at(VALIDATION), 4), number(at(WORKERS), 0), `$${number(at(SPENT), 6)}`, `$${number(at(SERVERS), 6)}`,
+      ]));
+    }
+    const table = document.createElement("table");
+    const [head, body] = [document.createElement("thead"), document.createElement("tbody")];
+    head.append(line("th", ["step", "epoch", "time", `training ${status.metric}`, `validation ${status.metric}`, "workers", "spent", "of which servers"]));
+    body.append(...lines);
+    table.append(cell("caption", `${lines.length} of ${rows.next} steps, newest first`), head, body);
+    this.refs.table.replaceChildren(table);
+  }
+
+  /** For screen readers: on a change of state at once, else every ten seconds. */
+  speak(status) {
+    const now = Date.now();
+    if (status.word === this.spoken.word && now - this.spoken.at < SPEAK_MS) return;
+    this.spoken = { at: now, word: status.word };
+    this.refs.spoken.textContent = `${status.word}. ${status.metric_label} ${status.metric_text}, ${status.workers_text} workers, ${status.spent_text} spent.`;
+  }
+
+  close() {
+    this.store.listeners.delete(this.update);
+    page.waiting.delete(this.update);
+    clearTimeout(this.timer);
+    for (const watcher of this.watchers) watcher.disconnect();
+    if (page.lib) for (const { plot } of this.charts) page.lib.purge(plot);
+  }
+}
+
+/** The legend of a chart, beside its title. */
+function drawNotes(node, notes) {
+  const key = notes.join();
+  if (node.dataset.key === key) return;
+  node.dataset.key = key;
+  node.replaceChildren(
+    ...notes.flatMap(([kind, text]) => [Object.assign(document.createElement("i"), { className: `mlless-${kind}` }), text]),
+  );
+}
+
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+export default () => {
+  let store;
+  return {
+    initialize({ model }) {
+      store = new Store(model);
+      return () => store.close();
+    },
+    render({ el }) {
+      const view = new View(store, el);
+      store.hello();
+      return () => view.close();
+    },
+  };
+};

@@ -1,0 +1,74 @@
+"""Put a run on the screen, as the front end allows: a live widget, whole lines of text, or nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from .frontend import Frontend, can_click, detect
+from .state import line_of
+from .static import static_bundle
+
+#: Seconds between two lines of text, and between the first two: they come apart by twice as much each time, so that a
+#: run of some seconds shows that it moves.
+LINE_EVERY_S, FIRST_LINE_S = 10.0, 1.0
+#: How long the main thread sleeps at most while it waits, so that Interrupt is answered at once.
+_POLL_S = 0.05
+
+
+def show(run: Any, wait: bool = False, frontend: Frontend | None = None) -> None:
+    """Show ``run`` from now on.
+
+    In a notebook that a person can click in, a live `Dashboard` is displayed; when the run ends, a static picture takes
+    its place, which stays in the saved notebook. Elsewhere whole lines are printed: one now, and with ``wait`` one
+    every ten seconds (sooner at first) and one at the end.
+
+    Parameters
+    ----------
+    run : TrainingRun
+    wait : bool
+        Return when the run has ended. ``KeyboardInterrupt`` gets through within 50 ms; the run is not touched by it.
+    frontend : Frontend, optional
+        Instead of what `detect` finds.
+    """
+    kind = frontend or detect()
+    if can_click(kind):
+        from .dashboard import Dashboard
+
+        dashboard = Dashboard(run)
+        dashboard.display()
+        if wait:
+            _follow(run, lambda: not dashboard.is_seen)
+            dashboard.join()
+        return
+    if kind == "none":
+        if wait:
+            _follow(run, lambda: False)
+        return
+    print(line_of(run.telemetry.state), flush=True)
+    if wait:
+        _follow(run, lambda: True)
+        print(line_of(run.telemetry.state), flush=True)
+        if kind == "batch":
+            _publish(static_bundle(run))
+        else:
+            print(static_bundle(run)["text/plain"], flush=True)
+
+
+def _follow(run: Any, may_print: Any) -> None:
+    """Wait for the end of ``run`` and print lines, at last one every `LINE_EVERY_S`, while ``may_print()``."""
+    gap_s = min(FIRST_LINE_S, LINE_EVERY_S)
+    seen, next_line = 0, time.monotonic() + gap_s
+    while run.telemetry.state.is_live:
+        seen = run.telemetry.wait_for_change(seen, _POLL_S)
+        if time.monotonic() >= next_line and run.telemetry.state.is_live:
+            gap_s = min(2 * gap_s, LINE_EVERY_S)
+            next_line += gap_s
+            if may_print():
+                print(line_of(run.telemetry.state), flush=True)
+
+
+def _publish(bundle: dict[str, str]) -> None:
+    from IPython.display import display
+
+    display(bundle, raw=True)

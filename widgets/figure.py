@@ -1,0 +1,55 @@
+"""A run as a plotly figure, for people who want to go on drawing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import JobError
+
+_AXES = {"step": ("step", "step"), "seconds": ("time_s", "seconds"), "dollars": ("spent_usd", "US dollars")}
+_BLUE, _ORANGE, _GREEN, _RED = "#0072B2", "#D55E00", "#00795a", "#B00020"
+
+
+def plot(run: Any, against: str = "step") -> Any:
+    """Loss, workers and dollars as a ``plotly.graph_objects.Figure`` of three panels.
+
+    Parameters
+    ----------
+    run : TrainingRun
+    against : {"step", "seconds", "dollars"}
+        The x axis.
+
+    Raises
+    ------
+    JobError
+        ``against`` is none of these.
+    """
+    if against not in _AXES:
+        raise JobError("against", against, "step, seconds or dollars")
+    from plotly.subplots import make_subplots
+
+    state, history = run.telemetry.state, run.telemetry.history()
+    column, title = _AXES[against]
+    x = history[column]
+    figure = make_subplots(rows=1, cols=3, subplot_titles=(f"Loss ({state.metric})", "Workers", "US dollars"))
+    evaluated = np.isfinite(history["validation_loss"])
+
+    def add(col: int, name: str, xs: Any, ys: Any, line: dict[str, Any], **more: Any) -> None:
+        figure.add_scatter(row=1, col=col, name=name, x=xs, y=ys, line=line, mode="lines", **more)
+
+    add(1, "training", x, history["loss"], {"color": _BLUE, "width": 1}, opacity=0.4)
+    add(1, "validation", x[evaluated], history["validation_loss"][evaluated], {"color": _BLUE, "width": 2.5})
+    add(2, "workers", x, history["n_workers"], {"color": _ORANGE, "width": 2.5, "shape": "hv"})
+    add(3, "servers", x, history["servers_usd"], {"color": _GREEN, "width": 1}, fill="tozeroy")
+    add(3, "spent", x, history["spent_usd"], {"color": _GREEN, "width": 2.5}, fill="tonexty")
+    if state.target is not None:
+        figure.add_hline(state.target, row=1, col=1, line_dash="dash", annotation_text="target")
+    if state.budget_usd is not None:
+        figure.add_hline(state.budget_usd, row=1, col=3, line_dash="dash", line_color=_RED, annotation_text="cap")
+    figure.update_xaxes(title_text=title)
+    figure.update_yaxes(rangemode="tozero", row=1, col=2)
+    figure.update_yaxes(rangemode="tozero", tickprefix="$", row=1, col=3)
+    figure.update_layout(title_text=state.name or state.run_id, height=340, margin={"t": 70, "b": 50, "l": 60, "r": 20})
+    return figure

@@ -1,0 +1,208 @@
+"""The three curves as one SVG: the picture that stays in a saved notebook. Standard library and NumPy, no fonts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..telemetry import RunState
+from .rows import VIEW_COLUMNS, ViewRows, decimate
+from .wording import metric, usd
+
+WIDTH, HEIGHT = 960, 178
+_PANEL, _GAP = 304, 24
+_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 8, 30, 24
+
+# Light by default; where an image may follow its page (color-scheme) it turns dark with it.
+_STYLE = (
+    "text{font:10px system-ui,'DejaVu Sans',sans-serif;fill:#5f6368}.h{font-size:12px;font-weight:600;fill:#1b1b1b}"
+    ".n{font-size:12px}"
+    "path,line{fill:none}.g{stroke:#e3e5e8}.t{stroke:#0072b2;stroke-width:.9;opacity:.4}.v{stroke:#0072b2;stroke-width:2}"
+    ".d{fill:#0072b2}.y{stroke:#5f6368;stroke-dasharray:5 3}.w{stroke:#d55e00;stroke-width:2}.m{fill:#d55e00}"
+    ".u{stroke:#00795a;stroke-width:2}.f{fill:#00795a2e}.s{fill:#00795a5c}"
+    ".c{stroke:#b00020;stroke-width:1.4;stroke-dasharray:6 3}.ct{fill:#b00020}"
+    ".o{paint-order:stroke;stroke:#fffc;stroke-width:3px}"
+    "@media (prefers-color-scheme:dark){text{fill:#adb1b6}.h{fill:#e8e8e8}.g{stroke:#3a3d42}.t,.v{stroke:#56b4e9}"
+    ".d{fill:#56b4e9}.y{stroke:#a4a8ad}.w{stroke:#e88a3c}.m{fill:#e88a3c}.u{stroke:#2bb38a}.f{fill:#2bb38a30}"
+    ".s{fill:#2bb38a66}.c{stroke:#ff8296}.ct{fill:#ff8296}.o{stroke:#212121cc}}"
+)
+
+_SWATCHES = {
+    "validation": '<line class="v" x1="{x:g}" x2="{x2:g}" y1="{y:g}" y2="{y:g}"/>',
+    "training alone": '<line class="v" x1="{x:g}" x2="{x2:g}" y1="{y:g}" y2="{y:g}"/>',
+    "training": '<line class="t" x1="{x:g}" x2="{x2:g}" y1="{y:g}" y2="{y:g}"/>',
+    "scale-in": '<path class="m" d="M{x:g},5h8l-4,7z"/>',
+    "functions": '<path class="f" d="M{x:g},4h12v8h-12z"/><line class="u" x1="{x:g}" x2="{x2:g}" y1="4" y2="4"/>',
+    "servers": '<path class="s" d="M{x:g},4h12v8h-12z"/>',
+}
+
+
+def ticks(low: float, high: float, about: int = 7) -> list[float]:
+    """Round numbers within [low, high], ``about`` + 1 at most: in steps of 1, 2, 2.5 or 5 times a power of ten."""
+    if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
+        return [low] if math.isfinite(low) else []
+    power = 10 ** math.floor(math.log10((high - low) / about))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if (high - low) / (factor * power) <= about)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(k * step, 12) for k in range(first, last + 1)]
+
+
+def tick_texts(values: Sequence[float], dollars: bool = False) -> list[str]:
+    """``values`` with as many decimals as tell them apart, the same for all."""
+    gap = min((abs(b - a) for a, b in pairwise(values)), default=abs(values[0]) if values else 1.0)
+    decimals = min(max(0, -math.floor(math.log10(gap) + 1e-9)), 9) if gap > 0 else 0
+    if any(abs(round(v, decimals) - v) > 1e-12 for v in values):
+        decimals += 1
+    return [f"{'$' if dollars else ''}{v:,.{decimals}f}" for v in values]
+
+
+@dataclass
+class _Panel:
+    """One chart: where it lies, what its axes span, and the SVG written so far."""
+
+    left: float
+    x: tuple[float, float]
+    y: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        self.parts: list[str] = []
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        x0, y0 = self.left + _LEFT, HEIGHT - _BOTTOM
+        across, up = _PANEL - _LEFT - _RIGHT, HEIGHT - _BOTTOM - _TOP
+        return (
+            x0 + across * (x - self.x[0]) / (self.x[1] - self.x[0]),
+            y0 - up * (y - self.y[0]) / (self.y[1] - self.y[0]),
+        )
+
+    def frame(self, title: str, notes: Sequence[str], *, dollars: bool = False, whole: bool = False) -> None:
+        self.parts.append(f'<text class="h" x="{self.left:g}" y="12">{escape(title)}</text>')
+        x = self.left + 8 * len(title) + 8
+        for note in notes:
+            self.parts.append(_SWATCHES[note].format(x=x, x2=x + 12, y=8.5))
+            self.parts.append(f'<text class="n" x="{x + 17:g}" y="12">{note}</text>')
+            x += 17 + 6.6 * len(note) + 10
+        heights = [v for v in ticks(*self.y) if not whole or v == int(v)]
+        for value, text in zip(heights, tick_texts(heights, dollars), strict=True):
+            x, y = self.at(self.x[0], value)
+            x2, _ = self.at(self.x[1], value)
+            self.parts.append(f'<line class="g" x1="{x:.1f}" x2="{x2:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            self.parts.append(f'<text x="{x - 6:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{text}</text>')
+        along = ticks(*self.x)
+        for value, text in zip(along, tick_texts(along), strict=True):
+            x, y = self.at(value, self.y[0])
+            self.parts.append(f'<text x="{x:.1f}" y="{y + 15:.1f}" text-anchor="middle">{text}</text>')
+
+    def line(self, kind: str, xs: NDArray[np.float64], ys: NDArray[np.float64], *, stair: bool = False) -> None:
+        points = [self.at(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(y)]
+        if not points:
+            return
+        path = f"M{points[0][0]:.1f},{points[0][1]:.1f}"
+        for x, y in points[1:]:
+            path += f"H{x:.1f}V{y:.1f}" if stair else f"L{x:.1f},{y:.1f}"
+        self.parts.append(f'<path class="{kind}" d="{path}"/>')
+
+    def area(self, kind: str, xs: NDArray[np.float64], ys: NDArray[np.float64]) -> None:
+        if len(xs) > 1:
+            points = [self.at(x, y) for x, y in zip(xs, ys, strict=True)]
+            floor = self.at(0, 0)[1]
+            path = f"M{points[0][0]:.1f},{floor:.1f}" + "".join(f"L{x:.1f},{y:.1f}" for x, y in points)
+            self.parts.append(f'<path style="stroke:none" class="{kind}" d="{path}V{floor:.1f}Z"/>')
+
+    def level(self, kind: str, value: float, text: str) -> None:
+        (x1, y), (x2, _) = self.at(self.x[0], value), self.at(self.x[1], value)
+        self.parts.append(f'<line class="{kind}" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        # at the left, where the loss is still high and little is spent
+        below = (value - self.y[0]) / (self.y[1] - self.y[0]) > 0.18
+        y += 12 if below else -4
+        self.parts.append(f'<text class="o {kind}t" x="{x1 + 5:.1f}" y="{y:.1f}">{escape(text)}</text>')
+
+
+def picture(state: RunState, rows: ViewRows) -> str:
+    """Loss, workers and dollars against the step, as a standalone SVG document.
+
+    Parameters
+    ----------
+    state : RunState
+    rows : ndarray, float32, shape (n, len(VIEW_COLUMNS))
+        All rows of the run; they are decimated here.
+    """
+    if not len(rows):
+        return _document(f'<text class="n" x="0" y="14">{label_of(state)}</text>', label_of(state), height=24)
+    kept = decimate(rows).astype(np.float64)
+    column = dict(zip(VIEW_COLUMNS, kept.T, strict=True))
+    span = (0.0, max(float(column["step"][-1]) * 1.04, 1.0))
+    panels = [_loss(state, column, span), _workers(column, span), _dollars(state, column, span)]
+    return _document("".join(part for panel in panels for part in panel.parts), label_of(state))
+
+
+def label_of(state: RunState) -> str:
+    """The picture in one sentence, for who cannot see it."""
+    if not state.step:
+        return "No step was taken."
+    loss = state.validation_loss if state.validation_loss is not None else state.loss
+    return (
+        f"{state.metric} {metric(loss)} after {state.step:,} steps, {state.n_workers_started} workers at the start, "
+        f"{usd(state.spent_usd)} spent"
+    )
+
+
+def _document(body: str, label: str, height: int = HEIGHT) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'role="img" aria-label="{escape(label)}"><style>{_STYLE}</style>{body}</svg>'
+    )
+
+
+def _padded(low: float, high: float, share: float = 0.06) -> tuple[float, float]:
+    pad = (high - low) * share or abs(high) * share or 1.0
+    return low - pad, high + pad
+
+
+def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[float, float]) -> _Panel:
+    losses = np.concatenate([column["loss"], column["validation_loss"]])
+    seen = losses[np.isfinite(losses)]
+    levels = [] if state.target is None else [state.target]
+    low, high = (min([*seen, *levels]), max([*seen, *levels])) if len(seen) + len(levels) else (0.0, 1.0)
+    panel = _Panel(0, span, _padded(float(low), float(high)))
+    evaluated = np.isfinite(column["validation_loss"])
+    panel.frame("Loss", ["validation", "training"] if evaluated.any() else ["training alone"])
+    panel.line("t" if evaluated.any() else "v", column["step"], column["loss"])
+    panel.line("v", column["step"][evaluated], column["validation_loss"][evaluated])
+    if state.target is not None:
+        panel.level("y", state.target, f"target {metric(state.target)}")
+    if evaluated.any():
+        x, y = panel.at(column["step"][evaluated][-1], column["validation_loss"][evaluated][-1])
+        panel.parts.append(f'<circle class="d" cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
+    return panel
+
+
+def _workers(column: dict[str, NDArray[np.float64]], span: tuple[float, float]) -> _Panel:
+    workers = column["n_workers"]
+    panel = _Panel(_PANEL + _GAP, span, (0.0, max(float(workers.max()), 1.0) * 1.12))
+    fewer = np.flatnonzero(np.diff(workers) < 0) + 1
+    panel.frame("Workers", ["scale-in"] if len(fewer) else [], whole=True)
+    panel.line("w", column["step"], workers, stair=True)
+    for step in column["step"][fewer]:
+        x, _ = panel.at(step, 0)
+        panel.parts.append(f'<path class="m" d="M{x - 4:.1f},{_TOP - 8}h8l-4,7z"/>')
+    return panel
+
+
+def _dollars(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[float, float]) -> _Panel:
+    spent, budget = column["spent_usd"], state.budget_usd
+    top = max(float(spent.max()), budget or 0.0) or 1e-6
+    panel = _Panel(2 * (_PANEL + _GAP), span, (0.0, top * 1.1))
+    panel.frame("Dollars", ["functions", "servers"], dollars=True)
+    panel.area("f", column["step"], spent)
+    panel.area("s", column["step"], column["servers_usd"])
+    panel.line("u", column["step"], spent)
+    if budget is not None:
+        panel.level("c", budget, f"cap {usd(budget, trim=True)}")
+    return panel

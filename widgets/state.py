@@ -1,0 +1,154 @@
+"""What a run's state means to a person: `RunState` and the newest rows -> words and figures. Pure.
+
+Every view (live widget, static bundle, text) shows what `view_of` returns, so that none says anything of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..telemetry import COLUMNS, RunState
+from .rows import Rows
+from .wording import NOTHING, count, duration, metric, percent, short_time, size, usd
+
+#: How many of the newest rows the exchange line and the time bar are taken over.
+RECENT_ROWS = 50
+#: How many of the newest events a view shows.
+SHOWN_EVENTS = 40
+WORDS = {
+    "starting": "Starting",
+    "running": "Running",
+    "finished": "Finished",
+    "stopped": "Stopped",
+    "capped": "Budget reached",
+    "failed": "Failed",
+}
+#: Beside the word, so that a state is not told by colour alone.
+ICONS = {"starting": "○", "running": "●", "finished": "✓", "stopped": "■", "capped": "▲", "failed": "✕"}
+
+
+def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[str, Any]:
+    """All that a view shows beside the curves, as plain JSON.
+
+    Parameters
+    ----------
+    state : RunState
+    recent : ndarray, float64, shape (n, len(COLUMNS))
+        The newest rows, at most `RECENT_ROWS`; there may be none.
+    stop_asked : bool
+        Stop was pressed in this view and the run has not ended yet.
+    """
+    return {
+        **_figures(state, int(recent[-1, COLUMNS.index("n_workers")]) if len(recent) else 0),
+        "run_id": state.run_id,
+        "name": state.name,
+        "status": state.status,
+        "word": "Stopping" if stop_asked and state.is_live else WORDS.get(state.status, state.status),
+        "icon": ICONS.get(state.status, "●"),
+        "is_live": state.is_live,
+        "reason": _sentence(state.reason),
+        "metric": state.metric,
+        "target": state.target,
+        "target_text": f"target {metric(state.target)}" if state.target is not None else "",
+        "budget": state.budget_usd,
+        "budget_text": f"cap {usd(state.budget_usd, trim=True)}" if state.budget_usd is not None else "",
+        "budget_value": usd(state.budget_usd, trim=True).lstrip("$") if state.budget_usd is not None else "",
+        "pending": list(state.pending),
+        "events": [[duration(event.time_s), event.text] for event in reversed(state.events[-SHOWN_EVENTS:])],
+        "exchange": exchange_of(recent),
+        "cannot": _cannot(state, stop_asked),
+    }
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _figures(state: RunState, last_workers: int = 0) -> dict[str, Any]:
+    progress = f"step {state.step:,} · epoch {state.epoch:.1f}" if state.step else ""
+    evaluated = state.validation_loss is not None
+    label = f"Validation {state.metric}" if evaluated or state.loss is None else f"Training {state.metric}"
+    simulated = "simulated, " if state.is_simulated_price else "estimated, "
+    priced = f" ({simulated}priced as {state.price_profile})" if state.price_profile else f" ({simulated[:-2]})"
+    share = committed = None
+    if state.budget_usd:
+        share = min(state.spent_usd / state.budget_usd, 1.0)
+        committed = min(max(state.committed_usd, state.spent_usd) / state.budget_usd, 1.0)
+    workers = state.n_workers if state.is_live else last_workers  # at the end: those of the last step
+    is_running = state.is_live and state.rate_usd_s > 0
+    return {
+        "about": " · ".join(part for part in (state.description, progress) if part),
+        "metric_label": label,
+        "metric_text": metric(state.validation_loss if evaluated else state.loss),
+        "metric_note": f"target {metric(state.target)}" if state.target is not None else "",
+        "workers_text": str(workers) if workers else NOTHING,
+        "workers_note": f"of {state.n_workers_started}" if state.n_workers_started else "",
+        "spent_label": f"Spent{priced}",
+        "spent_text": usd(state.spent_usd),
+        "spent_note": f"of {usd(state.budget_usd, trim=True)}" if state.budget_usd is not None else "no cap",
+        "spent_share": share,
+        "committed_share": committed,
+        "time_text": duration(state.time_s),
+        "rate_text": f"{usd(state.rate_usd_s * 3600)}" if is_running else NOTHING,
+        "rate_note": "an hour" if is_running else "",
+        "floor_text": _floor(state),
+    }
+
+
+def _floor(state: RunState) -> str:
+    if not state.is_live or state.budget_usd is None or not state.committed_usd:
+        return ""
+    return f"The budget can go down to {usd(max(state.committed_usd, state.spent_usd))} (spent and committed)."
+
+
+def exchange_of(recent: Rows) -> dict[str, Any] | None:
+    """The exchange between workers over the newest rows: medians, as text and as shares of a step's time."""
+    if not len(recent):
+        return None
+    column = dict(zip(COLUMNS, np.asarray(recent, dtype=np.float64).T, strict=True))
+    workers = np.maximum(column["n_workers"], 1)
+    parts = [
+        f"{size(float(np.median(column['sent_bytes'] / workers)))} out, "
+        f"{size(float(np.median(column['received_bytes'] / workers)))} in per worker and step",
+        f"{percent(float(np.median(column['sent_fraction'])))} of parameters sent",
+    ]
+    # the newest row's times come with the next step's, and a run's last row has none
+    timed = np.isfinite(column["compute_s"])
+    names = ("compute", "exchange", "wait")
+    times = {name: float(np.median(column[f"{name}_s"][timed])) if timed.any() else 0.0 for name in names}
+    total = sum(times.values())
+    return {
+        "text": " · ".join(parts),
+        "n_steps": len(recent),
+        "step_text": short_time(total),
+        "parts": [[name, t / total if total > 0 else 0.0, short_time(t)] for name, t in times.items()],
+    }
+
+
+def _cannot(state: RunState, stop_asked: bool) -> dict[str, str]:
+    """Why a control does nothing now; an empty sentence where it works."""
+    ended = "" if state.is_live else "The run has ended."
+    stopping = ended or ("The run is stopping." if stop_asked else "")
+    scale_in = stopping
+    if not stopping and state.status == "starting":
+        scale_in = "The workers are starting."
+    elif not stopping and state.n_workers <= 1:
+        scale_in = "One worker is left."
+    return {"stop": stopping, "scale_in": scale_in, "budget": stopping}
+
+
+def line_of(state: RunState) -> str:
+    """The run in one line, for logs and terminals."""
+    view = _figures(state)
+    parts = [f"{state.name or state.run_id}: {WORDS.get(state.status, state.status).lower()}"]
+    if state.step:
+        parts.append(f"step {state.step:,}, epoch {state.epoch:.1f}")
+        parts.append(f"{view['metric_label'].lower().replace('rmse', 'RMSE')} {view['metric_text']}")
+    if state.n_workers:
+        parts.append(count(state.n_workers, "worker"))
+    cap = f" of {usd(state.budget_usd, trim=True)}" if state.budget_usd is not None else ""
+    parts.append(f"{view['spent_text']}{cap}{' simulated' if state.is_simulated_price else ''}")
+    parts.append(view["time_text"])
+    return " · ".join(parts)

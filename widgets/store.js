@@ -1,0 +1,143 @@
+// What a page knows of a run, and what it has asked for: rows, status, commands without an answer. The second part of the
+// widget's one module, between charts.js and dashboard.js.
+
+const MOST_ROWS = 20000; // then they are thinned to half: a spike stays
+const ASK_AGAIN_MS = 1500;
+
+/** The rows of a run as one growing Float32Array; `next` is the number of the run's row that comes next. */
+class Rows {
+  constructor() {
+    this.data = new Float32Array(1024 * WIDTH);
+    this.n = 0;
+    this.next = 0;
+  }
+
+  at(row, column) {
+    return this.data[row * WIDTH + column];
+  }
+
+  /** Take a snapshot: a row whose first value is the number of rows it stands for, then those rows. */
+  replace(floats) {
+    if (floats.length < WIDTH || floats[0] < this.next) return;
+    this.next = floats[0];
+    this.n = 0;
+    this.add(floats.subarray(WIDTH));
+  }
+
+  /** Take a batch that begins with the run's row number `first`. False: rows in between are missing. */
+  append(floats, first) {
+    if (first > this.next) return false;
+    const fresh = floats.subarray(Math.min((this.next - first) * WIDTH, floats.length));
+    this.next += fresh.length / WIDTH;
+    this.add(fresh);
+    return true;
+  }
+
+  add(floats) {
+    const needed = this.n * WIDTH + floats.length;
+    if (needed > this.data.length) {
+      const grown = new Float32Array(Math.max(needed, 2 * this.data.length));
+      grown.set(this.data.subarray(0, this.n * WIDTH));
+      this.data = grown;
+    }
+    this.data.set(floats, this.n * WIDTH);
+    this.n += floats.length / WIDTH;
+    if (this.n > MOST_ROWS) this.thin();
+  }
+
+  /** Of every four rows keep the lowest and the highest loss, and those at which something happened. */
+  thin() {
+    let kept = 0;
+    for (let i = 0; i < this.n; i += 4) {
+      const group = [i, i + 1, i + 2, i + 3].filter((row) => row < this.n);
+      const byLoss = [...group].sort((a, b) => this.at(a, LOSS) - this.at(b, LOSS));
+      const evaluated = group.filter((row) => !Number.isNaN(this.at(row, VALIDATION)));
+      const changed = group.filter((row) => row > 0 && this.at(row, WORKERS) !== this.at(row - 1, WORKERS));
+      const keep = new Set([byLoss[0], byLoss[byLoss.length - 1], ...changed]);
+      if (evaluated.length) keep.add(evaluated[evaluated.length - 1]);
+      for (const row of group) {
+        if (keep.has(row)) this.data.copyWithin(kept++ * WIDTH, row * WIDTH, (row + 1) * WIDTH);
+      }
+    }
+    this.n = kept;
+  }
+}
+
+const floatsOf = (view) =>
+  view && view.byteLength ? new Float32Array(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength)) : new Float32Array(0);
+
+/** One run's rows, status and open questions, shared by all views of the widget. */
+class Store {
+  constructor(model) {
+    this.model = model;
+    this.rows = new Rows();
+    this.status = model.get("status") || {};
+    this.notice = null; // {text, tone}, of the newest question
+    this.open = new Map(); // questions without an answer: id -> timer
+    this.listeners = new Set();
+    this.rows.replace(floatsOf(model.get("snapshot")));
+    model.on("msg:custom", (message, buffers) => this.receive(message, buffers));
+    model.on("change:status", () => this.setStatus(model.get("status")));
+    model.on("change:snapshot", () => {
+      if (!this.rows.n) this.rows.replace(floatsOf(model.get("snapshot")));
+      this.changed();
+    });
+  }
+
+  receive(message, buffers) {
+    if (message.kind === "rows") {
+      if (!this.rows.append(floatsOf(buffers[0]), message.first)) this.hello();
+      this.setStatus({ ...this.status, ...message.status });
+    } else if (message.kind === "all") {
+      this.rows.replace(floatsOf(buffers[0]));
+      this.setStatus(message.status);
+    } else if (message.kind === "ack") this.acknowledged(message);
+    else if (message.kind === "plotly") page.take(buffers[0]);
+  }
+
+  setStatus(status) {
+    this.status = status;
+    this.changed();
+  }
+
+  changed() {
+    for (const listener of this.listeners) listener();
+  }
+
+  hello() {
+    this.model.send({ cmd: "hello" });
+  }
+
+  /** Ask for something, again and again until Python says that it has heard. */
+  ask(cmd, value, doing) {
+    const id = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}`;
+    const began = Date.now();
+    const send = () => {
+      this.model.send({ cmd, id, value });
+      if (Date.now() - began > 4 * ASK_AGAIN_MS) this.say("The kernel has not answered yet; asking again.", "wait");
+    };
+    this.open.set(id, setInterval(send, ASK_AGAIN_MS));
+    this.say(doing, "wait");
+    send();
+  }
+
+  acknowledged({ id, ok, text }) {
+    if (!this.open.has(id)) return;
+    clearInterval(this.open.get(id));
+    this.open.delete(id);
+    this.say(text, ok ? "good" : "bad");
+  }
+
+  say(text, tone) {
+    clearTimeout(this.quiet);
+    this.notice = text ? { text, tone } : null;
+    if (tone !== "wait") this.quiet = setTimeout(() => this.say(""), 12000);
+    this.changed();
+  }
+
+  close() {
+    for (const timer of this.open.values()) clearInterval(timer);
+    clearTimeout(this.quiet);
+  }
+}
+
