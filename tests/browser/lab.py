@@ -1,0 +1,196 @@
+"""A JupyterLab of its own, in temporary folders and on a free loopback port, and a browser page that drives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+CHROMIUM_ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
+#: Long, because two cores carry a server, a kernel and a browser.
+DEADLINE_S = 60.0
+
+
+def find_chromium() -> str | None:
+    """The browser's program, None when there is none."""
+    return next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
+
+
+class Lab:
+    """A running JupyterLab whose notebooks lie in ``folder / "notebooks"``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.notebooks = folder / "notebooks"
+        self.notebooks.mkdir()
+        self.token = secrets.token_hex(16)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        own = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR", "IPYTHONDIR")
+        env = {**os.environ, **{name: str(folder / name.lower()) for name in own}, "HOME": str(folder)}
+        env.pop("MLLESS_PROGRESS", None)
+        quiet = (
+            folder
+            / "jupyterlab_settings_dir"
+            / "@jupyterlab"
+            / "apputils-extension"
+            / "notification.jupyterlab-settings"
+        )
+        quiet.parent.mkdir(parents=True)
+        quiet.write_text('{"fetchNews": "false"}')
+        self._log = (folder / "server.log").open("wb")
+        self._server = subprocess.Popen(
+            [
+                *(
+                    sys.executable,
+                    "-m",
+                    "jupyterlab",
+                    "--no-browser",
+                    "--allow-root",
+                    "--ip=127.0.0.1",
+                    f"--port={self.port}",
+                ),
+                *(
+                    f"--IdentityProvider.token={self.token}",
+                    "--LabApp.expose_app_in_browser=True",
+                    "--ServerApp.port_retries=0",
+                ),
+                f"--ServerApp.root_dir={self.notebooks}",
+            ],
+            env=env,
+            cwd=self.notebooks,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+        self._log_path = folder / "server.log"
+        self._wait()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline and self._server.poll() is None:
+            try:
+                self.api("status")
+                return
+            except (urllib.error.URLError, ConnectionError):
+                time.sleep(0.1)
+        raise RuntimeError(f"JupyterLab did not start:\n{self._log_path.read_text()[-2000:]}")
+
+    def api(self, path: str, method: str = "GET") -> Any:
+        """What the server's REST interface answers."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/api/{path}", method=method, headers={"Authorization": f"token {self.token}"}
+        )
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            body = reply.read()
+            return json.loads(body) if body else None
+
+    def close(self) -> None:
+        """End the server and its kernels."""
+        for kernel in self.api("kernels"):
+            self.api(f"kernels/{kernel['id']}", "DELETE")
+        self._server.terminate()
+        self._server.wait(DEADLINE_S)
+        self._log.close()
+
+
+class Notebook:
+    """A notebook of code cells, open in a browser page."""
+
+    def __init__(self, lab: Lab, page: Any, name: str, cells: list[str]) -> None:
+        self.lab, self.page, self.path = lab, page, f"{name}.ipynb"
+        empty = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
+        code = [{**empty, "id": f"c{i}", "source": source} for i, source in enumerate(cells)]
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        content = {"cells": code, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+        (lab.notebooks / self.path).write_text(json.dumps(content))
+        self.open()
+
+    def open(self) -> None:
+        """Open the notebook, or open it again."""
+        # a workspace of its own: the default one brings back the notebooks of earlier tests
+        workspace = self.path.removesuffix(".ipynb")
+        address = f"http://127.0.0.1:{self.lab.port}/lab/workspaces/{workspace}/tree/{self.path}"
+        self.page.goto(f"{address}?token={self.lab.token}")
+        self.wait_for_kernel()
+
+    def reload(self) -> None:
+        """Reload the page, as a person does."""
+        self.page.reload()
+        self.wait_for_kernel()
+
+    def wait_for_kernel(self) -> None:
+        """Wait until the notebook is there and its kernel answers."""
+        self.page.wait_for_function(
+            """() => {
+                const panel = window.jupyterapp?.shell?.currentWidget;
+                return panel?.content?.model && panel.sessionContext?.session?.kernel?.connectionStatus === "connected"
+                    && panel.content.widgets.length > 0;
+            }""",
+            timeout=DEADLINE_S * 1000,
+        )
+
+    def start(self, cell: int) -> None:
+        """Run a cell without waiting for its end."""
+        self.page.evaluate(
+            """(cell) => {
+                const { shell, commands } = window.jupyterapp;
+                shell.currentWidget.content.activeCellIndex = cell;
+                void commands.execute("notebook:run-cell");
+            }""",
+            cell,
+        )
+
+    def run(self, cell: int) -> None:
+        """Run a cell to its end."""
+        self.start(cell)
+        self.page.wait_for_function(
+            """(cell) => {
+                const model = window.jupyterapp.shell.currentWidget.content.widgets[cell].model;
+                return model.executionCount !== null && model.executionState !== "running";
+            }""",
+            arg=cell,
+            timeout=DEADLINE_S * 1000,
+        )
+
+    def save(self) -> dict[str, Any]:
+        """Save the notebook; what lies on the disk then."""
+        self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+        return json.loads((self.lab.notebooks / self.path).read_text())
+
+    def text(self, cell: int) -> str:
+        """What the cell's output shows as text."""
+        return self.page.locator(".jp-Notebook .jp-Cell").nth(cell).locator(".jp-Cell-outputArea").inner_text()
+
+    def theme(self, name: str) -> None:
+        """Change the theme: ``Light`` or ``Dark``."""
+        change = "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
+        self.page.evaluate(change, f"JupyterLab {name}")
+        self.page.wait_for_function(
+            "(light) => document.body.dataset.jpThemeLight === light", arg="true" if name == "Light" else "false"
+        )
+
+    def end_kernel(self) -> None:
+        """End the notebook's kernel."""
+        for session in self.lab.api("sessions"):
+            if session["path"] == self.path:
+                self.lab.api(f"sessions/{session['id']}", "DELETE")

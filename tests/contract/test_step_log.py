@@ -1,0 +1,221 @@
+"""One contract for the step log, run on every backend."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from mlless_nb.exchange import (
+    Aborted,
+    Arrival,
+    MemoryHub,
+    MemoryStepLog,
+    RedisStepLog,
+    Round,
+    StepLog,
+    Wanted,
+)
+
+Make = Callable[[str], StepLog]
+ALL = [0, 1, 2]
+NOTHING = Wanted()
+
+
+@pytest.fixture(
+    params=["memory", pytest.param("redis", marks=pytest.mark.redis), pytest.param("shards", marks=pytest.mark.redis)]
+)
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Opens step logs of one job, each under a nonce."""
+    opened: list[StepLog] = []
+    if request.param == "memory":
+        hub = MemoryHub()
+
+        def open_log(nonce: str) -> StepLog:
+            return MemoryStepLog(hub, nonce)
+    else:
+        url = request.getfixturevalue("redis_url")
+        urls = [url] if request.param == "redis" else [f"{url.rsplit('/', 1)[0]}/0", f"{url.rsplit('/', 1)[0]}/1"]
+        job_id = uuid.uuid4().hex
+
+        def open_log(nonce: str) -> StepLog:
+            opened.append(RedisStepLog(urls, job_id, "generation", nonce))
+            return opened[-1]
+
+    log = open_log("driver")
+    log.create(cap_nusd=1000, reserved_nusd=100)
+    yield open_log
+    log.delete()
+    for log in opened:
+        log.close()  # type: ignore[attr-defined]
+
+
+def part(step: int, slot: int, wanted: Wanted = NOTHING, known_plan: int = 0, deadline_s: float = 10.0) -> Round:
+    """What slot ``slot`` of three brings to ``step``."""
+    frame = f"{step} of {slot}".encode()
+    return Round(str(step), step, slot, ALL, ALL, frame, {"slot": slot}, wanted, known_plan, 5.0, deadline_s)
+
+
+def publish(log: StepLog, step: int, slot: int, wanted: Wanted = NOTHING, known_plan: int = 0) -> Arrival:
+    return log.publish(part(step, slot, wanted, known_plan))
+
+
+def three(make: Make) -> list[StepLog]:
+    logs = [make(f"nonce {slot}") for slot in ALL]
+    assert all(log.claim(slot) for slot, log in enumerate(logs))
+    return logs
+
+
+def test_the_last_to_arrive_completes_the_round_and_wakes_the_others(make: Make) -> None:
+    logs = three(make)
+    assert not publish(logs[0], 1, 0).is_complete
+    assert not publish(logs[1], 1, 1).is_complete
+    woken: list[list[bytes]] = []
+
+    def wait(slot: int) -> None:
+        logs[slot].wait(part(1, slot), lambda: None)
+        woken.append(logs[slot].frames(part(1, slot)))
+
+    threads = [threading.Thread(target=wait, args=(slot,)) for slot in (0, 1)]
+    for thread in threads:
+        thread.start()
+    assert publish(logs[2], 1, 2).is_complete
+    for thread in threads:
+        thread.join(10)
+    assert sorted(woken) == [[b"1 of 0", b"1 of 2"], [b"1 of 1", b"1 of 2"]]
+
+
+def test_publishing_twice_counts_once(make: Make) -> None:
+    logs = three(make)
+    assert not publish(logs[0], 1, 0).is_complete
+    assert not publish(logs[0], 1, 0).is_complete
+    assert not publish(logs[1], 1, 1).is_complete
+    assert publish(logs[2], 1, 2).is_complete
+    assert publish(logs[2], 1, 2).is_complete
+    entries = make("reader").read_steps(1.0)
+    assert [(entry.step, entry.reports) for entry in entries] == [(1, {slot: {"slot": slot} for slot in ALL})]
+
+
+def test_a_second_invocation_of_a_slot_is_fenced(make: Make) -> None:
+    three(make)
+    twin = make("another nonce")
+    assert not twin.claim(1)
+    with pytest.raises(Aborted, match="another invocation"):
+        publish(twin, 1, 1)
+
+
+def test_a_grant_is_given_once_and_never_passes_the_cap(make: Make) -> None:
+    logs = three(make)
+    assert publish(logs[0], 1, 0, Wanted(600, 500)).granted_nusd == 600
+    assert publish(logs[0], 1, 0, Wanted(600, 500)).granted_nusd == 600
+    assert logs[0].money() == (1000, 700)
+    assert publish(logs[1], 1, 1, Wanted(400, 250)).granted_nusd == 250
+    assert logs[0].money() == (1000, 950)
+    arrival = publish(logs[2], 1, 2, Wanted(400, 100))
+    assert arrival.granted_nusd == 0
+    assert arrival.plan is not None
+    assert (arrival.plan.stop_after, arrival.plan.stop_status) == (2, "capped")
+    assert logs[0].money() == (1000, 950)
+
+
+def test_the_cap_moves_but_not_below_what_is_reserved(make: Make) -> None:
+    log = make("driver")
+    assert not log.set_cap(99)
+    assert log.set_cap(100)
+    assert not log.reserve(1)
+    assert log.set_cap(150)
+    assert log.reserve(50)
+    log.refund(20, 0)
+    log.refund(20, 0)
+    assert log.money() == (150, 130)
+
+
+def test_a_departure_is_known_to_all_before_it_takes_effect(make: Make) -> None:
+    logs = three(make)
+    supervisor = make("supervisor")
+    publish(logs[0], 4, 0)
+    plan = supervisor.announce_leave([2])
+    assert plan.leaves == {2: 6}
+    # Those who arrived at 4 before the announcement learn of it at 5; nobody starts 6 without having been at 5.
+    assert publish(logs[1], 4, 1).plan == plan
+    assert publish(logs[0], 5, 0).plan == plan
+    assert publish(logs[0], 5, 0, known_plan=plan.version).plan is None
+    assert plan.active(5, 3) == [0, 1, 2]
+    assert plan.active(6, 3) == [0, 1]
+    assert supervisor.announce_leave([2]).leaves == {2: 6}
+
+
+def test_the_first_stop_stands(make: Make) -> None:
+    log = make("supervisor")
+    assert log.announce_stop("stopped", "by hand").stop_after == 1
+    plan = log.announce_stop("finished", "too late")
+    assert (plan.stop_status, plan.stop_reason) == ("stopped", "by hand")
+
+
+def test_an_abort_ends_the_wait_with_its_reason(make: Make) -> None:
+    logs = three(make)
+    publish(logs[0], 1, 0)
+    make("supervisor").abort("worker 1 was lost", 3)
+    with pytest.raises(Aborted, match="worker 1 was lost"):
+        logs[0].wait(part(1, 0), lambda: None)
+
+
+def test_a_wait_has_a_deadline(make: Make) -> None:
+    logs = three(make)
+    publish(logs[0], 1, 0)
+    with pytest.raises(Aborted, match="did not complete"):
+        logs[0].wait(part(1, 0, deadline_s=0.01), lambda: None)
+
+
+def test_the_lease_follows_the_publisher(make: Make) -> None:
+    logs = three(make)
+    publish(logs[1], 1, 1)
+    assert logs[0].alive(["0", "1", "supervisor"]) == [False, True, False]
+    logs[0].renew("supervisor", 5.0)
+    assert publish(logs[0], 1, 0).has_supervisor
+
+
+def test_frames_of_steps_that_all_have_read_are_dropped(make: Make) -> None:
+    logs = three(make)
+    for step in range(1, 6):
+        for slot in ALL:
+            publish(logs[slot], step, slot)
+    assert logs[0].frames(part(5, 0)) == [b"5 of 1", b"5 of 2"]
+    with pytest.raises(Aborted, match="is gone"):
+        logs[0].frames(part(2, 0))
+    assert logs[0].delete() > 0
+
+
+def test_exchange_is_publish_wait_and_frames_in_one(make: Make) -> None:
+    logs = three(make)
+    done: dict[int, list[list[bytes]]] = {slot: [] for slot in ALL}
+
+    def steps(slot: int) -> None:
+        for step in range(1, 30):
+            exchanged = logs[slot].exchange(part(step, slot), lambda: None)
+            done[slot].append(exchanged.frames)
+            assert exchanged.published_at <= exchanged.complete_at
+
+    threads = [threading.Thread(target=steps, args=(slot,)) for slot in ALL]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    for slot in ALL:
+        expected = [[f"{step} of {peer}".encode() for peer in ALL if peer != slot] for step in range(1, 30)]
+        assert done[slot] == expected
+
+
+def test_exchange_is_patient_with_a_slow_peer(make: Make) -> None:
+    logs = three(make)
+    publish(logs[1], 1, 1)
+    paid = threading.Event()
+    done: list[list[bytes]] = []
+    thread = threading.Thread(target=lambda: done.append(logs[0].exchange(part(1, 0), paid.set).frames))
+    thread.start()
+    assert paid.wait(10)  # it waited for so long that it had to pay
+    publish(logs[2], 1, 2)
+    thread.join(10)
+    assert done == [[b"1 of 1", b"1 of 2"]]

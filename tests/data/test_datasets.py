@@ -1,0 +1,105 @@
+"""Arrays handed in: converted where that is safe, otherwise refused with field, value and what would be valid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import coo_array, csr_array, csr_matrix
+
+from mlless_nb import datasets
+from mlless_nb.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0, -1], [0, 1], [1, 2]), r"users\[1\]=-1: must be a 0-based id"),
+        (([0, np.nan], [0, 1], [1, 2]), r"users\[1\]=nan: must be a 0-based integer id"),
+        (([0, 1], [0, 1.5], [1, 2]), r"items\[1\]=1.5: must be a 0-based integer id"),
+        (([0, 1], [0, 2**31], [1, 2]), r"items\[1\]=2147483648: must be a 0-based id"),
+        (([0, 1], [0, 1], [1, np.nan]), r"ratings\[1\]=nan: must be a finite number"),
+        (([0, 1], [0, 1], [np.inf, 1]), r"ratings\[0\]=inf: must be a finite number"),
+        (([0, 1], [0, 1], [1e300, 1]), r"ratings\[0\]=inf"),
+        (([0, 1], [0, 1], [1, 2, 3]), r"lengths of users, items, ratings=\(2, 2, 3\): must be the same"),
+        (([], [], []), "users=.*must be not empty"),
+        (([[0, 1]], [0, 1], [1, 2]), "users=.*must be one-dimensional"),
+        (([[0], [0, 1]], [0, 1], [1, 2]), "users=.*must be an array"),
+        ((["a", "b"], [0, 1], [1, 2]), "users=.*must be 0-based integer ids"),
+        (([0, 1], [0, 1], ["x", "y"]), "ratings=.*must be numbers"),
+        (([0, 1], [0, 1], [1, None]), r"ratings\[1\]=None: must be numbers"),
+        (([True, False], [0, 1], [1, 2]), "users=.*bool"),
+        (([0, 1], [0, 1], [1 + 2j, 2]), "ratings=.*complex"),
+    ],
+)
+def test_ratings_that_are_wrong_are_named(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        datasets.ratings(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"n_users": 1}, r"users\[1\]=1: must be a 0-based id from 0 to 0 \(below n_users\)"),
+        ({"n_items": 2}, r"items\[1\]=2: must be a 0-based id from 0 to 1 \(below n_items\)"),
+        ({"n_users": 0}, "n_users=0: must be an integer from 1"),
+        ({"n_items": 2.5}, "n_items=2.5: must be an integer"),
+        ({"n_users": True}, "n_users=True: must be an integer"),
+    ],
+)
+def test_counts_that_do_not_fit_are_named(counts: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        datasets.ratings([0, 1], [0, 2], [1, 2], **counts)
+
+
+def test_ratings_take_what_is_exactly_an_id() -> None:
+    ratings = datasets.ratings(np.array([0.0, 3.0]), np.array([1, 0], np.uint64), [4, 5])
+    assert ratings.shape == (4, 2)
+    assert (ratings.users.dtype, ratings.ratings.dtype) == (np.int32, np.float32)
+    assert datasets.ratings([0], [0], [1], n_users=9, n_items=8).shape == (9, 8)
+
+
+@pytest.mark.parametrize("convert", [csr_array, csr_matrix, coo_array, np.asarray])
+def test_csr_takes_sparse_and_dense_rows(convert: Any) -> None:
+    dense = np.array([[0, 1.5, 0], [2, 0, 0]])
+    data = datasets.csr(convert(dense), np.array([True, False]))
+    np.testing.assert_array_equal(data.X.toarray(), dense)
+    assert data.X.dtype == data.y.dtype == np.float32
+    assert data.shape == (3,)
+
+
+def test_csr_sums_entries_that_are_stored_twice() -> None:
+    X = csr_array((np.array([1.0, 2.0]), np.array([1, 1]), np.array([0, 2])), shape=(1, 3))
+    assert datasets.csr(X, [1]).X.toarray().tolist() == [[0, 3, 0]]
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (np.eye(2), [0, 2], r"y\[1\]=2.0: must be 0 or 1$"),
+        (np.eye(2), [-1, 1], r"y\[0\]=-1.0: must be 0 or 1 \(for labels -1 and 1 hand in"),
+        (np.eye(2), [0, np.nan], r"y\[1\]=nan"),
+        (np.eye(2), [0], "y='1 labels': must be as long as X has rows, 2"),
+        (np.eye(2), [[0], [1]], "y=.*one-dimensional"),
+        (np.eye(2), ["0", "1"], "y=.*labels 0 and 1"),
+        (np.array([[1.0, np.nan]]), [1], r"X\[0, 1\]=nan: must be a finite number"),
+        (csr_array(np.array([[0, 1.0], [0, np.inf]])), [1, 0], r"X\[1, 1\]=inf"),
+        (np.zeros((0, 3)), [], "X=.*at least one row"),
+        (np.zeros((2, 0)), [0, 1], r"X.shape\[1\]=0"),
+        (np.ones(3), [1], "X=.*2-D"),
+        ([["a"]], [1], "X=.*2-D array of numbers"),
+        (csr_array(np.eye(2) * 1j), [0, 1], "X=.*complex"),
+        (None, [0, 1], "X=.*2-D"),
+    ],
+)
+def test_csr_that_is_wrong_is_named(X: Any, y: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        datasets.csr(X, y)
+
+
+def test_csr_with_an_index_outside_is_refused() -> None:
+    X = csr_array(np.eye(2))
+    X.indices[1] = 7
+    with pytest.raises(DataError, match="valid CSR"):
+        datasets.csr(X, [0, 1])

@@ -1,0 +1,159 @@
+"""The minibatch format: what was written comes back, and nothing else is accepted."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlless_nb.data.minibatches import CsrMinibatch, Minibatch, RatingsMinibatch, decode_minibatch, encode_minibatch
+from mlless_nb.errors import DecodeError
+from mlless_nb.kernels import crc32c
+
+N_ROWS = 40
+
+
+def int32(*values: int) -> np.ndarray[Any, Any]:
+    return np.array(values, np.int32)
+
+
+def float32(*values: float) -> np.ndarray[Any, Any]:
+    return np.array(values, np.float32)
+
+
+RATINGS = RatingsMinibatch(
+    rows=int32(0, 3, 10, 39), user=int32(0, 0, 1), item=int32(2, 3, 2), rating=float32(1.0, 3.5, 5.0)
+)
+CSR = CsrMinibatch(
+    rows=int32(2, 7, 39),
+    indptr=int32(0, 2, 2, 3),
+    indices=int32(0, 1, 1),
+    values=float32(0.5, -1.0, 2.0),
+    labels=float32(1.0, 0.0, 1.0),
+)
+BOTH = pytest.mark.parametrize("minibatch", [RATINGS, CSR], ids=["ratings", "csr"])
+
+
+def same(one: Minibatch, other: Minibatch) -> bool:
+    return type(one) is type(other) and all(
+        getattr(other, name).dtype == array.dtype and np.array_equal(getattr(other, name), array)
+        for name, array in vars(one).items()
+    )
+
+
+@BOTH
+def test_what_was_encoded_comes_back(minibatch: Minibatch) -> None:
+    decoded = decode_minibatch(encode_minibatch(minibatch), N_ROWS)
+    assert same(minibatch, decoded)
+    assert decoded.n == 3
+
+
+@st.composite
+def minibatches(draw: st.DrawFn) -> tuple[Minibatch, int]:
+    n_rows = draw(st.integers(2, 1000))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    n = draw(st.integers(1, 30))
+    m = draw(st.integers(1, n_rows))
+    if draw(st.booleans()):
+        rows = np.sort(rng.choice(n_rows, m, replace=False)).astype(np.int32)
+        user, item = rng.integers(0, m, (2, n)).astype(np.int32)
+        return RatingsMinibatch(rows, user, item, rng.normal(size=n).astype(np.float32)), n_rows
+    rows = np.append(np.sort(rng.choice(n_rows - 1, m - 1, replace=False)), n_rows - 1).astype(np.int32)
+    counts = rng.integers(0, 5, n) if m > 1 else np.zeros(n, int)
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    indices = rng.integers(0, max(m - 1, 1), indptr[-1]).astype(np.int32)
+    values, labels = rng.normal(size=len(indices)).astype(np.float32), rng.integers(0, 2, n).astype(np.float32)
+    return CsrMinibatch(rows, indptr, indices, values, labels), n_rows
+
+
+@given(minibatches())
+def test_every_minibatch_comes_back(drawn: tuple[Minibatch, int]) -> None:
+    minibatch, n_rows = drawn
+    assert same(minibatch, decode_minibatch(encode_minibatch(minibatch), n_rows))
+
+
+@BOTH
+def test_arrays_are_aligned_views_of_the_bytes(minibatch: Minibatch) -> None:
+    decoded = decode_minibatch(encode_minibatch(minibatch), N_ROWS)
+    for array in vars(decoded).values():
+        assert array.ctypes.data % 8 == 0
+        assert not array.flags.owndata
+        assert not array.flags.writeable
+
+
+@BOTH
+def test_damaged_bytes_are_refused(minibatch: Minibatch) -> None:
+    blob = encode_minibatch(minibatch)
+    rng = np.random.default_rng(0)
+    for _ in range(10_000):
+        damaged = bytearray(blob)
+        for _ in range(rng.integers(1, 4)):
+            damaged[rng.integers(len(damaged))] = rng.integers(256)
+        if damaged != blob:
+            with pytest.raises(DecodeError):
+                decode_minibatch(bytes(damaged), N_ROWS)
+
+
+@BOTH
+def test_bytes_cut_short_or_followed_by_more_are_refused(minibatch: Minibatch) -> None:
+    blob = encode_minibatch(minibatch)
+    for end in range(len(blob)):
+        with pytest.raises(DecodeError):
+            decode_minibatch(blob[:end], N_ROWS)
+    with pytest.raises(DecodeError):
+        decode_minibatch(blob + bytes(8), N_ROWS)
+
+
+@BOTH
+def test_bytes_with_a_right_crc_are_checked_all_the_same(minibatch: Minibatch) -> None:
+    """Whoever can write a CRC still cannot make an index leave its array."""
+    body = encode_minibatch(minibatch)[:-4]
+    rng = np.random.default_rng(1)
+    for _ in range(5_000):
+        forged = bytearray(body)
+        at = 4 * rng.integers(len(forged) // 4)
+        forged[at : at + 4] = struct.pack("<i", rng.choice([-(2**31), -1, 0, 1, 3, 40, 2**31 - 1]))
+        try:
+            decoded = decode_minibatch(bytes(forged) + struct.pack("<I", crc32c(bytes(forged))), N_ROWS)
+        except DecodeError:
+            continue
+        m = len(decoded.rows)
+        assert 0 <= decoded.rows.min() <= decoded.rows.max() < N_ROWS
+        local = [decoded.user, decoded.item] if isinstance(decoded, RatingsMinibatch) else [decoded.indices]
+        assert all(0 <= array.min() <= array.max() < m for array in local)
+
+
+@pytest.mark.parametrize(
+    ("minibatch", "message"),
+    [
+        (replace(RATINGS, rows=int32(3, 0, 10, 39)), "sorted"),
+        (replace(RATINGS, rows=int32(0, 3, 3, 39)), "unique"),
+        (replace(RATINGS, rows=int32(0, 3, 10, 40)), "below 40"),
+        (replace(RATINGS, rows=int32(-1, 3, 10, 39)), "rows -1"),
+        (replace(RATINGS, user=int32(0, 0, 4)), "user 0..4: must be from 0 to 3"),
+        (replace(RATINGS, item=int32(2, -1, 2)), "item -1..2"),
+        (replace(RATINGS, rating=float32(1, np.nan, 5)), "finite"),
+        (replace(CSR, rows=int32(2, 7, 38)), "intercept"),
+        (replace(CSR, indptr=int32(0, 2, 1, 3)), "indptr"),
+        (replace(CSR, indptr=int32(1, 2, 2, 3)), "indptr"),
+        (replace(CSR, indptr=int32(0, 2, 2, 4)), "indptr"),
+        (replace(CSR, indices=int32(0, 1, 2)), "indices 0..2: must be from 0 to 1"),
+        (replace(CSR, values=float32(0.5, np.inf, 2)), "finite"),
+        (replace(CSR, labels=float32(1, 0, -1)), "0 or 1"),
+    ],
+)
+def test_each_thing_that_is_wrong_is_named(minibatch: Minibatch, message: str) -> None:
+    with pytest.raises(DecodeError, match=message):
+        decode_minibatch(encode_minibatch(minibatch), N_ROWS)
+
+
+def test_another_version_is_named() -> None:
+    blob = bytearray(encode_minibatch(RATINGS))
+    blob[4] = 9
+    with pytest.raises(DecodeError, match="version 9"):
+        decode_minibatch(bytes(blob), N_ROWS)

@@ -1,0 +1,177 @@
+"""Commands that act while training runs: stop, scale-in, budget; and what is left afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from engine.jobs import PATIENCE_S, finish, job, wait_for_step
+
+import mlless_nb
+from mlless_nb import BSP, ISP, BudgetError, CommandError, JobError, Stop, driver, registry
+
+LONG = Stop(steps=100_000)
+
+
+def test_stop_ends_the_run_with_its_model() -> None:
+    run = mlless_nb.train(job(stop=LONG))
+    wait_for_step(run, 5)
+    asked_at = run.telemetry.state.step
+    run.stop()
+    assert run.wait(PATIENCE_S) == "stopped"
+    assert run.telemetry.state.step >= asked_at
+    assert run.model.predict([0], [0]).shape == (1,)
+    with pytest.raises(CommandError, match="has ended"):
+        run.scale_in(1)
+
+
+def test_a_stop_that_comes_too_late_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[str] = []
+    keep = driver.ending.keep
+
+    def keep_late(*args: Any) -> None:
+        run = mlless_nb.attach("late")
+        run.stop()  # everything is closed already, and it does not say yet that it has ended
+        late.append(run.status)
+        keep(*args)
+
+    monkeypatch.setattr(driver.ending, "keep", keep_late)
+    run = finish(job(name="late"))
+    assert run.status == "finished", run.reason
+    assert late == ["running"]
+    assert not run.telemetry.state.pending
+
+
+def test_a_stop_while_the_data_is_packed_packs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[Any] = []
+
+    def pack(dataset: Any, *args: Any) -> Any:
+        packed.append(dataset)
+        mlless_nb.runs()[-1].stop()
+        return real_pack(dataset, *args)
+
+    real_pack = driver.pack
+    monkeypatch.setattr(driver, "pack", pack)
+    assert finish(job()).status == "stopped"
+    assert len(packed) == 1
+
+
+@pytest.mark.parametrize("sync", [BSP(), ISP(0.7)], ids=str)
+def test_scale_in_takes_workers_out_one_by_one(sync: BSP | ISP) -> None:
+    run = mlless_nb.train(job(sync=sync, stop=LONG))
+    wait_for_step(run, 5)
+    run.scale_in(worker_id=1)
+    seen = 0
+    while run.telemetry.state.n_workers > 3:
+        seen = run.telemetry.wait_for_change(seen, PATIENCE_S)
+    run.scale_in(2)
+    while run.telemetry.state.n_workers > 1:
+        seen = run.telemetry.wait_for_change(seen, PATIENCE_S)
+    with pytest.raises(CommandError, match="must stay"):
+        run.scale_in(1)
+    wait_for_step(run, run.telemetry.state.step + 5)
+    run.stop()
+    assert run.wait(PATIENCE_S) == "stopped"
+    n_workers = run.history["n_workers"]
+    assert n_workers[0] == 4
+    assert n_workers[-1] == 1
+    assert (np.diff(n_workers) <= 0).all()
+    # The global minibatch shrinks with the workers, and no minibatch is skipped or taken twice.
+    positions = run.history["epoch"] * 18
+    np.testing.assert_allclose(np.diff(positions, prepend=0), n_workers, rtol=1e-6)
+    assert "Removed worker 1" in " ".join(event.text for event in run.telemetry.state.events)
+
+
+def test_impossible_commands_are_refused_and_the_run_goes_on() -> None:
+    run = mlless_nb.train(job(stop=LONG, budget=1.0))
+    wait_for_step(run, 2)
+    for command, message in (
+        (lambda: run.scale_in(4), "from 1 to 3"),
+        (lambda: run.scale_in(0), "from 1 to 3"),
+        (lambda: run.scale_in(worker_id=9), "0 to 3"),
+        (lambda: setattr(run, "budget", 1e-9), "at least"),
+        (lambda: setattr(run, "budget", float("nan")), "finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            command()
+    wait_for_step(run, run.telemetry.state.step + 3)
+    run.budget = 2.0
+    seen = 0
+    while run.budget != 2.0:
+        seen = run.telemetry.wait_for_change(seen, PATIENCE_S)
+    run.stop()
+    assert run.wait(PATIENCE_S) == "stopped"
+
+
+def test_a_second_live_run_of_one_name_is_refused_with_its_cost() -> None:
+    run = mlless_nb.train(job(stop=LONG, name="twin"))
+    try:
+        with pytest.raises(CommandError, match=r"'twin' is live \(\$"):
+            mlless_nb.train(job(stop=LONG, name="twin"))
+    finally:
+        run.stop()
+    run.wait(PATIENCE_S)
+    assert run in mlless_nb.runs()
+    assert mlless_nb.attach("twin") is run
+
+
+def test_a_cap_of_half_the_cost_is_kept_and_the_model_is_there() -> None:
+    steps = Stop(steps=6000)  # half of it pays for a start
+    cap = finish(job(stop=steps)).cost.total / 2
+    run = finish(job(stop=steps, budget=cap))
+    assert run.status == "capped", run.reason
+    assert run.cost.total <= cap
+    assert run.telemetry.state.step > 0
+    assert np.isfinite(run.model.predict([0], [0])).all()
+
+
+def test_no_cap_is_ever_passed() -> None:
+    for cap in np.random.default_rng(5).uniform(0.0006, 0.0014, size=4):
+        run = finish(job(stop=LONG, budget=float(cap)))
+        assert run.status == "capped", run.reason
+        assert run.cost.total <= cap
+        assert run.model.predict([0], [0]).shape == (1,)
+
+
+def test_a_budget_too_small_for_a_step_says_the_smallest_that_would_do() -> None:
+    with pytest.raises(BudgetError, match="at least") as error:
+        mlless_nb.train(job(budget=1e-6))
+    least = float(error.value.valid.split()[2])
+    with pytest.raises(BudgetError, match="at least"):
+        mlless_nb.train(job(budget=0.99 * least))
+    # It is reckoned for a machine at rest; a busy one starts functions more slowly, and that costs.
+    run = finish(job(budget=3 * least, stop=Stop(steps=1)))
+    assert run.cost.total <= 3 * least
+    assert run.telemetry.state.step >= 1
+
+
+def test_the_cost_is_the_sum_of_its_components() -> None:
+    run = finish(job(stop=Stop(steps=5)))
+    cost = run.cost
+    assert cost.total == pytest.approx(cost.workers + cost.supervisor + cost.redis + cost.broker + cost.storage)
+    assert cost.workers > cost.supervisor > 0
+    assert cost.redis > 0
+    assert cost.broker == 0
+
+
+def test_an_ended_run_is_found_again_from_its_record() -> None:
+    run = finish(job(stop=Stop(steps=5), name="kept"))
+    registry._ended.remove(run)
+    found = mlless_nb.attach(run.id)
+    assert (found.status, found.reason, found.name) == (run.status, run.reason, "kept")
+    np.testing.assert_array_equal(found.history["loss"], run.history["loss"])
+    np.testing.assert_array_equal(found.model.predict([3], [4]), run.model.predict([3], [4]))
+    with pytest.raises(CommandError, match="no ended run"):
+        mlless_nb.attach("never-was")
+
+
+@pytest.mark.parametrize("validation", [0.1, None], ids=["held-out rows", "training rows"])
+def test_a_target_that_is_met_already_is_refused(validation: float | None) -> None:
+    with pytest.raises(JobError, match=r"stop.target=100: must be below \d\.\d+, the RMSE before any training"):
+        mlless_nb.train(job(validation=validation, stop=Stop(target=100)))
+
+
+def test_a_bus_that_functions_cannot_reach_is_refused() -> None:
+    with pytest.raises(JobError, match="bus='memory://': must be a server"):
+        mlless_nb.train(job(bus="memory://"))

@@ -1,0 +1,260 @@
+"""What happens when something dies, and what is left afterwards: real processes, real kill -9."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import redis
+from engine.jobs import PATIENCE_S, finish, job, wait_for_step
+
+import mlless_nb
+from mlless_nb import ServiceError, Stop, driver, embedded, ending
+from mlless_nb.launch import LithopsLauncher
+from mlless_nb.services import Services
+
+LONG = Stop(steps=1_000_000)
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at processes through /proc")
+
+
+def function_processes(run_group: int) -> dict[int, int]:
+    """Process ids of the functions of one process group by slot (-1: the supervisor)."""
+    found: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getpgid(int(folder.name)) != run_group:
+                continue
+            opened = [os.readlink(link) for link in folder.glob("fd/*")]
+        except OSError:
+            continue
+        for path in opened:
+            call = re.search(r"/(\d{5})/job_stats\.txt$", path)
+            if call:
+                found[int(call[1]) - 1] = int(folder.name)
+    return found
+
+
+def group_of(run: mlless_nb.TrainingRun) -> int:
+    """The process group of a live run's functions."""
+    (group,) = run._send.__self__._services.launcher.process_groups  # type: ignore[union-attr]
+    return int(group)
+
+
+def services_of(run: mlless_nb.TrainingRun) -> Services:
+    """What a live run stands on."""
+    return run._send.__self__._services  # type: ignore[union-attr,no-any-return]
+
+
+def is_gone(group: int) -> bool:
+    """Whether no process of ``group`` is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def traces_of(run: mlless_nb.TrainingRun) -> list[str]:
+    """Every file and folder that a live run makes on this machine, but for what is kept on purpose (packed data)."""
+    services = run._send.__self__._services  # type: ignore[union-attr]
+    paths = [*services.launcher.temporary_paths, services.launcher.folder_of(f"runs/{run.id}")]
+    return paths if services._watchdog is None else [*paths, str(services._watchdog.folder)]
+
+
+def left_of(paths: list[str]) -> list[str]:
+    """Which of ``paths`` are there."""
+    return [path for path in paths if os.path.exists(path)]
+
+
+def eventually(condition: object, within_s: float = 20.0) -> bool:
+    """Whether ``condition()`` comes true in time."""
+    give_up_at = time.monotonic() + within_s
+    while not condition():  # type: ignore[operator]
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.fixture
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases short enough to wait for in a test."""
+    monkeypatch.setitem(driver.LEASES_S, True, 1.0)
+
+
+def test_a_lost_worker_ends_the_run_naming_it_and_the_step(short_lease: None) -> None:
+    run = mlless_nb.train(job(stop=LONG, checkpoint_every=5))
+    wait_for_step(run, 20)
+    group, traces = group_of(run), traces_of(run)
+    assert left_of(traces)
+    os.kill(function_processes(group)[2], signal.SIGKILL)
+    assert run.wait(PATIENCE_S) == "failed"
+    assert re.search(r"worker 2 was lost at step \d+", run.reason), run.reason
+    assert "the model is that of step" in run.reason
+    assert run.model.predict([0], [0]).shape == (1,)
+    assert run.cost.total > 0
+    assert is_gone(group)
+    assert not left_of(traces)
+
+
+def test_a_lost_supervisor_ends_the_run(short_lease: None) -> None:
+    run = mlless_nb.train(job(stop=LONG, checkpoint_every=5))
+    wait_for_step(run, 20)
+    group = group_of(run)
+    os.kill(function_processes(group)[-1], signal.SIGKILL)
+    assert run.wait(PATIENCE_S) == "failed"
+    assert "supervisor" in run.reason
+    assert is_gone(group)
+
+
+@pytest.mark.parametrize("end", ["finished", "stopped", "failed"])
+def test_nothing_is_left_after_a_run(end: str, redis_url: str) -> None:
+    client = redis.Redis.from_url(redis_url)
+    known = set(client.keys("*"))
+    stop = Stop(steps=400) if end == "finished" else LONG
+    learning_rate = 1e9 if end == "failed" else 1.0
+    run = mlless_nb.train(job(optimizer=mlless_nb.SGD(learning_rate), stop=stop, redis=redis_url))
+    traces = traces_of(run)
+    if end == "stopped":
+        wait_for_step(run, 3)
+        run.stop()
+    assert run.wait(PATIENCE_S) == end
+    assert run.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
+    assert set(client.keys("*")) == known
+    assert not left_of(traces)
+    assert mlless_nb.embedded._shared is None
+
+
+def fail(*_: object, **__: object) -> None:
+    """Stands for a part that does not do its own."""
+    raise ServiceError("planted")
+
+
+@pytest.mark.parametrize("n_failures", [2, 10**6])
+def test_a_model_is_asked_for_again_and_never_removed_unread(n_failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "FETCH_PAUSE_S", 0.0)
+    run = mlless_nb.train(job(stop=LONG))
+    wait_for_step(run, 5)
+    launcher, failures = services_of(run).launcher, iter(range(n_failures))
+    folder, get = launcher.folder_of(f"runs/{run.id}"), launcher.objects.get
+    launcher.objects.get = lambda key: get(key) if next(failures, None) is None else fail()  # type: ignore[assignment,method-assign]
+    run.stop()
+    assert run.wait(PATIENCE_S) == "stopped"
+    assert embedded._shared is None
+    if n_failures == 2:
+        assert run.model.predict([0], [0]).shape == (1,)
+        assert not os.path.exists(folder)
+    else:
+        assert f"planted) and is left in {folder}" in run.reason
+        assert "model" in os.listdir(folder)
+        shutil.rmtree(folder)
+
+
+def test_a_run_ends_whatever_fails_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = mlless_nb.train(job(stop=LONG, name="stubborn"))
+    wait_for_step(run, 5)
+    services, group = services_of(run), group_of(run)
+    for part, step in ((services.bus, "close"), (services.log, "delete"), (ending, "keep")):
+        monkeypatch.setattr(part, step, fail)
+    monkeypatch.setattr("threading.excepthook", lambda _: None)  # of `keep`
+    run.stop()
+    assert run.wait(PATIENCE_S) == "stopped"
+    assert "planted" in run.reason
+    assert run.model.predict([0], [0]).shape == (1,)
+    assert is_gone(group)
+    assert embedded._shared is None
+    assert run in mlless_nb.runs()
+
+
+def test_a_failure_at_the_driver_ends_the_functions_in_good_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    kills: list[object] = []
+    monkeypatch.setattr(LithopsLauncher, "kill", kills.append)
+    run = mlless_nb.train(job(stop=LONG, budget=1.0))
+    wait_for_step(run, 5)
+    group, traces = group_of(run), traces_of(run)
+    monkeypatch.setattr(driver.Driver, "_take", fail)
+    assert run.wait(PATIENCE_S) == "failed"
+    assert "planted" in run.reason
+    assert is_gone(group)
+    assert not kills
+    assert not left_of(traces)
+    assert 0 < run.cost.total <= 1.0
+
+
+def test_the_shared_server_forgets_the_functions_of_an_ended_run() -> None:
+    server = embedded.acquire_shared()
+    try:
+        assert finish(job()).status == "finished"
+        assert (server.folder / "cleanup").read_text() == ""
+    finally:
+        embedded.release(server)
+
+
+CELL = """
+import sys, time
+sys.path.insert(0, {tests!r})
+import mlless_nb
+from engine.jobs import job, wait_for_step
+from engine.test_faults import group_of, traces_of
+from mlless_nb import Stop
+run = mlless_nb.train(job(stop=Stop(steps=10**6), redis={redis!r}))
+wait_for_step(run, 5)
+print(group_of(run), *traces_of(run), flush=True)
+time.sleep({sleep_s})
+"""
+
+
+@pytest.mark.parametrize("death", ["kill -9", "exit"])
+@pytest.mark.parametrize("server", ["embedded", "redis"])
+def test_nothing_is_left_when_the_driver_dies(
+    death: str, server: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("redis_url") if server == "redis" else None
+    sleep_s = 600 if death == "kill -9" else 0
+    code = CELL.format(tests=str(Path(__file__).parents[1]), redis=url, sleep_s=sleep_s)
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert child.stdout is not None
+    group, *traces = child.stdout.readline().split()
+    if death == "kill -9":
+        assert left_of(traces)
+        child.kill()
+    assert child.wait(30) == (-signal.SIGKILL if death == "kill -9" else 0)
+    assert eventually(lambda: is_gone(int(group)))
+    assert eventually(lambda: not left_of(traces)), left_of(traces)
+    if url is not None:
+        assert eventually(lambda: not redis.Redis.from_url(url).keys("*"))
+
+
+def test_a_redis_that_is_not_there_is_told_before_anything_starts() -> None:
+    with pytest.raises(ServiceError, match="redis"):
+        mlless_nb.train(job(redis="redis://127.0.0.1:1/0"))
+    assert all(not run.telemetry.state.is_live for run in mlless_nb.runs())
+
+
+def test_a_training_run_over_rabbitmq(rabbitmq_url: str) -> None:
+    run = mlless_nb.train(job(stop=LONG, bus=rabbitmq_url))
+    wait_for_step(run, 5)
+    run.scale_in(1)
+    seen = 0
+    while run.telemetry.state.n_workers > 3:
+        seen = run.telemetry.wait_for_change(seen, PATIENCE_S)
+    run.stop()
+    assert run.wait(PATIENCE_S) == "stopped"
+    assert run.cost.broker > 0
+    assert run.history["step"].tolist() == list(range(1, len(run.history["step"]) + 1))
+
+
+def test_updates_over_two_redis_shards(redis_url: str) -> None:
+    base = redis_url.rsplit("/", 1)[0]
+    one = finish(job(redis=f"{base}/0"))
+    two = finish(job(redis=[f"{base}/0", f"{base}/1"]))
+    assert two.status == one.status == "finished"
+    for name, array in one.model.params.items():
+        assert (two.model.params[name] == array).all()

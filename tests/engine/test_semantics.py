@@ -1,0 +1,94 @@
+"""What training means: determinism, protocols, aggregation, the figures a run reports. On real functions and Redis."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from engine.jobs import digest, finish, job, ratings
+
+from mlless_nb import BSP, ISP, SGD, Adam, LogisticRegression, Stop, datasets
+
+
+@pytest.mark.parametrize("workers", [1, 4, 8])
+def test_one_seed_gives_one_model(workers: int) -> None:
+    first, second = (finish(job(workers=workers, stop=Stop(steps=12))) for _ in range(2))
+    assert first.status == second.status == "finished"
+    assert digest(first) == digest(second)
+
+
+def test_isp_with_threshold_0_is_bsp_bit_for_bit() -> None:
+    assert digest(finish(job(sync=ISP(0.0)))) == digest(finish(job(sync=BSP())))
+
+
+def test_isp_sends_less_and_loses_nothing() -> None:
+    bsp, isp = finish(job(sync=BSP())), finish(job(sync=ISP(0.7)))
+    assert isp.history["sent_bytes"].sum() < bsp.history["sent_bytes"].sum()
+    assert (isp.history["sent_fraction"] <= 1).all()
+    assert isp.telemetry.state.validation_loss == pytest.approx(bsp.telemetry.state.validation_loss, rel=0.1)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_p_workers_of_b_are_one_worker_of_p_times_b(momentum: float) -> None:
+    optimizer = SGD(learning_rate=1.0, momentum=momentum, nesterov=momentum > 0)
+    data = ratings(4000)  # 3,600 training rows: 9 global minibatches of 400 in an epoch
+    stop = Stop(steps=18)
+    four = finish(job(optimizer=optimizer, sync=BSP(), workers=4, minibatch=100, data=data, stop=stop))
+    one = finish(job(optimizer=optimizer, sync=BSP(), workers=1, minibatch=400, data=data, stop=stop))
+    for name, array in one.model.params.items():
+        np.testing.assert_allclose(four.model.params[name], array, rtol=2e-3, atol=2e-5)
+    np.testing.assert_allclose(four.history["loss"], one.history["loss"], rtol=1e-4)
+
+
+def test_sum_adds_what_mean_averages() -> None:
+    mean = finish(job(optimizer=SGD(learning_rate=2.0), sync=BSP(), workers=2, stop=Stop(steps=5)))
+    total = finish(job(optimizer=SGD(learning_rate=1.0), sync=BSP(), workers=2, stop=Stop(steps=5), aggregate="sum"))
+    for name, array in mean.model.params.items():
+        np.testing.assert_allclose(total.model.params[name], array, rtol=1e-3, atol=1e-5)
+
+
+def test_the_history_has_a_row_a_step_and_the_model_is_the_one_it_tells_of() -> None:
+    data = ratings()
+    run = finish(job(data=data, sync=BSP(), stop=Stop(steps=20), eval_every=5))
+    history = run.history
+    assert history["step"].tolist() == list(range(1, 21))
+    assert np.isfinite(history["loss"]).all()
+    assert np.flatnonzero(np.isfinite(history["validation_loss"])).tolist() == [4, 9, 14, 19]
+    assert (np.diff(history["time_s"]) > 0).all()
+    assert (np.diff(history["spent_usd"]) >= 0).all()
+    assert (history["n_workers"] == 4).all()
+    assert (history["received_bytes"] == 3 * history["sent_bytes"]).all()
+    assert history["epoch"][-1] == pytest.approx(20 * 4 / 18)
+    _, held_out = data.split(0.1, 0)
+    predicted = run.model.predict(held_out.users, held_out.items)
+    rmse = np.sqrt(np.mean((held_out.ratings - predicted) ** 2))
+    assert run.telemetry.state.validation_loss == pytest.approx(rmse, rel=1e-5)
+    assert history["validation_loss"][-1] == pytest.approx(rmse, rel=1e-5)
+
+
+def test_logistic_regression_learns_under_isp() -> None:
+    clicks = datasets.synthetic_clicks(4000, n_features=300, seed=2)
+    run = finish(
+        job(
+            model=LogisticRegression(), optimizer=Adam(0.05), data=clicks, workers=3, minibatch=200, stop=Stop(epochs=4)
+        )
+    )
+    assert run.status == "finished"
+    assert run.telemetry.state.validation_loss < 0.95 * run.history["loss"][0]
+    probabilities = run.model.predict_proba(clicks.X)
+    assert probabilities.shape == (4000, 2)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_training_ends_at_the_target() -> None:
+    run = finish(job(sync=BSP(), stop=Stop(target=1.0, steps=500), eval_every=2))
+    assert run.status == "finished"
+    assert "target reached" in run.reason
+    assert run.telemetry.state.validation_loss <= 1.0
+
+
+def test_a_loss_that_explodes_fails_within_a_step_and_says_which_knob() -> None:
+    run = finish(job(optimizer=SGD(learning_rate=1e9), sync=BSP(), stop=Stop(steps=50)))
+    assert run.status == "failed"
+    assert "lower the learning rate" in run.reason
+    assert run.telemetry.state.step < 10
+    assert all(np.isfinite(array).all() for array in run.model.params.values())

@@ -1,0 +1,239 @@
+"""Frames: round trips, the bytes of the reference, and 10^5 damaged ones."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlless_nb import kernels
+from mlless_nb.errors import DecodeError
+from mlless_nb.kernels import reference
+
+STATS = (1.5, 2.0, -0.25, 1e300)
+
+
+def ids(rng: np.random.Generator, high: int, count: int) -> np.ndarray:
+    """``count`` of ``high`` ids, ascending."""
+    return np.sort(rng.choice(high, min(count, high), replace=False))
+
+
+@given(
+    n_rows=st.integers(1, 3000),
+    width=st.integers(1, 30),
+    count=st.integers(0, 500),
+    codec=st.sampled_from(["varint", "u32", "auto"]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_sparse_frames_round_trip(n_rows: int, width: int, count: int, codec: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    positions = ids(rng, n_rows * width, count).astype(np.uint32)
+    values = rng.normal(size=len(positions)).astype(np.float32)
+    frame = kernels.encode_sparse(positions, values, 7, 3, n_rows, width, STATS, codec)
+    assert frame == reference.encode_sparse(positions, values, 7, 3, n_rows, width, STATS, codec)
+    header = kernels.read_header(frame)
+    assert header == reference.read_header(frame)
+    assert (header.step, header.slot, header.n_rows, header.width) == (7, 3, n_rows, width)
+    assert header[-4:] == STATS
+    expected = np.zeros((n_rows, width), np.float32)
+    expected.reshape(-1)[positions] = values
+    got = np.zeros((n_rows, width), np.float32)
+    assert kernels.apply_frame(frame, got) == header.count
+    np.testing.assert_array_equal(got, expected)
+    decoded = kernels.decode_frame(frame)
+    for mine, wanted in zip(decoded, reference.decode_frame(frame), strict=True):
+        np.testing.assert_array_equal(mine, wanted)
+    if header.index_codec != "dense":
+        np.testing.assert_array_equal(decoded[0], positions)
+        np.testing.assert_array_equal(decoded[1], values)
+
+
+@given(
+    n_rows=st.integers(1, 3000),
+    width=st.integers(1, 30),
+    count=st.none() | st.integers(0, 100),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_frames_of_rows_round_trip(n_rows: int, width: int, count: int | None, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = None if count is None else ids(rng, n_rows, count).astype(np.int32)
+    update = rng.normal(size=(n_rows if rows is None else len(rows), width)).astype(np.float32)
+    frame = kernels.encode_update(rows, update, 1, 65535, n_rows, STATS)
+    assert frame == reference.encode_update(rows, update, 1, 65535, n_rows, STATS)
+    start = rng.normal(size=(n_rows, width)).astype(np.float32)
+    got, expected = start.copy(), start.copy()
+    assert kernels.apply_frame(frame, got) == update.size
+    kernels.apply_rows(expected, rows, update)
+    assert got.tobytes() == expected.tobytes()
+    positions, values = kernels.decode_frame(frame)
+    start.reshape(-1)[positions] += values
+    assert start.tobytes() == expected.tobytes()
+
+
+def test_every_length_of_gap_round_trips() -> None:
+    gaps = [0, 1, 127, 128, 16383, 16384, 2**21 - 1, 2**21, 2**28 - 1, 2**28, 2**31]
+    positions = (np.cumsum(np.array(gaps, np.uint64) + 1) - 1).astype(np.uint32)
+    values = np.arange(len(gaps), dtype=np.float32)
+    frame = kernels.encode_sparse(positions, values, 1, 0, 65537, 65535, STATS, "varint")
+    assert frame == reference.encode_sparse(positions, values, 1, 0, 65537, 65535, STATS, "varint")
+    np.testing.assert_array_equal(kernels.decode_frame(frame)[0], positions)
+
+
+def test_auto_takes_the_smallest() -> None:
+    values = np.ones(90, np.float32)
+    dense = kernels.encode_sparse(np.arange(90, dtype=np.uint32), values, 1, 0, 100, 1, STATS)
+    assert kernels.read_header(dense).index_codec == "dense"
+    near = kernels.encode_sparse(np.arange(90, dtype=np.uint32) * 2, values, 1, 0, 1000, 1, STATS)
+    assert kernels.read_header(near).index_codec == "varint"
+    far = kernels.encode_sparse(np.arange(6, dtype=np.uint32) * 2**29, values[:6], 1, 0, 2**16, 2**16 - 1, STATS)
+    assert kernels.read_header(far).index_codec == "u32"
+
+
+def test_a_frame_may_start_anywhere_in_a_buffer() -> None:
+    positions, values = np.array([3, 9], np.uint32), np.array([1.0, 2.0], np.float32)
+    frame = kernels.encode_sparse(positions, values, 1, 0, 10, 1, STATS, "u32")
+    for offset in range(4):
+        view = memoryview(b"x" * offset + frame)[offset:]
+        params = np.zeros((10, 1), np.float32)
+        assert kernels.apply_frame(view, params) == 2
+        assert params[[3, 9], 0].tolist() == [1.0, 2.0]
+        np.testing.assert_array_equal(kernels.decode_frame(view)[0], positions)
+
+
+@pytest.mark.parametrize("data", [b"", b"a", b"123456789", bytes(range(256)) * 100, b"\0" * 6144, b"\xff" * 12301])
+def test_crc32c_equals_the_reference(data: bytes) -> None:
+    assert kernels.crc32c(data) == reference.crc32c(data)
+
+
+def test_crc32c_check_value() -> None:
+    # RFC 3720, B.4, and the usual check value of the polynomial.
+    assert kernels.crc32c(b"123456789") == 0xE3069283
+    assert kernels.crc32c(b"\0" * 32) == 0x8A9136AA
+    assert kernels.crc32c(b"\xff" * 32) == 0x62A8AB43
+
+
+def samples() -> list[bytes]:
+    """One frame of each codec, of a table of 40 x 5."""
+    rng = np.random.default_rng(1)
+    positions = ids(rng, 200, 30).astype(np.uint32)
+    values = rng.normal(size=30).astype(np.float32)
+    rows, update = ids(rng, 40, 9).astype(np.int32), rng.normal(size=(9, 5)).astype(np.float32)
+    table = rng.normal(size=(40, 5)).astype(np.float32)
+    return [
+        kernels.encode_sparse(positions, values, 7, 3, 40, 5, STATS, "varint"),
+        kernels.encode_sparse(positions, values, 7, 3, 40, 5, STATS, "u32"),
+        kernels.encode_update(rows, update, 7, 3, 40, STATS),
+        kernels.encode_update(None, table, 7, 3, 40, STATS),
+        kernels.encode_sparse(positions[:0], values[:0], 7, 3, 40, 5, STATS),
+    ]
+
+
+def damaged(frame: bytes, rng: np.random.Generator) -> bytes:
+    """The frame with some bits flipped, bytes overwritten, a piece cut out or bytes added."""
+    out = bytearray(frame)
+    kind = rng.integers(5)
+    at = int(rng.integers(len(out)))
+    if kind == 0:
+        out[at] ^= 1 << int(rng.integers(8))
+    elif kind == 1:
+        for place in rng.integers(0, len(out), int(rng.integers(1, 9))):
+            out[place] = int(rng.integers(256))
+    elif kind == 2:
+        del out[at : at + int(rng.integers(1, 9))]
+    elif kind == 3:
+        out[at:at] = rng.bytes(int(rng.integers(1, 9)))
+    else:
+        out[at : at + 4] = struct.pack("<I", int(rng.choice([0, 1, 2**31, 2**32 - 1])))
+    return bytes(out)
+
+
+def test_of_100000_damaged_frames_none_is_accepted() -> None:
+    rng = np.random.default_rng(2)
+    frames = samples()
+    params = np.zeros((40, 5), np.float32)
+    n_same = 0
+    for k in range(100_000):
+        frame = frames[k % len(frames)]
+        bad = damaged(frame, rng)
+        if bad == frame:
+            n_same += 1
+            continue
+        with pytest.raises(DecodeError):
+            kernels.apply_frame(bad, params)
+    assert not params.any()
+    assert n_same < 5000
+
+
+def test_damage_under_a_right_checksum_is_judged_as_the_reference_does() -> None:
+    rng = np.random.default_rng(3)
+    frames = samples()
+    padded = np.zeros((44, 5), np.float32)
+    n_valid = 0
+    for k in range(20_000):
+        bad = bytearray(damaged(frames[k % len(frames)], rng))
+        if len(bad) >= 64:
+            bad[60:64] = struct.pack("<I", reference.crc32c(bad[:60] + bad[64:]))
+        bad = bytes(bad)
+        params = padded[2:42]
+        try:
+            expected = reference.decode_frame(bad)
+        except DecodeError:
+            with pytest.raises(DecodeError):
+                kernels.decode_frame(bad)
+            with pytest.raises(DecodeError):
+                kernels.apply_frame(bad, params)
+            assert not params.any()
+            continue
+        n_valid += 1
+        for mine, wanted in zip(kernels.decode_frame(bad), expected, strict=True):
+            np.testing.assert_array_equal(mine, wanted)
+        header = kernels.read_header(bad)
+        if (header.n_rows, header.width) == (40, 5):
+            assert kernels.apply_frame(bad, params) == len(expected[0])
+            assert not padded[:2].any()
+            assert not padded[42:].any()
+            params[:] = 0
+        else:
+            with pytest.raises(DecodeError):
+                kernels.apply_frame(bad, params)
+    assert n_valid > 1000
+
+
+@pytest.mark.parametrize("size", [0, 3, 63])
+def test_a_frame_that_is_too_short_is_an_error(size: int) -> None:
+    with pytest.raises(DecodeError, match="at least 64"):
+        kernels.read_header(samples()[0][:size])
+
+
+def test_a_frame_for_another_table_is_an_error() -> None:
+    with pytest.raises(DecodeError, match="40 x 5"):
+        kernels.apply_frame(samples()[0], np.zeros((5, 40), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"positions": np.array([1, 1], np.uint32)}, "ascending"),
+        ({"positions": np.array([1, 50], np.uint32)}, "ascending"),
+        ({"positions": np.array([1], np.uint32)}, "lengths"),
+        ({"step": -1}, "step=-1"),
+        ({"step": 2**32}, "step="),
+        ({"slot": 2**16}, "slot=65536"),
+        ({"codec": "zip"}, "codec='zip'"),
+    ],
+)
+def test_what_cannot_be_encoded_is_an_error(change: dict[str, object], words: str) -> None:
+    fields: dict[str, object] = {
+        "positions": np.array([1, 2], np.uint32),
+        "values": np.ones(2, np.float32),
+        "step": 1,
+        "slot": 0,
+        "n_rows": 10,
+        "width": 5,
+        "stats": STATS,
+    }
+    with pytest.raises(ValueError, match=words):
+        kernels.encode_sparse(**{**fields, **change})  # type: ignore[arg-type]

@@ -1,0 +1,180 @@
+"""Prepaid money: whoever asks before each step, and ends when refused, never spends what it was not given."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlless_nb.exchange import MemoryHub, MemoryStepLog, Wanted
+from mlless_nb.money import Rates, price_profile, profile_names
+from mlless_nb.money.budget import EXIT_S, SLICE_S, STEPS_TO_END, Prepaid
+
+#: For a machine that is busy with other things.
+PATIENCE_S = 30.0
+
+RATES = st.builds(
+    Rates, st.sampled_from(profile_names()).map(price_profile), st.sampled_from([128, 1769, 10_240]), st.integers(1, 3)
+)
+
+
+class Function:
+    """A function on a clock of the test's own."""
+
+    def __init__(self, rates: Rates, granted_nusd: int, with_servers: bool) -> None:
+        self.rates = rates
+        self.now_s, self.gets, self.puts = 0.0, 0, 0
+        self.prepaid = Prepaid(
+            rates,
+            granted_nusd,
+            lambda: self.now_s,
+            lambda: rates.requests_nusd(self.gets, self.puts),
+            with_servers=with_servers,
+        )
+
+    def take_step(self, seconds: float, gets: int = 0, puts: int = 0) -> None:
+        """Let time pass and read and write objects."""
+        self.now_s += seconds
+        self.gets += gets
+        self.puts += puts
+
+
+STEPS = st.lists(st.tuples(st.floats(0, 2), st.floats(0, 1), st.integers(0, 2), st.integers(0, 2)), max_size=30)
+
+
+@given(RATES, STEPS, st.integers(0, 10**7), st.booleans(), st.integers(0, 10**6))
+def test_spent_is_never_above_granted(
+    rates: Rates, steps: list[tuple[float, float, int, int]], room: int, with_servers: bool, extra: int
+) -> None:
+    start = rates.function_nusd(EXIT_S) + (rates.servers_nusd(EXIT_S + 1) if with_servers else 0)
+    log = MemoryStepLog(MemoryHub())
+    log.create(cap_nusd=start + room, reserved_nusd=start)
+    function = Function(rates, start, with_servers)
+    for step_s, share, gets, puts in steps:
+        wanted = function.prepaid.wanted(step_s)
+        assert 0 <= wanted.least_nusd <= wanted.nusd
+        if wanted.nusd:
+            granted = next((amount for amount in (wanted.nusd, wanted.least_nusd) if log.reserve(amount)), 0)
+            function.prepaid.granted_nusd += granted
+            if not granted:
+                break
+        # What was asked for covers the step, as many again until all know of the end, and a clean exit.
+        function.take_step(share * step_s, gets, puts)
+        assert function.prepaid.spent_nusd <= function.prepaid.granted_nusd
+        left_s = (STEPS_TO_END - share) * step_s + EXIT_S
+        assert function.prepaid.cost_nusd(function.now_s + left_s) <= function.prepaid.granted_nusd
+    cap, reserved = log.money()
+    assert cap is not None
+    assert function.prepaid.granted_nusd == reserved <= cap
+
+
+@given(RATES, st.integers(0, 10**8), st.floats(0, 3), st.floats(0, 10), st.booleans())
+def test_nothing_is_asked_for_right_after_a_grant(
+    rates: Rates, granted: int, step_s: float, now_s: float, with_servers: bool
+) -> None:
+    function = Function(rates, granted, with_servers)
+    function.now_s = now_s
+    wanted = function.prepaid.wanted(step_s)
+    function.prepaid.granted_nusd += wanted.least_nusd
+    assert function.prepaid.wanted(step_s) == Wanted()
+    function.prepaid.granted_nusd += wanted.nusd - wanted.least_nusd
+    assert function.prepaid.wanted(step_s) == Wanted()
+    if wanted.nusd:
+        # A whole slice is there: the next question comes after about as long.
+        function.take_step(0.99 * max(SLICE_S, step_s) - 2 * rates.profile.function.quantum_s)
+        assert function.prepaid.wanted(step_s) == Wanted()
+
+
+@given(RATES, st.floats(0, 100), st.integers(0, 100), st.integers(0, 100), st.booleans())
+def test_the_parts_of_a_bill_add_up(rates: Rates, now_s: float, gets: int, puts: int, with_servers: bool) -> None:
+    function = Function(rates, 0, with_servers)
+    function.take_step(now_s, gets, puts)
+    prepaid = function.prepaid
+    assert prepaid.storage_nusd == rates.requests_nusd(gets, puts)
+    assert prepaid.spent_nusd == prepaid.cost_nusd(now_s) + prepaid.storage_nusd
+    tail_s = rates.profile.function.tail_s
+    servers = rates.servers_nusd(now_s + tail_s) if with_servers else 0
+    assert prepaid.cost_nusd(now_s) == rates.function_nusd(now_s) + servers
+
+
+def test_whoever_keeps_more_for_the_exit_asks_sooner_and_writes_ahead_are_paid_for() -> None:
+    rates = Rates(price_profile("aws-lambda-x86"), 1769)
+    granted = rates.function_nusd(EXIT_S + 0.1) + rates.requests_nusd(2, 2)
+    function = Function(rates, granted, with_servers=False)
+    assert function.prepaid.wanted(0.0) == Wanted()
+    function.prepaid.keep_for_exit(0.2)
+    assert function.prepaid.wanted(0.0).nusd > 0
+    function.prepaid.keep_for_exit(0.0)
+    function.prepaid.puts_ahead = 3
+    assert function.prepaid.wanted(0.1).nusd > 0
+    function.prepaid.puts_ahead = 0
+    assert function.prepaid.wanted(0.03) == Wanted()
+
+
+class Watched(Function):
+    """A function under watch, in a process whose end is only noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room_nusd: int) -> None:
+        rates = Rates(price_profile("aws-lambda-x86"), 1769)
+        super().__init__(rates, rates.function_nusd(3.0), with_servers=False)
+        self.log = MemoryStepLog(MemoryHub())
+        self.log.create(cap_nusd=room_nusd, reserved_nusd=0)
+        self.called, self.bought, self.exited, self._released = (threading.Event() for _ in range(4))
+        monkeypatch.setattr(os, "_exit", self._exit)
+        self.prepaid.watch(self._reserve, self.called.set)
+
+    def _exit(self, code: int) -> None:
+        self.exited.set()
+        self._released.wait(PATIENCE_S)
+
+    def _reserve(self, nusd: int) -> bool:
+        is_granted = self.log.reserve(nusd)
+        if is_granted:
+            self.bought.set()
+        return is_granted
+
+    def end(self) -> None:
+        """End it; the watch ends with it."""
+        self.prepaid.end()
+        self._released.set()
+        for thread in [thread for thread in threading.enumerate() if thread.name.startswith("mlless-")]:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+
+
+def test_a_function_that_hangs_ends_itself_before_its_money_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = Watched(monkeypatch, room_nusd=0)
+    try:
+        function.now_s = 3.0 - 0.1
+        assert function.called.wait(PATIENCE_S)
+        assert not function.exited.is_set()
+        assert function.prepaid.spent_nusd <= function.prepaid.granted_nusd
+        function.now_s = 3.0
+        assert function.exited.wait(PATIENCE_S)
+        assert function.prepaid.spent_nusd <= function.prepaid.granted_nusd
+    finally:
+        function.end()
+
+
+def test_time_is_bought_for_a_function_that_is_held_up_while_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = Watched(monkeypatch, room_nusd=10**8)
+    try:
+        function.now_s = 3.0 - 0.1
+        assert function.bought.wait(PATIENCE_S)
+    finally:
+        function.end()
+    assert not function.called.is_set()
+    assert not function.exited.is_set()
+    assert function.prepaid.granted_nusd == function.rates.function_nusd(3.0) + function.log.money()[1]
+    assert function.prepaid.wanted(0.0) == Wanted()
+
+
+def test_the_watch_ends_with_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = Watched(monkeypatch, room_nusd=0)
+    function.end()
+    function.now_s = 100.0
+    assert not function.exited.is_set()
+    assert not function.called.is_set()

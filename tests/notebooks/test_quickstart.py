@@ -1,0 +1,115 @@
+"""The quick start notebook as `make demo` runs it: headless, on the embedded default."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+DATA_HOME = os.environ.get("MLLESS_DATA_HOME", "")
+
+
+def execute(notebook: Path, tmp_path: Path, **env: str) -> tuple[subprocess.CompletedProcess[str], Any]:
+    """Run ``notebook`` as the demo does; what it printed and the executed copy."""
+    done = subprocess.run(
+        [sys.executable, str(NOTEBOOKS / "run.py"), str(notebook), str(tmp_path / "out")],
+        env={**os.environ, "HOME": str(tmp_path), **env},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return done, nbformat.read(tmp_path / "out" / notebook.name, as_version=4)
+
+
+def errors_of(document: Any) -> list[str]:
+    return [out.evalue for cell in document.cells for out in cell.get("outputs", []) if out.output_type == "error"]
+
+
+def held_out_rmse(text: str) -> float:
+    found = re.search(r"held-out RMSE of the returned model: ([0-9.]+)", text)
+    assert found is not None, text
+    return float(found.group(1))
+
+
+@pytest.mark.skipif(not (Path(DATA_HOME) / "ml-1m").is_dir(), reason="MLLESS_DATA_HOME holds no ml-1m; put it there")
+def test_quickstart_on_movielens(tmp_path: Path) -> None:
+    done, document = execute(NOTEBOOKS / "01_quickstart.ipynb", tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert errors_of(document) == []
+    assert held_out_rmse(done.stdout) <= 0.860
+    assert str(tmp_path / "out" / "01_quickstart.ipynb") in done.stdout
+    assert "first: starting" in done.stdout
+    assert re.search(r"\d\.\d\d  \S.* \((19|20)\d\d\)", done.stdout), "ten films with their titles"
+    # the dollars of the parts are those of the whole
+    part = {name: float(usd) for name, usd in re.findall(r"^(\w+) +\$([0-9.]+)$", done.stdout, re.MULTILINE)}
+    total = part.pop("total")
+    assert 0 < total <= 0.10
+    assert sum(part.values()) == pytest.approx(total, abs=1e-5)
+
+
+def test_saved_notebook_keeps_a_picture_and_no_widget(tmp_path: Path) -> None:
+    """Without the data and a network the notebook says so and goes on with generated ratings."""
+    no_network = {
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+        "https_proxy": "http://127.0.0.1:9",
+        "NO_PROXY": "",
+        "no_proxy": "",
+    }
+    done, document = execute(NOTEBOOKS / "01_quickstart.ipynb", tmp_path, MLLESS_DATA_HOME=str(tmp_path), **no_network)
+
+    assert done.returncode == 0, done.stderr
+    assert errors_of(document) == []
+    assert "MovieLens-1M is not in" in done.stdout
+    assert "synthetic" in done.stdout
+    assert held_out_rmse(done.stdout) < 0.8
+    kinds = {kind for cell in document.cells for out in cell.get("outputs", []) for kind in out.get("data", {})}
+    assert "image/svg+xml" in kinds
+    assert "application/vnd.jupyter.widget-view+json" not in kinds
+
+
+def test_a_failed_cell_is_the_exit_code(tmp_path: Path) -> None:
+    document = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("print('before')\n1 / 0")])
+    nbformat.write(document, tmp_path / "broken.ipynb")
+
+    done, executed = execute(tmp_path / "broken.ipynb", tmp_path)
+
+    assert done.returncode == 1
+    assert "before" in done.stdout
+    assert "ZeroDivisionError: division by zero" in done.stderr
+    assert errors_of(executed) == ["division by zero"]
+
+
+def test_ctrl_c_stops_the_run_in_good_order(tmp_path: Path) -> None:
+    cells = [
+        "%load_ext mlless_nb\nfrom mlless_nb import PMF, SGD, datasets",
+        "%%mlless --workers 2 --minibatch 500 --epochs 1000000\nmodel = PMF(rank=4)\n"
+        "optimizer = SGD(learning_rate=1.0)\n"
+        "data = datasets.synthetic_ratings(300, 200, 20_000, rank=3, seed=0)",
+        "print(run.status, len(run.model.params))",
+    ]
+    notebook = tmp_path / "endless.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells]), notebook)
+    command = [sys.executable, str(NOTEBOOKS / "run.py"), str(notebook), str(tmp_path / "out")]
+
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        printed = ""
+        for line in process.stdout:
+            printed += line
+            if line.startswith("run: starting"):
+                process.send_signal(signal.SIGINT)
+
+    assert process.returncode == 0
+    assert "run: interrupted at step" in printed
+    assert "stopped 5" in printed

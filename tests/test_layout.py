@@ -1,0 +1,136 @@
+"""The house itself: what is packed is what is there, and what workers import is only what they need."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mlless_nb
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Where the parts of the package lie in the tree.
+ROOMS = {
+    "mlless_nb": "mlless_nb",
+    "kernels": "mlless_nb.kernels",
+    "magics": "mlless_nb.magics",
+    "widgets": "mlless_nb.widgets",
+}
+TOP_LEVEL_FOLDERS = {*ROOMS, "notebooks", "binder", "tests", "benchmarks", "docs"}
+
+
+@pytest.fixture(scope="module")
+def setup_cfg() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser
+
+
+def lines_of(value: str) -> list[str]:
+    return [line.strip() for line in value.splitlines() if line.strip()]
+
+
+def modules() -> list[Path]:
+    return sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+
+
+def test_packages_are_those_of_the_tree(setup_cfg: configparser.ConfigParser) -> None:
+    """A sub-package that setup.cfg forgets would be missing from the wheel without a word."""
+    found = set()
+    for folder, package in ROOMS.items():
+        for init in (ROOT / folder).rglob("__init__.py"):
+            inner = init.parent.relative_to(ROOT / folder).parts
+            found.add(".".join((package, *inner)))
+
+    assert set(lines_of(setup_cfg["options"]["packages"])) == found
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    for module in modules():
+        assert (module.parent / "__init__.py").exists(), f"{module.parent} has modules and no __init__.py"
+
+
+def test_rooms_are_mapped(setup_cfg: configparser.ConfigParser) -> None:
+    mapped = dict(line.split(" = ") for line in lines_of(setup_cfg["options"]["package_dir"]))
+
+    assert mapped == {package: folder for folder, package in ROOMS.items()}
+
+
+def test_files_that_are_not_modules_are_packed(setup_cfg: configparser.ConfigParser) -> None:
+    packed = {key: value.split(", ") for key, value in setup_cfg["options.package_data"].items()}
+    sources = {".py", ".pyx", ".h", ".c", ".cpp", ".so", ".pyc"}
+    for folder, package in ROOMS.items():
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_dir() or path.suffix in sources or "__pycache__" in path.parts:
+                continue
+            owner = ".".join((package, *path.parent.relative_to(ROOT / folder).parts))
+            assert any(path.match(pattern) for pattern in packed.get(owner, [])), f"{path} is not in package_data"
+
+
+def test_top_level_folders() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    folders = {line.split("/")[0] for line in listed.stdout.splitlines() if "/" in line}
+
+    assert {folder for folder in folders if not folder.startswith(".")} <= TOP_LEVEL_FOLDERS
+
+
+def test_importing_the_package_imports_no_front_end(tmp_path: Path) -> None:
+    """Workers import it too, in every function: a front end would cost each of them a second."""
+    code = "import json, sys, mlless_nb; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    answer = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert not {"IPython", "ipywidgets", "anywidget", "plotly", "ipykernel"} & set(json.loads(answer.stdout))
+
+
+def test_public_names() -> None:
+    public = {name for name in vars(mlless_nb) if not name.startswith("_")}
+    modules_inside = {path.stem for path in (ROOT / "mlless_nb").iterdir() if path.stem != "datasets"} | set(ROOMS)
+    imported_for_the_module_itself = {"annotations", "TYPE_CHECKING", "Any"}
+    hooks = {"load_ipython_extension", "unload_ipython_extension"}
+
+    assert set(mlless_nb.__all__) == public - modules_inside - imported_for_the_module_itself - hooks
+    assert len(mlless_nb.__all__) == len(set(mlless_nb.__all__))
+
+
+def test_nothing_is_pickled() -> None:
+    """What comes from elsewhere is decoded and checked; pickles would run it."""
+    banned = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
+    for module in modules():
+        for node in ast.walk(ast.parse(module.read_text())):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert isinstance(node.value, ast.Constant), f"{module}:{node.value.lineno}"
+                assert node.value.value is False, f"{module}:{node.value.lineno}"
+            assert not banned & {name.partition(".")[0] for name in names}, f"{module}:{getattr(node, 'lineno', 0)}"
+
+
+def test_arrows_point_from_the_front_to_the_core() -> None:
+    """magics, widgets -> mlless_nb -> kernels, never back; only functions may import a view, when it is asked for."""
+    for module in (ROOT / "mlless_nb").rglob("*.py"):
+        for node in ast.parse(module.read_text()).body:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = {alias.name for alias in node.names} | {getattr(node, "module", None) or ""}
+                parts = {part for name in names for part in name.split(".")}
+                assert not parts & {"magics", "widgets", "IPython", "ipywidgets"}, f"{module}:{node.lineno}"
+    for kernel in (ROOT / "kernels").glob("*.py"):
+        for node in ast.walk(ast.parse(kernel.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level == 2:
+                assert node.module == "errors", f"{kernel}:{node.lineno}"
+
+
+def test_notebooks_are_stored_without_outputs() -> None:
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        for cell in json.loads(path.read_text())["cells"]:
+            assert not cell.get("outputs"), f"{path.name} has outputs"
+            assert cell.get("execution_count") is None, f"{path.name} has execution counts"

@@ -1,0 +1,172 @@
+"""Models and their fitted forms."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from mlless_nb.errors import DecodeError, JobError
+from mlless_nb.models import PMF, LogisticModel, LogisticRegression, PMFModel, load_model, model_from_json
+
+INSTANCES = [PMF(), PMF(rank=3, l2=0.1, biases=False, init_scale=0.5), LogisticRegression(), LogisticRegression(l2=1)]
+
+
+@pytest.mark.parametrize("model", INSTANCES, ids=str)
+def test_json_round_trip(model: Any) -> None:
+    assert model_from_json(json.loads(json.dumps(model.to_json()))) == model
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: PMF(rank=0), "PMF.rank=0"),
+        (lambda: PMF(rank=2.5), "PMF.rank=2.5"),  # type: ignore[arg-type]
+        (lambda: PMF(rank=True), "PMF.rank=True"),
+        (lambda: PMF(l2=-0.1), "PMF.l2=-0.1"),
+        (lambda: PMF(l2=float("inf")), "PMF.l2=inf"),
+        (lambda: PMF(biases="yes"), "PMF.biases='yes'"),  # type: ignore[arg-type]
+        (lambda: PMF(init_scale=None), "PMF.init_scale=None"),  # type: ignore[arg-type]
+        (lambda: LogisticRegression(l2="a"), "LogisticRegression.l2='a'"),  # type: ignore[arg-type]
+        (lambda: model_from_json({"kind": "svm"}), "model.kind='svm'"),
+        (lambda: PMF().check_data(SimpleNamespace(kind="csr")), "data="),
+        (lambda: LogisticRegression().check_data(SimpleNamespace(kind="ratings")), "data="),
+        (lambda: PMF(4096).check_data(SimpleNamespace(kind="ratings", shape=(10**6, 10**6))), "PMF.rank=4096"),
+    ],
+)
+def test_a_wrong_field_is_named(make: Any, field: str) -> None:
+    with pytest.raises(JobError, match="must be") as caught:
+        make()
+    assert str(caught.value).startswith(field)
+
+
+def test_table_starts_the_same_for_the_same_seed() -> None:
+    model = PMF(rank=20, init_scale=0.1)
+    table = model.init((300, 200), 3.5, 1)
+    assert table.shape == model.table_shape((300, 200)) == (500, 21)
+    assert table.dtype == np.float32
+    assert table.flags.c_contiguous
+    assert (table[:, -1] == 0).all()
+    assert np.std(table[:, :-1]) == pytest.approx(0.1, rel=0.05)
+    assert (table == model.init((300, 200), 3.5, 1)).all()
+    assert (table != model.init((300, 200), 3.5, 2)).any()
+    assert not LogisticRegression().init((7,), 0.0, 1).any()
+
+
+def test_metrics() -> None:
+    assert PMF().metric_value(8.0, 2.0) == 2.0
+    assert np.isnan(PMF().metric_value(float("nan"), 2.0))
+    assert np.isinf(PMF().metric_value(float("inf"), 2.0))
+    assert LogisticRegression().metric_value(3.0, 2.0) == 1.5
+
+
+@pytest.mark.parametrize("biases", [True, False])
+def test_fitted_pmf_predicts_what_training_measured(biases: bool) -> None:
+    model, shape = PMF(rank=4, biases=biases, init_scale=1.0), (5, 6)
+    table = model.init(shape, 3.0, 1)
+    table[:, -1] += 0.25
+    user, item = np.array([0, 0, 4], np.int32), np.array([0, 5, 2], np.int32)
+    rows, local = np.unique(np.concatenate([user, 5 + item]), return_inverse=True)
+    rating = np.array([1.0, 5.0, 3.0], np.float32)
+    batch = SimpleNamespace(
+        rows=rows.astype(np.int32),
+        user=local[:3].astype(np.int32),
+        item=local[3:].astype(np.int32),
+        rating=rating,
+    )
+    fitted = model.fitted(table, shape, 3.0)
+    squared = float(((fitted.predict(user, item) - rating) ** 2).sum())
+    assert squared == pytest.approx(model.evaluate(table, batch, 3.0), rel=1e-5)
+    table[:] = 0
+    assert fitted.params["user_factors"].any(), "the fitted model has copies"
+
+
+def test_recommend_names_the_best_that_are_not_excluded() -> None:
+    model = PMFModel(
+        {
+            "user_factors": np.zeros((2, 1), np.float32),
+            "item_factors": np.zeros((5, 1), np.float32),
+            "user_bias": np.zeros(2, np.float32),
+            "item_bias": np.array([0.1, 0.5, 0.3, 0.5, 0.2], np.float32),
+            "mean": np.array(3.0, np.float32),
+        }
+    )
+    items, scores = model.recommend(1, n=3)
+    assert items.tolist() == [1, 3, 2]
+    assert scores.tolist() == pytest.approx([3.5, 3.5, 3.3])
+    assert model.recommend(1, n=10, exclude=[3, 1])[0].tolist() == [2, 4, 0]
+    assert model.recommend(1, n=0)[0].tolist() == []
+    for wrong in (2, -1, 0.5):
+        with pytest.raises(ValueError, match="user"):
+            model.recommend(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("users", "items", "words"),
+    [
+        ([0, 5], [0, 0], "users contains 5: must be ids from 0 to 4"),
+        ([0, 1], [0, -1], "items contains -1"),
+        ([0, 1], [0], "lengths"),
+        ([0.5], [0], "whole numbers"),
+    ],
+)
+def test_prediction_of_bad_ids_is_an_error(users: list[Any], items: list[Any], words: str) -> None:
+    model = PMF(rank=2)
+    fitted = model.fitted(model.init((5, 6), 3.0, 1), (5, 6), 3.0)
+    with pytest.raises(ValueError, match=words):
+        fitted.predict(users, items)
+
+
+def test_fitted_logistic_regression() -> None:
+    table = np.array([[1.0], [-2.0], [0.5]], np.float32)
+    fitted = LogisticRegression().fitted(table, (2,), 0.0)
+    X = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    margins = np.array([1.5, -1.5, 0.5])
+    for each in (X, scipy.sparse.csr_matrix(X), scipy.sparse.csc_array(X)):
+        proba = fitted.predict_proba(each)
+        assert proba.dtype == np.float32
+        np.testing.assert_allclose(proba[:, 1], 1 / (1 + np.exp(-margins)), rtol=1e-6)
+        np.testing.assert_allclose(proba.sum(1), 1.0, rtol=1e-6)
+        assert fitted.predict(each).tolist() == [1, 0, 1]
+    with pytest.raises(ValueError, match="3 columns: must have 2"):
+        fitted.predict(np.zeros((1, 3)))
+    assert fitted.predict_proba(np.zeros((0, 2))).shape == (0, 2)
+
+
+def test_saved_models_are_read_back(tmp_path: Path) -> None:
+    pmf = PMF(rank=2).fitted(PMF(rank=2).init((3, 4), 3.0, 1), (3, 4), 3.0)
+    logistic = LogisticModel({"weights": np.arange(3, dtype=np.float32), "intercept": np.ones(1, np.float32)})
+    for model in (pmf, logistic):
+        model.save(tmp_path / "model")
+        again = load_model(tmp_path / "model")
+        assert type(again) is type(model)
+        assert again.params.keys() == model.params.keys()
+        for name, array in model.params.items():
+            assert again.params[name].dtype == np.float32
+            np.testing.assert_array_equal(again.params[name], array)
+
+
+def test_what_is_not_a_model_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "model.npz"
+    good = PMF(rank=2).fitted(PMF(rank=2).init((3, 4), 3.0, 1), (3, 4), 3.0)
+    good.save(path)
+    whole = path.read_bytes()
+    for wrong in (b"", b"not a zip", whole[: len(whole) // 2], pickle.dumps({"kind": "pmf"})):
+        path.write_bytes(wrong)
+        with pytest.raises(DecodeError, match=r"model\.npz"):
+            load_model(path)
+    np.savez(path, kind=np.array("svm"))
+    with pytest.raises(DecodeError, match="svm"):
+        load_model(path)
+    np.savez(path, kind=np.array("pmf"), **{**good.params, "item_bias": np.zeros(7, np.float32)})
+    with pytest.raises(DecodeError, match="item_bias"):
+        load_model(path)
+    np.savez(path, kind=np.array("pmf"), user_factors=np.array([{}], dtype=object))
+    with pytest.raises(DecodeError, match="not a model"):
+        load_model(path)

@@ -1,0 +1,125 @@
+"""The memory twin of the object storage, and the storage of Lithops behind the same face."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mlless_nb.errors import ServiceError
+from mlless_nb.objects import LithopsObjects, MemoryObjects, ObjectStore
+
+
+class Bucket:
+    """A storage as Lithops makes it, in memory."""
+
+    bucket = "bucket"
+
+    def __init__(self) -> None:
+        self.blobs: dict[tuple[str, str], bytes] = {}
+        self.error: Exception | None = None
+
+    def _answer(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def get_object(self, bucket: str, key: str) -> bytes:
+        """The blob, or the storage's own error."""
+        from lithops.storage.utils import StorageNoSuchKeyError
+
+        self._answer()
+        if (bucket, key) not in self.blobs:
+            raise StorageNoSuchKeyError(bucket, key)
+        return self.blobs[bucket, key]
+
+    def put_object(self, bucket: str, key: str, body: bytes) -> None:
+        """Keep the blob."""
+        self._answer()
+        self.blobs[bucket, key] = body
+
+    def list_keys(self, bucket: str, prefix: str) -> list[str]:
+        """Keys in no order."""
+        self._answer()
+        return sorted((key for where, key in self.blobs if where == bucket and key.startswith(prefix)), reverse=True)
+
+    def delete_objects(self, bucket: str, keys: list[str]) -> None:
+        """Remove blobs."""
+        for key in keys:
+            self.blobs.pop((bucket, key), None)
+
+
+@pytest.fixture(params=["memory", "lithops", "localhost"])
+def objects(request: pytest.FixtureRequest, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """An empty object storage."""
+    if request.param == "memory":
+        yield MemoryObjects()
+    elif request.param == "lithops":
+        yield LithopsObjects(Bucket())
+    else:
+        import lithops
+        from lithops.storage.backends.localhost import localhost
+
+        monkeypatch.setattr(localhost, "LITHOPS_TEMP_DIR", str(tmp_path))
+        config = {"lithops": {"backend": "localhost", "storage": "localhost"}}
+        yield LithopsObjects(lithops.Storage(config=config), "mlless-nb-test/")
+
+
+def test_what_is_put_is_got_listed_and_removed(objects: ObjectStore) -> None:
+    objects.put("runs/a/two", b"2")
+    objects.put("runs/a/one", bytearray(b"1"))  # type: ignore[arg-type]
+    objects.put("runs/b/one", b"")
+    objects.put("runs/a/two", b"two")
+    assert objects.get("runs/a/two") == b"two"
+    assert objects.get("runs/a/one") == b"1"
+    assert objects.get("runs/b/one") == b""
+    assert objects.list("runs/a/") == ["runs/a/one", "runs/a/two"]
+    assert objects.list("runs/") == ["runs/a/one", "runs/a/two", "runs/b/one"]
+    assert objects.list("nothing/") == []
+    objects.delete(["runs/a/one", "runs/a/never-was"])
+    objects.delete([])
+    assert objects.list("runs/") == ["runs/a/two", "runs/b/one"]
+    with pytest.raises(KeyError):
+        objects.get("runs/a/one")
+
+
+def test_what_is_put_is_a_copy(objects: ObjectStore) -> None:
+    blob = bytearray(b"before")
+    objects.put("key", blob)  # type: ignore[arg-type]
+    blob[:] = b"after "
+    assert objects.get("key") == b"before"
+
+
+def test_requests_are_counted_for_the_meter(objects: ObjectStore) -> None:
+    assert (objects.gets, objects.puts) == (0, 0)
+    objects.put("a", b"1")
+    objects.put("b", b"2")
+    objects.get("a")
+    objects.list("")
+    with pytest.raises(KeyError):
+        objects.get("c")
+    objects.delete(["a", "b"])
+    assert (objects.gets, objects.puts) == (2, 3)
+
+
+def test_a_storage_that_does_not_answer_is_said_to_and_what_was_asked_of_it() -> None:
+    bucket = Bucket()
+    objects = LithopsObjects(bucket)
+    bucket.error = OSError("no route to host")
+    with pytest.raises(ServiceError, match=r"object storage: reading 'a' failed: no route"):
+        objects.get("a")
+    with pytest.raises(ServiceError, match=r"object storage: writing 'a' failed"):
+        objects.put("a", b"")
+    with pytest.raises(ServiceError, match=r"object storage: listing 'a' failed"):
+        objects.list("a")
+
+
+def test_all_keys_lie_below_one_prefix() -> None:
+    bucket = Bucket()
+    bucket.blobs["bucket", "of/somebody/else"] = b"theirs"
+    objects = LithopsObjects(bucket)
+    objects.put("runs/a", b"")
+    assert ("bucket", "mlless-nb/runs/a") in bucket.blobs
+    assert objects.list("") == ["runs/a"]
+    objects.delete(objects.list(""))
+    assert bucket.blobs == {("bucket", "of/somebody/else"): b"theirs"}

@@ -1,0 +1,148 @@
+"""A run without an engine: a real `Telemetry`, filled row by row as a training run fills it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from mlless_nb.errors import CommandError
+from mlless_nb.telemetry import COLUMNS, Telemetry
+
+STEP_S = 0.09
+
+
+class FakeRun:
+    """What the dashboard needs of a run, moved on by `advance` or by a thread (`start`)."""
+
+    def __init__(
+        self, name: str = "first", budget_usd: float | None = 0.025, n_steps: int = 480, workers: int = 8
+    ) -> None:
+        self.telemetry, self.name, self.id, self.job = Telemetry(), name, f"{name}-1", None
+        self.n_steps, self.commands = n_steps, []  # type: ignore[var-annotated]
+        self._budget, self._n_workers, self._step, self._spent = budget_usd, workers, 0, 0.0
+        self._lock, self._stop, self._random = threading.RLock(), False, np.random.default_rng(7)
+        self.telemetry.update(
+            run_id=self.id,
+            name=name,
+            description="PMF rank 20 · MovieLens-1M · ISP 0.7",
+            metric="RMSE",
+            target=0.868,
+            n_workers_started=workers,
+            budget_usd=budget_usd,
+            price_profile="AWS Lambda x86",
+        )
+
+    # ------------------------------------------------------------------ what a view may ask
+    def stop(self) -> None:
+        with self._lock:
+            self.commands.append(("stop", self._step))
+            self._stop = True
+            self.telemetry.update(pending=("stopping after this step ...",))
+
+    def scale_in(self, n: int = 1) -> None:
+        with self._lock:
+            if self._n_workers - n < 1:
+                raise CommandError("one worker must be left")
+            self.commands.append(("scale_in", self._step))
+            self.telemetry.update(pending=(f"removing {n} worker ...",))
+            self._leaving = n
+
+    @property
+    def budget(self) -> float | None:
+        return self._budget
+
+    @budget.setter
+    def budget(self, usd: float) -> None:
+        with self._lock:
+            floor = self.telemetry.state.committed_usd
+            if usd < floor:
+                raise CommandError(f"budget=${usd:.4f}: must be at least ${floor:.4f}, which is spent and committed")
+            self.commands.append(("budget", usd))
+            self._budget = usd
+            self.telemetry.update(budget_usd=usd)
+
+    _leaving = 0
+
+    # ------------------------------------------------------------------ what an engine does
+    def advance(self, n: int = 1) -> None:
+        """Take ``n`` steps, or fewer when the run ends before."""
+        for _ in range(n):
+            with self._lock:
+                if self.telemetry.state.status in ("finished", "stopped", "capped", "failed"):
+                    return
+                self._advance()
+
+    def _advance(self) -> None:
+        if self._step == 0:
+            self.telemetry.tell(0.9, f"{self._n_workers} of {self._n_workers} workers started")
+            self.telemetry.update(status="running")
+        self._step += 1
+        step = self._step
+        if self._leaving:
+            self._n_workers -= self._leaving
+            self._leaving = 0
+            self.telemetry.tell(step * STEP_S, f"Removed worker {self._n_workers}, asked for by hand")
+            self.telemetry.update(pending=())
+        if step in (231, 301, 372) and self._n_workers > 1:
+            self._n_workers -= 1
+            self.telemetry.tell(
+                step * STEP_S, f"Removed worker {self._n_workers}: 13 % cheaper, loss 0.0002 behind in 10 s"
+            )
+        self._spent += 4.6e-6 * self._n_workers + 6e-6
+        validation = 0.8655 + 0.07 / (1 + step / 40)
+        loss = validation - 0.012 + 0.006 * self._random.standard_normal() + 0.05 / step
+        sent = 96e3 * self._n_workers
+        row = dict.fromkeys(COLUMNS, 0.0) | {
+            "step": step,
+            "epoch": step / 36,
+            "time_s": step * STEP_S,
+            "loss": loss,
+            "validation_loss": validation if step % 4 == 0 else np.nan,
+            "n_workers": self._n_workers,
+            "spent_usd": self._spent,
+            "servers_usd": 6e-6 * step,
+            "sent_bytes": sent,
+            "received_bytes": sent * (self._n_workers - 1),
+            "sent_fraction": 0.21,
+            "compute_s": 0.0152,
+            "exchange_s": 0.0083,
+            "wait_s": 0.0035,
+        }
+        self.telemetry.append(np.array([[row[column] for column in COLUMNS]]))
+        changes: dict[str, Any] = {} if step % 4 else {"validation_loss": validation}
+        self.telemetry.update(
+            step=step,
+            epoch=step / 36,
+            time_s=step * STEP_S,
+            loss=loss,
+            n_workers=self._n_workers,
+            spent_usd=self._spent,
+            committed_usd=self._spent + 2e-4,
+            rate_usd_s=(4.6e-6 * self._n_workers + 6e-6) / STEP_S,
+            **changes,
+        )
+        if self._stop:
+            self.end("stopped", f"Stopped by hand at step {step}; the model of step {step} is kept.")
+        elif self._budget is not None and self._spent + 3e-4 > self._budget:
+            self.end("capped", f"The budget is used up at step {step}; the model of step {step} is kept.")
+        elif step >= self.n_steps:
+            self.end("finished", f"All {step} steps are done.")
+
+    def end(self, status: str, reason: str) -> None:
+        """End the run now."""
+        self.telemetry.tell(self._step * STEP_S, reason)
+        self.telemetry.update(status=status, reason=reason, pending=(), n_workers=0, rate_usd_s=0.0)
+
+    def start(self, step_s: float = STEP_S) -> FakeRun:
+        """Take a step every ``step_s`` seconds in a background thread."""
+
+        def loop() -> None:
+            paused = threading.Event()
+            while self.telemetry.state.is_live:
+                self.advance()
+                paused.wait(step_s)
+
+        threading.Thread(target=loop, name="fake-run", daemon=True).start()
+        return self

@@ -1,0 +1,256 @@
+"""The live widget without a browser: its traits, its messages, its feed, its commands."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_run import FakeRun
+
+from mlless_nb.telemetry import RunState, Telemetry
+from mlless_nb.widgets import Dashboard
+from mlless_nb.widgets import dashboard as dashboard_module
+from mlless_nb.widgets.controls import KEPT_REPLIES, Controls
+from mlless_nb.widgets.feed import Feed
+from mlless_nb.widgets.rows import VIEW_COLUMNS
+
+
+class Recorder:
+    """A sink that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int]] = []
+        self.states: list[RunState] = []
+        self.snapshots: list[int] = []
+
+    def on_rows(self, first: int, rows: Any, state: RunState) -> None:
+        self.rows.append((first, len(rows)))
+        self.states.append(state)
+
+    def on_snapshot(self, rows: Any, state: RunState) -> None:
+        self.snapshots.append(len(rows))
+
+
+# ---------------------------------------------------------------------------------------------------------- the feed
+
+
+def test_feed_gives_every_row_once_in_order_and_ends_with_the_run() -> None:
+    run, sink, ended = FakeRun(n_steps=300, budget_usd=None), Recorder(), threading.Event()
+    feed = Feed(run.telemetry, sink, ended.set)
+    feed.start()
+    run.start(0.002)
+    assert ended.wait(30)
+    feed.join(5)
+    expected = 0
+    for first, n in sink.rows:
+        assert first == expected
+        expected += n
+    assert expected == 300
+    assert sink.states[-1].status == "finished"
+    assert sink.snapshots[-1] == 300
+
+
+def test_feed_of_a_run_that_is_over_shows_it_and_ends() -> None:
+    run, sink, ended = FakeRun(n_steps=5), Recorder(), threading.Event()
+    run.advance(9)
+    feed = Feed(run.telemetry, sink, ended.set)
+    feed.start()
+    feed.join(10)
+    assert ended.is_set()
+    assert sink.rows == [(0, 5)]
+
+
+def test_feed_closes_while_the_run_goes_on() -> None:
+    ended = threading.Event()
+    feed = Feed(Telemetry(), Recorder(), ended.set)
+    feed.start()
+    feed.close()
+    feed.close()
+    assert not ended.is_set()
+
+
+# ------------------------------------------------------------------------------------------------------ the commands
+
+
+def test_a_command_sent_again_is_carried_out_once() -> None:
+    run = FakeRun()
+    run.advance(3)
+    controls = Controls(run)
+    replies = [controls.handle({"cmd": "scale_in", "id": "a", "value": 1}) for _ in range(5)]
+    assert run.commands == [("scale_in", 3)]
+    assert replies == [{"kind": "ack", "id": "a", "ok": True, "text": ""}] * 5
+
+
+def test_commands_from_many_threads_are_carried_out_once_each() -> None:
+    run = FakeRun()
+    run.advance(3)
+    controls = Controls(run)
+    threads = [
+        threading.Thread(target=controls.handle, args=({"cmd": "budget", "id": str(i % 4), "value": 1 + i % 4},))
+        for i in range(40)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(run.commands) == [("budget", 1.0), ("budget", 2.0), ("budget", 3.0), ("budget", 4.0)]
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        ({"cmd": "budget", "value": "0.000001"}, "at least"),
+        ({"cmd": "budget", "value": "much"}, "dollars above 0"),
+        ({"cmd": "budget", "value": None}, "dollars above 0"),
+        ({"cmd": "budget", "value": "nan"}, "dollars above 0"),
+        ({"cmd": "scale_in", "value": 9}, "one worker must be left"),
+        ({"cmd": "scale_in", "value": "all"}, "not a number of workers"),
+        ({"cmd": "scale_in", "value": float("nan")}, "not a number of workers"),
+        ({"cmd": "format c:"}, "not a command"),
+        ({}, "not a command"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_words(message: dict[str, Any], says: str) -> None:
+    run = FakeRun()
+    run.advance(3)
+    reply = Controls(run).handle({"id": "x", **message})
+    assert reply["ok"] is False
+    assert says in reply["text"]
+    assert run.commands == []
+
+
+def test_dollars_are_read_as_people_write_them() -> None:
+    run = FakeRun()
+    controls = Controls(run)
+    for i, text in enumerate(("0.40", "$0.40", " 1,000.5 ")):
+        assert controls.handle({"cmd": "budget", "id": str(i), "value": text})["ok"]
+    assert run.commands == [("budget", 0.4), ("budget", 0.4), ("budget", 1000.5)]
+
+
+def test_nothing_is_asked_of_a_run_that_has_ended() -> None:
+    run = FakeRun(n_steps=2)
+    run.advance(2)
+    assert Controls(run).handle({"cmd": "stop", "id": "1"})["ok"] is False
+    assert run.commands == []
+
+
+def test_kept_replies_are_bounded() -> None:
+    controls = Controls(FakeRun())
+    for i in range(KEPT_REPLIES + 50):
+        controls.handle({"cmd": "none", "id": str(i)})
+    assert len(controls._replies) == KEPT_REPLIES
+
+
+# -------------------------------------------------------------------------------------------------------- the widget
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], list[bytes]]]:
+    """What dashboards send as custom messages."""
+    messages: list[tuple[dict[str, Any], list[bytes]]] = []
+    monkeypatch.setattr(
+        Dashboard, "send", lambda _self, content, buffers=None: messages.append((content, buffers or []))
+    )
+    return messages
+
+
+def floats(blob: bytes) -> np.ndarray:
+    return np.frombuffer(blob, "<f4").reshape(-1, len(VIEW_COLUMNS))
+
+
+def test_a_new_widget_already_holds_the_run() -> None:
+    run = FakeRun()
+    run.advance(30)
+    widget = Dashboard(run)
+    assert widget.status["word"] == "Running"
+    assert floats(widget.snapshot)[0, 0] == 30
+    assert floats(widget.snapshot)[-1, 0] == 30
+
+
+def test_rows_go_out_as_float32_with_their_number(sent: list[Any]) -> None:
+    run = FakeRun()
+    widget = Dashboard(run)
+    run.advance(7)
+    widget.on_rows(2, run.telemetry.rows_since(2), run.telemetry.state)
+    message, buffers = sent[-1]
+    assert (message["kind"], message["first"]) == ("rows", 2)
+    assert floats(buffers[0])[:, 0].tolist() == [3, 4, 5, 6, 7]
+
+
+def test_events_go_out_only_when_there_are_new_ones(sent: list[Any]) -> None:
+    run = FakeRun()
+    widget = Dashboard(run)
+    run.advance(2)
+    for _ in range(2):
+        widget.on_rows(0, run.telemetry.rows_since(0), run.telemetry.state)
+        run.advance(1)
+    assert ["events" in message["status"] for message, _ in sent] == [True, False]
+
+
+def test_hello_is_answered_with_everything(sent: list[Any]) -> None:
+    run = FakeRun(n_steps=9000, budget_usd=None)
+    widget = Dashboard(run)
+    run.advance(6000)
+    assert not widget.is_seen
+    widget._on_message(widget, {"cmd": "hello"}, [])
+    message, buffers = sent[-1]
+    assert widget.is_seen
+    assert message["kind"] == "all"
+    assert floats(buffers[0])[0, 0] == 6000
+    assert len(floats(buffers[0])) <= 1 + dashboard_module.HELLO_ROWS
+
+
+def test_plotly_comes_on_request_and_is_in_no_trait(sent: list[Any]) -> None:
+    widget = Dashboard(FakeRun())
+    widget._on_message(widget, {"cmd": "plotly"}, [])
+    assert len(sent[-1][1][0]) > 1_000_000
+    assert sum(len(str(widget.get_state()[key])) for key in widget.get_state()) < 80_000
+
+
+def test_presses_are_acknowledged_and_stop_shows_at_once(sent: list[Any]) -> None:
+    run = FakeRun()
+    run.advance(2)
+    widget = Dashboard(run)
+    widget._on_message(widget, {"cmd": "stop", "id": "s"}, [])
+    assert sent[-1][0] == {"kind": "ack", "id": "s", "ok": True, "text": ""}
+    widget.on_rows(0, run.telemetry.rows_since(0), run.telemetry.state)
+    assert sent[-1][0]["status"]["word"] == "Stopping"
+
+
+def test_nonsense_from_the_browser_is_passed_over(sent: list[Any]) -> None:
+    widget = Dashboard(FakeRun())
+    for message in (None, "stop", 7, ["stop"]):
+        widget._on_message(widget, message, [])
+    assert sent == []
+
+
+def test_the_browser_chooses_the_subshell() -> None:
+    class Comm:
+        def _reply_subshell_for(self, data: Any, default: Any) -> Any:
+            return "a dead one"
+
+    comm = Comm()
+    dashboard_module._let_browser_choose_subshell(comm)
+    assert comm._reply_subshell_for({}, "the one it asked for") == "the one it asked for"
+    dashboard_module._let_browser_choose_subshell(object())
+
+
+def test_at_the_end_the_picture_replaces_the_widget(sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[str, Any]] = []
+    monkeypatch.setattr(dashboard_module, "display", lambda _w, display_id: shown.append((display_id, "widget")))
+    monkeypatch.setattr(
+        dashboard_module, "update_display", lambda bundle, raw, display_id: shown.append((display_id, bundle))
+    )
+    run = FakeRun(n_steps=20)
+    widget = Dashboard(run)
+    widget.display()
+    run.advance(20)
+    widget.join(20)
+    (first, _), (second, bundle) = shown
+    assert first == second
+    assert set(bundle) == {"image/svg+xml", "text/html", "text/plain"}
+    assert widget.status["word"] == "Finished"
+    assert floats(widget.snapshot)[0, 0] == 20
+    widget.close()
