@@ -70,6 +70,13 @@ class ServerProcess:
                 pytest.fail(f"{self.command[0]} does not start:\n{said}")
             time.sleep(0.02)
 
+    def end(self) -> None:
+        """Ask it to end and wait until it has, with all that it had confirmed on disk."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(START_S)
+        self.kill()
+
     def kill(self) -> None:
         """Kill -9 it, with all of its children."""
         if self.process is not None:

@@ -124,6 +124,7 @@ class Watched(Function):
         self.log.create(cap_nusd=room_nusd, reserved_nusd=0)
         self.called, self.bought, self.exited, self._released = (threading.Event() for _ in range(4))
         monkeypatch.setattr(os, "_exit", self._exit)
+        self._before = set(threading.enumerate())
         self.prepaid.watch(self._reserve, self.called.set)
 
     def _exit(self, code: int) -> None:
@@ -140,7 +141,7 @@ class Watched(Function):
         """End it; the watch ends with it."""
         self.prepaid.end()
         self._released.set()
-        for thread in [thread for thread in threading.enumerate() if thread.name.startswith("mlless-")]:
+        for thread in set(threading.enumerate()) - self._before:
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
 
