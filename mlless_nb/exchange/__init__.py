@@ -1,14 +1,16 @@
 """How updates reach the other workers: the step log that carries frames, arrivals, leases, the plan and the money."""
 
-from .base import LOOK_S, Aborted, Arrival, Exchanged, Plan, Round, StepEntry, StepLog, Wanted
+from .base import KINDS, LOOK_S, Aborted, Arrival, Exchanged, Frame, Plan, Round, StepEntry, StepLog, Wanted
 from .memory import MemoryHub, MemoryStepLog
 from .redis import RedisStepLog
 
 __all__ = [
+    "KINDS",
     "LOOK_S",
     "Aborted",
     "Arrival",
     "Exchanged",
+    "Frame",
     "MemoryHub",
     "MemoryStepLog",
     "Plan",

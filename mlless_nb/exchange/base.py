@@ -1,8 +1,9 @@
 """The step log: one interface, its backends (`redis`, `memory`) beside it.
 
-A *round* is one all-to-all exchange: ``"12"`` is step 12, ``"12r"`` the residuals that are handed over after it. A
-worker publishes its frame into a round, which is also its arrival at the barrier; whoever arrives last wakes the rest.
-Everything is safe to repeat: a frame, an arrival and a grant count once per (round, slot), however often they are sent.
+A *round* is one exchange: ``"12"`` is step 12; a letter behind the step tells the further rounds of it apart (`KINDS`).
+A worker publishes into a round, which is also its arrival at the barrier; whoever arrives last wakes the rest. It
+publishes one frame for everybody, or one for each receiver (`Round.parts`): a *scatter*. Everything is safe to repeat:
+a frame, an arrival and a grant count once per (round, slot), however often they are sent.
 
 Changes that every worker must make at the same step are announced in the *plan*, for a step that no worker has reached:
 with ``m`` the latest step anybody has arrived at, a stop takes effect after step ``m + 1`` and a departure from step
@@ -19,6 +20,11 @@ from typing import Any, Protocol
 
 #: Seconds between two looks at the state of the run while a worker waits.
 LOOK_S = 0.2
+#: What may follow the step in a round's id: nothing for the step itself, "m" for the merged ranges of a scatter-reduce,
+#: "r" for residuals that are handed over, "c" for rows with one owner, at a checkpoint.
+KINDS = ("", "m", "r", "c")
+#: A frame as it is read: a view is valid until the next exchange of the same log.
+Frame = bytes | memoryview
 
 
 class Aborted(Exception):  # noqa: N818 - it is how a run ends, not a mistake
@@ -85,12 +91,12 @@ class Arrival:
 class Exchanged:
     """A complete round: what the worker learnt from arriving, and the peers' frames in the order asked for.
 
-    ``published_at`` and ``complete_at`` are readings of ``time.monotonic``: the arrival was acknowledged, the round
-    was complete.
+    The frames may be views that are valid until the next exchange. ``published_at`` and ``complete_at`` are readings of
+    ``time.monotonic``: the arrival was acknowledged, the round was complete.
     """
 
     arrival: Arrival
-    frames: list[bytes]
+    frames: list[Frame]
     published_at: float
     complete_at: float
 
@@ -102,6 +108,10 @@ class Round:
     The round is complete when all ``publishers`` have arrived; then ``waiters`` are woken. A ``report`` makes the
     completed step an entry of the log. ``wanted`` is the money asked for, ``known_plan`` the version of the plan that
     the worker knows.
+
+    ``parts`` makes it an addressed round: frames by receiver's slot, kept one by one, of which everybody reads those
+    that the peers addressed to it; ``frame`` goes to nobody then, nor does a part for this slot. Who only reads says so
+    with an empty dict. None: everybody reads ``frame``.
     """
 
     round_id: str
@@ -115,11 +125,24 @@ class Round:
     known_plan: int
     lease_s: float
     deadline_s: float
+    parts: dict[int, bytes] | None = None
 
     @property
     def peers(self) -> list[int]:
-        """The publishers but this slot."""
+        """The publishers but this slot: whose frames it reads."""
         return [slot for slot in self.publishers if slot != self.slot]
+
+    @property
+    def outgoing(self) -> dict[int | None, bytes]:
+        """What this slot publishes, by receiver; None stands for all of them."""
+        if self.parts is None:
+            return {None: self.frame}
+        return {receiver: frame for receiver, frame in self.parts.items() if receiver != self.slot}
+
+    @property
+    def inbox(self) -> int | None:
+        """The receiver under which the peers' frames for this slot are kept."""
+        return None if self.parts is None else self.slot
 
 
 @dataclass(frozen=True)
@@ -187,7 +210,10 @@ class StepLog(Protocol):
         """Take ``slot`` for this invocation; False when another invocation has it."""
 
     def publish(self, part: Round) -> Arrival:
-        """Publish the frame, arrive at the round's barrier, renew the lease and ask for money, in one go."""
+        """Publish the frames, arrive at the round's barrier, renew the lease and ask for money, in one go.
+
+        Frames and arrivals of two steps before are dropped: whoever is at a step has seen all arrive at the one before.
+        """
 
     def wait(self, part: Round, pay: Callable[[], None]) -> None:
         """Wait until the round is complete, at most ``part.deadline_s`` seconds.
@@ -200,7 +226,7 @@ class StepLog(Protocol):
             When the run is called off or the deadline passes.
         """
 
-    def frames(self, part: Round) -> list[bytes]:
+    def frames(self, part: Round) -> list[Frame]:
         """The frames of the peers in a complete round, in slot order; `Aborted` when one is missing."""
 
     def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .base import LOOK_S, Aborted, Arrival, Exchanged, Plan, Round, StepEntry, Wanted, exchange_in_parts
+from .base import KINDS, LOOK_S, Aborted, Arrival, Exchanged, Frame, Plan, Round, StepEntry, Wanted, exchange_in_parts
 
 
 @dataclass
@@ -21,7 +21,7 @@ class MemoryHub:
     latest: int = 0
     plan: Plan = field(default_factory=Plan)
     called_off: tuple[str, str] | None = None
-    frames: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    frames: dict[tuple[str, int, int | None], bytes] = field(default_factory=dict)
     arrivals: dict[str, dict[int, dict[str, Any] | None]] = field(default_factory=dict)
     grants: dict[tuple[str, int], int] = field(default_factory=dict)
     refunded: set[int] = field(default_factory=set)
@@ -33,6 +33,14 @@ class MemoryHub:
         """Replace fields of the plan under a new version."""
         self.plan = replace(self.plan, version=self.plan.version + 1, **changes)
         self.changed.notify_all()
+
+    def forget(self, step: int, slot: int) -> None:
+        """Drop what ``slot`` published in the rounds of ``step``."""
+        past = {f"{step}{kind}" for kind in KINDS}
+        for key in [key for key in self.frames if key[0] in past and key[1] == slot]:
+            del self.frames[key]
+        for kind in KINDS:
+            self.grants.pop((f"{step}{kind}", slot), None)
 
     def grant(self, key: tuple[str, int], wanted: Wanted) -> int:
         """Money for (round, slot), once; the end is announced where there is none."""
@@ -156,12 +164,14 @@ class MemoryStepLog:
         with hub.changed:
             if hub.claims.get(part.slot) != self._nonce:
                 raise Aborted("this worker's slot was given to another invocation")
+            if hub.called_off is not None:
+                raise Aborted(hub.called_off[1], hub.called_off[0])
             hub.leases[str(part.slot)] = time.monotonic() + part.lease_s
             hub.latest = max(hub.latest, part.step)
             granted = hub.grant((part.round_id, part.slot), part.wanted)
-            hub.frames.setdefault((part.round_id, part.slot), part.frame)
-            for past in (str(part.step - 2), f"{part.step - 2}r"):
-                hub.frames.pop((past, part.slot), None)
+            for receiver, frame in part.outgoing.items():
+                hub.frames.setdefault((part.round_id, part.slot, receiver), frame)
+            hub.forget(part.step - 2, part.slot)
             arrivals = hub.arrivals.setdefault(part.round_id, {})
             is_new = part.slot not in arrivals
             arrivals.setdefault(part.slot, part.report)
@@ -169,6 +179,8 @@ class MemoryStepLog:
                 if part.report is not None:
                     reports = {slot: report or {} for slot, report in arrivals.items()}
                     hub.steps.append(StepEntry(part.step, time.monotonic(), reports))
+                    for kind in KINDS:
+                        hub.arrivals.pop(f"{part.step - 2}{kind}", None)
                 hub.changed.notify_all()
             plan = hub.plan if hub.plan.version > part.known_plan else None
             has_supervisor = hub.leases.get("supervisor", -1.0) > time.monotonic()
@@ -191,12 +203,14 @@ class MemoryStepLog:
             if hub.called_off is not None:
                 raise Aborted(hub.called_off[1], hub.called_off[0])
 
-    def frames(self, part: Round) -> list[bytes]:
+    def frames(self, part: Round) -> list[Frame]:
         """See `StepLog`."""
-        missing = [slot for slot in part.peers if (part.round_id, slot) not in self._hub.frames]
+        with self._hub.changed:
+            found = {slot: self._hub.frames.get((part.round_id, slot, part.inbox)) for slot in part.peers}
+        missing = [slot for slot, frame in found.items() if frame is None]
         if missing:
             raise Aborted(f"the update of worker {missing[0]} in round {part.round_id} is gone")
-        return [self._hub.frames[part.round_id, slot] for slot in part.peers]
+        return [frame for frame in found.values() if frame is not None]
 
     def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
         """See `StepLog`."""

@@ -13,7 +13,7 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from ..errors import ServiceError
-from .base import LOOK_S, Aborted, Arrival, Exchanged, Plan, Round, StepEntry, exchange_in_parts
+from .base import LOOK_S, Aborted, Arrival, Exchanged, Frame, Plan, Round, StepEntry, exchange_in_parts
 from .line import TRIES, Line
 
 #: Seconds that a key outlives its last use, whatever happens to those who made it.
@@ -70,6 +70,7 @@ class RedisStepLog:
         self._last_entry = "0-0"
         self._ttl_ms = TTL_S * 1000
         self._is_loaded = False
+        self._kept: dict[tuple[int, int], dict[str, None]] = {}  # keys of frames by (slot, step)
 
     def _key(self, *parts: object) -> str:
         return self._prefix + ":".join(map(str, parts))
@@ -189,12 +190,24 @@ class RedisStepLog:
                 reply = self._redis.execute_command(*arrive)
         return self._learnt(reply, part)
 
+    def _frame_key(self, round_id: str, slot: int, receiver: int | None) -> str:
+        return self._key("frame", round_id, slot if receiver is None else f"{slot}>{receiver}")
+
     def _storing(self, part: Round) -> list[tuple[Any, ...]]:
-        """Commands that keep the frame, and drop the one that nobody needs any more."""
+        """Commands that keep the frames, and drop those that nobody needs any more."""
+        # Not over again when repeated: a twin of this worker cannot replace what the others may have read already.
+        commands: list[tuple[Any, ...]] = []
+        kept = self._kept.setdefault((part.slot, part.step), {})
+        for receiver, frame in part.outgoing.items():
+            key = self._frame_key(part.round_id, part.slot, receiver)
+            commands.append(("SET", key, frame, "NX", "PX", self._ttl_ms))
+            kept[key] = None
         # Whoever publishes step s has seen all arrive at s - 1, so all have read s - 2.
-        before = part.step - 2
-        drop = ("UNLINK", self._key("frame", before, part.slot), self._key("frame", f"{before}r", part.slot))
-        return [("SET", self._key("frame", part.round_id, part.slot), part.frame, "NX", "PX", self._ttl_ms), drop]
+        past = self._kept.get((part.slot, part.step - 2))
+        if past:
+            commands.append(("UNLINK", *past))
+        self._kept.pop((part.slot, part.step - 3), None)
+        return commands
 
     def _arrival(self, part: Round) -> tuple[Any, ...]:
         """The command that arrives at a round."""
@@ -255,7 +268,7 @@ class RedisStepLog:
     def _exchange_in_one(self, part: Round, pay: Callable[[], None]) -> Exchanged:
         storing = self._storing(part)
         wake = ("BLPOP", self._key("wake", part.slot), LOOK_S)
-        fetch = ("MGET", *(self._key("frame", part.round_id, slot) for slot in part.peers))
+        fetch = ("MGET", *(self._frame_key(part.round_id, slot, part.inbox) for slot in part.peers))
         replies = self._line.send([*storing, self._arrival(part), wake, fetch])
         try:
             for _ in storing:
@@ -300,13 +313,13 @@ class RedisStepLog:
             if time.monotonic() > give_up_at:
                 raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
 
-    def frames(self, part: Round) -> list[bytes]:
+    def frames(self, part: Round) -> list[Frame]:
         """See `StepLog`."""
         found: dict[int, bytes | None] = {}
         for number, shard in enumerate(self._shards):
             here = [slot for slot in part.peers if slot % len(self._shards) == number]
             if here:
-                keys = [self._key("frame", part.round_id, slot) for slot in here]
+                keys = [self._frame_key(part.round_id, slot, part.inbox) for slot in here]
                 found.update(zip(here, shard.mget(keys), strict=True))
         frames = [frame for slot in part.peers if (frame := found[slot]) is not None]
         if len(frames) < len(part.peers):
