@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -11,12 +10,12 @@ from functools import partial
 from typing import Any
 
 from . import ending, record
+from .checks import check_target
 from .data.dataset import Dataset
 from .data.prepare import Manifest, pack, packed
 from .errors import BudgetError, DecodeError, JobError, MllessError, ServiceError
 from .job import CHECKPOINT_EVERY, EVAL_EVERY, TrainingJob
 from .messages import Command, Ended, Invocation, Message, Update
-from .mind.stop import SMOOTHED_STEPS
 from .models import FittedModel
 from .money import Cost, Rates, price_profile
 from .money.budget import EXIT_S
@@ -32,6 +31,8 @@ LEASES_S = {True: 5.0, False: 10.0}
 DRIVER_LEASE_S = 30.0
 #: The longest that a worker waits for its peers in one step, seconds.
 ROUND_TIMEOUT_S = 120.0
+#: Seconds between two looks at the functions and at what is to be sent when the supervisor says nothing.
+LOOK_S = 0.1
 #: Seconds after which a command that the supervisor did not acknowledge is sent again.
 RESEND_S = 2.0
 #: Seconds without word from the supervisor after which the run counts as lost.
@@ -62,7 +63,7 @@ class Driver:
         self._is_abandoned = threading.Event()
         self._train_set, self._validation_set = _split(job)
         self._shape, self._mean = self._train_set.shape, self._train_set.mean
-        self._check_target()
+        check_target(job, self._train_set, self._validation_set)
         self._services = Services(job, run_id)
         try:
             self._rates = Rates(
@@ -74,7 +75,8 @@ class Driver:
                 self._services.launcher.is_local,
                 -(-self._validation_set.n // job.minibatch) if self._validation_set is not None else 0,
             )
-            self._check_budget(self._packing_nusd())
+            spent_before = self._packing_nusd()
+            self._check_budget(spent_before)
         except BaseException:
             self._services.close()
             raise
@@ -86,6 +88,8 @@ class Driver:
             "target": job.stop_rules.target,
             "n_workers": job.workers,
             "budget_usd": job.cap_usd,
+            # What a cap that is lowered while the run starts must leave to it.
+            "committed_usd": self._money.least_nusd(spent_before) / NUSD,
             "price_profile": self._rates.profile.label,
             "is_simulated_price": self._services.launcher.is_local,
         }
@@ -96,23 +100,6 @@ class Driver:
         self._services.close()
 
     # -- checks before anything is launched
-
-    def _check_target(self) -> None:
-        target = self.job.stop_rules.target
-        if target is None:
-            return
-        job = self.job
-        params = job.model.init(self._shape, self._mean, job.seed)
-        judged = self._validation_set or self._train_set
-        # Without held-out rows the target is for the training loss, of which a sample says enough.
-        most = None if self._validation_set is not None else SMOOTHED_STEPS
-        sums = [
-            (job.model.evaluate(params, minibatch, self._mean), minibatch.n)
-            for minibatch in itertools.islice(judged.minibatches(job.minibatch, None), most)
-        ]
-        loss = job.model.metric_value(sum(total for total, _ in sums), sum(count for _, count in sums))
-        if loss <= target:
-            raise JobError("stop.target", target, f"below {loss:.4f}, the {job.model.metric} before any training")
 
     def _packing_nusd(self) -> int:
         """What the driver's own storage requests cost at most: packing the data, unless it is packed, and the model."""
@@ -240,7 +227,7 @@ class Driver:
         heard_at = renewed_at = time.monotonic()
         gone_at: float | None = None
         while True:
-            for body in bus.receive("events", 0.05):
+            for body in bus.receive("events", LOOK_S):
                 heard_at = time.monotonic()
                 try:
                     message = Message.decode(body)
