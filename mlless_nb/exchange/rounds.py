@@ -212,16 +212,17 @@ class Rounds:
     def _lease_ms(part: Round) -> int:
         return int(part.lease_s * (1 + LEASE_SHARE) * 1000)
 
-    def _learnt(self, reply: list[Any], part: Round) -> Arrival:
+    def _learnt(self, reply: Any, part: Round) -> Arrival:
         """What the script says; only now is what was sent known to be done."""
-        code, arrived, granted, has_supervisor, text = reply
+        code, told, granted, text = (1, reply, 0, b"") if isinstance(reply, int) else reply
         if code == -3:
             raise called_off(text)
         if code != 1:
             raise Aborted(FENCED if code == -2 else GONE)
         self._renewed[part.slot] = self._renewing
-        is_complete = arrived >= len(part.publishers)
-        return Arrival(is_complete, Plan.decode(text) if text else None, int(granted), bool(has_supervisor))
+        n_arrived, has_supervisor = divmod(told, 2)
+        plan = Plan.decode(text) if text else None
+        return Arrival(n_arrived >= len(part.publishers), plan, granted, bool(has_supervisor))
 
     # -- waiting and reading
 
