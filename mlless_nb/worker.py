@@ -21,13 +21,13 @@ from .data.feed import MinibatchFeed
 from .data.prepare import Manifest
 from .exchange import LOOK_S, Aborted, Plan, Round, StepLog
 from .kernels import (
+    SignificanceSplit,
     apply_frame,
     apply_rows,
     encode_sparse,
     encode_update,
     flush_residual,
     read_header,
-    split_significant,
 )
 from .messages import Failed, Invocation, Left, Started
 from .mind import StopRules, Verdict
@@ -83,7 +83,8 @@ class Worker:
         self._l2, self._l2_rows = self._model.dense_l2, self._model.dense_l2_rows(shape)
         self._is_dense = self._optimizer.moves_untouched(self._l2)
         self._state = self._optimizer.init(self._n_rows, self._width)
-        self._residual = np.zeros_like(self._params) if self._sync.filters else None
+        self._split = SignificanceSplit(self._n_rows, self._width) if self._sync.filters else None
+        self._residual = self._split.residual if self._split is not None else None
         self._feed = MinibatchFeed(objects, self._manifest, self._n_rows)
         validation = invocation.validation
         self._validation = Manifest.from_json(validation) if validation is not None else None
@@ -107,8 +108,6 @@ class Worker:
         n_updated = self._n_rows if self._is_dense else n_touched
         self._grad = np.empty((n_touched, self._width), np.float32)
         self._update = np.empty((n_updated, self._width), np.float32)
-        n_values = self._update.size if self._residual is not None else 0
-        self._positions, self._values = np.empty(n_values, np.uint32), np.empty(n_values, np.float32)
 
     def run(self) -> Left | Failed:
         """Train until the end; returns (and sends) how it went."""
@@ -202,19 +201,27 @@ class Worker:
         update = self._update if self._is_dense else self._update[:n_touched]
         rows = None if self._is_dense else minibatch.rows
         loss = self._model.gradient(self._params, minibatch, self._manifest.mean, self._manifest.size, grad)
+        if self._split is not None:
+            self._split.threshold = self._sync.threshold_at(self._step)
         self._optimizer.update(
-            self._params, minibatch.rows, grad, self._state, self._step, scale, self._l2, self._l2_rows, update
+            self._params,
+            minibatch.rows,
+            grad,
+            self._state,
+            self._step,
+            scale,
+            self._l2,
+            self._l2_rows,
+            update,
+            self._split,
         )
         self._rows, self._own = rows, update
         self._stats = stats = (loss, float(minibatch.n), *sums)
-        if self._residual is None:
+        if self._split is None:
             return encode_update(rows, update, self._step, self._slot, self._n_rows, stats), update.size
-        threshold = self._sync.threshold_at(self._step)
-        n_sent = split_significant(self._params, rows, update, self._residual, threshold, self._positions, self._values)
-        frame = encode_sparse(
-            self._positions[:n_sent], self._values[:n_sent], self._step, self._slot, self._n_rows, self._width, stats
-        )
-        return frame, n_sent
+        positions, values = self._split.sent_positions, self._split.sent_values
+        frame = encode_sparse(positions, values, self._step, self._slot, self._n_rows, self._width, stats)
+        return frame, self._split.count
 
     def _apply(self, active: list[int], frames: list[bytes], own_frame: bytes) -> tuple[float, float | None]:
         """Apply own and peers' updates in slot order; the step's training and validation loss."""
