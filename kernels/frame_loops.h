@@ -1,7 +1,24 @@
-/* Value codecs, and adding runs of values; included by each_level.h. Frames' bytes may lie at any address.
+/* Rows of positions, value codecs, runs of values; included by each_level.h. Frames' bytes may lie at any address.
  *
  * Nothing here multiplies and adds in one expression: a fused product would make one processor's parameters differ from
  * another's. unpack is what the receivers do, and the sender too, so what is left over is exact. */
+
+static inline TARGET void LEVEL(rows_of)(
+    size_t n, const uint32_t *positions, uint32_t width, uint32_t factor, uint32_t *rows) {
+    for (size_t k = 0; k < n; k++) rows[k] = row_of(positions[k], width, factor);
+}
+
+/* Of rows[1..n], how many differ from the one before; adds to *more the bytes of their gaps' varints beyond the first. */
+static inline TARGET size_t LEVEL(gaps_of)(size_t n, const uint32_t *rows, size_t *more) {
+    uint32_t m = 0, bytes = 0;
+    for (size_t k = 0; k < n; k++) {
+        const uint32_t changes = rows[k + 1] != rows[k];
+        m += changes;
+        bytes += varint_more(rows[k + 1] - rows[k] - changes);
+    }
+    *more += bytes;
+    return m;
+}
 
 /* float32 to its upper half, to nearest, ties to even; a NaN stays one. */
 static inline TARGET void LEVEL(bf16_pack)(size_t n, const float *values, unsigned char *out) {

@@ -1,0 +1,30 @@
+/* The frames' loops for several instruction sets (frame_loops.h), and what is computed of single positions and gaps. */
+#ifndef MLLESS_FRAME_LEVELS_H
+#define MLLESS_FRAME_LEVELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define INDEX_BLOCK 256 /* positions whose rows are found at once */
+#define VALUE_BLOCK 128 /* values to a scale */
+#define AHEAD_ROWS 8
+#define AHEAD_VALUES 64
+
+/* position / width by a product that fits 64 bits, and so several at once: the quotient comes out right or one too low,
+ * as the factor falls short of 2^32 / width by at most 1. */
+static inline uint32_t row_factor(size_t width) { return UINT32_MAX / (uint32_t)(width ? width : 1); }
+static inline uint32_t row_of(uint32_t position, uint32_t width, uint32_t factor) {
+    const uint32_t low = (uint32_t)((uint64_t)position * factor >> 32);
+    return low + (position - low * width >= width);
+}
+
+/* Bytes of a gap beyond its first. */
+static inline uint32_t varint_more(uint32_t gap) {
+    return (gap >= 1u << 7) + (gap >= 1u << 14) + (gap >= 1u << 21) + (gap >= 1u << 28);
+}
+
+#define LOOPS "frame_loops.h"
+#include "each_level.h"
+
+#endif
