@@ -51,26 +51,6 @@ static inline void varint_write(const uint32_t *ids, size_t n, unsigned char *ou
     }
 }
 
-/* Reads one gap; NULL when it does not end before `end`, is longer than need be, or exceeds 32 bits. */
-static inline const unsigned char *varint_next(const unsigned char *at, const unsigned char *end, uint64_t *gap) {
-    if (at == end) return NULL;
-    uint64_t value = *at++;
-    if (value >= 128) {
-        value &= 127;
-        for (int shift = 7;; shift += 7) {
-            if (at == end || shift > 28) return NULL;
-            const uint64_t byte = *at++;
-            value |= (byte & 127) << shift;
-            if (byte < 128) {
-                if (byte == 0 || value > UINT32_MAX) return NULL;
-                break;
-            }
-        }
-    }
-    *gap = value;
-    return at;
-}
-
 static inline int varint_read(const unsigned char *at, const unsigned char *end, size_t n, uint64_t high, uint32_t *ids) {
     uint64_t next = 0, gap;
     size_t k = 0;
@@ -152,43 +132,9 @@ static inline void rowmask_write(const uint32_t *positions, size_t n, size_t wid
     }
 }
 
-/* Appends first + (each set bit's number) to ids, eight at a time so that few branches depend on how many there are. */
-static inline uint32_t *bits_read(uint64_t mask, uint32_t first, uint32_t *ids) {
-    uint32_t *const after = ids + __builtin_popcountll(mask);
-    for (; ids < after; ids += 8)
-        for (int j = 0; j < 8; j++) {
-            ids[j] = first + (uint32_t)__builtin_ctzll(mask | (uint64_t)1 << 63);
-            mask &= mask - 1;
-        }
-    return after;
-}
-
 static inline int rowmask_read(
     const unsigned char *at, const unsigned char *end, size_t n, size_t n_rows, size_t width, uint32_t *ids) {
-    const uint32_t *const after = ids + n;
-    const size_t mask_bytes = (width + 7) / 8;
-    uint64_t next = 0, gap;
-    while (at != end) {
-        at = varint_next(at, end, &gap);
-        if (!at || (next += gap) >= n_rows || (size_t)(end - at) < mask_bytes) return 0;
-        uint64_t first = next++ * width, any = 0;
-        for (size_t byte = 0; byte < mask_bytes; byte += 8, first += 64) {
-            uint64_t mask = 0;
-            if ((size_t)(end - at) - byte >= 8) {
-                memcpy(&mask, at + byte, 8);
-                if (mask_bytes - byte < 8) mask &= ((uint64_t)1 << 8 * (mask_bytes - byte)) - 1;
-            } else
-                memcpy(&mask, at + byte, mask_bytes - byte);
-            const size_t columns = width - 8 * byte;
-            if (columns < 64 && mask >> columns) return 0;
-            if (__builtin_popcountll(mask) > after - ids) return 0;
-            any |= mask;
-            ids = bits_read(mask, (uint32_t)first, ids);
-        }
-        if (!any) return 0;
-        at += mask_bytes;
-    }
-    return ids == after;
+    return DISPATCH(rowmask_read, (at, end, n, n_rows, width, ids));
 }
 
 /* The index codec whose section, with values of `value_bytes` each that dense would add, is the smallest. */

@@ -24,6 +24,26 @@ static inline uint32_t varint_more(uint32_t gap) {
     return (gap >= 1u << 7) + (gap >= 1u << 14) + (gap >= 1u << 21) + (gap >= 1u << 28);
 }
 
+/* Reads one gap; NULL when it does not end before `end`, is longer than need be, or exceeds 32 bits. */
+static inline const unsigned char *varint_next(const unsigned char *at, const unsigned char *end, uint64_t *gap) {
+    if (at == end) return NULL;
+    uint64_t value = *at++;
+    if (value >= 128) {
+        value &= 127;
+        for (int shift = 7;; shift += 7) {
+            if (at == end || shift > 28) return NULL;
+            const uint64_t byte = *at++;
+            value |= (byte & 127) << shift;
+            if (byte < 128) {
+                if (byte == 0 || value > UINT32_MAX) return NULL;
+                break;
+            }
+        }
+    }
+    *gap = value;
+    return at;
+}
+
 #define LOOPS "frame_loops.h"
 #include "each_level.h"
 
