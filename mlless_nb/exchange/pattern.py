@@ -5,8 +5,8 @@ of its update that falls into that one's range of rows; each adds up its range a
 That moves fewer bytes for one more barrier and more messages.
 
 The model follows LambdaML's analytic one (a round costs its messages times latency and bytes over bandwidth) with two
-changes: all workers share one server, so bytes are counted there and not per worker; and updates are sparse, so a sum is
-larger than what was added.
+changes: all workers share one server, so bytes are counted there and not per worker; and updates are sparse, so a sum
+is larger than what was added.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .redis import connect
 
 Pattern = Literal["broadcast", "scatter-reduce"]
 
-#: Seconds of one frame's command and reply, beside their bytes. Like `ARRIVAL_S` fitted by hand to timed rounds of 2 to 16
-#: workers that shared two cores with their server and with other work: right to a factor of two, no better.
+#: Seconds of one frame's command and reply, beside their bytes. Like `ARRIVAL_S` fitted by hand to timed rounds of 2 to
+#: 16 workers that shared two cores with their server and with other work: right to a factor of two, no better.
 MESSAGE_S = 4e-6
 #: Latencies that a barrier takes: the arrival there, the wake-up call back.
 BARRIER_LATENCIES = 2
