@@ -168,7 +168,7 @@ def main() -> None:
                 finals.append((held_out[:, 2].min(), held_out[-1, 0]))
                 extras.append(extra)
             if not times:
-                rows.append([label, result, *[None] * (len(targets) + 2 + (not is_csr))])
+                rows.append([label, result, *[None] * (len(targets) + 3 + (not is_csr))])
                 figures[name][label] = result
                 continue
             reached = [

@@ -231,7 +231,7 @@ def main() -> None:
         }
     report.remark(
         "Ours is gradient, optimiser on touched rows, and the update applied. PyTorch's is forward, backward and the "
-        "optimiser's step, at the same hyper-parameters; its momentum moves all rows. scikit-learn takes one step a "
+        "optimiser's step, of the same objective; its momentum moves all rows. scikit-learn takes one step a "
         "row. scipy's two products are what must be read at least, no optimiser in it."
     )
     report.end(runs=runs, minibatch=size, sets=figures)

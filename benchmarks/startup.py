@@ -107,9 +107,9 @@ def main() -> None:
     )
     report.remark(
         f"Cold: a new interpreter, whose import of the package takes {imports_s:.2f} s before the call, and nothing "
-        "packed; the second run finds its data packed. Invoked, and first step seen, are from the call and have the way "
-        "of the word to the notebook in them; ready, loaded and done are from the invocation. DDP's first step has the "
-        f"import of PyTorch in it; it was not started with more than {MOST_DDP} processes."
+        "packed; the second run finds its data packed. Invoked, and first step seen, are from the call and have the "
+        "way of the word to the notebook in them; ready, loaded and done are from the invocation. DDP's first step has "
+        f"the import of PyTorch in it; it was not started with more than {MOST_DDP} processes."
     )
     report.end(runs=runs, import_s=imports_s, cases=cases)
 
