@@ -92,6 +92,9 @@ class Invocation(Message):
     sync: dict[str, Any]
     stop: dict[str, Any]
     aggregate: str
+    local_steps: int
+    codec: str
+    pattern: str
     seed: int
     manifest: dict[str, Any]
     validation: dict[str, Any] | None
@@ -136,6 +139,7 @@ class Left(FromWorker):
     validation_count: float
     status: str
     reason: str
+    merged_bytes: int = 0  # of the range that it merged in its last step
 
 
 @dataclass(frozen=True)
