@@ -1,90 +1,142 @@
-"""Step time of PMF on MovieLens-1M over the embedded default, as one JSON line.
+"""A distributed step: ours against PyTorch DDP (gloo), by workers, protocol and data set.
 
-    python benchmarks/step.py [--workers 8] [--sync isp|bsp] [--threshold 0.7] [--steps 300] [--runs 1]
-
-The peer is the published MLLess code, measured on two cores of the same kind: 109-139 ms a step at P=8 with ISP(0.7).
+python benchmarks/step.py [--workers 1 2 4 8] [--sync bsp isp] [--data ml1m criteo syn10m] [--runs 5] [--quick]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
-import time
+from typing import Any
 
-import numpy as np
+import ddp
+from report import Report, amount, median, parser, runs_of, span, times
+from runs import measure, medians
+from sets import Split, folder_of_sets, named
 
-import mlless_nb
-from mlless_nb import BSP, ISP, PMF, SGD, Stop, TrainingJob, datasets
+from mlless_nb import BSP, ISP, PMF, SGD, Adam, LogisticRegression
+
+#: The same hyper-parameters on both sides; ours keeps momentum and moments on touched rows only, unless ``--exact``.
+RANK, L2, RATE, MOMENTUM, ADAM_RATE = 20, 0.02, 8.0, 0.8, 0.01
+#: Where generated 10M-shape data is trained on: with other numbers of workers it says little more.
+LARGE_WORKERS = (4,)
 
 
-def measure(workers: int, sync: BSP | ISP, minibatch: int, steps: int, lazy: bool) -> dict[str, object]:
-    """One run: step times by the step log's clock, bytes from the frames, start-up from the call to the first step."""
-    try:
-        ratings = datasets.movielens("1m")
-    except mlless_nb.MllessError:
-        ratings = datasets.synthetic_ratings(6040, 3706, 1_000_209)
-    job = TrainingJob(
-        PMF(rank=20, l2=0.05),
-        SGD(learning_rate=8.0, momentum=0.9, nesterov=True, lazy=lazy),
-        ratings,
-        sync=sync,
-        workers=workers,
-        minibatch=minibatch,
-        stop=Stop(steps=steps),
-        eval_every=50,
-    )
-    called = time.perf_counter()
-    run = mlless_nb.train(job)
-    returned = time.perf_counter()
-    while run.telemetry.n_rows == 0 and run.telemetry.state.is_live:
-        time.sleep(0.002)
-    first_row = time.perf_counter()
-    run.wait()
-    if run.status != "finished":
-        raise SystemExit(f"the run ended as {run.status}: {run.reason}")
-    history = run.history
-    step_ms = np.diff(history["time_s"])[5:] * 1e3
+def options_of(split: Split, exact: bool) -> dict[str, Any]:
+    """Model and optimiser for a data set."""
+    if split.train.kind == "csr":
+        return {"model": LogisticRegression(), "optimizer": Adam(ADAM_RATE, lazy=not exact)}
+    return {"model": PMF(rank=RANK, l2=L2), "optimizer": SGD(RATE, MOMENTUM, nesterov=True, lazy=not exact)}
+
+
+def peer(split: Split, workers: int, minibatch: int, runs: int, quick: bool) -> dict[str, Any] | str:
+    """PyTorch DDP: its step, CPU and start-up, or why there is nothing."""
+    task = {"learning_rate": ADAM_RATE}
+    if split.train.kind != "csr":
+        task = {"learning_rate": RATE, "momentum": MOMENTUM, "rank": RANK, "l2": L2}
+    ranks = ddp.train(split, workers, minibatch=minibatch, windows=runs, steps=10 if quick else 40, **task)
+    if isinstance(ranks, str):
+        return ranks
     return {
-        "P": workers,
-        "B": minibatch,
-        "sync": str(sync),
-        "lazy": lazy,
-        "data": ratings.name,
-        "steps": len(history["step"]),
-        "median_step_ms": round(float(np.median(step_ms)), 2),
-        "p90_step_ms": round(float(np.percentile(step_ms, 90)), 2),
-        "sent_bytes_per_worker": int(np.median(history["sent_bytes"]) / workers),
-        "received_bytes_per_worker": int(np.median(history["received_bytes"]) / workers),
-        "sent_fraction": round(float(np.median(history["sent_fraction"])), 4),
-        "compute_ms": round(float(np.nanmedian(history["compute_s"])) * 1e3, 2),
-        "exchange_ms": round(float(np.nanmedian(history["exchange_s"])) * 1e3, 2),
-        "wait_ms": round(float(np.nanmedian(history["wait_s"])) * 1e3, 2),
-        "call_s": round(returned - called, 3),
-        "startup_s": round(float(history["time_s"][0]), 3),
-        "cell_to_first_step_s": round(first_row - called, 3),
-        "validation_rmse": round(float(run.telemetry.state.validation_loss or float("nan")), 4),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        "step_ms": median(ranks[0]["step_ms"]),
+        "step_ms_range": [min(ranks[0]["step_ms"]), max(ranks[0]["step_ms"])],
+        "cpu_ms": median(median(rank["cpu_ms"]) for rank in ranks),
+        "startup_s": ranks[0]["startup_s"],
     }
 
 
 def main() -> None:
-    """Parse the command line, measure, print one JSON line a run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--sync", choices=["isp", "bsp"], default="isp")
-    parser.add_argument("--threshold", type=float, default=0.7)
-    parser.add_argument("--minibatch", type=int, default=6250)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--exact", action="store_true", help="exact momentum instead of the lazy variant")
-    options = parser.parse_args()
-    sync = ISP(options.threshold) if options.sync == "isp" else BSP()
-    for _ in range(options.runs):
-        print(
-            json.dumps(measure(options.workers, sync, options.minibatch, options.steps, not options.exact)), flush=True
+    """Parse the command line, measure, report."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8])
+    arguments.add_argument("--sync", choices=["bsp", "isp"], nargs="+", default=["bsp", "isp"])
+    arguments.add_argument("--threshold", type=float, default=0.7)
+    arguments.add_argument("--minibatch", type=int, default=6250)
+    arguments.add_argument("--steps", type=int, default=None, help="in a run; 4,800 by all workers together")
+    arguments.add_argument("--exact", action="store_true", help="exact momentum and moments, on all rows")
+    arguments.add_argument(
+        "--data", choices=["ml1m", "criteo", "syn10m"], nargs="+", default=["ml1m", "criteo", "syn10m"]
+    )
+    arguments.add_argument("--no-peer", action="store_true", help="ours alone")
+    options = arguments.parse_args()
+    runs = runs_of(options)
+    report = Report(
+        "step",
+        "How long does a distributed step take, from minibatch to updated replica on every worker, what does it cost "
+        "in CPU and bytes, and how long does PyTorch DDP (gloo, dense gradients, data in RAM) take for the same?",
+    )
+    cases: list[dict[str, Any]] = []
+    for name in options.data:
+        split, rows = named(name, folder_of_sets(options.sets)), []
+        for workers in options.workers:
+            if name == "syn10m" and workers not in LARGE_WORKERS and len(options.workers) > 1:
+                continue
+            against = "not run" if options.no_peer else peer(split, workers, options.minibatch, runs, options.quick)
+            known = against if isinstance(against, dict) else {}
+            for kind in options.sync:
+                sync = ISP(options.threshold) if kind == "isp" else BSP()
+                job = {**options_of(split, options.exact), "sync": sync, "minibatch": options.minibatch}
+                steps = options.steps or (800 if options.quick else 4800) // workers
+                measured = [measure(split, steps, workers, **job) for _ in range(runs)]
+                ours = medians(measured)
+                case = {
+                    "data": name,
+                    "P": workers,
+                    "B": options.minibatch,
+                    "sync": str(sync),
+                    "lazy": not options.exact,
+                    "median_step_ms": ours["step_ms"],
+                    "sent_bytes_per_worker": ours["sent_bytes"],
+                    "received_bytes_per_worker": ours["received_bytes"],
+                    "cell_to_first_step_s": ours["startup_s"],
+                    **{key: value for key, value in ours.items() if not key.endswith("_bytes")},
+                    "ddp": against,
+                }
+                cases.append(case)
+                rows.append(
+                    [
+                        f"{workers}, {sync}",
+                        span(one.step_ms for one in measured),
+                        ours["p90_step_ms"],
+                        ours["functions_cpu_ms"],
+                        ours["redis_cpu_ms"],
+                        known.get("step_ms", against),
+                        known.get("cpu_ms"),
+                        times(known.get("step_ms", float("nan")), ours["step_ms"]),
+                        amount(ours["sent_bytes"]),
+                        amount(ours["received_bytes"]),
+                        ours["startup_s"],
+                        known.get("startup_s"),
+                    ]
+                )
+        report.table(
+            f"{split.label}, minibatches of {options.minibatch:,}, {' and '.join(model_of(split, options.exact))}",
+            [
+                "P, protocol",
+                "step, ms (range)",
+                "p90",
+                "CPU-ms a worker",
+                "of Redis",
+                "DDP step, ms",
+                "DDP CPU-ms",
+                "DDP / ours",
+                "out",
+                "in",
+                "start-up, s",
+                "DDP's",
+            ],
+            rows,
         )
+    report.remark(
+        "CPU-ms are per worker and step; ours count all functions, the supervisor too, and Redis' beside them. Out and "
+        "in are bytes a worker publishes and reads in a step. Start-up is from the call to the end of the first step; "
+        "DDP's has the import of PyTorch in it. ISP publishes less as training goes on: its figures are medians over a "
+        "run's steps."
+    )
+    report.end(runs=runs, cases=cases)
+
+
+def model_of(split: Split, exact: bool) -> list[str]:
+    """Model and optimiser, for the table's title."""
+    return [str(part) for part in options_of(split, exact).values()]
 
 
 if __name__ == "__main__":

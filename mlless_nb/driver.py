@@ -31,6 +31,8 @@ LEASES_S = {True: 5.0, False: 10.0}
 DRIVER_LEASE_S = 30.0
 #: The longest that a worker waits for its peers in one step, seconds.
 ROUND_TIMEOUT_S = 120.0
+#: Seconds between two looks at the functions and at what is to be sent when the supervisor says nothing.
+LOOK_S = 0.1
 #: Seconds after which a command that the supervisor did not acknowledge is sent again.
 RESEND_S = 2.0
 #: Seconds without word from the supervisor after which the run counts as lost.
@@ -72,7 +74,8 @@ class Driver:
                 self._services.launcher.is_local,
                 self._data.n_validation,
             )
-            self._check_budget(self._packing_nusd())
+            spent_before = self._packing_nusd()
+            self._check_budget(spent_before)
         except BaseException:
             self._services.close()
             raise
@@ -84,6 +87,8 @@ class Driver:
             "target": job.stop_rules.target,
             "n_workers": job.workers,
             "budget_usd": job.cap_usd,
+            # What a cap that is lowered while the run starts must leave to it.
+            "committed_usd": self._money.least_nusd(spent_before) / NUSD,
             "price_profile": self._rates.profile.label,
             "is_simulated_price": self._services.launcher.is_local,
         }
@@ -213,7 +218,7 @@ class Driver:
         heard_at = renewed_at = time.monotonic()
         gone_at: float | None = None
         while True:
-            for body in bus.receive("events", 0.05):
+            for body in bus.receive("events", LOOK_S):
                 heard_at = time.monotonic()
                 try:
                     message = Message.decode(body)

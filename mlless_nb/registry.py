@@ -17,8 +17,8 @@ from .models import load_model
 from .money import Cost
 from .run import TrainingRun
 
-#: Ended runs that are kept in memory; older ones are on disk.
-KEPT_RUNS = 50
+#: Ended runs that are kept in memory at most, and what those before the newest may hold, bytes; older ones are on disk.
+KEPT_RUNS, KEPT_BYTES = 50, 64 << 20
 
 #: By name; None while a run is being made ready.
 _live: dict[str, TrainingRun | None] = {}
@@ -150,6 +150,8 @@ def _end(run: TrainingRun) -> None:
         _drivers.pop(run.name, None)
         _ended.append(run)
         del _ended[:-KEPT_RUNS]
+        while sum(ended.n_bytes for ended in _ended[:-1]) > KEPT_BYTES:
+            del _ended[0]
 
 
 def runs() -> list[TrainingRun]:

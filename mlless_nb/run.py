@@ -71,6 +71,12 @@ class TrainingRun:
         return Cost(workers=max(state.spent_usd - servers, 0.0), redis=servers)
 
     @property
+    def n_bytes(self) -> int:
+        """Bytes of memory that the run's rows and its model take."""
+        arrays = self._model.params.values() if self._model is not None else ()
+        return self.telemetry.n_bytes + sum(array.nbytes for array in arrays)
+
+    @property
     def model(self) -> FittedModel:
         """The trained model; waits for the end of the run.
 

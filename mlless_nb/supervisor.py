@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from typing import NamedTuple
 
 import redis
 
@@ -28,10 +29,26 @@ from .worker import START_LEASES
 
 #: Seconds between two updates to the driver.
 UPDATE_S = 0.1
+#: Seconds between two looks at the step log and at what people ask: steps may be shorter, and are then read together.
+LOOK_S = 0.05
+#: Seconds between two looks at what is not in a hurry: leases, whether the run was called off.
+WATCH_S = 0.1
 #: Seconds that it takes to gather the workers' last words.
 LAST_WORDS_S = 0.3
 #: Share of a function's lifetime after which the run is ended in good order.
 LIFETIME_SHARE = 0.8
+
+
+class _Step(NamedTuple):
+    """What a row tells of a step, but for what comes with the next one."""
+
+    step: int
+    epoch: float
+    at_s: float
+    loss: float
+    n_workers: int
+    sent_bytes: int
+    sent_fraction: float
 
 
 class Supervisor:
@@ -54,10 +71,11 @@ class Supervisor:
         self._ended: dict[int, Left | Failed] = {}
         self._late_s = log.now_s() - invocation.launched_at_s
         self._began = time.monotonic()
-        self._held: StepEntry | None = None  # the newest step: its validation and timings come with the next
+        self._held: _Step | None = None  # the newest step: its validation and timings come with the next
+        self._n_rows = 0
         self._step, self._epoch = 0, 0.0
         self._update = Update()
-        self._updated_at = -math.inf
+        self._updated_at = self._watched_at = -math.inf
         self._n_active = invocation.n_workers
         self._commands_done: set[str] = set()
         self._suspects: dict[int, float] = {}
@@ -84,65 +102,87 @@ class Supervisor:
         return self._last_word()
 
     def _supervise(self) -> None:
-        while len(self._ended) < self._job.n_workers and not self._is_lost():
-            for entry in self._log.read_steps(0.03):
-                self._record(entry)
-            self._hear_workers()
+        while len(self._ended) < self._job.n_workers:
+            looked_at = time.monotonic()
+            if looked_at - self._watched_at > WATCH_S:
+                self._watched_at = looked_at
+                if self._is_lost():
+                    break
+                self._watch_leases()
+            # The first loss is waited for; later steps are read many at a time.
+            has_rows = bool(self._n_rows)
+            self._read_steps(0.001 if has_rows else LOOK_S / 2)
             self._obey()
             self._watch_time_and_money()
-            self._watch_leases()
-            if time.monotonic() - self._updated_at > UPDATE_S:
+            if looked_at - self._updated_at > UPDATE_S or (self._n_rows and not has_rows):
                 self._send_update()
-        for entry in self._log.read_steps(0.001):
-            self._record(entry)
+            # A worker that says goodbye ends the pause: the run's end is not held up.
+            left_s = LOOK_S - (time.monotonic() - looked_at)
+            self._hear_workers(max(left_s, 0.0) if self._n_rows else 0.0)
+        while self._read_steps(0.001):
+            pass
 
     # -- what the workers do
 
+    def _read_steps(self, timeout_s: float) -> bool:
+        """Take in the steps completed since the last call; whether there were any."""
+        entries = self._log.read_steps(timeout_s)
+        for entry in entries:
+            self._record(entry)
+        return bool(entries)
+
     def _record(self, entry: StepEntry) -> None:
         """Turn the step before ``entry`` into a row; its validation loss and timings came with ``entry``."""
-        held, self._held = self._held, entry
-        self._step = entry.step
-        self._epoch = max(report["position"] for report in entry.reports.values()) / self._manifest.n_minibatches
-        self._n_active = len(entry.reports)
-        self._workers_exit_s = max(report["exit_s"] for report in entry.reports.values())
+        held, reports = self._held, list(entry.reports.values())
+        loss_sums, loss_counts, val_sums, val_counts = zip(*[report["stats"] for report in reports], strict=True)
+        self._held = _Step(
+            entry.step,
+            max(report["position"] for report in reports) / self._manifest.n_minibatches,
+            entry.at_s,
+            self._model.metric_value(math.fsum(loss_sums), math.fsum(loss_counts)),
+            len(reports),
+            sum(report["bytes"] for report in reports),
+            sum(report["n_sent"] for report in reports) / max(sum(report["n_made"] for report in reports), 1),
+        )
+        self._step, self._epoch, self._n_active = entry.step, self._held.epoch, len(reports)
+        self._workers_exit_s = max(report["exit_s"] for report in reports)
+        for slot, report in entry.reports.items():
+            self._storage_nusd[slot] = report["storage"]
         if held is not None:
             self._step_s = max(entry.at_s - held.at_s, 0.9 * self._step_s)
-        self._storage_nusd.update({slot: report["storage"] for slot, report in entry.reports.items()})
-        if held is not None:
-            sums = [report["stats"] for report in entry.reports.values()]
-            count = math.fsum(stats[3] for stats in sums)
-            validation = self._model.metric_value(math.fsum(stats[2] for stats in sums), count) if count else None
-            self._add_row(held, validation, [report["times"] for report in entry.reports.values()])
+            count = math.fsum(val_counts)
+            validation = self._model.metric_value(math.fsum(val_sums), count) if count else None
+            times = zip(*[report["times"] for report in reports], strict=True)
+            merged = sum(report["merged"] for report in reports)
+            self._add_row(held, validation, [math.fsum(column) / len(reports) for column in times], merged)
 
-    def _add_row(self, entry: StepEntry, validation_loss: float | None, times: list[list[float]]) -> None:
-        reports = list(entry.reports.values())
-        count = math.fsum(report["stats"][1] for report in reports)
-        loss = self._model.metric_value(math.fsum(report["stats"][0] for report in reports), count)
-        sent = sum(report["bytes"] for report in reports)
-        time_s = entry.at_s - self._job.launched_at_s
-        servers = self._rates.servers_nusd(time_s)
-        mean_times = (
-            [math.fsum(column) / len(times) for column in zip(*times, strict=True)] if times else [math.nan] * 3
-        )
+    def _add_row(
+        self, step: _Step, validation_loss: float | None, mean_times: list[float], merged_bytes: int
+    ) -> None:
+        time_s = step.at_s - self._job.launched_at_s
+        n_peers = step.n_workers - 1
+        # Updates that were scattered are read by one worker each, merged ranges by all the others.
+        n_readers = 1 if self._job.pattern == "scatter-reduce" and n_peers else n_peers
+        self._n_rows += 1
         self._update.rows.append(
             [
-                entry.step,
-                max(report["position"] for report in reports) / self._manifest.n_minibatches,
+                step.step,
+                step.epoch,
                 time_s,
-                loss,
+                step.loss,
                 validation_loss,
-                len(reports),
+                step.n_workers,
                 self._spent_nusd(time_s) / NUSD,
-                servers / NUSD,
-                sent,
-                (len(reports) - 1) * sent,
-                sum(report["n_sent"] for report in reports) / max(sum(report["n_made"] for report in reports), 1),
+                self._rates.servers_nusd(time_s) / NUSD,
+                step.sent_bytes + merged_bytes,
+                n_readers * step.sent_bytes + n_peers * merged_bytes,
+                step.sent_fraction,
                 *mean_times,
             ]
         )
 
-    def _hear_workers(self) -> None:
-        for body in self._bus.receive("workers", 0.0):
+    def _hear_workers(self, timeout_s: float) -> None:
+        for body in self._bus.receive("workers", timeout_s):
             try:
                 message = FromWorker.decode(body)
             except DecodeError:
@@ -161,14 +201,20 @@ class Supervisor:
                     self._abort(message.reason)  # nobody is to wait for it
 
     def _watch_leases(self) -> None:
-        """A worker whose lease is gone, and half a lease more, is lost: the run ends, naming it and the step."""
+        """A worker whose lease is gone, and half a lease more, is lost: the run ends, naming it and the step.
+
+        Without the driver it ends in good order.
+        """
         is_late = self._time_s > START_LEASES * self._job.lease_s
         slots = range(self._job.n_workers) if is_late else sorted(self._started)
         waiting = [slot for slot in slots if slot not in self._ended]
-        if not waiting or self._called_off:
+        has_driver, *are_alive = self._log.alive(["driver", *map(str, waiting)])
+        if not has_driver:
+            self._log.announce_stop("stopped", "the notebook that started the run is gone")
+        if self._called_off:
             return
         now = time.monotonic()
-        for slot, is_alive in zip(waiting, self._log.alive([str(slot) for slot in waiting]), strict=True):
+        for slot, is_alive in zip(waiting, are_alive, strict=True):
             if is_alive:
                 self._suspects.pop(slot, None)
             elif now - self._suspects.setdefault(slot, now) > self._job.lease_s / 2:
@@ -210,7 +256,8 @@ class Supervisor:
         elif command.do == "budget":
             if not self._log.set_cap(command.nusd):
                 reserved = self._log.money()[1]
-                return f"the budget cannot go below ${reserved / NUSD:.6f}, which is spent and committed"
+                asked, least = command.nusd / NUSD, reserved / NUSD
+                return f"a budget of ${asked:.6g}: it cannot go below ${least:.6f}, which is spent and committed"
             self._tell(f"Budget set to ${command.nusd / NUSD:.6g}")
         elif command.do == "scale_in":
             return self._scale_in(command)
@@ -237,8 +284,6 @@ class Supervisor:
             self._log.announce_stop("finished", f"{limit_s:g} seconds are over")
         if self._time_s > LIFETIME_SHARE * self._job.lifetime_s:
             self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
-        if not self._log.alive(["driver"])[0]:
-            self._log.announce_stop("stopped", "the notebook that started the run is gone")
         # The supervisor outlives the workers' steps and exits by the time it takes to gather their last words.
         self._prepaid.keep_for_exit(LAST_WORDS_S + self._workers_exit_s)
         if not self._prepaid.buy(max(UPDATE_S, self._step_s), self._log.reserve):
@@ -253,8 +298,10 @@ class Supervisor:
 
     def _storage_cost_nusd(self) -> int:
         """Requests of the driver, the supervisor and every worker so far."""
-        ended = {slot: message.storage_nusd for slot, message in self._ended.items()}
-        workers = sum({**self._storage_nusd, **ended}.values())
+        by_slot = self._storage_nusd
+        if self._ended:
+            by_slot = {**by_slot, **{slot: message.storage_nusd for slot, message in self._ended.items()}}
+        workers = sum(by_slot.values())
         return self._job.spent_before_nusd + self._prepaid.storage_nusd + workers
 
     def _tell(self, text: str) -> None:
@@ -300,7 +347,8 @@ class Supervisor:
             self._model.metric_value(math.fsum(message.validation_sum for message in closing), count) if count else None
         )
         if self._held is not None:
-            self._add_row(self._held, validation, [])
+            merged = sum(message.merged_bytes for message in closing)
+            self._add_row(self._held, validation, [math.nan] * 3, merged)
         key: str | None = checkpoint.model_key(self._job.job_id)
         if status == "failed" or self._called_off is not None:
             validation = None

@@ -158,6 +158,11 @@ class Telemetry:
         return self._state
 
     @property
+    def n_bytes(self) -> int:
+        """Bytes of memory that the rows take, those that are to come included."""
+        return self._block.nbytes
+
+    @property
     def n_rows(self) -> int:
         """How many rows there are."""
         return self._n_rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import threading
@@ -57,6 +58,18 @@ def test_the_newest_ended_runs_are_kept() -> None:
     assert registry.runs() == runs[3:]
 
 
+def test_ended_runs_are_let_go_of_when_they_hold_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [TrainingRun(None, str(number), f"run-{number}") for number in range(4)]
+    model = JOB.model.fitted(JOB.model.init((30, 20), 0.0, 0), (30, 20), 0.0)
+    monkeypatch.setattr(registry, "KEPT_BYTES", 2 * runs[0].n_bytes + model.params["user_factors"].nbytes)
+    for run in runs[:3]:
+        registry._end(run)
+    assert registry.runs() == runs[:3]
+    runs[0]._end(model, Cost(), status="finished")
+    registry._end(runs[3])
+    assert registry.runs() == runs[1:]  # the three hold too much, the newest aside
+
+
 def test_an_ended_run_lets_its_driver_go() -> None:
     sent: list[Command] = []
     run = TrainingRun(JOB, "1", "one", lambda command, pending: sent.append(command))
@@ -68,6 +81,18 @@ def test_an_ended_run_lets_its_driver_go() -> None:
     assert len(sent) == 1
     with pytest.raises(CommandError, match="has ended"):
         run.scale_in(1)
+
+
+def test_a_budget_below_what_the_start_takes_is_refused_at_once() -> None:
+    run = registry.train(dataclasses.replace(JOB, budget=0.01))
+    try:
+        assert run.status == "starting"
+        with pytest.raises(CommandError, match="spent and committed"):
+            run.budget = 1e-6
+    finally:
+        run.stop()
+        run.wait()
+    assert run.budget == 0.01
 
 
 def test_the_end_of_the_process_ends_its_runs_but_not_those_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,52 +2,132 @@
 
 The server keeps what comes behind a blocking command until that is done. So a worker can publish, arrive, wait for its
 peers and ask for their frames in one go, and only read from then on: one round trip a step instead of three.
+
+redis-py makes the connection, with whatever authentication and TLS the URL asks for; from then on the line writes and
+reads its socket itself: the frames of a step are neither joined before they are sent nor copied when they come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable
 from typing import Any
 
 import redis
+from redis import exceptions
+
+from .resp import ReplyError, ReplyReader, pack
 
 #: Times that the commands of a step are sent again over a new connection when one is lost; all are safe to repeat.
 TRIES = 5
+#: Pieces handed to the kernel at once; systems allow 1024.
+_MOST_PIECES = 512
+#: Errors by the first word of the server's message; all others are a plain ``ResponseError``.
+_ERRORS: dict[str, type[exceptions.RedisError]] = {
+    "NOSCRIPT": exceptions.NoScriptError,
+    "LOADING": exceptions.BusyLoadingError,
+    "OOM": exceptions.OutOfMemoryError,
+    "READONLY": exceptions.ReadOnlyError,
+    "NOPERM": exceptions.NoPermissionError,
+}
 
 
 class Line:
-    """A connection of ``client`` kept for one thread.
+    """A connection like those of ``client``, for one thread.
 
     Parameters
     ----------
     client : redis.Redis
-        Its pool makes the connection, with whatever authentication and TLS its URL asks for.
+        Its pool says how to connect, and how long to wait for an answer.
     """
 
     def __init__(self, client: redis.Redis) -> None:
         self._pool = client.connection_pool
         self._connection: Any = None
+        self._socket: Any = None
+        self._reader = ReplyReader(lambda view: 0)
 
-    def send(self, commands: list[tuple[Any, ...]]) -> Iterator[Any]:
-        """Send ``commands`` in one write; iterate over their replies, read as they come.
+    def send(self, commands: list[tuple[Any, ...]]) -> None:
+        """Send ``commands`` in one write; views that were read before lose their meaning.
 
-        Read all of them, or `drop` the line. A lost connection raises ``redis.ConnectionError``; so does the next
-        reply after one that was an error.
+        Each is answered by one reply: `read` them all, or `drop` the line.
+
+        Raises
+        ------
+        redis.ConnectionError, redis.TimeoutError
+            The connection was lost or could not be made; what was sent may have been carried out.
         """
-        if self._connection is None:
-            self._connection = self._pool.get_connection()
-        connection = self._connection
-        connection.send_packed_command(connection.pack_commands(commands))
-        return (connection.read_response() for _ in commands)
+        if self._socket is None:
+            self._connect()
+        else:
+            self._reader.begin()
+        self._carry(self._write, pack(commands))
+
+    def read(self, *, views: bool = False) -> Any:
+        """The next reply; with ``views``, strings are memoryviews that are valid until the next `send`.
+
+        Raises
+        ------
+        redis.ResponseError
+            The command failed; the replies behind it can still be read.
+        redis.ConnectionError, redis.TimeoutError
+            The connection was lost.
+        """
+        reply = self._carry(self._read, views)
+        if isinstance(reply, ReplyError):
+            kind, _, message = str(reply).partition(" ")
+            raise _ERRORS[kind](message) if kind in _ERRORS else exceptions.ResponseError(str(reply))
+        return reply
 
     def drop(self) -> None:
         """Close the connection: replies that were not read are lost with it. The next `send` opens another."""
+        self._socket = None
         if self._connection is not None:
             self._connection.disconnect()
 
     def close(self) -> None:
-        """Give the connection back. Idempotent."""
-        if self._connection is not None:
-            self._connection.disconnect()
-            self._pool.release(self._connection)
-            self._connection = None
+        """Close the connection. Idempotent."""
+        self.drop()
+        self._connection = None
+
+    def _connect(self) -> None:
+        if self._connection is None:
+            self._connection = self._pool.connection_class(**self._pool.connection_kwargs)
+        self._connection.connect()
+        self._socket = self._connection._sock
+        self._reader.begin(self._socket.recv_into)
+
+    def _read(self, views: bool) -> Any:
+        return self._reader.read(views=views)
+
+    def _write(self, pieces: list[bytes]) -> None:
+        if isinstance(self._socket, ssl.SSLSocket) or not hasattr(self._socket, "sendmsg"):
+            for piece in pieces:
+                self._socket.sendall(piece)
+            return
+        rest: list[bytes | memoryview] = [*pieces]
+        while rest:
+            n_sent = self._socket.sendmsg(rest[:_MOST_PIECES])
+            n_whole = 0
+            while n_whole < len(rest) and n_sent >= len(rest[n_whole]):
+                n_sent -= len(rest[n_whole])
+                n_whole += 1
+            del rest[:n_whole]
+            if n_sent:
+                rest[0] = memoryview(rest[0])[n_sent:]
+
+    def _carry(self, action: Callable[[Any], Any], argument: Any) -> Any:
+        """Read or write; whatever goes wrong is told as redis-py tells it, and ends the connection."""
+        if self._socket is None:
+            raise redis.ConnectionError("the connection was closed")
+        try:
+            return action(argument)
+        except TimeoutError:
+            self.drop()
+            raise redis.TimeoutError("Redis did not answer in time") from None
+        except (OSError, EOFError, ValueError) as error:
+            self.drop()
+            raise redis.ConnectionError(f"the connection to Redis was lost: {error}") from None
+        except BaseException:
+            self.drop()
+            raise

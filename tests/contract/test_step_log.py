@@ -11,6 +11,7 @@ import pytest
 from mlless_nb.exchange import (
     Aborted,
     Arrival,
+    Frame,
     MemoryHub,
     MemoryStepLog,
     RedisStepLog,
@@ -62,6 +63,11 @@ def publish(log: StepLog, step: int, slot: int, wanted: Wanted = NOTHING, known_
     return log.publish(part(step, slot, wanted, known_plan))
 
 
+def copied(frames: list[Frame]) -> list[bytes]:
+    """Frames that outlive the next exchange."""
+    return [bytes(frame) for frame in frames]
+
+
 def three(make: Make) -> list[StepLog]:
     logs = [make(f"nonce {slot}") for slot in ALL]
     assert all(log.claim(slot) for slot, log in enumerate(logs))
@@ -76,7 +82,7 @@ def test_the_last_to_arrive_completes_the_round_and_wakes_the_others(make: Make)
 
     def wait(slot: int) -> None:
         logs[slot].wait(part(1, slot), lambda: None)
-        woken.append(logs[slot].frames(part(1, slot)))
+        woken.append(copied(logs[slot].frames(part(1, slot))))
 
     threads = [threading.Thread(target=wait, args=(slot,)) for slot in (0, 1)]
     for thread in threads:
@@ -184,7 +190,7 @@ def test_frames_of_steps_that_all_have_read_are_dropped(make: Make) -> None:
             publish(logs[slot], step, slot)
     assert logs[0].frames(part(5, 0)) == [b"5 of 1", b"5 of 2"]
     with pytest.raises(Aborted, match="is gone"):
-        logs[0].frames(part(2, 0))
+        logs[0].frames(part(2, 0, deadline_s=0.1))
     assert logs[0].delete() > 0
 
 
@@ -195,7 +201,7 @@ def test_exchange_is_publish_wait_and_frames_in_one(make: Make) -> None:
     def steps(slot: int) -> None:
         for step in range(1, 30):
             exchanged = logs[slot].exchange(part(step, slot), lambda: None)
-            done[slot].append(exchanged.frames)
+            done[slot].append(copied(exchanged.frames))
             assert exchanged.published_at <= exchanged.complete_at
 
     threads = [threading.Thread(target=steps, args=(slot,)) for slot in ALL]
@@ -213,7 +219,7 @@ def test_exchange_is_patient_with_a_slow_peer(make: Make) -> None:
     publish(logs[1], 1, 1)
     paid = threading.Event()
     done: list[list[bytes]] = []
-    thread = threading.Thread(target=lambda: done.append(logs[0].exchange(part(1, 0), paid.set).frames))
+    thread = threading.Thread(target=lambda: done.append(copied(logs[0].exchange(part(1, 0), paid.set).frames)))
     thread.start()
     assert paid.wait(10)  # it waited for so long that it had to pay
     publish(logs[2], 1, 2)

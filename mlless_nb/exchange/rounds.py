@@ -1,0 +1,341 @@
+"""A worker's rounds on Redis: what it publishes, how it waits and what it reads, in as few writes as the servers allow.
+
+With one server a round is one write: keep the frames, arrive, block until the round is complete, fetch the peers'
+frames. The server carries that out in this order, so whoever is woken finds every frame.
+
+With several, the frames of a slot are kept on its own server and everything else is on the first. They are written to
+at once; a peer may then be woken a moment before a frame is kept, so a reader asks again for what is missing. (Waiting
+for the own server's answer before arriving is as safe, and costs every round another round trip.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import redis
+
+from ..errors import ServiceError
+from .base import LOOK_S, Aborted, Arrival, Exchanged, Frame, Plan, Round
+from .line import TRIES, Line
+
+#: Seconds between two renewals of the TTL of the job's own keys, which is a day.
+REFRESH_S = 600.0
+#: A lease is renewed by an arrival once this share of it has passed, and is that much longer.
+LEASE_SHARE = 1 / 8
+#: Seconds that a frame on another server may come later than its publisher's arrival.
+LATE_S = 15.0
+GONE = "the run's data is gone from Redis (was it restarted or flushed?)"
+FENCED = "this worker's slot was given to another invocation"
+_Result = TypeVar("_Result")
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def frame_key(prefix: str, round_id: str, slot: int, receiver: int | None) -> str:
+    """Where the frame of ``slot`` for ``receiver`` (None: for all) is kept."""
+    return f"{prefix}frame:{round_id}:{slot}" + ("" if receiver is None else f">{receiver}")
+
+
+def called_off(text: bytes) -> Aborted:
+    """The exception of a run that was called off, from what `abort` left: the status, a space, the reason."""
+    status, _, reason = text.decode().partition(" ")
+    return Aborted(reason, status)
+
+
+class Rounds:
+    """The worker's part of a `StepLog`: `publish`, `wait`, `frames` and `exchange`, for one thread.
+
+    Parameters
+    ----------
+    clients : list of redis.Redis
+        One for each server.
+    prefix : str
+        What every key of the job begins with.
+    generation, nonce : str
+        See `RedisStepLog`.
+    arrive : str
+        The script that arrives at a round.
+    ttl_s : int
+        Seconds that a key outlives its last use.
+    """
+
+    def __init__(
+        self, clients: list[redis.Redis], prefix: str, generation: str, nonce: str, arrive: str, ttl_s: int
+    ) -> None:
+        self._lines = [Line(client) for client in clients]
+        self._first = self._lines[0]
+        self._prefix, self._generation, self._nonce = prefix, generation, nonce
+        self._script, self._sha = arrive, hashlib.sha1(arrive.encode(), usedforsecurity=False).hexdigest()
+        self._ttl_ms = ttl_s * 1000
+        self._kept: dict[tuple[int, int], dict[str, None]] = {}  # keys of frames by (slot, step)
+        self._seen = "0"  # the last wake-up call read
+        # When the lease and the TTLs were renewed, by slot; and by the arrival that is on its way.
+        self._renewed: dict[int, tuple[float, float]] = {}
+        self._renewing = (0.0, 0.0)
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        for line in self._lines:
+            line.close()
+
+    def publish(self, part: Round) -> Arrival:
+        """See `StepLog`."""
+        return self._safely(lambda: self._publish(part))
+
+    def wait(self, part: Round, pay: Callable[[], None]) -> None:
+        """See `StepLog`."""
+        self._safely(lambda: self._wait(part, pay))
+
+    def frames(self, part: Round) -> list[Frame]:
+        """See `StepLog`."""
+        return self._safely(lambda: self._fetch(part, {}))
+
+    def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
+        """See `StepLog`."""
+        return self._safely(lambda: self._exchange(part, pay))
+
+    def _safely(self, action: Callable[[], _Result]) -> _Result:
+        """Do ``action`` again when a connection was lost on the way; all that is sent may be repeated."""
+        for attempt in range(TRIES):
+            try:
+                return action()
+            except (redis.ConnectionError, redis.TimeoutError) as error:
+                self._drop()
+                if attempt == TRIES - 1:
+                    raise ServiceError(f"Redis is gone: {error}") from None
+                time.sleep(0.02 * 2**attempt)
+            except redis.exceptions.NoScriptError:  # the server was restarted
+                self._drop()
+                self._load()
+            except BaseException:
+                self._drop()  # with the replies that nobody reads any more
+                raise
+        raise ServiceError("Redis forgets the run's scripts: it is restarted over and over")
+
+    def _drop(self) -> None:
+        for line in self._lines:
+            line.drop()
+
+    def _load(self) -> None:
+        try:
+            self._first.send([("SCRIPT", "LOAD", self._script)])
+            self._first.read()
+        except (redis.ConnectionError, redis.TimeoutError):
+            self._drop()  # the next try finds out
+
+    # -- publishing
+
+    def _home(self, slot: int) -> Line:
+        return self._lines[slot % len(self._lines)]
+
+    def _publish(self, part: Round) -> Arrival:
+        storing, home = self._storing(part), self._home(part.slot)
+        if home is self._first:
+            home.send([*storing, self._arriving(part)])
+            self._read_all(home, storing)
+        else:
+            if storing:
+                home.send(storing)
+                self._read_all(home, storing)
+            self._first.send([self._arriving(part)])
+        arrival = self._learnt(self._first.read(), part)
+        self._forget(part)
+        return arrival
+
+    @staticmethod
+    def _read_all(line: Line, commands: list[tuple[Any, ...]]) -> None:
+        for _ in commands:
+            line.read()
+
+    def _storing(self, part: Round) -> list[tuple[Any, ...]]:
+        """Commands that keep the frames, if anybody reads them, and drop those that nobody needs any more."""
+        commands: list[tuple[Any, ...]] = []
+        if any(slot != part.slot for slot in part.waiters):
+            keys = self._kept.setdefault((part.slot, part.step), {})
+            for receiver, frame in part.outgoing.items():
+                key = frame_key(self._prefix, part.round_id, part.slot, receiver)
+                # Not over again when repeated: a twin of this worker cannot replace what was read already.
+                commands.append(("SET", key, frame, "NX", "PX", self._ttl_ms))
+                keys[key] = None
+        past = [key for kept in self._past(part) for key in self._kept[kept]]
+        if past:
+            commands.append(("UNLINK", *past))
+        return commands
+
+    def _past(self, part: Round) -> list[tuple[int, int]]:
+        # Whoever publishes step s has seen all arrive at s - 1, so all have read s - 2.
+        return [(slot, step) for slot, step in self._kept if slot == part.slot and step <= part.step - 2]
+
+    def _forget(self, part: Round) -> None:
+        for kept in self._past(part):
+            del self._kept[kept]
+
+    def _arriving(self, part: Round) -> tuple[Any, ...]:
+        """The command that arrives at a round."""
+        now, prefix = time.monotonic(), self._prefix
+        leased_at, refreshed_at = self._renewed.get(part.slot, (-math.inf, -math.inf))
+        renews, refreshes = now - leased_at >= part.lease_s * LEASE_SHARE, now - refreshed_at >= REFRESH_S
+        self._renewing = (now if renews else leased_at, now if refreshes else refreshed_at)
+        return (
+            "EVALSHA",
+            self._sha,
+            8,
+            f"{prefix}job",
+            f"{prefix}arrivals:{part.round_id}",
+            f"{prefix}steps",
+            f"{prefix}lease:{part.slot}",
+            f"{prefix}claim:{part.slot}",
+            f"{prefix}lease:supervisor",
+            f"{prefix}wake",
+            prefix,
+            self._generation,
+            self._nonce,
+            part.round_id,
+            part.step,
+            part.slot,
+            self._lease_ms(part) if renews else 0,
+            self._ttl_ms,
+            "" if part.report is None else _encode(part.report),
+            part.wanted.nusd,
+            part.wanted.least_nusd,
+            part.known_plan,
+            len(part.publishers),
+            int(any(slot != part.slot for slot in part.waiters)),
+            int(refreshes),
+        )
+
+    @staticmethod
+    def _lease_ms(part: Round) -> int:
+        return int(part.lease_s * (1 + LEASE_SHARE) * 1000)
+
+    def _learnt(self, reply: Any, part: Round) -> Arrival:
+        """What the script says; only now is what was sent known to be done."""
+        code, told, granted, text = (1, reply, 0, b"") if isinstance(reply, int) else reply
+        if code == -3:
+            raise called_off(text)
+        if code != 1:
+            raise Aborted(FENCED if code == -2 else GONE)
+        self._renewed[part.slot] = self._renewing
+        n_arrived, has_supervisor = divmod(told, 2)
+        plan = Plan.decode(text) if text else None
+        return Arrival(n_arrived >= len(part.publishers), plan, granted, bool(has_supervisor))
+
+    # -- waiting and reading
+
+    def _exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
+        if not part.peers:
+            arrival = self._publish(part)
+            now = time.monotonic()
+            return Exchanged(arrival, [], now, now)
+        storing, home, first = self._storing(part), self._home(part.slot), self._first
+        here = [slot for slot in part.peers if self._home(slot) is first]
+        commands = [self._arriving(part), self._watching()]
+        if here:
+            commands.append(self._asking(part, here))
+        if home is first:
+            first.send(storing + commands)
+            self._read_all(first, storing)
+        else:
+            home.send(storing)
+            first.send(commands)
+        arrival = self._learnt(first.read(), part)
+        published_at = time.monotonic()
+        woken = self._woken(first.read())
+        complete_at = time.monotonic()
+        found = dict(zip(here, first.read(views=True), strict=True)) if here else {}
+        if home is not first:
+            self._read_all(home, storing)
+        self._forget(part)
+        if part.round_id.encode() not in woken:
+            # Too early, or woken by something else: on with the patient way.
+            found = {}
+            if not arrival.is_complete:
+                self._wait(part, pay, woken)
+            complete_at = time.monotonic()
+        return Exchanged(arrival, self._fetch(part, found), published_at, complete_at)
+
+    def _watching(self) -> tuple[Any, ...]:
+        """The command that blocks until somebody is woken."""
+        return ("XREAD", "BLOCK", int(LOOK_S * 1000), "STREAMS", f"{self._prefix}wake", self._seen)
+
+    def _woken(self, reply: Any) -> set[bytes]:
+        """The rounds that are complete by an answer to `_watching`, and ``b"abort"`` when the run was called off."""
+        if not reply:
+            return set()
+        # A list of streams; where the connection speaks RESP 3, a map.
+        entries = reply[0][1] if isinstance(reply[0], list) else reply[1]
+        self._seen = entries[-1][0].decode()
+        return {fields[1] for _, fields in entries}
+
+    def _wait(self, part: Round, pay: Callable[[], None], woken: set[bytes] | None = None) -> None:
+        give_up_at = time.monotonic() + part.deadline_s
+        while True:
+            if woken is None:
+                self._first.send([self._watching()])
+                woken = self._woken(self._first.read())
+            if part.round_id.encode() in woken:
+                return
+            if not woken or b"abort" in woken:
+                if self._look(part):
+                    return
+                pay()
+                if time.monotonic() > give_up_at:
+                    raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
+            woken = None
+
+    def _look(self, part: Round) -> bool:
+        """Whether the round is complete by the count, the truth when a call was read and lost; renews the lease.
+
+        Raises
+        ------
+        Aborted
+            The run was called off, or its data is gone.
+        """
+        prefix = self._prefix
+        self._first.send(
+            [
+                ("HMGET", f"{prefix}job", "generation", "abort"),
+                ("HLEN", f"{prefix}arrivals:{part.round_id}"),
+                ("SET", f"{prefix}lease:{part.slot}", self._nonce, "PX", self._lease_ms(part)),
+            ]
+        )
+        generation, aborted = self._first.read()
+        n_arrived = self._first.read()
+        self._first.read()
+        if generation is None:
+            raise Aborted(GONE)
+        if aborted is not None:
+            raise called_off(aborted)
+        return int(n_arrived) >= len(part.publishers)
+
+    def _asking(self, part: Round, slots: list[int]) -> tuple[Any, ...]:
+        return ("MGET", *(frame_key(self._prefix, part.round_id, slot, part.inbox) for slot in slots))
+
+    def _fetch(self, part: Round, found: dict[int, Frame | None]) -> list[Frame]:
+        """The peers' frames in slot order; those that ``found`` does not know are asked for, of all servers at once."""
+        give_up_at, pause_s = time.monotonic() + min(part.deadline_s, LATE_S), 0.0005
+        while True:
+            asked: dict[Line, list[int]] = {}
+            for slot in part.peers:
+                if slot not in found:
+                    asked.setdefault(self._home(slot), []).append(slot)
+            for line, slots in asked.items():
+                line.send([self._asking(part, slots)])
+            for line, slots in asked.items():
+                found.update(zip(slots, line.read(views=True), strict=True))
+            frames = [frame for slot in part.peers if (frame := found[slot]) is not None]
+            if len(frames) == len(part.peers):
+                return frames
+            lost = [slot for slot in part.peers if found[slot] is None]
+            # Where frames and arrivals are on one server, one that is not there will not come.
+            if any(self._home(slot) is self._first for slot in lost) or time.monotonic() > give_up_at:
+                raise Aborted(f"the update of worker {lost[0]} in round {part.round_id} is gone from Redis")
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LOOK_S)
+            if pause_s == LOOK_S:
+                self._look(part)
+            found = {}  # asking again takes the buffers that the views point into
