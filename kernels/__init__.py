@@ -18,8 +18,18 @@ try:
     from .factorization import pmf_gradient, pmf_predict, pmf_squared_error
     from .frame_header import FrameHeader
     from .logistic import logistic_gradient, logistic_loss, logistic_margins
-    from .optimize import adagrad_update, adam_update, momentum_update, sgd_update
-    from .update import apply_rows, flush_residual, split_significant
+    from .merge import merge_frames, withhold
+    from .optimize import (
+        SignificanceSplit,
+        adagrad_update,
+        adam_update,
+        flush_residual,
+        ftrl_update,
+        momentum_update,
+        sgd_update,
+        split_significant,
+    )
+    from .update import apply_rows, keep_rows, take_local_update
 except ModuleNotFoundError as error:
     if not (error.name or "").startswith(__name__):
         raise
@@ -29,7 +39,6 @@ except ModuleNotFoundError as error:
     ) from error
 
 __all__ = [
-    "FrameHeader",
     "adagrad_update",
     "adam_update",
     "apply_frame",
@@ -39,9 +48,12 @@ __all__ = [
     "encode_sparse",
     "encode_update",
     "flush_residual",
+    "ftrl_update",
+    "keep_rows",
     "logistic_gradient",
     "logistic_loss",
     "logistic_margins",
+    "merge_frames",
     "momentum_update",
     "pmf_gradient",
     "pmf_predict",
@@ -49,4 +61,8 @@ __all__ = [
     "read_header",
     "sgd_update",
     "split_significant",
+    "take_local_update",
+    "withhold",
+    "FrameHeader",
+    "SignificanceSplit",
 ]

@@ -2,8 +2,19 @@
 #ifndef MLLESS_CHECKS_H
 #define MLLESS_CHECKS_H
 
+#include <Python.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Floats from a row of a table to the next; -1 with ValueError set where rows overlap or are not whole floats apart. */
+static inline Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t stride_bytes) {
+    const Py_ssize_t size = (Py_ssize_t)sizeof(float);
+    if (n_rows <= 1) return width;
+    if (stride_bytes % size == 0 && stride_bytes >= width * size) return stride_bytes / size;
+    PyErr_Format(PyExc_ValueError, "rows of %s are %zd bytes apart: must be whole floats apart, at least %zd bytes", name,
+                 stride_bytes, width * size);
+    return -1;
+}
 
 /* Whether every id lies in [low, high). */
 static inline int ids_within(const int32_t *ids, ptrdiff_t n, int64_t low, int64_t high) {

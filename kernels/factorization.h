@@ -1,9 +1,11 @@
 /* Matrix factorisation; the loops are in factorization_loops.h, each compiled for several instruction sets. */
+#include "tables.h"
+
 #define LOOPS "factorization_loops.h"
 #include "each_level.h"
 
 static double pmf(
-    const float *params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
+    float_table params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
     const float *rating, ptrdiff_t n, float mean, float l2, float share, int biases, float *grad) {
 #ifdef MLLESS_X86 /* a narrow row is better off with shorter vectors */
     if (level() == LEVEL_AVX512 && width >= 16)
@@ -15,7 +17,7 @@ static double pmf(
 }
 
 static double pmf_scores(
-    const float *params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
+    float_table params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
     const float *rating, ptrdiff_t n, float mean, int biases, float *out) {
     return DISPATCH(pmf_scores, (params, rows, width, user, item, rating, n, mean, biases, out));
 }

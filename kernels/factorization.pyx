@@ -3,26 +3,31 @@
 In three layers: vector loops in C (``factorization_loops.h``), one typed call, a ``def`` that checks everything once.
 """
 
+from cython cimport view
 from libc.stdint cimport int32_t
 
 
 cdef extern from "factorization.h" nogil:
-    double pmf(const float *params, const int32_t *rows, Py_ssize_t width, const int32_t *user, const int32_t *item,
+    ctypedef struct float_table:
+        float *at
+        Py_ssize_t stride
+    double pmf(float_table params, const int32_t *rows, Py_ssize_t width, const int32_t *user, const int32_t *item,
                const float *rating, Py_ssize_t n, float mean, float l2, float share, bint biases, float *grad)
-    double pmf_scores(const float *params, const int32_t *rows, Py_ssize_t width, const int32_t *user,
+    double pmf_scores(float_table params, const int32_t *rows, Py_ssize_t width, const int32_t *user,
                       const int32_t *item, const float *rating, Py_ssize_t n, float mean, bint biases, float *out)
 
-cdef extern from "checks.h" nogil:
-    bint ids_within(const int32_t *ids, Py_ssize_t n, long long low, long long high)
-    bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high)
-    bint users_first(const int32_t *user, const int32_t *item, Py_ssize_t n)
+cdef extern from "checks.h":
+    bint ids_within(const int32_t *ids, Py_ssize_t n, long long low, long long high) nogil
+    bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high) nogil
+    bint users_first(const int32_t *user, const int32_t *item, Py_ssize_t n) nogil
+    Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t stride_bytes) except -1
 
 cdef extern from "string.h" nogil:
     void *memset(void *target, int value, size_t n)
 
 
 def pmf_gradient(
-    const float[:, ::1] params not None,
+    const float[:, ::view.contiguous] params not None,
     const int32_t[::1] rows not None,
     const int32_t[::1] user not None,
     const int32_t[::1] item not None,
@@ -42,7 +47,7 @@ def pmf_gradient(
     Parameters
     ----------
     params : float32 (n_rows, width)
-        User rows, then item rows.
+        User rows, then item rows; they may be spaced.
     rows : int32 (m,)
         The minibatch's rows of ``params``, strictly ascending.
     user, item : int32 (n,)
@@ -62,7 +67,7 @@ def pmf_gradient(
     ----------
     Salakhutdinov and Mnih 2007, equation 4; MLLess (journal), section 6.
     """
-    check_minibatch(params, rows, user, item, rating, biases)
+    cdef float_table x = check_minibatch(params, rows, user, item, rating, biases)
     if not users_first(&user[0], &item[0], user.shape[0]):
         raise ValueError("user and item overlap: every user's position must be below every item's")
     if grad.shape[0] != rows.shape[0] or grad.shape[1] != params.shape[1]:
@@ -76,13 +81,13 @@ def pmf_gradient(
     with nogil:
         memset(&grad[0, 0], 0, sizeof(float) * rows.shape[0] * width)
         if n:
-            squared = pmf(&params[0, 0], &rows[0], width, &user[0], &item[0], &rating[0], n, mean, l2 / divisor,
+            squared = pmf(x, &rows[0], width, &user[0], &item[0], &rating[0], n, mean, l2 / divisor,
                           1.0 / divisor, biases, &grad[0, 0])
     return squared
 
 
 def pmf_squared_error(
-    const float[:, ::1] params not None,
+    const float[:, ::view.contiguous] params not None,
     const int32_t[::1] rows not None,
     const int32_t[::1] user not None,
     const int32_t[::1] item not None,
@@ -91,18 +96,18 @@ def pmf_squared_error(
     bint biases,
 ):
     """Sum of the squared errors of a minibatch; arguments as :func:`pmf_gradient`'s."""
-    check_minibatch(params, rows, user, item, rating, biases)
+    cdef float_table x = check_minibatch(params, rows, user, item, rating, biases)
     cdef Py_ssize_t n = user.shape[0]
     cdef double squared = 0.0
     if n:
         with nogil:
-            squared = pmf_scores(&params[0, 0], &rows[0], params.shape[1], &user[0], &item[0], &rating[0], n, mean,
+            squared = pmf_scores(x, &rows[0], params.shape[1], &user[0], &item[0], &rating[0], n, mean,
                                  biases, NULL)
     return squared
 
 
 def pmf_predict(
-    const float[:, ::1] params not None,
+    const float[:, ::view.contiguous] params not None,
     const int32_t[::1] user not None,
     const int32_t[::1] item not None,
     double mean,
@@ -122,12 +127,13 @@ def pmf_predict(
         return
     if not ids_within(&user[0], n, 0, params.shape[0]) or not ids_within(&item[0], n, 0, params.shape[0]):
         raise ValueError(f"user and item must be rows of params, in [0, {params.shape[0]})")
+    cdef float_table x = table_of(params)
     with nogil:
-        pmf_scores(&params[0, 0], NULL, params.shape[1], &user[0], &item[0], NULL, n, mean, biases, &out[0])
+        pmf_scores(x, NULL, params.shape[1], &user[0], &item[0], NULL, n, mean, biases, &out[0])
 
 
-cdef int check_minibatch(const float[:, ::1] params, const int32_t[::1] rows, const int32_t[::1] user,
-                         const int32_t[::1] item, const float[::1] rating, bint biases) except -1:
+cdef float_table check_minibatch(const float[:, ::view.contiguous] params, const int32_t[::1] rows, const int32_t[::1] user,
+                         const int32_t[::1] item, const float[::1] rating, bint biases) except *:
     cdef Py_ssize_t n = user.shape[0], m = rows.shape[0]
     if item.shape[0] != n or rating.shape[0] != n:
         raise ValueError(f"user, item and rating have lengths {n}, {item.shape[0]}, {rating.shape[0]}: must be equal")
@@ -137,4 +143,12 @@ cdef int check_minibatch(const float[:, ::1] params, const int32_t[::1] rows, co
         raise ValueError(f"rows must be strictly ascending rows of params, in [0, {params.shape[0]})")
     if n and not (ids_within(&user[0], n, 0, m) and ids_within(&item[0], n, 0, m)):
         raise ValueError(f"user and item must be positions in rows, in [0, {m})")
-    return 0
+    return table_of(params)
+
+
+cdef float_table table_of(const float[:, ::view.contiguous] params) except *:
+    """Where the rows of ``params`` are."""
+    cdef float_table found
+    found.at = <float *>&params[0, 0]
+    found.stride = row_stride("params", params.shape[0], params.shape[1], params.strides[0])
+    return found

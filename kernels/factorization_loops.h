@@ -3,7 +3,7 @@
  * A row of WIDTH floats is read as n_vectors vectors, the last of which ends at the row's end and so overlaps the one
  * before it: no padding, no masks. `fresh` is 1 in the lanes of the last vector that belong to no earlier one. */
 
-static inline __attribute__((always_inline)) TARGET float LEVEL(dot)(
+static ALWAYS_INLINE TARGET float LEVEL(dot)(
     const float *p, const float *q, ptrdiff_t width, int rank) {
     VEC sum = {0};
     ptrdiff_t k = 0;
@@ -14,8 +14,8 @@ static inline __attribute__((always_inline)) TARGET float LEVEL(dot)(
     return SUM(sum) + rest;
 }
 
-static inline __attribute__((always_inline)) TARGET double LEVEL(pmf_vectors)(
-    const float *params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
+static ALWAYS_INLINE TARGET double LEVEL(pmf_vectors)(
+    float_table params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
     const float *rating, ptrdiff_t n, float mean, float l2, float share, int biases, float *grad, const int n_vectors) {
     VEC fresh = {0}, is_bias = {0}, is_factor;
     const ptrdiff_t tail = width - LANES; /* where the last vector starts */
@@ -25,12 +25,13 @@ static inline __attribute__((always_inline)) TARGET double LEVEL(pmf_vectors)(
 
     VEC p[8], product[8], q[8], grad_user[8]; /* product: p, made ready for the dot product and the item's gradient */
     VEC fresh_product = {0};
+    const float_table gradients = {grad, width};
     double squared = 0.0;
     float base = 0.0f;
     ptrdiff_t k = 0;
     while (k < n) {
         const int32_t u = user[k];
-        const float *p_u = params + (size_t)rows[u] * width;
+        const float *p_u = row_of(params, rows[u]);
         float *g_u = grad + (size_t)u * width;
         for (int j = 0; j < n_vectors; j++) {
             const ptrdiff_t at = j == n_vectors - 1 ? tail : j * LANES;
@@ -43,14 +44,13 @@ static inline __attribute__((always_inline)) TARGET double LEVEL(pmf_vectors)(
         base = mean + (biases ? p_u[width - 1] : 0.0f);
         const ptrdiff_t first = k;
         do {
-            const float *q_i = params + (size_t)rows[item[k]] * width;
+            const float *q_i = row_of(params, rows[item[k]]);
             float *g_i = grad + (size_t)item[k] * width;
-            if (k + 8 < n) {
-                const size_t ahead = item[k + 8];
-                __builtin_prefetch(params + (size_t)rows[ahead] * width);
-                __builtin_prefetch(params + (size_t)rows[ahead] * width + width - 1);
-                __builtin_prefetch(grad + ahead * width, 1);
-                __builtin_prefetch(grad + ahead * width + width - 1, 1);
+            if (k + ROWS_AHEAD < n) {
+                const int32_t i_ahead = item[k + ROWS_AHEAD], u_ahead = user[k + ROWS_AHEAD];
+                fetch_row(params, rows[i_ahead], width);
+                fetch_row(gradients, i_ahead, width);
+                if (u_ahead != u) fetch_row(params, rows[u_ahead], width);
             }
             VEC sum = {0};
             for (int j = 0; j < n_vectors; j++) {
@@ -85,13 +85,13 @@ static inline __attribute__((always_inline)) TARGET double LEVEL(pmf_vectors)(
 
 /* Any width: too narrow for a vector, or too wide for the registers. */
 static TARGET double LEVEL(pmf_any)(
-    const float *params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
+    float_table params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
     const float *rating, ptrdiff_t n, float mean, float l2, float share, int biases, float *grad) {
     const int rank = (int)width - biases;
     double squared = 0.0;
     for (ptrdiff_t k = 0; k < n; k++) {
-        const float *restrict p = params + (size_t)rows[user[k]] * width;
-        const float *restrict q = params + (size_t)rows[item[k]] * width;
+        const float *restrict p = row_of(params, rows[user[k]]);
+        const float *restrict q = row_of(params, rows[item[k]]);
         float *restrict g_u = grad + (size_t)user[k] * width;
         float *restrict g_i = grad + (size_t)item[k] * width;
         float error = rating[k] - mean - LEVEL(dot)(p, q, width, rank);
@@ -116,7 +116,7 @@ static TARGET double LEVEL(pmf_any)(
 
 /* grad (m, width) must be 0; share = 1/divisor, l2 already divided. Returns the sum of squared errors. */
 static TARGET double LEVEL(pmf)(
-    const float *params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
+    float_table params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
     const float *rating, ptrdiff_t n, float mean, float l2, float share, int biases, float *grad) {
     switch (width < LANES ? 0 : (width + LANES - 1) / LANES) {
         WITH(1);
@@ -133,13 +133,18 @@ static TARGET double LEVEL(pmf)(
 /* Predictions of rows (rows[user], rows[item]), or of the ids themselves where rows is NULL; returns the sum of squares
  * of rating - prediction where there are ratings. */
 static TARGET double LEVEL(pmf_scores)(
-    const float *params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
+    float_table params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
     const float *rating, ptrdiff_t n, float mean, int biases, float *out) {
     const int rank = (int)width - biases;
     double squared = 0.0;
     for (ptrdiff_t k = 0; k < n; k++) {
-        const float *p = params + (size_t)(rows ? rows[user[k]] : user[k]) * width;
-        const float *q = params + (size_t)(rows ? rows[item[k]] : item[k]) * width;
+        if (k + ROWS_AHEAD < n) {
+            const int32_t u = user[k + ROWS_AHEAD], i = item[k + ROWS_AHEAD];
+            if (u != user[k]) fetch_row(params, rows ? rows[u] : u, width);
+            fetch_row(params, rows ? rows[i] : i, width);
+        }
+        const float *p = row_of(params, rows ? rows[user[k]] : user[k]);
+        const float *q = row_of(params, rows ? rows[item[k]] : item[k]);
         float score = mean + LEVEL(dot)(p, q, width, rank);
         if (biases) score += p[rank] + q[rank];
         if (out) out[k] = score;

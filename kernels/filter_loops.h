@@ -65,53 +65,18 @@ static inline TARGET ptrdiff_t LEVEL(split)(
     return count;
 }
 
-/* The same for touched rows: u (m, width), x and residual whole tables. */
-static TARGET ptrdiff_t LEVEL(split_rows)(
-    ptrdiff_t m, ptrdiff_t width, const int32_t *rows, const float *x, const float *u, float *residual, float threshold,
-    uint32_t *positions, float *values) {
-    ptrdiff_t count = 0;
-    if (width == 1) {
-        for (ptrdiff_t r = 0; r < m; r++) {
-            const uint32_t row = (uint32_t)rows[r];
-            const float sum = residual[row] + u[r];
-            const int sent = LEVEL(significant)(sum, threshold, x[row]);
-            positions[count] = row;
-            values[count] = sum;
-            residual[row] = LEVEL(unless)(sent, sum);
-            count += sent;
-        }
-        return count;
-    }
-    for (ptrdiff_t r = 0; r < m; r++) {
-        const size_t at = (size_t)rows[r] * width;
-        count = LEVEL(split)(
-            width, x + at, u + r * width, residual + at, threshold, (uint32_t)at, positions, values, count);
-    }
-    return count;
-}
-
 /* Every non-zero of the residual, which becomes 0. */
-static TARGET ptrdiff_t LEVEL(flush)(ptrdiff_t n, float *residual, uint32_t *positions, float *values) {
+static TARGET ptrdiff_t LEVEL(flush)(
+    float_table residual, ptrdiff_t n_rows, ptrdiff_t width, uint32_t *positions, float *values) {
     ptrdiff_t count = 0;
-    for (ptrdiff_t k = 0; k < n; k++) {
-        positions[count] = (uint32_t)k;
-        values[count] = residual[k];
-        count += residual[k] != 0.0f;
-        residual[k] = 0.0f;
+    for (ptrdiff_t row = 0; row < n_rows; row++) {
+        float *held = row_of(residual, row);
+        for (ptrdiff_t k = 0; k < width; k++) {
+            positions[count] = (uint32_t)(row * width + k);
+            values[count] = held[k];
+            count += held[k] != 0.0f;
+            held[k] = 0.0f;
+        }
     }
     return count;
-}
-
-static inline TARGET void LEVEL(add_flat)(ptrdiff_t n, float *x, const float *u) {
-    ptrdiff_t k = 0;
-    for (; k + LANES <= n; k += LANES) *(VEC *)(x + k) += *(const VEC *)(u + k);
-    for (; k < n; k++) x[k] += u[k];
-}
-
-static TARGET void LEVEL(add_rows)(ptrdiff_t m, ptrdiff_t width, const int32_t *rows, float *x, const float *u) {
-    if (width == 1) {
-        for (ptrdiff_t r = 0; r < m; r++) x[rows[r]] += u[r];
-        return;
-    }
-    for (ptrdiff_t r = 0; r < m; r++) LEVEL(add_flat)(width, x + (size_t)rows[r] * width, u + r * width);
 }

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define MLLESS_X86 1
 #include <immintrin.h>
@@ -28,6 +30,27 @@ static inline AVX2_TARGET float sum_avx2(__m256 v) {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+}
+
+/* The first n < 8 floats. Stored by halves: AVX2's masked store is slow on some processors. */
+static inline AVX2_TARGET __m256 part_avx2(const float *p, ptrdiff_t n) {
+    static const int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    return _mm256_maskload_ps(p, _mm256_loadu_si256((const __m256i *)(lanes + 8 - n)));
+}
+
+static inline AVX2_TARGET void put_part_avx2(float *p, ptrdiff_t n, __m256 v) {
+    __m128 rest = _mm256_castps256_ps128(v);
+    if (n & 4) {
+        _mm_storeu_ps(p, rest);
+        rest = _mm256_extractf128_ps(v, 1);
+        p += 4;
+    }
+    if (n & 2) {
+        _mm_storel_pi((__m64 *)p, rest);
+        rest = _mm_movehl_ps(rest, rest);
+        p += 2;
+    }
+    if (n & 1) _mm_store_ss(p, rest);
 }
 
 static inline AVX512_TARGET float sum_avx512(__m512 v) {

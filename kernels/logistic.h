@@ -1,4 +1,6 @@
 /* Logistic regression; the loops are in logistic_loops.h, each compiled for several instruction sets. */
+#include "tables.h"
+
 #define LOOPS "logistic_loops.h"
 #include "each_level.h"
 
@@ -9,7 +11,7 @@ static double logistic(
 }
 
 static void margins(
-    const float *params, ptrdiff_t n_features, const int32_t *indptr, const int32_t *indices, const float *values,
+    float_table params, ptrdiff_t n_features, const int32_t *indptr, const int32_t *indices, const float *values,
     ptrdiff_t n, float *out) {
     DISPATCH(margins, (params, n_features, indptr, indices, values, n, out));
 }

@@ -3,27 +3,32 @@
 In three layers: loops in C (``logistic_loops.h``), one typed call, a ``def`` that checks everything once.
 """
 
+from cython cimport view
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 
 
 cdef extern from "logistic.h" nogil:
+    ctypedef struct float_table:
+        float *at
+        Py_ssize_t stride
     double logistic(const float *weights, Py_ssize_t m, const int32_t *indptr, const int32_t *indices,
                     const float *values, const float *labels, Py_ssize_t n, float share, float *grad)
-    void margins(const float *params, Py_ssize_t n_features, const int32_t *indptr, const int32_t *indices,
+    void margins(float_table params, Py_ssize_t n_features, const int32_t *indptr, const int32_t *indices,
                  const float *values, Py_ssize_t n, float *out)
 
-cdef extern from "checks.h" nogil:
-    bint ids_within(const int32_t *ids, Py_ssize_t n, long long low, long long high)
-    bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high)
-    bint indptr_fits(const int32_t *indptr, Py_ssize_t n, long long nnz)
+cdef extern from "checks.h":
+    bint ids_within(const int32_t *ids, Py_ssize_t n, long long low, long long high) nogil
+    bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high) nogil
+    bint indptr_fits(const int32_t *indptr, Py_ssize_t n, long long nnz) nogil
+    Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t stride_bytes) except -1
 
 cdef extern from "string.h" nogil:
     void *memset(void *target, int value, size_t n)
 
 
 def logistic_gradient(
-    const float[:, ::1] params not None,
+    const float[:, ::view.contiguous] params not None,
     const int32_t[::1] rows not None,
     const int32_t[::1] indptr not None,
     const int32_t[::1] indices not None,
@@ -65,7 +70,7 @@ def logistic_gradient(
 
 
 def logistic_loss(
-    const float[:, ::1] params not None,
+    const float[:, ::view.contiguous] params not None,
     const int32_t[::1] rows not None,
     const int32_t[::1] indptr not None,
     const int32_t[::1] indices not None,
@@ -78,7 +83,7 @@ def logistic_loss(
 
 
 def logistic_margins(
-    const float[:, ::1] params not None,
+    const float[:, ::view.contiguous] params not None,
     const int32_t[::1] indptr not None,
     const int32_t[::1] indices not None,
     const float[::1] values not None,
@@ -95,13 +100,15 @@ def logistic_margins(
     if indptr.shape[0] != n + 1:
         raise ValueError(f"indptr has length {indptr.shape[0]}: must be {n + 1}, one more than out")
     check_csr(indptr, indices, values, n, n_features)
+    cdef float_table x
+    x.at, x.stride = <float *>&params[0, 0], row_stride("params", n_features + 1, 1, params.strides[0])
     if n:
         with nogil:
-            margins(&params[0, 0], n_features, &indptr[0], &indices[0] if indices.shape[0] else NULL,
+            margins(x, n_features, &indptr[0], &indices[0] if indices.shape[0] else NULL,
                     &values[0] if values.shape[0] else NULL, n, &out[0])
 
 
-cdef double loss(const float[:, ::1] params, const int32_t[::1] rows, const int32_t[::1] indptr,
+cdef double loss(const float[:, ::view.contiguous] params, const int32_t[::1] rows, const int32_t[::1] indptr,
                  const int32_t[::1] indices, const float[::1] values, const float[::1] labels, double share,
                  float *grad) except? -1.0:
     """The minibatch's own weights are gathered once, so that the loops index one small array."""
@@ -122,7 +129,7 @@ cdef double loss(const float[:, ::1] params, const int32_t[::1] rows, const int3
     return total
 
 
-cdef int check_minibatch(const float[:, ::1] params, const int32_t[::1] rows, const int32_t[::1] indptr,
+cdef int check_minibatch(const float[:, ::view.contiguous] params, const int32_t[::1] rows, const int32_t[::1] indptr,
                          const int32_t[::1] indices, const float[::1] values, const float[::1] labels) except -1:
     cdef Py_ssize_t n = labels.shape[0], m = rows.shape[0]
     if params.shape[1] != 1:

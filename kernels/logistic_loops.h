@@ -6,18 +6,18 @@
 #define MLLESS_LOGISTIC_BLOCK 64
 #endif
 
-/* w . x of one row. */
-static inline __attribute__((always_inline)) TARGET float LEVEL(margin)(
-    const int32_t *indices, const float *values, ptrdiff_t nnz, const float *weights) {
+/* w . x of one row; weights `stride` floats apart. */
+static ALWAYS_INLINE TARGET float LEVEL(margin)(
+    const int32_t *indices, const float *values, ptrdiff_t nnz, const float *weights, const ptrdiff_t stride) {
     float a = 0.0f, b = 0.0f, c = 0.0f, d = 0.0f;
     ptrdiff_t k = 0;
     for (; k + 4 <= nnz; k += 4) {
-        a += weights[indices[k]] * values[k];
-        b += weights[indices[k + 1]] * values[k + 1];
-        c += weights[indices[k + 2]] * values[k + 2];
-        d += weights[indices[k + 3]] * values[k + 3];
+        a += weights[indices[k] * stride] * values[k];
+        b += weights[indices[k + 1] * stride] * values[k + 1];
+        c += weights[indices[k + 2] * stride] * values[k + 2];
+        d += weights[indices[k + 3] * stride] * values[k + 3];
     }
-    for (; k < nnz; k++) a += weights[indices[k]] * values[k];
+    for (; k < nnz; k++) a += weights[indices[k] * stride] * values[k];
     return (a + c) + (b + d);
 }
 
@@ -26,7 +26,7 @@ static inline __attribute__((always_inline)) TARGET float LEVEL(margin)(
  * With t = exp(-|z|): sigmoid(z) is 1/(1+t) or t/(1+t), the loss is log(1+t) + max(z,0) - yz, and nothing overflows.
  * The sum of the logarithms is the logarithm of the product, at most 2**64. exp: 2**i * exp(r), |r| <= ln(2)/2, Taylor
  * to the 10th power, relative error below 1e-12. */
-static inline __attribute__((always_inline)) TARGET double LEVEL(log_losses)(
+static ALWAYS_INLINE TARGET double LEVEL(log_losses)(
     const float *margin, const float *label, ptrdiff_t n, float *residual) {
     double t[MLLESS_LOGISTIC_BLOCK];
     for (ptrdiff_t k = 0; k < n; k++) {
@@ -74,7 +74,7 @@ static TARGET double LEVEL(logistic)(
         const ptrdiff_t size = n - start < MLLESS_LOGISTIC_BLOCK ? n - start : MLLESS_LOGISTIC_BLOCK;
         for (ptrdiff_t k = 0; k < size; k++) {
             const ptrdiff_t at = indptr[start + k];
-            margin[k] = weights[m - 1] + LEVEL(margin)(indices + at, values + at, indptr[start + k + 1] - at, weights);
+            margin[k] = weights[m - 1] + LEVEL(margin)(indices + at, values + at, indptr[start + k + 1] - at, weights, 1);
         }
         losses += LEVEL(log_losses)(margin, labels + start, size, residual);
         if (!grad) continue;
@@ -91,10 +91,11 @@ static TARGET double LEVEL(logistic)(
 
 /* out[k] = intercept + w . x of row k, indices being rows of params. */
 static TARGET void LEVEL(margins)(
-    const float *params, ptrdiff_t n_features, const int32_t *indptr, const int32_t *indices, const float *values,
+    float_table params, ptrdiff_t n_features, const int32_t *indptr, const int32_t *indices, const float *values,
     ptrdiff_t n, float *out) {
     for (ptrdiff_t k = 0; k < n; k++) {
         const ptrdiff_t at = indptr[k];
-        out[k] = params[n_features] + LEVEL(margin)(indices + at, values + at, indptr[k + 1] - at, params);
+        out[k] = *row_of(params, n_features) +
+                 LEVEL(margin)(indices + at, values + at, indptr[k + 1] - at, params.at, params.stride);
     }
 }

@@ -1,27 +1,48 @@
-/* Optimiser steps; the loops are in optimize_loops.h, each compiled for several instruction sets. */
+/* Optimiser steps and the significance split of what they give, in one pass over the rows; the loops are in
+ * optimize_loops.h, each compiled for several instruction sets. */
 #ifndef MLLESS_OPTIMIZE_H
 #define MLLESS_OPTIMIZE_H
 
-enum { STEP_SGD, STEP_MOMENTUM, STEP_NESTEROV, STEP_ADAM, STEP_ADAGRAD };
-#define STEP_NARROW 8  /* rows narrower than this are gathered */
-#define STEP_BLOCK 512 /* floats gathered at a time */
+#include <stdint.h>
+
+#include "tables.h"
+
+enum { STEP_NONE, STEP_SGD, STEP_MOMENTUM, STEP_NESTEROV, STEP_ADAM, STEP_ADAGRAD, STEP_FTRL };
+#define STEP_NARROW 8   /* rows narrower than this are gathered */
+#define STEP_BLOCK 1024 /* floats taken at a time, so that they stay in the first-level cache */
 
 typedef struct {
     int kind;
-    float rate, momentum, b1, b2, c1, c2, rooted, eps; /* c = 1 - b; rooted = 1 / sqrt(1 - b2**t) */
-} optimiser_step;
+    float rate, momentum;
+    float b1, b2, c1, c2, rooted, eps;  /* Adam: c = 1 - b; rooted = 1 / sqrt(1 - b2**t) */
+    float inverse_rate, beta, l1, ridge; /* FTRL; its `rate` is the factor of the written update */
+} step_rule;
+
+typedef struct {
+    step_rule rule;
+    ptrdiff_t n_rows, width;
+    ptrdiff_t m;            /* touched rows */
+    const int32_t *rows;    /* (m,) */
+    const float *grad;      /* (m, width) */
+    int walks_all;          /* out is (n_rows, width), else (m, width) */
+    float *out;             /* STEP_NONE: the update, only read */
+    float l2;               /* of rows below l2_rows */
+    ptrdiff_t l2_rows;
+    float_table params, first, second, residual; /* residual.at NULL: nothing is split */
+    float threshold;
+    uint32_t *positions; /* room for every value of out */
+    float *values;
+    ptrdiff_t count; /* sent */
+} update_pass;
 
 #define LOOPS "optimize_loops.h"
 #include "each_level.h"
 
-static void step_flat(const optimiser_step *o, ptrdiff_t n, const float *g, float *a, float *b, float *out) {
-    DISPATCH(step, (o, n, g, a, b, out));
-}
+static void run_pass(update_pass *pass) { DISPATCH(run_pass, (pass)); }
 
-static void step_rows(
-    const optimiser_step *o, ptrdiff_t m, ptrdiff_t width, const int32_t *rows, const float *g, float *a, float *b,
-    float *out) {
-    DISPATCH(step_rows, (o, m, width, rows, g, a, b, out));
+static ptrdiff_t flush(
+    float_table residual, ptrdiff_t n_rows, ptrdiff_t width, uint32_t *positions, float *values) {
+    return DISPATCH(flush, (residual, n_rows, width, positions, values));
 }
 
 #endif

@@ -1,6 +1,31 @@
 import numpy as np
 from numpy.typing import NDArray
 
+class SignificanceSplit:
+    threshold: float
+    def __init__(self, n_rows: int, width: int, residual: NDArray[np.float32] | None = None) -> None: ...
+    @property
+    def residual(self) -> NDArray[np.float32]: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def positions(self) -> NDArray[np.uint32]: ...
+    @property
+    def values(self) -> NDArray[np.float32]: ...
+    @property
+    def sent_positions(self) -> NDArray[np.uint32]: ...
+    @property
+    def sent_values(self) -> NDArray[np.float32]: ...
+
+def split_significant(
+    params: NDArray[np.float32],
+    rows: NDArray[np.int32] | None,
+    update: NDArray[np.float32],
+    split: SignificanceSplit,
+) -> int: ...
+def flush_residual(
+    residual: NDArray[np.float32], positions: NDArray[np.uint32], values: NDArray[np.float32]
+) -> int: ...
 def sgd_update(
     params: NDArray[np.float32],
     rows: NDArray[np.int32],
@@ -9,6 +34,7 @@ def sgd_update(
     l2: float,
     l2_rows: int,
     out: NDArray[np.float32],
+    split: SignificanceSplit | None = None,
 ) -> None: ...
 def momentum_update(
     params: NDArray[np.float32],
@@ -21,6 +47,7 @@ def momentum_update(
     l2: float,
     l2_rows: int,
     out: NDArray[np.float32],
+    split: SignificanceSplit | None = None,
 ) -> None: ...
 def adam_update(
     params: NDArray[np.float32],
@@ -36,6 +63,7 @@ def adam_update(
     l2: float,
     l2_rows: int,
     out: NDArray[np.float32],
+    split: SignificanceSplit | None = None,
 ) -> None: ...
 def adagrad_update(
     params: NDArray[np.float32],
@@ -47,4 +75,21 @@ def adagrad_update(
     l2: float,
     l2_rows: int,
     out: NDArray[np.float32],
+    split: SignificanceSplit | None = None,
+) -> None: ...
+def ftrl_update(
+    params: NDArray[np.float32],
+    rows: NDArray[np.int32],
+    grad: NDArray[np.float32],
+    z: NDArray[np.float32],
+    n: NDArray[np.float32],
+    scale: float,
+    rate: float,
+    beta: float,
+    l1: float,
+    ridge: float,
+    l2: float,
+    l2_rows: int,
+    out: NDArray[np.float32],
+    split: SignificanceSplit | None = None,
 ) -> None: ...

@@ -1,47 +1,198 @@
-"""Inner loops of the optimisers: from a minibatch's gradient to what is added to the parameters.
+"""Inner loops of the optimisers: from a minibatch's gradient to what is added to the parameters, and to what is sent.
 
 ``out`` decides the mode: (m, width) updates the touched rows only; (n_rows, width) walks every row, with a gradient of
-0 where the minibatch did not touch, which momentum, Adam and an l2 penalty need to be exact.
+0 where the minibatch did not touch, which momentum, Adam and an l2 penalty need to be exact. Given a ``split``, the same
+pass over the rows splits off what is significant, exactly as :func:`split_significant` does afterwards.
+
+Rows of ``params``, of the state and of a residual may be spaced: ``block[:, 0:width]`` and ``block[:, width:2 * width]``
+of one array lie side by side.
 """
 
+from cython cimport view
 from libc.math cimport sqrt
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, uint32_t
+
+import numpy as np
 
 
 cdef extern from "optimize.h" nogil:
-    int STEP_SGD, STEP_MOMENTUM, STEP_NESTEROV, STEP_ADAM, STEP_ADAGRAD
-    ctypedef struct optimiser_step:
+    int STEP_NONE, STEP_SGD, STEP_MOMENTUM, STEP_NESTEROV, STEP_ADAM, STEP_ADAGRAD, STEP_FTRL
+    ctypedef struct float_table:
+        float *at
+        Py_ssize_t stride
+    ctypedef struct step_rule:
         int kind
-        float rate, momentum, b1, b2, c1, c2, rooted, eps
-    void step_flat(const optimiser_step *o, Py_ssize_t n, const float *g, float *a, float *b, float *out)
-    void step_rows(const optimiser_step *o, Py_ssize_t m, Py_ssize_t width, const int32_t *rows, const float *g,
-                   float *a, float *b, float *out)
+        float rate, momentum, b1, b2, c1, c2, rooted, eps, inverse_rate, beta, l1, ridge
+    ctypedef struct update_pass:
+        step_rule rule
+        Py_ssize_t n_rows, width, m, l2_rows, count
+        const int32_t *rows
+        const float *grad
+        int walks_all
+        float *out
+        float *values
+        float l2, threshold
+        float_table params, first, second, residual
+        uint32_t *positions
+    void run_pass(update_pass *work)
+    Py_ssize_t flush(float_table residual, Py_ssize_t n_rows, Py_ssize_t width, uint32_t *positions, float *values)
 
-cdef extern from "checks.h" nogil:
-    bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high)
+cdef extern from "checks.h":
+    bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high) nogil
+    Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t stride_bytes) except -1
 
-cdef extern from "string.h" nogil:
-    void *memset(void *target, int value, size_t n)
-    void *memcpy(void *target, const void *source, size_t n)
+
+cdef class SignificanceSplit:
+    """What ISP holds back of a worker's updates, and what the last update sent.
+
+    To split is ``residual += update``; where ``|residual| > threshold * |params|`` (so always where the parameter is 0
+    and the residual is not) the value is sent and the residual becomes 0: nothing is lost. A threshold of 0 sends every
+    non-zero. A NaN is significant: it must not hide.
+
+    Parameters
+    ----------
+    n_rows, width : int
+        Shape of the table; below 2**32 entries.
+    residual : float32 (n_rows, width), optional
+        What is held back, changed in place; zeros of its own unless given.
+
+    Attributes
+    ----------
+    threshold : float
+        ``v_t``, at least 0; 0 at first.
+    count : int
+        Values that the last update sent.
+    positions : uint32
+        ``row * width + column`` of what was sent, ascending, in the first ``count`` entries; :attr:`sent_positions`.
+    values : float32
+        What was sent, likewise; :attr:`sent_values`. Both arrays grow when an update needs it.
+
+    Raises
+    ------
+    ValueError
+        When the residual has another shape or type, or the table too many entries.
+
+    References
+    ----------
+    MLLess (journal), section 4.1.
+    """
+
+    cdef readonly object residual, positions, values
+    cdef readonly Py_ssize_t count
+    cdef double v
+    cdef float[:, ::view.contiguous] held
+    cdef uint32_t[::1] at
+    cdef float[::1] sent
+
+    def __init__(self, Py_ssize_t n_rows, Py_ssize_t width, residual=None):
+        if n_rows * width > 0xFFFFFFFF:
+            raise ValueError(f"the table has {n_rows * width} entries: must be below 2**32")
+        self.residual = np.zeros((n_rows, width), np.float32) if residual is None else residual
+        self.held = self.residual
+        check_table("residual", self.held, n_rows, width)
+        self.grow(0)
+
+    @property
+    def threshold(self):
+        return self.v
+
+    @threshold.setter
+    def threshold(self, double threshold):
+        if not threshold >= 0:
+            raise ValueError(f"threshold={threshold}: must be >= 0")
+        self.v = threshold
+
+    @property
+    def sent_positions(self):
+        """``positions[:count]``."""
+        return self.positions[: self.count]
+
+    @property
+    def sent_values(self):
+        """``values[:count]``."""
+        return self.values[: self.count]
+
+    cdef int grow(self, Py_ssize_t size) except -1:
+        if self.positions is None or self.at.shape[0] < size:
+            self.at = self.positions = np.empty(size + size // 8, np.uint32)
+            self.sent = self.values = np.empty(size + size // 8, np.float32)
+        return 0
+
+
+def split_significant(
+    const float[:, ::view.contiguous] params not None,
+    const int32_t[::1] rows,
+    const float[:, ::1] update not None,
+    SignificanceSplit split not None,
+):
+    """Add ``update`` to the residual of ``split`` and take out what is significant; returns how many values that are.
+
+    Parameters
+    ----------
+    params : float32 (n_rows, width)
+    rows : int32 (m,) or None
+        Rows of ``update``, strictly ascending; None: all.
+    update : float32 (m, width), or (n_rows, width)
+    split : SignificanceSplit
+
+    Raises
+    ------
+    ValueError
+        When a shape or type is wrong or a row out of range; nothing is written then.
+    """
+    cdef update_pass work
+    work.m = params.shape[0] if rows is None else rows.shape[0]
+    if update.shape[0] != work.m or update.shape[1] != params.shape[1]:
+        raise ValueError(f"update has shape {update.shape[0], update.shape[1]}: must be {work.m, params.shape[1]}")
+    work.walks_all, work.out, work.rule.kind = rows is None, <float *>&update[0, 0], STEP_NONE
+    walk(&work, params, rows, None, None, split)
+    return split.count
+
+
+def flush_residual(
+    float[:, ::view.contiguous] residual not None, uint32_t[::1] positions not None, float[::1] values not None
+):
+    """Emit every non-zero of ``residual``, which becomes 0; returns how many.
+
+    Parameters
+    ----------
+    residual : float32 (n_rows, width)
+    positions : uint32, at least ``residual.size`` long
+        ``row * width + column`` of what is emitted, ascending; the rest of the array is left undefined.
+    values : float32, as long
+        What is emitted.
+    """
+    cdef Py_ssize_t n_rows = residual.shape[0], width = residual.shape[1], size = n_rows * width, count = 0
+    cdef float_table table
+    if size > 0xFFFFFFFF:
+        raise ValueError(f"the table has {size} entries: must be below 2**32")
+    if positions.shape[0] < size or values.shape[0] < size:
+        raise ValueError(
+            f"positions and values have lengths {positions.shape[0]}, {values.shape[0]}: must be at least {size}"
+        )
+    table.at, table.stride = &residual[0, 0], row_stride("residual", n_rows, width, residual.strides[0])
+    if size:
+        with nogil:
+            count = flush(table, n_rows, width, &positions[0], &values[0])
+    return count
 
 
 def sgd_update(
-    const float[:, ::1] params not None,
+    const float[:, ::view.contiguous] params not None,
     const int32_t[::1] rows not None,
     const float[:, ::1] grad not None,
     double rate,
     double l2,
     Py_ssize_t l2_rows,
     float[:, ::1] out not None,
+    SignificanceSplit split=None,
 ):
-    """Write ``-rate * g`` to ``out``.
-
-    ``g`` is the gradient with the penalty.
+    """Write ``-rate * g`` to ``out``; ``g`` is the gradient with the penalty. All optimisers share these arguments.
 
     Parameters
     ----------
     params : float32 (n_rows, width)
-        Read for the penalty only.
+        Read for the penalty and the split only.
     rows : int32 (m,)
         The touched rows, strictly ascending.
     grad : float32 (m, width)
@@ -51,65 +202,55 @@ def sgd_update(
         The gradient of rows below ``l2_rows`` grows by ``l2 * params``.
     out : float32 (m, width) or (n_rows, width)
         Overwritten; its shape is the mode, see the module.
+    split : SignificanceSplit, optional
+        Takes ``out`` in too.
 
     Raises
     ------
     ValueError
         When a shape or type is wrong or a row out of range; nothing is written then.
     """
-    cdef optimiser_step o
-    o.kind, o.rate = STEP_SGD, rate
-    run(&o, params, rows, grad, None, None, l2, l2_rows, out)
+    cdef update_pass work
+    work.rule.kind, work.rule.rate = STEP_SGD, rate
+    run(&work, params, rows, grad, None, None, l2, l2_rows, out, split)
 
 
 def momentum_update(
-    const float[:, ::1] params not None,
+    const float[:, ::view.contiguous] params not None,
     const int32_t[::1] rows not None,
     const float[:, ::1] grad not None,
-    float[:, ::1] velocity not None,
+    float[:, ::view.contiguous] velocity not None,
     double rate,
     double momentum,
     bint nesterov,
     double l2,
     Py_ssize_t l2_rows,
     float[:, ::1] out not None,
+    SignificanceSplit split=None,
 ):
-    """Write the update of SGD with momentum to ``out``.
+    """Write the update of SGD with momentum to ``out``; other arguments as :func:`sgd_update`'s.
 
     ``v = momentum*v + g``; ``out = -rate * v``, or Nesterov's ``-rate * (g + momentum*v)``, as PyTorch's SGD.
 
     Parameters
     ----------
-    params : float32 (n_rows, width)
-        Read for the penalty only.
-    rows : int32 (m,)
-        The touched rows, strictly ascending.
-    grad : float32 (m, width)
     velocity : float32 (n_rows, width)
         Changed in place.
     rate, momentum : float
     nesterov : bool
-    l2, l2_rows : float, int
-        The gradient of rows below ``l2_rows`` grows by ``l2 * params``.
-    out : float32 (m, width) or (n_rows, width)
-        Overwritten; its shape is the mode, see the module.
-
-    Raises
-    ------
-    ValueError
-        When a shape or type is wrong or a row out of range; nothing is written then.
     """
-    cdef optimiser_step o
-    o.kind, o.rate, o.momentum = STEP_NESTEROV if nesterov else STEP_MOMENTUM, rate, momentum
-    run(&o, params, rows, grad, velocity, None, l2, l2_rows, out)
+    cdef update_pass work
+    work.rule.kind, work.rule.rate = STEP_NESTEROV if nesterov else STEP_MOMENTUM, rate
+    work.rule.momentum = momentum
+    run(&work, params, rows, grad, velocity, None, l2, l2_rows, out, split)
 
 
 def adam_update(
-    const float[:, ::1] params not None,
+    const float[:, ::view.contiguous] params not None,
     const int32_t[::1] rows not None,
     const float[:, ::1] grad not None,
-    float[:, ::1] first not None,
-    float[:, ::1] second not None,
+    float[:, ::view.contiguous] first not None,
+    float[:, ::view.contiguous] second not None,
     double rate,
     double b1,
     double b2,
@@ -118,151 +259,141 @@ def adam_update(
     double l2,
     Py_ssize_t l2_rows,
     float[:, ::1] out not None,
+    SignificanceSplit split=None,
 ):
-    """Write the update of Adam to ``out``.
+    """Write the update of Adam to ``out``; other arguments as :func:`sgd_update`'s.
 
     Kingma and Ba 2015, Algorithm 1, the corrections for the start at 0 taken out of the loop.
 
     Parameters
     ----------
-    params : float32 (n_rows, width)
-        Read for the penalty only.
-    rows : int32 (m,)
-        The touched rows, strictly ascending.
-    grad : float32 (m, width)
     first, second : float32 (n_rows, width)
         Moments, changed in place.
     rate, b1, b2, eps : float
     step : int
         1-based.
-    l2, l2_rows : float, int
-        The gradient of rows below ``l2_rows`` grows by ``l2 * params``.
-    out : float32 (m, width) or (n_rows, width)
-        Overwritten; its shape is the mode, see the module.
-
-    Raises
-    ------
-    ValueError
-        When a shape or type is wrong or a row out of range; nothing is written then.
     """
     if step < 1:
         raise ValueError(f"step={step}: must be 1 or more")
-    cdef optimiser_step o
-    o.kind, o.rate, o.rooted = STEP_ADAM, rate / (1.0 - b1**step), 1.0 / sqrt(1.0 - b2**step)
-    o.b1, o.b2, o.c1, o.c2, o.eps = b1, b2, 1.0 - b1, 1.0 - b2, eps
-    run(&o, params, rows, grad, first, second, l2, l2_rows, out)
+    cdef update_pass work
+    work.rule.kind, work.rule.eps = STEP_ADAM, eps
+    work.rule.rate, work.rule.rooted = rate / (1.0 - b1**step), 1.0 / sqrt(1.0 - b2**step)
+    work.rule.b1, work.rule.b2, work.rule.c1, work.rule.c2 = b1, b2, 1.0 - b1, 1.0 - b2
+    run(&work, params, rows, grad, first, second, l2, l2_rows, out, split)
 
 
 def adagrad_update(
-    const float[:, ::1] params not None,
+    const float[:, ::view.contiguous] params not None,
     const int32_t[::1] rows not None,
     const float[:, ::1] grad not None,
-    float[:, ::1] squares not None,
+    float[:, ::view.contiguous] squares not None,
     double rate,
     double eps,
     double l2,
     Py_ssize_t l2_rows,
     float[:, ::1] out not None,
+    SignificanceSplit split=None,
 ):
-    """Write the update of AdaGrad to ``out``.
+    """Write the update of AdaGrad to ``out``; other arguments as :func:`sgd_update`'s.
 
     ``s = s + g^2``; ``out = -rate * g / (sqrt(s) + eps)``, as PyTorch's Adagrad.
 
     Parameters
     ----------
-    params : float32 (n_rows, width)
-        Read for the penalty only.
-    rows : int32 (m,)
-        The touched rows, strictly ascending.
-    grad : float32 (m, width)
     squares : float32 (n_rows, width)
         Changed in place.
     rate, eps : float
-    l2, l2_rows : float, int
-        The gradient of rows below ``l2_rows`` grows by ``l2 * params``.
-    out : float32 (m, width) or (n_rows, width)
-        Overwritten; its shape is the mode, see the module.
-
-    Raises
-    ------
-    ValueError
-        When a shape or type is wrong or a row out of range; nothing is written then.
     """
-    cdef optimiser_step o
-    o.kind, o.rate, o.eps = STEP_ADAGRAD, rate, eps
-    run(&o, params, rows, grad, squares, None, l2, l2_rows, out)
+    cdef update_pass work
+    work.rule.kind, work.rule.rate, work.rule.eps = STEP_ADAGRAD, rate, eps
+    run(&work, params, rows, grad, squares, None, l2, l2_rows, out, split)
 
 
-cdef int run(optimiser_step *o, const float[:, ::1] params, const int32_t[::1] rows, const float[:, ::1] grad,
-             float[:, ::1] first, float[:, ::1] second, double l2, Py_ssize_t l2_rows,
-             float[:, ::1] out) except -1:
+def ftrl_update(
+    const float[:, ::view.contiguous] params not None,
+    const int32_t[::1] rows not None,
+    const float[:, ::1] grad not None,
+    float[:, ::view.contiguous] z not None,
+    float[:, ::view.contiguous] n not None,
+    double scale,
+    double rate,
+    double beta,
+    double l1,
+    double ridge,
+    double l2,
+    Py_ssize_t l2_rows,
+    float[:, ::1] out not None,
+    SignificanceSplit split=None,
+):
+    """Write the update of FTRL-Proximal to ``out``; other arguments as :func:`sgd_update`'s.
+
+    ``w(z, n) = 0`` where ``|z| <= l1``, else ``-(z - sign(z)*l1) / ((beta + sqrt(n))/rate + ridge)``;
+    ``z' = z + g - (sqrt(n + g^2) - sqrt(n))/rate * w(z, n)``; ``n' = n + g^2``; ``out = scale * (w(z', n') - w(z, n))``.
+
+    Parameters
+    ----------
+    z, n : float32 (n_rows, width)
+        Changed in place.
+    scale : float
+        Factor of the written update.
+    rate, beta, l1, ridge : float
+        The paper's alpha, beta, lambda_1 and lambda_2.
+
+    References
+    ----------
+    McMahan et al. 2013, Algorithm 1.
+    """
+    cdef update_pass work
+    work.rule.kind, work.rule.rate, work.rule.inverse_rate = STEP_FTRL, scale, 1.0 / rate
+    work.rule.beta, work.rule.l1, work.rule.ridge = beta, l1, ridge
+    run(&work, params, rows, grad, z, n, l2, l2_rows, out, split)
+
+
+cdef int run(update_pass *work, const float[:, ::view.contiguous] params, const int32_t[::1] rows,
+             const float[:, ::1] grad, float[:, ::view.contiguous] first, float[:, ::view.contiguous] second, double l2,
+             Py_ssize_t l2_rows, float[:, ::1] out, SignificanceSplit split) except -1:
+    """Check the arrays that only an optimiser has."""
     cdef Py_ssize_t n_rows = params.shape[0], width = params.shape[1], m = rows.shape[0]
-    check(params, rows, grad, first, second, out)
-    if width == 0 or out.shape[0] == 0:
-        return 0
-    cdef float *a = NULL if first is None else &first[0, 0]
-    cdef float *b = NULL if second is None else &second[0, 0]
-    cdef const float *g
-    with nogil:
-        if out.shape[0] == n_rows and m < n_rows:
-            expand(rows, grad, out)
-            penalise_all(&params[0, 0], l2, min(l2_rows, n_rows) * width, &out[0, 0])
-            step_flat(o, n_rows * width, &out[0, 0], a, b, &out[0, 0])
-        else:
-            g = &grad[0, 0]
-            if l2 != 0:
-                memcpy(&out[0, 0], g, sizeof(float) * m * width)
-                penalise_rows(params, rows, l2, l2_rows, out)
-                g = &out[0, 0]
-            step_rows(o, m, width, &rows[0], g, a, b, &out[0, 0])
-    return 0
-
-
-cdef void expand(const int32_t[::1] rows, const float[:, ::1] grad, float[:, ::1] out) noexcept nogil:
-    """out: grad in its rows, 0 elsewhere."""
-    cdef Py_ssize_t width = out.shape[1], r, filled = 0
-    if width == 1:
-        memset(&out[0, 0], 0, sizeof(float) * out.shape[0])
-        for r in range(rows.shape[0]):
-            out[rows[r], 0] = grad[r, 0]
-        return
-    for r in range(rows.shape[0]):
-        if rows[r] > filled:
-            memset(&out[filled, 0], 0, sizeof(float) * (rows[r] - filled) * width)
-        memcpy(&out[rows[r], 0], &grad[r, 0], sizeof(float) * width)
-        filled = rows[r] + 1
-    if filled < out.shape[0]:
-        memset(&out[filled, 0], 0, sizeof(float) * (out.shape[0] - filled) * width)
-
-
-cdef void penalise_all(const float *params, float l2, Py_ssize_t n, float *out) noexcept nogil:
-    cdef Py_ssize_t k
-    if l2 != 0:
-        for k in range(n):
-            out[k] += l2 * params[k]
-
-
-cdef void penalise_rows(const float[:, ::1] params, const int32_t[::1] rows, float l2, Py_ssize_t l2_rows,
-                        float[:, ::1] out) noexcept nogil:
-    cdef Py_ssize_t r, c
-    for r in range(rows.shape[0]):
-        if rows[r] >= l2_rows:
-            break  # rows are ascending
-        for c in range(params.shape[1]):
-            out[r, c] += l2 * params[rows[r], c]
-
-
-cdef int check(const float[:, ::1] params, const int32_t[::1] rows, const float[:, ::1] grad, float[:, ::1] first,
-               float[:, ::1] second, float[:, ::1] out) except -1:
-    cdef Py_ssize_t n_rows = params.shape[0], width = params.shape[1], m = rows.shape[0]
-    if m and not ids_ascend(&rows[0], m, n_rows):
-        raise ValueError(f"rows must be strictly ascending rows of params, in [0, {n_rows})")
     if grad.shape[0] != m or grad.shape[1] != width:
         raise ValueError(f"grad has shape {grad.shape[0], grad.shape[1]}: must be {m, width}")
     if (out.shape[0] != m and out.shape[0] != n_rows) or out.shape[1] != width:
         raise ValueError(f"out has shape {out.shape[0], out.shape[1]}: must be {m, width} or {n_rows, width}")
-    if first is not None and (first.shape[0] != n_rows or first.shape[1] != width):
-        raise ValueError(f"state has shape {first.shape[0], first.shape[1]}: must be {n_rows, width}")
-    if second is not None and (second.shape[0] != n_rows or second.shape[1] != width):
-        raise ValueError(f"state has shape {second.shape[0], second.shape[1]}: must be {n_rows, width}")
+    work.m, work.grad, work.walks_all, work.out = m, &grad[0, 0], out.shape[0] == n_rows, &out[0, 0]
+    work.l2, work.l2_rows = l2, l2_rows
+    return walk(work, params, rows, first, second, split)
+
+
+cdef int walk(update_pass *work, const float[:, ::view.contiguous] params, const int32_t[::1] rows,
+              float[:, ::view.contiguous] first, float[:, ::view.contiguous] second, SignificanceSplit split) except -1:
+    """Check the tables and walk their rows."""
+    cdef Py_ssize_t n_rows = params.shape[0], width = params.shape[1]
+    work.n_rows, work.width, work.rows, work.count = n_rows, width, NULL, 0
+    if rows is not None and rows.shape[0]:
+        work.rows = &rows[0]
+        if not ids_ascend(work.rows, rows.shape[0], n_rows):
+            raise ValueError(f"rows must be strictly ascending rows of params, in [0, {n_rows})")
+    work.params.at, work.params.stride = <float *>&params[0, 0], row_stride("params", n_rows, width, params.strides[0])
+    work.first = check_table("state", first, n_rows, width)
+    work.second = check_table("state", second, n_rows, width)
+    work.residual = check_table("residual", None if split is None else split.held, n_rows, width)
+    if split is not None:
+        split.grow((n_rows if work.walks_all else work.m) * width)
+        work.threshold, work.positions, work.values = split.v, &split.at[0], &split.sent[0]
+    if width and (n_rows if work.walks_all else work.m):
+        with nogil:
+            run_pass(work)
+    if split is not None:
+        split.count = work.count
     return 0
+
+
+cdef float_table check_table(str name, float[:, ::view.contiguous] table, Py_ssize_t n_rows, Py_ssize_t width) except *:
+    """Where a table's rows are; nowhere for None."""
+    cdef float_table found
+    found.at, found.stride = NULL, width
+    if table is not None:
+        if table.shape[0] != n_rows or table.shape[1] != width:
+            raise ValueError(f"{name} has shape {table.shape[0], table.shape[1]}: must be {n_rows, width}")
+        found.stride = row_stride(name.encode(), n_rows, width, table.strides[0])
+        found.at = &table[0, 0]
+    return found

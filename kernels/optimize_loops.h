@@ -1,112 +1,199 @@
-/* Optimiser steps over n floats: gradient g -> what is added to the parameters; included by each_level.h.
+/* Optimiser steps: gradient g -> what is added to the parameters, and its split; included by each_level.h.
  *
- * State is changed in place; g may be out itself, hence vectors by hand and no restrict. */
+ * State is changed in place; g may be out itself, hence vectors by hand and no restrict. Parts of a vector go through the
+ * same arithmetic as whole ones: how rows lie in memory does not change a bit of the result. */
+#include "filter_loops.h"
 
-static inline TARGET void LEVEL(step)(
-    const optimiser_step *o, ptrdiff_t n, const float *g, float *a, float *b, float *out) {
-    const float rate = o->rate;
+/* FTRL's parameter of z and the root of n: -(z - sign(z) l1) / ((beta + root) / rate + ridge), 0 where |z| <= l1. */
+static ALWAYS_INLINE TARGET VEC LEVEL(ftrl_weight)(const step_rule *rule, VEC z, VEC root) {
+    const INTS sign = (INTS)z & INT32_MIN;
+    const VEC excess = (VEC)((INTS)z & 0x7fffffff) - rule->l1;
+    const VEC shrunk = (VEC)((INTS)excess & (INTS)(excess > 0.0f));
+    return (VEC)((INTS)(shrunk / ((rule->beta + root) * rule->inverse_rate + rule->ridge)) ^ sign ^ INT32_MIN);
+}
+
+static ALWAYS_INLINE TARGET VEC LEVEL(step)(const step_rule *rule, const int kind, VEC g, VEC *a, VEC *b) {
+    switch (kind) {
+    case STEP_MOMENTUM: /* a = momentum * a + g;  u = -rate * a */
+        *a = rule->momentum * *a + g;
+        return -rule->rate * *a;
+    case STEP_NESTEROV: /* the same;  u = -rate * (g + momentum * a) */
+        *a = rule->momentum * *a + g;
+        return -rule->rate * (g + rule->momentum * *a);
+    case STEP_ADAM: /* a = b1*a + (1-b1)*g;  b = b2*b + (1-b2)*g*g;  u = -rate * a / (sqrt(b) * rooted + eps) */
+        *a = rule->b1 * *a + rule->c1 * g;
+        *b = rule->b2 * *b + rule->c2 * (g * g);
+        return -rule->rate * (*a / (ROOT(*b) * rule->rooted + rule->eps));
+    case STEP_ADAGRAD: /* a = a + g*g;  u = -rate * g / (sqrt(a) + eps) */
+        *a = *a + g * g;
+        return -rule->rate * (g / (ROOT(*a) + rule->eps));
+    case STEP_FTRL: { /* w = w(a, b);  a += g - (sqrt(b + g*g) - sqrt(b)) / rate * w;  b += g*g;  u = w(a, b) - w */
+        const VEC root = ROOT(*b), before = LEVEL(ftrl_weight)(rule, *a, root);
+        *b = *b + g * g;
+        const VEC grown = ROOT(*b);
+        *a = *a + (g - (grown - root) * rule->inverse_rate * before);
+        return rule->rate * (LEVEL(ftrl_weight)(rule, *a, grown) - before);
+    }
+    }
+    return -rule->rate * g; /* STEP_SGD */
+}
+
+/* The step over n floats that lie side by side in every array. */
+static ALWAYS_INLINE TARGET void LEVEL(step_flat)(
+    const step_rule *rule, const int kind, ptrdiff_t n, const float *g, float *a, float *b, float *out) {
+    const int has_a = kind != STEP_SGD, has_b = kind == STEP_ADAM || kind == STEP_FTRL;
     ptrdiff_t k = 0;
-    switch (o->kind) {
-    case STEP_SGD: /* u = -rate * g */
-        for (; k + LANES <= n; k += LANES) *(VEC *)(out + k) = -rate * *(const VEC *)(g + k);
-        for (; k < n; k++) out[k] = -rate * g[k];
-        break;
-    case STEP_MOMENTUM: { /* a = momentum * a + g;  u = -rate * a */
-        const float momentum = o->momentum;
-        for (; k + LANES <= n; k += LANES) {
-            const VEC v = momentum * *(const VEC *)(a + k) + *(const VEC *)(g + k);
-            *(VEC *)(a + k) = v;
-            *(VEC *)(out + k) = -rate * v;
-        }
-        for (; k < n; k++) {
-            a[k] = momentum * a[k] + g[k];
-            out[k] = -rate * a[k];
-        }
-        break;
+    VEC first = {0}, second = {0};
+    if (kind == STEP_NONE) return;
+    for (; k + LANES <= n; k += LANES) {
+        if (has_a) first = *(const VEC *)(a + k);
+        if (has_b) second = *(const VEC *)(b + k);
+        *(VEC *)(out + k) = LEVEL(step)(rule, kind, *(const VEC *)(g + k), &first, &second);
+        if (has_a) *(VEC *)(a + k) = first;
+        if (has_b) *(VEC *)(b + k) = second;
     }
-    case STEP_NESTEROV: { /* a = momentum * a + g;  u = -rate * (g + momentum * a) */
-        const float momentum = o->momentum;
-        for (; k + LANES <= n; k += LANES) {
-            const VEC slope = *(const VEC *)(g + k);
-            const VEC v = momentum * *(const VEC *)(a + k) + slope;
-            *(VEC *)(a + k) = v;
-            *(VEC *)(out + k) = -rate * (slope + momentum * v);
+    if (k == n) return;
+    if (has_a) first = PART(a + k, n - k);
+    if (has_b) second = PART(b + k, n - k);
+    PUT_PART(out + k, n - k, LEVEL(step)(rule, kind, PART(g + k, n - k), &first, &second));
+    if (has_a) PUT_PART(a + k, n - k, first);
+    if (has_b) PUT_PART(b + k, n - k, second);
+}
+
+/* The gradient of the walked rows from `start` on, the penalty in it: grad itself, or made in `out`. `next` is the first
+ * of the touched rows that was not walked yet. */
+static inline TARGET const float *LEVEL(slope)(
+    const update_pass *pass, ptrdiff_t start, ptrdiff_t size, ptrdiff_t *next, float *out) {
+    const ptrdiff_t width = pass->width;
+    const int32_t *ids = pass->walks_all ? NULL : pass->rows;
+    if (pass->rule.kind == STEP_NONE) return out;
+    if (pass->walks_all && pass->m < pass->n_rows) {
+        memset(out, 0, sizeof(float) * size * width);
+        for (; *next < pass->m && pass->rows[*next] < start + size; ++*next) {
+            float *row = out + (pass->rows[*next] - start) * width;
+            const float *g = pass->grad + *next * width;
+            for (ptrdiff_t c = 0; c < width; c++) row[c] = g[c];
         }
-        for (; k < n; k++) {
-            const float slope = g[k];
-            a[k] = momentum * a[k] + slope;
-            out[k] = -rate * (slope + momentum * a[k]);
-        }
-        break;
+    } else if (pass->l2 == 0.0f) {
+        return pass->grad + start * width;
+    } else {
+        memcpy(out, pass->grad + start * width, sizeof(float) * size * width);
     }
-    case STEP_ADAM: { /* a = b1*a + (1-b1)*g;  b = b2*b + (1-b2)*g*g;  u = -rate * a / (sqrt(b) * rooted + eps) */
-        const float b1 = o->b1, b2 = o->b2, c1 = o->c1, c2 = o->c2, rooted = o->rooted, eps = o->eps;
-        for (; k + LANES <= n; k += LANES) {
-            const VEC slope = *(const VEC *)(g + k);
-            const VEC first = b1 * *(const VEC *)(a + k) + c1 * slope;
-            const VEC second = b2 * *(const VEC *)(b + k) + c2 * (slope * slope);
-            *(VEC *)(a + k) = first;
-            *(VEC *)(b + k) = second;
-            *(VEC *)(out + k) = -rate * (first / (ROOT(second) * rooted + eps));
-        }
-        for (; k < n; k++) {
-            const float slope = g[k];
-            a[k] = b1 * a[k] + c1 * slope;
-            b[k] = b2 * b[k] + c2 * (slope * slope);
-            out[k] = -rate * (a[k] / (sqrtf(b[k]) * rooted + eps));
-        }
-        break;
+    if (pass->l2 == 0.0f) return out;
+    for (ptrdiff_t r = 0; r < size; r++) {
+        const ptrdiff_t row = ids ? ids[start + r] : start + r;
+        if (row >= pass->l2_rows) break; /* rows are ascending */
+        const float *x = row_of(pass->params, row);
+        for (ptrdiff_t c = 0; c < width; c++) out[r * width + c] += pass->l2 * x[c];
     }
-    case STEP_ADAGRAD: { /* a = a + g*g;  u = -rate * g / (sqrt(a) + eps) */
-        const float eps = o->eps;
-        for (; k + LANES <= n; k += LANES) {
-            const VEC slope = *(const VEC *)(g + k);
-            const VEC sum = *(const VEC *)(a + k) + slope * slope;
-            *(VEC *)(a + k) = sum;
-            *(VEC *)(out + k) = -rate * (slope / (ROOT(sum) + eps));
+    return out;
+}
+
+/* Rows that are wide enough for vectors of their own. */
+static ALWAYS_INLINE TARGET void LEVEL(step_wide)(
+    update_pass *pass, const step_rule *rule, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g, float *out) {
+    const ptrdiff_t width = pass->width, walked = pass->walks_all ? pass->n_rows : pass->m;
+    const int32_t *ids = pass->walks_all ? NULL : pass->rows;
+    const float_table params = pass->params, first = pass->first, second = pass->second, residual = pass->residual;
+    ptrdiff_t count = pass->count;
+    for (ptrdiff_t r = start; r < start + size; r++, g += width, out += width) {
+        if (ids && r + ROWS_AHEAD < walked) {
+            const ptrdiff_t ahead = ids[r + ROWS_AHEAD];
+            fetch_row(first, ahead, width);
+            fetch_row(second, ahead, width);
+            fetch_row(residual, ahead, width);
+            if (residual.at) fetch_row(params, ahead, width);
         }
-        for (; k < n; k++) {
-            const float slope = g[k];
-            a[k] += slope * slope;
-            out[k] = -rate * (slope / (sqrtf(a[k]) + eps));
-        }
-        break;
+        const ptrdiff_t row = ids ? ids[r] : r;
+        LEVEL(step_flat)(rule, kind, width, g, row_of(first, row), row_of(second, row), out);
+        if (residual.at)
+            count = LEVEL(split)(
+                width, row_of(params, row), out, row_of(residual, row), pass->threshold, (uint32_t)(row * width),
+                pass->positions, pass->values, count);
     }
+    pass->count = count;
+}
+
+/* Narrow rows are gathered, so that a width of 1 is as quick as any; size * width <= STEP_BLOCK. */
+static ALWAYS_INLINE TARGET void LEVEL(gather)(
+    float_table table, const int32_t *ids, ptrdiff_t start, ptrdiff_t size, ptrdiff_t width, float *block) {
+    for (ptrdiff_t r = 0; r < size; r++) {
+        const float *from = row_of(table, ids ? ids[start + r] : start + r);
+        for (ptrdiff_t c = 0; c < width; c++) block[r * width + c] = from[c];
     }
 }
 
-/* The same for the rows of a touched minibatch: state (n_rows, width), g and out (m, width). Narrow rows are gathered a
- * block at a time, so that a width of 1 is as quick as any. */
-static TARGET void LEVEL(step_rows)(
-    const optimiser_step *o, ptrdiff_t m, ptrdiff_t width, const int32_t *rows, const float *g, float *a, float *b,
-    float *out) {
-    if (o->kind == STEP_SGD) {
-        LEVEL(step)(o, m * width, g, a, b, out);
-        return;
-    }
-    if (width >= STEP_NARROW) {
-        for (ptrdiff_t r = 0; r < m; r++) {
-            const size_t at = (size_t)rows[r] * width;
-            LEVEL(step)(o, width, g + r * width, a + at, b ? b + at : b, out + r * width);
-        }
-        return;
-    }
-    float block_a[STEP_BLOCK], block_b[STEP_BLOCK];
-    const ptrdiff_t most = STEP_BLOCK / width;
-    for (ptrdiff_t start = 0; start < m; start += most) {
-        const ptrdiff_t size = m - start < most ? m - start : most;
-        for (ptrdiff_t r = 0; r < size; r++)
-            for (ptrdiff_t c = 0; c < width; c++) {
-                const size_t at = (size_t)rows[start + r] * width + c;
-                block_a[r * width + c] = a[at];
-                if (b) block_b[r * width + c] = b[at];
-            }
-        LEVEL(step)(o, size * width, g + start * width, block_a, block_b, out + start * width);
-        for (ptrdiff_t r = 0; r < size; r++)
-            for (ptrdiff_t c = 0; c < width; c++) {
-                const size_t at = (size_t)rows[start + r] * width + c;
-                a[at] = block_a[r * width + c];
-                if (b) b[at] = block_b[r * width + c];
-            }
+static ALWAYS_INLINE TARGET void LEVEL(scatter)(
+    const float *block, const int32_t *ids, ptrdiff_t start, ptrdiff_t size, ptrdiff_t width, float_table table) {
+    for (ptrdiff_t r = 0; r < size; r++) {
+        float *to = row_of(table, ids ? ids[start + r] : start + r);
+        for (ptrdiff_t c = 0; c < width; c++) to[c] = block[r * width + c];
     }
 }
+
+static ALWAYS_INLINE TARGET void LEVEL(step_narrow)(
+    update_pass *pass, const step_rule *rule, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g, float *out) {
+    float x[STEP_BLOCK], a[STEP_BLOCK], b[STEP_BLOCK], held[STEP_BLOCK];
+    const ptrdiff_t width = pass->width, n = size * width, before = pass->count;
+    const int32_t *ids = pass->walks_all ? NULL : pass->rows;
+    if (pass->first.at) LEVEL(gather)(pass->first, ids, start, size, width, a);
+    if (pass->second.at) LEVEL(gather)(pass->second, ids, start, size, width, b);
+    LEVEL(step_flat)(rule, kind, n, g, a, b, out);
+    if (pass->first.at) LEVEL(scatter)(a, ids, start, size, width, pass->first);
+    if (pass->second.at) LEVEL(scatter)(b, ids, start, size, width, pass->second);
+    if (!pass->residual.at) return;
+    LEVEL(gather)(pass->params, ids, start, size, width, x);
+    LEVEL(gather)(pass->residual, ids, start, size, width, held);
+    pass->count = LEVEL(split)(n, x, out, held, pass->threshold, 0, pass->positions, pass->values, before);
+    LEVEL(scatter)(held, ids, start, size, width, pass->residual);
+    for (ptrdiff_t k = before; k < pass->count; k++) { /* from places in the block to places in the table */
+        const uint32_t r = pass->positions[k] / (uint32_t)width, c = pass->positions[k] % (uint32_t)width;
+        pass->positions[k] = (uint32_t)(ids ? ids[start + r] : start + r) * (uint32_t)width + c;
+    }
+}
+
+static ALWAYS_INLINE TARGET void LEVEL(run_kind)(update_pass *pass, const int kind) {
+    const step_rule rule = pass->rule;
+    const ptrdiff_t width = pass->width, walked = pass->walks_all ? pass->n_rows : pass->m;
+    const int splits = pass->residual.at != NULL;
+    const int is_flat = (!splits && !pass->first.at) ||
+                        (pass->walks_all && (!pass->first.at || pass->first.stride == width) &&
+                         (!pass->second.at || pass->second.stride == width) &&
+                         (!splits || (pass->residual.stride == width && pass->params.stride == width)));
+    const ptrdiff_t most = width < STEP_BLOCK ? STEP_BLOCK / width : 1;
+    ptrdiff_t next = 0;
+    for (ptrdiff_t start = 0; start < walked; start += most) {
+        const ptrdiff_t size = walked - start < most ? walked - start : most, at = start * width;
+        float *out = pass->out + at;
+        const float *g = LEVEL(slope)(pass, start, size, &next, out);
+        if (is_flat) {
+            LEVEL(step_flat)(&rule, kind, size * width, g, pass->first.at + at, pass->second.at + at, out);
+            if (splits)
+                pass->count = LEVEL(split)(
+                    size * width, pass->params.at + at, out, pass->residual.at + at, pass->threshold, (uint32_t)at,
+                    pass->positions, pass->values, pass->count);
+        } else if (width < STEP_NARROW) {
+            LEVEL(step_narrow)(pass, &rule, kind, start, size, g, out);
+        } else {
+            LEVEL(step_wide)(pass, &rule, kind, start, size, g, out);
+        }
+    }
+}
+
+#define WITH(kind)                       \
+    case kind:                           \
+        LEVEL(run_kind)(pass, kind);     \
+        break
+
+static TARGET void LEVEL(run_pass)(update_pass *pass) {
+    switch (pass->rule.kind) {
+        WITH(STEP_NONE);
+        WITH(STEP_SGD);
+        WITH(STEP_MOMENTUM);
+        WITH(STEP_NESTEROV);
+        WITH(STEP_ADAM);
+        WITH(STEP_ADAGRAD);
+        WITH(STEP_FTRL);
+    }
+}
+#undef WITH

@@ -1,27 +1,18 @@
 """The kernels in plain NumPy, written to be read: the oracle of the tests, not for training.
 
 Each function has the compiled one's name, arguments and effects; the compiled one differs by rounding only (the
-codec, the split and adding not even by that).
+split and adding not even by that). Frames have theirs in ``reference_frames``.
 """
 
 from __future__ import annotations
 
-import itertools
-import struct
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
-from mlless_nb.errors import DecodeError
-
-from .frame_header import INDEX_CODECS, VALUE_CODECS, FrameHeader
-
 Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
 Int32 = NDArray[np.int32]
 UInt32 = NDArray[np.uint32]
-
-HEADER = struct.Struct("<4sBBBBIHHIIIddddI")
 
 
 def pmf_gradient(
@@ -120,6 +111,46 @@ def logistic_margins(params: Float32, indptr: Int32, indices: Int32, values: Flo
     out[:] = _dense(indptr, indices, values, len(params) - 1) @ params[:-1, 0].astype(np.float64) + params[-1, 0]
 
 
+class SignificanceSplit:
+    """Residual, threshold, and what the last update sent."""
+
+    def __init__(self, n_rows: int, width: int, residual: Float32 | None = None) -> None:
+        self.residual = np.zeros((n_rows, width), np.float32) if residual is None else residual
+        self.threshold, self.count = 0.0, 0
+        self.positions, self.values = np.empty(0, np.uint32), np.empty(0, np.float32)
+
+    @property
+    def sent_positions(self) -> UInt32:
+        """Where each sent value belongs."""
+        return self.positions[: self.count]
+
+    @property
+    def sent_values(self) -> Float32:
+        """What was sent."""
+        return self.values[: self.count]
+
+
+def split_significant(params: Float32, rows: Int32 | None, update: Float32, split: SignificanceSplit) -> int:
+    """``residual += update``; what exceeds ``threshold * |x|`` moves to (positions, values)."""
+    walked = np.arange(len(params)) if rows is None else rows
+    total = split.residual[walked] + update
+    with np.errstate(invalid="ignore"):
+        sent = (total != 0) & ~(np.abs(total) <= np.float32(split.threshold) * np.abs(params[walked]))
+    split.residual[walked] = np.where(sent, np.float32(0), total)
+    at, column = np.nonzero(sent)
+    split.positions = (np.asarray(walked, np.int64)[at] * params.shape[1] + column).astype(np.uint32)
+    split.values, split.count = total[sent], len(at)
+    return split.count
+
+
+def flush_residual(residual: Float32, positions: UInt32, values: Float32) -> int:
+    """Every non-zero moves to (positions, values)."""
+    at = np.flatnonzero(residual)
+    positions[: len(at)], values[: len(at)] = at, residual.ravel()[at]
+    residual[:] = 0
+    return len(at)
+
+
 def _slope(
     params: Float32, rows: Int32, grad: Float32, l2: float, l2_rows: int, out: Float32
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -131,9 +162,27 @@ def _slope(
     return walked, slope[walked]
 
 
-def sgd_update(params: Float32, rows: Int32, grad: Float32, rate: float, l2: float, l2_rows: int, out: Float32) -> None:
+def _write(
+    params: Float32, walked: NDArray[np.int64], update: Float64, out: Float32, split: SignificanceSplit | None
+) -> None:
+    out[:] = update
+    if split is not None:
+        split_significant(params, walked.astype(np.int32), out, split)
+
+
+def sgd_update(
+    params: Float32,
+    rows: Int32,
+    grad: Float32,
+    rate: float,
+    l2: float,
+    l2_rows: int,
+    out: Float32,
+    split: SignificanceSplit | None = None,
+) -> None:
     """``out = -rate * g``."""
-    out[:] = -rate * _slope(params, rows, grad, l2, l2_rows, out)[1]
+    walked, slope = _slope(params, rows, grad, l2, l2_rows, out)
+    _write(params, walked, -rate * slope, out, split)
 
 
 def momentum_update(
@@ -147,12 +196,13 @@ def momentum_update(
     l2: float,
     l2_rows: int,
     out: Float32,
+    split: SignificanceSplit | None = None,
 ) -> None:
     """``v = momentum*v + g``; ``out = -rate * v``, or ``-rate * (g + momentum*v)``."""
     walked, slope = _slope(params, rows, grad, l2, l2_rows, out)
     v = momentum * velocity[walked] + slope
     velocity[walked] = v
-    out[:] = -rate * (slope + momentum * v if nesterov else v)
+    _write(params, walked, -rate * (slope + momentum * v if nesterov else v), out, split)
 
 
 def adam_update(
@@ -169,13 +219,14 @@ def adam_update(
     l2: float,
     l2_rows: int,
     out: Float32,
+    split: SignificanceSplit | None = None,
 ) -> None:
     """Kingma and Ba's Adam, eps outside the root of the corrected second moment."""
     walked, slope = _slope(params, rows, grad, l2, l2_rows, out)
     m = b1 * first[walked] + (1 - b1) * slope
     v = b2 * second[walked] + (1 - b2) * slope**2
     first[walked], second[walked] = m, v
-    out[:] = -rate * (m / (1 - b1**step)) / (np.sqrt(v / (1 - b2**step)) + eps)
+    _write(params, walked, -rate * (m / (1 - b1**step)) / (np.sqrt(v / (1 - b2**step)) + eps), out, split)
 
 
 def adagrad_update(
@@ -188,12 +239,43 @@ def adagrad_update(
     l2: float,
     l2_rows: int,
     out: Float32,
+    split: SignificanceSplit | None = None,
 ) -> None:
     """``s = s + g^2``; ``out = -rate * g / (sqrt(s) + eps)``."""
     walked, slope = _slope(params, rows, grad, l2, l2_rows, out)
     s = squares[walked] + slope**2
     squares[walked] = s
-    out[:] = -rate * slope / (np.sqrt(s) + eps)
+    _write(params, walked, -rate * slope / (np.sqrt(s) + eps), out, split)
+
+
+def _ftrl_weight(z: Float64, n: Float64, rate: float, beta: float, l1: float, ridge: float) -> Float64:
+    return -np.sign(z) * np.maximum(np.abs(z) - l1, 0) / ((beta + np.sqrt(n)) / rate + ridge)
+
+
+def ftrl_update(
+    params: Float32,
+    rows: Int32,
+    grad: Float32,
+    z: Float32,
+    n: Float32,
+    scale: float,
+    rate: float,
+    beta: float,
+    l1: float,
+    ridge: float,
+    l2: float,
+    l2_rows: int,
+    out: Float32,
+    split: SignificanceSplit | None = None,
+) -> None:
+    """McMahan et al. 2013, Algorithm 1; what is written is the change of w."""
+    walked, slope = _slope(params, rows, grad, l2, l2_rows, out)
+    old_z, old_n = z[walked].astype(np.float64), n[walked].astype(np.float64)
+    before = _ftrl_weight(old_z, old_n, rate, beta, l1, ridge)
+    new_n = old_n + slope**2
+    new_z = old_z + slope - (np.sqrt(new_n) - np.sqrt(old_n)) / rate * before
+    z[walked], n[walked] = new_z, new_n
+    _write(params, walked, scale * (_ftrl_weight(new_z, new_n, rate, beta, l1, ridge) - before), out, split)
 
 
 def apply_rows(params: Float32, rows: Int32 | None, update: Float32) -> None:
@@ -201,177 +283,16 @@ def apply_rows(params: Float32, rows: Int32 | None, update: Float32) -> None:
     params[slice(None) if rows is None else rows] += update
 
 
-def split_significant(
-    params: Float32,
-    rows: Int32 | None,
-    update: Float32,
-    residual: Float32,
-    threshold: float,
-    positions: UInt32,
-    values: Float32,
-) -> int:
-    """``residual += update``; what exceeds ``threshold * |x|`` moves to (positions, values)."""
+def keep_rows(params: Float32, rows: Int32 | None, base: Float32, marks: UInt32, round_id: int) -> None:
+    """``base[rows] = params[rows]`` where the round has not marked the row yet."""
     walked = np.arange(len(params)) if rows is None else rows
-    total = residual[walked] + update
-    with np.errstate(invalid="ignore"):
-        sent = (total != 0) & ~(np.abs(total) <= np.float32(threshold) * np.abs(params[walked]))
-    residual[walked] = np.where(sent, np.float32(0), total)
-    at, column = np.nonzero(sent)
-    count = len(at)
-    positions[:count] = np.asarray(walked, np.int64)[at] * params.shape[1] + column
-    values[:count] = total[sent]
-    return count
+    fresh = walked[marks[walked] != round_id]
+    base[fresh] = params[fresh]
+    marks[fresh] = round_id
 
 
-def flush_residual(residual: Float32, positions: UInt32, values: Float32) -> int:
-    """Every non-zero moves to (positions, values)."""
-    at = np.flatnonzero(residual)
-    positions[: len(at)], values[: len(at)] = at, residual.ravel()[at]
-    residual[:] = 0
-    return len(at)
-
-
-_CRC_TABLE: list[int] = []
-for _crc in range(256):
-    for _ in range(8):
-        _crc = (_crc >> 1) ^ 0x82F63B78 if _crc & 1 else _crc >> 1
-    _CRC_TABLE.append(_crc)
-
-
-def crc32c(data: bytes | memoryview) -> int:
-    """CRC32C (Castagnoli)."""
-    crc = 0xFFFFFFFF
-    for byte in bytes(data):
-        crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    return crc ^ 0xFFFFFFFF
-
-
-def _varints(ids: NDArray[np.unsignedinteger] | Int32) -> bytes:
-    out, following = bytearray(), 0
-    for each in ids.tolist():
-        gap = each - following
-        while gap >= 128:
-            out.append(gap & 127 | 128)
-            gap >>= 7
-        out.append(gap)
-        following = each + 1
-    return bytes(out)
-
-
-def _frame(
-    index_codec: str,
-    values: Float32,
-    index: bytes,
-    step: int,
-    slot: int,
-    n_rows: int,
-    width: int,
-    stats: Sequence[float],
-) -> bytes:
-    body = values.astype("<f4").tobytes() + index
-    codec = INDEX_CODECS.index(index_codec)
-    head = HEADER.pack(b"MLLF", 1, codec, 0, 0, step, slot, width, n_rows, values.size, len(body), *stats, 0)[:-4]
-    return head + struct.pack("<I", crc32c(head + body)) + body
-
-
-def encode_update(
-    rows: Int32 | None, update: Float32, step: int, slot: int, n_rows: int, stats: Sequence[float]
-) -> bytes:
-    """Whole rows: dense where rows is None, else values and varint row ids."""
-    if rows is None:
-        return _frame("dense", update, b"", step, slot, n_rows, update.shape[1], stats)
-    return _frame("rows", update, _varints(rows), step, slot, n_rows, update.shape[1], stats)
-
-
-def encode_sparse(
-    positions: UInt32,
-    values: Float32,
-    step: int,
-    slot: int,
-    n_rows: int,
-    width: int,
-    stats: Sequence[float],
-    codec: str = "auto",
-) -> bytes:
-    """Values and where they belong; "auto" takes what is smallest."""
-    index = {"varint": _varints(positions), "u32": positions.astype("<u4").tobytes()}
-    if codec == "auto":
-        codec = "u32" if len(index["varint"]) > len(index["u32"]) else "varint"
-        if 4 * n_rows * width < 4 * len(values) + len(index[codec]):
-            table = np.zeros(n_rows * width, np.float32)
-            table[positions] = values
-            return _frame("dense", table, b"", step, slot, n_rows, width, stats)
-    return _frame(codec, values, index[codec], step, slot, n_rows, width, stats)
-
-
-def read_header(frame: bytes) -> FrameHeader:
-    """The header; DecodeError unless it is one and fits the frame's length."""
-    if len(frame) < HEADER.size:
-        raise DecodeError("frame too short")
-    magic, version, index, value, flags, step, slot, width, n_rows, count, body_bytes, *rest = HEADER.unpack(
-        frame[: HEADER.size]
-    )
-    if (
-        (magic, version, flags) != (b"MLLF", 1, 0)
-        or index >= len(INDEX_CODECS)
-        or value >= len(VALUE_CODECS)
-        or body_bytes != len(frame) - HEADER.size
-        or n_rows * width >= 2**32
-        or count > n_rows * width
-        or 4 * count > body_bytes
-    ):
-        raise DecodeError("frame's header is malformed")
-    return FrameHeader(step, slot, n_rows, width, count, INDEX_CODECS[index], VALUE_CODECS[value], *rest[:4])
-
-
-def decode_frame(frame: bytes) -> tuple[UInt32, Float32]:
-    """(positions, values); DecodeError unless everything is right."""
-    header = read_header(frame)
-    body = frame[HEADER.size :]
-    if crc32c(frame[: HEADER.size - 4] + body) != struct.unpack("<I", frame[HEADER.size - 4 : HEADER.size])[0]:
-        raise DecodeError("frame's checksum is wrong")
-    values, index = np.frombuffer(body, "<f4", header.count).copy(), body[4 * header.count :]
-    high, n_ids = header.n_rows * header.width, header.count
-    if header.index_codec == "dense":
-        ids = list(range(high)) if not index and header.count == high else []
-    elif header.index_codec == "u32":
-        ids = np.frombuffer(index, "<u4").tolist() if len(index) % 4 == 0 else []
-    else:
-        if header.index_codec == "rows":
-            high, n_ids = header.n_rows, header.count // max(header.width, 1)
-        ids = _read_varints(index)
-    if header.index_codec == "dense" and header.count != high:
-        raise DecodeError("frame is not the whole table")
-    if len(ids) != n_ids or any(b <= a for a, b in itertools.pairwise(ids)) or (ids and ids[-1] >= high):
-        raise DecodeError("frame's indices are malformed")
-    if header.index_codec == "rows":
-        ids = [row * header.width + column for row in ids for column in range(header.width)]
-        if len(ids) != header.count:
-            raise DecodeError("frame's rows are incomplete")
-    return np.array(ids, np.uint32), values
-
-
-def _read_varints(index: bytes) -> list[int]:
-    ids, following, gap, shift = [], 0, 0, 0
-    for byte in index:
-        gap |= (byte & 127) << shift
-        if byte >= 128:
-            shift += 7
-            continue
-        if (shift and not byte) or gap >= 2**32:
-            raise DecodeError("frame has a malformed gap")
-        ids.append(following + gap)
-        following, gap, shift = ids[-1] + 1, 0, 0
-    if shift:
-        raise DecodeError("frame ends within a gap")
-    return ids
-
-
-def apply_frame(frame: bytes, params: Float32) -> int:
-    """``params += values`` at their positions; nothing is written unless the whole frame is valid."""
-    header = read_header(frame)
-    if (header.n_rows, header.width) != params.shape:
-        raise DecodeError("frame is for another table")
-    positions, values = decode_frame(frame)
-    params.reshape(-1)[positions] += values
-    return len(values)
+def take_local_update(params: Float32, rows: Int32 | None, base: Float32, scale: float, out: Float32) -> None:
+    """``out = (params - base) * scale``; ``params = base``."""
+    walked = slice(None) if rows is None else rows
+    out[:] = (params[walked] - base[walked]) * np.float32(scale)
+    params[walked] = base[walked]

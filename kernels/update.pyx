@@ -1,25 +1,30 @@
-"""Adding updates to the parameters, and the significance split of ISP.
+"""Adding updates to the parameters, and the bookkeeping of local steps: keep rows as they were, take what was added.
 
-In three layers: loops in C (``filter_loops.h``), one typed call, a ``def`` that checks everything once.
+Rows of ``params`` and ``base`` may be spaced, as in ``block[:, :width]``.
 """
 
+from cython cimport view
 from libc.stdint cimport int32_t, uint32_t
 
 
-cdef extern from "filter.h" nogil:
-    Py_ssize_t split_flat(Py_ssize_t n, const float *x, const float *u, float *residual, float threshold,
-                          uint32_t *positions, float *values)
-    Py_ssize_t split_rows(Py_ssize_t m, Py_ssize_t width, const int32_t *rows, const float *x, const float *u,
-                          float *residual, float threshold, uint32_t *positions, float *values)
-    Py_ssize_t flush_flat(Py_ssize_t n, float *residual, uint32_t *positions, float *values)
-    void add_flat(Py_ssize_t n, float *x, const float *u)
-    void add_rows(Py_ssize_t m, Py_ssize_t width, const int32_t *rows, float *x, const float *u)
+cdef extern from "update.h" nogil:
+    ctypedef struct float_table:
+        float *at
+        Py_ssize_t stride
+    void add_rows(Py_ssize_t m, Py_ssize_t width, const int32_t *rows, float_table x, const float *u)
+    void take_rows(Py_ssize_t m, Py_ssize_t width, const int32_t *rows, float_table x, float_table base, float scale,
+                   float *out)
+    void copy_unmarked(Py_ssize_t m, Py_ssize_t width, const int32_t *rows, float_table x, float_table base,
+                       uint32_t *marks, uint32_t round)
 
-cdef extern from "checks.h" nogil:
-    bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high)
+cdef extern from "checks.h":
+    bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high) nogil
+    Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t stride_bytes) except -1
 
 
-def apply_rows(float[:, ::1] params not None, const int32_t[::1] rows, const float[:, ::1] update not None):
+def apply_rows(
+    float[:, ::view.contiguous] params not None, const int32_t[::1] rows, const float[:, ::1] update not None
+):
     """``params[rows] += update``; every row where ``rows`` is None.
 
     Parameters
@@ -29,96 +34,111 @@ def apply_rows(float[:, ::1] params not None, const int32_t[::1] rows, const flo
     rows : int32 (m,) or None
         Strictly ascending.
     update : float32 (m, width), or (n_rows, width)
+
+    Raises
+    ------
+    ValueError
+        When a shape or type is wrong or a row out of range; nothing is written then.
     """
-    check_update(params, rows, update)
-    if update.shape[0] == 0 or update.shape[1] == 0:
-        return
-    with nogil:
-        if rows is None:
-            add_flat(update.shape[0] * update.shape[1], &params[0, 0], &update[0, 0])
-        else:
-            add_rows(rows.shape[0], params.shape[1], &rows[0], &params[0, 0], &update[0, 0])
+    cdef Py_ssize_t m = check_rows(rows, params.shape[0]), width = params.shape[1]
+    cdef float_table x = table_of("params", params, params.shape[0], width)
+    if update.shape[0] != m or update.shape[1] != width:
+        raise ValueError(f"update has shape {update.shape[0], update.shape[1]}: must be {m, width}")
+    if m and width:
+        with nogil:
+            add_rows(m, width, ids_of(rows), x, &update[0, 0])
 
 
-def split_significant(
-    const float[:, ::1] params not None,
+def keep_rows(
+    float[:, ::view.contiguous] params not None,
     const int32_t[::1] rows,
-    const float[:, ::1] update not None,
-    float[:, ::1] residual not None,
-    double threshold,
-    uint32_t[::1] positions not None,
-    float[::1] values not None,
+    float[:, ::view.contiguous] base not None,
+    uint32_t[::1] marks not None,
+    uint32_t round_id,
 ):
-    """Add ``update`` to ``residual`` and take out what is significant; returns how many values that are.
+    """Copy to ``base`` each of ``rows`` (None: all) that no earlier call of this round has copied.
 
-    ``residual += update``; where ``|residual| > threshold * |params|`` (so always where the parameter is 0 and the
-    residual is not) the value is emitted and the residual becomes 0: nothing is lost. A threshold of 0 emits every
-    non-zero. A NaN is significant: it must not hide.
+    Called before each of a round's local steps, with the rows it is about to change.
 
     Parameters
     ----------
     params : float32 (n_rows, width)
     rows : int32 (m,) or None
-        Rows of ``update``, strictly ascending; None: all.
-    update : float32 (m, width), or (n_rows, width)
-    residual : float32 (n_rows, width)
-        Changed in place.
-    threshold : float
-        ``v_t``, at least 0.
-    positions : uint32, at least ``update.size`` long
-        ``row * width + column`` of what is emitted, ascending; the rest of the array is left undefined.
-    values : float32, as long
-        What is emitted.
+        Strictly ascending.
+    base : float32 (n_rows, width)
+        Rows as they were when the round began.
+    marks : uint32 (n_rows,)
+        The round in which each row was last copied; changed in place.
+    round_id : int
+        Unlike that of any round before, and unlike what ``marks`` held at first.
 
-    References
-    ----------
-    MLLess (journal), section 4.1.
+    Raises
+    ------
+    ValueError
+        When a shape or type is wrong or a row out of range; nothing is written then.
     """
-    cdef Py_ssize_t size = update.shape[0] * update.shape[1], count = 0
-    check_update(params, rows, update)
-    if residual.shape[0] != params.shape[0] or residual.shape[1] != params.shape[1]:
-        raise ValueError(
-            f"residual has shape {residual.shape[0], residual.shape[1]}: must be {params.shape[0], params.shape[1]}"
-        )
-    check_room(params.shape[0] * params.shape[1], size, positions, values)
-    if not threshold >= 0:
-        raise ValueError(f"threshold={threshold}: must be >= 0")
-    if size == 0:
-        return 0
-    with nogil:
-        if rows is None:
-            count = split_flat(size, &params[0, 0], &update[0, 0], &residual[0, 0], threshold, &positions[0],
-                               &values[0])
-        else:
-            count = split_rows(rows.shape[0], params.shape[1], &rows[0], &params[0, 0], &update[0, 0],
-                               &residual[0, 0], threshold, &positions[0], &values[0])
-    return count
-
-
-def flush_residual(float[:, ::1] residual not None, uint32_t[::1] positions not None, float[::1] values not None):
-    """Emit every non-zero of ``residual``, which becomes 0; returns how many. Arrays as :func:`split_significant`'s."""
-    cdef Py_ssize_t size = residual.shape[0] * residual.shape[1], count = 0
-    check_room(size, size, positions, values)
-    if size:
+    cdef Py_ssize_t n_rows = params.shape[0], width = params.shape[1], m = check_rows(rows, n_rows)
+    cdef float_table x = table_of("params", params, n_rows, width), kept = table_of("base", base, n_rows, width)
+    if marks.shape[0] != n_rows:
+        raise ValueError(f"marks has length {marks.shape[0]}: must be {n_rows}")
+    if m:
         with nogil:
-            count = flush_flat(size, &residual[0, 0], &positions[0], &values[0])
-    return count
+            copy_unmarked(m, width, ids_of(rows), x, kept, &marks[0], round_id)
 
 
-cdef int check_update(const float[:, ::1] params, const int32_t[::1] rows, const float[:, ::1] update) except -1:
-    cdef Py_ssize_t m = params.shape[0] if rows is None else rows.shape[0]
-    if update.shape[0] != m or update.shape[1] != params.shape[1]:
-        raise ValueError(f"update has shape {update.shape[0], update.shape[1]}: must be {m, params.shape[1]}")
-    if rows is not None and m and not ids_ascend(&rows[0], m, params.shape[0]):
-        raise ValueError(f"rows must be strictly ascending rows of params, in [0, {params.shape[0]})")
-    return 0
+def take_local_update(
+    float[:, ::view.contiguous] params not None,
+    const int32_t[::1] rows,
+    float[:, ::view.contiguous] base not None,
+    double scale,
+    float[:, ::1] out not None,
+):
+    """``out = (params - base) * scale``, then ``params = base``, on ``rows`` (None: all).
+
+    Afterwards ``params`` is, to the bit, what it was before the local steps, and the update is there to be exchanged.
+
+    Parameters
+    ----------
+    params, base : float32 (n_rows, width)
+        ``params`` changes in place.
+    rows : int32 (m,) or None
+        Strictly ascending; each was kept by :func:`keep_rows`.
+    scale : float
+    out : float32 (m, width), or (n_rows, width)
+        Overwritten.
+
+    Raises
+    ------
+    ValueError
+        When a shape or type is wrong or a row out of range; nothing is written then.
+    """
+    cdef Py_ssize_t n_rows = params.shape[0], width = params.shape[1], m = check_rows(rows, n_rows)
+    cdef float_table x = table_of("params", params, n_rows, width), kept = table_of("base", base, n_rows, width)
+    if out.shape[0] != m or out.shape[1] != width:
+        raise ValueError(f"out has shape {out.shape[0], out.shape[1]}: must be {m, width}")
+    if m and width:
+        with nogil:
+            take_rows(m, width, ids_of(rows), x, kept, scale, &out[0, 0])
 
 
-cdef int check_room(Py_ssize_t table, Py_ssize_t size, uint32_t[::1] positions, float[::1] values) except -1:
-    if table > 0xFFFFFFFF:
-        raise ValueError(f"the table has {table} entries: must be below 2**32")
-    if positions.shape[0] < size or values.shape[0] < size:
-        raise ValueError(
-            f"positions and values have lengths {positions.shape[0]}, {values.shape[0]}: must be at least {size}"
-        )
-    return 0
+cdef Py_ssize_t check_rows(const int32_t[::1] rows, Py_ssize_t n_rows) except -1:
+    """How many rows are meant."""
+    if rows is None:
+        return n_rows
+    if rows.shape[0] and not ids_ascend(&rows[0], rows.shape[0], n_rows):
+        raise ValueError(f"rows must be strictly ascending rows of params, in [0, {n_rows})")
+    return rows.shape[0]
+
+
+cdef const int32_t *ids_of(const int32_t[::1] rows) noexcept nogil:
+    """NULL for every row."""
+    return <const int32_t *>NULL if rows is None else &rows[0]
+
+
+cdef float_table table_of(str name, float[:, ::view.contiguous] table, Py_ssize_t n_rows, Py_ssize_t width) except *:
+    """Where a table's rows are."""
+    cdef float_table found
+    if table.shape[0] != n_rows or table.shape[1] != width:
+        raise ValueError(f"{name} has shape {table.shape[0], table.shape[1]}: must be {n_rows, width}")
+    found.at, found.stride = &table[0, 0], row_stride(name.encode(), n_rows, width, table.strides[0])
+    return found

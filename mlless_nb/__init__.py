@@ -30,7 +30,7 @@ from .data import datasets
 from .errors import BudgetError, CommandError, DataError, JobError, MllessError, RunError, ServiceError
 from .job import Budget, Stop, TrainingJob
 from .models import PMF, LogisticRegression
-from .optimizers import SGD, AdaGrad, Adam
+from .optimizers import FTRL, SGD, AdaGrad, Adam
 from .registry import attach, runs, train
 from .run import TrainingRun
 from .sync import BSP, ISP
@@ -42,6 +42,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BSP",
+    "FTRL",
     "ISP",
     "PMF",
     "SGD",

@@ -1,9 +1,9 @@
 """Optimisers: from a minibatch's gradient to what is added to the parameters.
 
 A specification is a frozen dataclass; all state is in the arrays that ``init`` returns, so that it can be stored and
-handed over. Each equals its PyTorch namesake step by step. Three things are common to all:
+handed over. Each equals its PyTorch namesake step by step; FTRL, which has none, its paper. Three things are common:
 
-- the learning rate at step ``t`` (1-based) is ``learning_rate / sqrt(1 + decay * (t - 1))``;
+- the learning rate at step ``t`` (1-based) is ``learning_rate / sqrt(1 + decay * (t - 1))`` (FTRL's is constant);
 - ``update`` writes ``scale`` times the update (1/P where P workers' updates are averaged); the state sees the whole
   gradient;
 - momentum, Adam and an l2 penalty move parameters that the minibatch did not touch. They do so here too, by walking the
@@ -22,15 +22,82 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import JobError
-from .kernels import adagrad_update, adam_update, momentum_update, sgd_update
+from .kernels import SignificanceSplit, adagrad_update, adam_update, ftrl_update, momentum_update, sgd_update
 from .plain import make_plain
 
 Float32 = NDArray[np.float32]
 State = dict[str, Float32]
 
 
+class _Optimizer:
+    """What all have in common; the fields are the specifications' own."""
+
+    kind: ClassVar[str]
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of the arrays that ``init`` returns, in the kernel's order."""
+        raise NotImplementedError
+
+    def moves_untouched(self, l2: float) -> bool:
+        """Whether exactness needs the whole table walked each step, given the model's ``dense_l2``."""
+        raise NotImplementedError
+
+    def rate(self, step: int) -> float:
+        """The learning rate at a step, 1-based."""
+        raise NotImplementedError
+
+    def _kernel(self, step: int, scale: float) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        """The compiled step and its arguments between state and penalty."""
+        raise NotImplementedError
+
+    def init(self, n_rows: int, width: int) -> State:
+        """State before the first step: zeros of shape (n_rows, width)."""
+        return {name: np.zeros((n_rows, width), np.float32) for name in self.state_names}
+
+    def update(
+        self,
+        params: Float32,
+        rows: NDArray[np.int32],
+        grad: Float32,
+        state: State,
+        step: int,
+        scale: float,
+        l2: float,
+        l2_rows: int,
+        out: Float32,
+        split: SignificanceSplit | None = None,
+    ) -> None:
+        """Write to ``out`` what is to be added to ``params``; ``state`` changes in place, ``params`` does not.
+
+        Parameters
+        ----------
+        params : float32 (n_rows, width)
+            Its rows, and those of the state, may be spaced.
+        rows : int32 (m,)
+            The touched rows, strictly ascending.
+        grad : float32 (m, width)
+        step : int
+            1-based.
+        scale : float
+            Factor of the written update.
+        l2, l2_rows : float, int
+            The gradient of rows below ``l2_rows`` grows by ``l2 * params``.
+        out : float32
+            (n_rows, width) where ``moves_untouched(l2)``, else (m, width).
+        split : SignificanceSplit, optional
+            Splits what is significant off ``out`` in the same pass.
+        """
+        kernel, knobs = self._kernel(step, scale)
+        kernel(params, rows, grad, *(state[name] for name in self.state_names), *knobs, l2, l2_rows, out, split)
+
+    def to_json(self) -> dict[str, Any]:
+        """The optimiser as plain JSON."""
+        return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
+
+
 @dataclass(frozen=True)
-class SGD:
+class SGD(_Optimizer):
     """Stochastic gradient descent, plain or with (Nesterov) momentum.
 
     ``v = momentum*v + g``; ``u = -lr*v``, or Nesterov's ``u = -lr*(g + momentum*v)``.
@@ -47,6 +114,9 @@ class SGD:
         At least 0; 1 gives the ``1/sqrt(t)`` of the paper's convergence proof.
     lazy : bool
         Leave what the minibatch did not touch as it is.
+    per_sample : bool
+        Step after every rating of a minibatch instead of once, each at the whole learning rate: the sequential SGD of
+        the matrix factorisation libraries. PMF only, without momentum.
 
     References
     ----------
@@ -58,69 +128,42 @@ class SGD:
     nesterov: bool = False
     decay: float = 0.0
     lazy: bool = False
+    per_sample: bool = False
     kind: ClassVar[str] = "sgd"
 
     def __post_init__(self) -> None:
         make_plain(self)
         _check(self, learning_rate=_POSITIVE, momentum=_BELOW_ONE, decay=_AT_LEAST_ZERO)
-        _check_flags(self, "nesterov", "lazy")
+        _check_flags(self, "nesterov", "lazy", "per_sample")
         if self.nesterov and not self.momentum:
             raise JobError("SGD.nesterov", self.nesterov, "False where momentum is 0")
+        if self.per_sample and self.momentum:
+            raise JobError("SGD.per_sample", self.per_sample, "False where there is momentum")
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The velocity, where there is momentum."""
+        return ("velocity",) if self.momentum else ()
 
     def moves_untouched(self, l2: float) -> bool:
-        """Whether exactness needs the whole table walked each step, given the model's ``dense_l2``."""
+        """With momentum or a penalty, unless lazy."""
         return not self.lazy and (self.momentum != 0 or l2 != 0)
 
-    def init(self, n_rows: int, width: int) -> State:
-        """State before the first step: arrays of shape (n_rows, width)."""
-        return {"velocity": np.zeros((n_rows, width), np.float32)} if self.momentum else {}
+    def rate(self, step: int) -> float:
+        """``learning_rate / sqrt(1 + decay * (step - 1))``."""
+        return _decayed(self, step)
 
-    def update(
-        self,
-        params: Float32,
-        rows: NDArray[np.int32],
-        grad: Float32,
-        state: State,
-        step: int,
-        scale: float,
-        l2: float,
-        l2_rows: int,
-        out: Float32,
-    ) -> None:
-        """Write to ``out`` what is to be added to ``params``; ``state`` changes in place, ``params`` does not.
-
-        Parameters
-        ----------
-        params : float32 (n_rows, width)
-        rows : int32 (m,)
-            The touched rows, strictly ascending.
-        grad : float32 (m, width)
-        step : int
-            1-based.
-        scale : float
-            Factor of the written update.
-        l2, l2_rows : float, int
-            The gradient of rows below ``l2_rows`` grows by ``l2 * params``.
-        out : float32
-            (n_rows, width) where ``moves_untouched(l2)``, else (m, width).
-        """
-        rate = scale * _rate(self, step)
-        if self.momentum:
-            momentum_update(params, rows, grad, state["velocity"], rate, self.momentum, self.nesterov, l2, l2_rows, out)
-        else:
-            sgd_update(params, rows, grad, rate, l2, l2_rows, out)
-
-    def to_json(self) -> dict[str, Any]:
-        """The optimiser as plain JSON."""
-        return {"kind": self.kind, **asdict(self)}
+    def _kernel(self, step: int, scale: float) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        rate = scale * self.rate(step)
+        return (momentum_update, (rate, self.momentum, self.nesterov)) if self.momentum else (sgd_update, (rate,))
 
     def __str__(self) -> str:
         momentum = f", {'Nesterov ' if self.nesterov else ''}momentum {self.momentum:g}" if self.momentum else ""
-        return f"SGD {self.learning_rate:g}{momentum}{_suffix(self)}"
+        return f"SGD {self.learning_rate:g}{momentum}{', per sample' if self.per_sample else ''}{_suffix(self)}"
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(_Optimizer):
     """Adam: first and second moments, both corrected for their start at 0; eps outside the root.
 
     Parameters
@@ -144,41 +187,28 @@ class Adam:
         _check(self, learning_rate=_POSITIVE, b1=_BELOW_ONE, b2=_BELOW_ONE, eps=_POSITIVE, decay=_AT_LEAST_ZERO)
         _check_flags(self, "lazy")
 
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The two moments."""
+        return "first", "second"
+
     def moves_untouched(self, l2: float) -> bool:
-        """As :meth:`SGD.moves_untouched`."""
+        """Unless lazy."""
         return not self.lazy
 
-    def init(self, n_rows: int, width: int) -> State:
-        """As :meth:`SGD.init`."""
-        return {name: np.zeros((n_rows, width), np.float32) for name in ("first", "second")}
+    def rate(self, step: int) -> float:
+        """As :meth:`SGD.rate`."""
+        return _decayed(self, step)
 
-    def update(
-        self,
-        params: Float32,
-        rows: NDArray[np.int32],
-        grad: Float32,
-        state: State,
-        step: int,
-        scale: float,
-        l2: float,
-        l2_rows: int,
-        out: Float32,
-    ) -> None:
-        """As :meth:`SGD.update`."""
-        rate = scale * _rate(self, step)
-        first, second = state["first"], state["second"]
-        adam_update(params, rows, grad, first, second, rate, self.b1, self.b2, self.eps, step, l2, l2_rows, out)
-
-    def to_json(self) -> dict[str, Any]:
-        """The optimiser as plain JSON."""
-        return {"kind": self.kind, **asdict(self)}
+    def _kernel(self, step: int, scale: float) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        return adam_update, (scale * self.rate(step), self.b1, self.b2, self.eps, step)
 
     def __str__(self) -> str:
         return f"Adam {self.learning_rate:g}{_suffix(self)}"
 
 
 @dataclass(frozen=True)
-class AdaGrad:
+class AdaGrad(_Optimizer):
     """AdaGrad: ``s = s + g^2``; ``u = -lr * g / (sqrt(s) + eps)``. Exact on sparse gradients: what is untouched stays.
 
     Parameters
@@ -200,39 +230,79 @@ class AdaGrad:
         _check(self, learning_rate=_POSITIVE, eps=_POSITIVE, decay=_AT_LEAST_ZERO)
         _check_flags(self, "lazy")
 
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The sums of squares."""
+        return ("squares",)
+
     def moves_untouched(self, l2: float) -> bool:
-        """As :meth:`SGD.moves_untouched`."""
+        """With a penalty, unless lazy."""
         return not self.lazy and l2 != 0
 
-    def init(self, n_rows: int, width: int) -> State:
-        """As :meth:`SGD.init`."""
-        return {"squares": np.zeros((n_rows, width), np.float32)}
+    def rate(self, step: int) -> float:
+        """As :meth:`SGD.rate`."""
+        return _decayed(self, step)
 
-    def update(
-        self,
-        params: Float32,
-        rows: NDArray[np.int32],
-        grad: Float32,
-        state: State,
-        step: int,
-        scale: float,
-        l2: float,
-        l2_rows: int,
-        out: Float32,
-    ) -> None:
-        """As :meth:`SGD.update`."""
-        rate = scale * _rate(self, step)
-        adagrad_update(params, rows, grad, state["squares"], rate, self.eps, l2, l2_rows, out)
-
-    def to_json(self) -> dict[str, Any]:
-        """The optimiser as plain JSON."""
-        return {"kind": self.kind, **asdict(self)}
+    def _kernel(self, step: int, scale: float) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        return adagrad_update, (scale * self.rate(step), self.eps)
 
     def __str__(self) -> str:
         return f"AdaGrad {self.learning_rate:g}{_suffix(self)}"
 
 
-Optimizer = SGD | Adam | AdaGrad
+@dataclass(frozen=True)
+class FTRL(_Optimizer):
+    """FTRL-Proximal: a learning rate a coordinate, and weights that are exactly 0 until they are worth their l1.
+
+    ``w(z, n) = 0`` where ``|z| <= l1``, else ``-(z - sign(z)*l1) / ((beta + sqrt(n))/lr + l2)``; the update is the
+    change of ``w`` that a gradient brings. One worker is FTRL exactly, to rounding; with several the parameters are the
+    mean of their trajectories. Made for parameters that start at 0. What is untouched stays, a model's own penalty on
+    it too.
+
+    Parameters
+    ----------
+    learning_rate, beta, l1, l2 : float
+        The paper's alpha, beta, lambda_1 and lambda_2; the first greater than 0, the others at least 0.
+
+    References
+    ----------
+    McMahan et al. 2013, "Ad Click Prediction: a View from the Trenches", Algorithm 1.
+    """
+
+    learning_rate: float = 0.1
+    beta: float = 1.0
+    l1: float = 0.0
+    l2: float = 0.0
+    kind: ClassVar[str] = "ftrl"
+
+    def __post_init__(self) -> None:
+        make_plain(self)
+        _check(self, learning_rate=_POSITIVE, beta=_AT_LEAST_ZERO, l1=_AT_LEAST_ZERO, l2=_AT_LEAST_ZERO)
+        if not self.beta and not self.l2:
+            raise JobError("FTRL.beta", self.beta, "> 0 where l2 is 0: what has no gradient yet would be 0 / 0")
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The sums of adjusted gradients, and of squares."""
+        return "z", "n"
+
+    def moves_untouched(self, l2: float) -> bool:
+        """Never."""
+        return False
+
+    def rate(self, step: int) -> float:
+        """The same at every step: the coordinates' own rates fall by themselves."""
+        return self.learning_rate
+
+    def _kernel(self, step: int, scale: float) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        return ftrl_update, (scale, self.learning_rate, self.beta, self.l1, self.l2)
+
+    def __str__(self) -> str:
+        penalties = "".join(f", {name} {getattr(self, name):g}" for name in ("l1", "l2") if getattr(self, name))
+        return f"FTRL {self.learning_rate:g}{penalties}"
+
+
+Optimizer = SGD | Adam | AdaGrad | FTRL
 
 
 def optimizer_from_json(spec: dict[str, Any]) -> Optimizer:
@@ -243,7 +313,7 @@ def optimizer_from_json(spec: dict[str, Any]) -> Optimizer:
     JobError
         When it is of no known kind or a field is wrong.
     """
-    kinds: dict[str, type[Optimizer]] = {each.kind: each for each in (SGD, Adam, AdaGrad)}
+    kinds: dict[str, type[Optimizer]] = {each.kind: each for each in (SGD, Adam, AdaGrad, FTRL)}
     fields = dict(spec)
     kind = fields.pop("kind", None)
     if kind not in kinds:
@@ -251,11 +321,11 @@ def optimizer_from_json(spec: dict[str, Any]) -> Optimizer:
     return kinds[kind](**fields)
 
 
-def _rate(optimizer: Optimizer, step: int) -> float:
+def _decayed(optimizer: SGD | Adam | AdaGrad, step: int) -> float:
     return optimizer.learning_rate / math.sqrt(1.0 + optimizer.decay * (step - 1))
 
 
-def _suffix(optimizer: Optimizer) -> str:
+def _suffix(optimizer: SGD | Adam | AdaGrad) -> str:
     return (f", decay {optimizer.decay:g}" if optimizer.decay else "") + (", lazy" if optimizer.lazy else "")
 
 

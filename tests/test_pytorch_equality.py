@@ -156,15 +156,13 @@ def test_no_filter_and_a_threshold_of_0_are_the_same_to_the_bit() -> None:
     tables = []
     for filters in (False, True):
         worker, params = OneWorker("pmf", 0.1, optimizer, recording.SIZE), start("pmf")
-        residual = np.zeros_like(params)
+        split = kernels.SignificanceSplit(*params.shape)
         for step in range(1, 31):
             _, rows, update = worker.update(params, recording.rows_at(step), step)
             if filters:
-                positions, values = np.empty(update.size, np.uint32), np.empty(update.size, np.float32)
-                count = kernels.split_significant(params, rows, update, residual, 0.0, positions, values)
-                frame = kernels.encode_sparse(
-                    positions[:count], values[:count], step, 0, *params.shape, (0.0, 0.0, 0.0, 0.0)
-                )
+                kernels.split_significant(params, rows, update, split)
+                positions, values = split.sent_positions, split.sent_values
+                frame = kernels.encode_sparse(positions, values, step, 0, *params.shape, (0.0, 0.0, 0.0, 0.0))
             else:
                 frame = kernels.encode_update(rows, update, step, 0, len(params), (0.0, 0.0, 0.0, 0.0))
             kernels.apply_frame(frame, params)

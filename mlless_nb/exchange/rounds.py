@@ -3,9 +3,9 @@
 With one server a round is one write: keep the frames, arrive, block until the round is complete, fetch the peers'
 frames. The server carries that out in this order, so whoever is woken finds every frame.
 
-With several, the frames of a slot are kept on its own server and everything else is on the first. They are written to
-at once; a peer may then be woken a moment before a frame is kept, so a reader asks again for what is missing. (Waiting
-for the own server's answer before arriving is as safe, and costs every round another round trip.)
+With several, the frames of a slot are kept on its own server and everything else is on the first. A worker arrives once
+its own server has answered, so here too whoever is woken finds every frame. (Writing to both at once, and asking again
+for a frame that is late, was no quicker with two servers, and has a case more to get wrong.)
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from .line import TRIES, Line
 REFRESH_S = 600.0
 #: A lease is renewed by an arrival once this share of it has passed, and is that much longer.
 LEASE_SHARE = 1 / 8
-#: Seconds that a frame on another server may come later than its publisher's arrival.
-LATE_S = 15.0
 GONE = "the run's data is gone from Redis (was it restarted or flushed?)"
 FENCED = "this worker's slot was given to another invocation"
 _Result = TypeVar("_Result")
@@ -133,18 +131,22 @@ class Rounds:
         return self._lines[slot % len(self._lines)]
 
     def _publish(self, part: Round) -> Arrival:
+        arrival = self._arrive(part, [])
+        self._forget(part)
+        return arrival
+
+    def _arrive(self, part: Round, behind: list[tuple[Any, ...]]) -> Arrival:
+        """Keep the frames and arrive; the commands ``behind`` follow in the same write, their replies are not read."""
         storing, home = self._storing(part), self._home(part.slot)
         if home is self._first:
-            home.send([*storing, self._arriving(part)])
+            self._first.send([*storing, self._arriving(part), *behind])
             self._read_all(home, storing)
         else:
             if storing:
                 home.send(storing)
                 self._read_all(home, storing)
-            self._first.send([self._arriving(part)])
-        arrival = self._learnt(self._first.read(), part)
-        self._forget(part)
-        return arrival
+            self._first.send([self._arriving(part), *behind])
+        return self._learnt(self._first.read(), part)
 
     @staticmethod
     def _read_all(line: Line, commands: list[tuple[Any, ...]]) -> None:
@@ -231,24 +233,13 @@ class Rounds:
             arrival = self._publish(part)
             now = time.monotonic()
             return Exchanged(arrival, [], now, now)
-        storing, home, first = self._storing(part), self._home(part.slot), self._first
-        here = [slot for slot in part.peers if self._home(slot) is first]
-        commands = [self._arriving(part), self._watching()]
-        if here:
-            commands.append(self._asking(part, here))
-        if home is first:
-            first.send(storing + commands)
-            self._read_all(first, storing)
-        else:
-            home.send(storing)
-            first.send(commands)
-        arrival = self._learnt(first.read(), part)
+        here = [slot for slot in part.peers if self._home(slot) is self._first]
+        asking = [self._asking(part, here)] if here else []
+        arrival = self._arrive(part, [self._watching(), *asking])
         published_at = time.monotonic()
-        woken = self._woken(first.read())
+        woken = self._woken(self._first.read())
         complete_at = time.monotonic()
-        found = dict(zip(here, first.read(views=True), strict=True)) if here else {}
-        if home is not first:
-            self._read_all(home, storing)
+        found = dict(zip(here, self._first.read(views=True), strict=True)) if here else {}
         self._forget(part)
         if part.round_id.encode() not in woken:
             # Too early, or woken by something else: on with the patient way.
@@ -317,25 +308,15 @@ class Rounds:
 
     def _fetch(self, part: Round, found: dict[int, Frame | None]) -> list[Frame]:
         """The peers' frames in slot order; those that ``found`` does not know are asked for, of all servers at once."""
-        give_up_at, pause_s = time.monotonic() + min(part.deadline_s, LATE_S), 0.0005
-        while True:
-            asked: dict[Line, list[int]] = {}
-            for slot in part.peers:
-                if slot not in found:
-                    asked.setdefault(self._home(slot), []).append(slot)
-            for line, slots in asked.items():
-                line.send([self._asking(part, slots)])
-            for line, slots in asked.items():
-                found.update(zip(slots, line.read(views=True), strict=True))
-            frames = [frame for slot in part.peers if (frame := found[slot]) is not None]
-            if len(frames) == len(part.peers):
-                return frames
-            lost = [slot for slot in part.peers if found[slot] is None]
-            # Where frames and arrivals are on one server, one that is not there will not come.
-            if any(self._home(slot) is self._first for slot in lost) or time.monotonic() > give_up_at:
-                raise Aborted(f"the update of worker {lost[0]} in round {part.round_id} is gone from Redis")
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LOOK_S)
-            if pause_s == LOOK_S:
-                self._look(part)
-            found = {}  # asking again takes the buffers that the views point into
+        asked: dict[Line, list[int]] = {}
+        for slot in part.peers:
+            if slot not in found:
+                asked.setdefault(self._home(slot), []).append(slot)
+        for line, slots in asked.items():
+            line.send([self._asking(part, slots)])
+        for line, slots in asked.items():
+            found.update(zip(slots, line.read(views=True), strict=True))
+        lost = [slot for slot in part.peers if found[slot] is None]
+        if lost:
+            raise Aborted(f"the update of worker {lost[0]} in round {part.round_id} is gone from Redis")
+        return [frame for slot in part.peers if (frame := found[slot]) is not None]

@@ -19,8 +19,9 @@ STEPS: list[tuple[str, int, dict[str, Any]]] = [
     ("momentum_update", 1, {"rate": 0.3, "momentum": 0.8, "nesterov": True}),
     ("adam_update", 2, {"rate": 0.1, "b1": 0.9, "b2": 0.99, "eps": 1e-8, "step": 3}),
     ("adagrad_update", 1, {"rate": 0.1, "eps": 1e-10}),
+    ("ftrl_update", 2, {"scale": 0.5, "rate": 0.1, "beta": 1.0, "l1": 0.3, "ridge": 0.1}),
 ]
-IDS = ["sgd", "momentum", "nesterov", "adam", "adagrad"]
+IDS = ["sgd", "momentum", "nesterov", "adam", "adagrad", "ftrl"]
 
 
 @pytest.mark.parametrize(("name", "n_states", "knobs"), STEPS, ids=IDS)
@@ -57,6 +58,53 @@ def test_step_equals_the_reference(
         results.append((written, *mine))
     for got, expected in zip(*results, strict=True):
         np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "n_states", "knobs"), STEPS, ids=IDS)
+@pytest.mark.parametrize("dense", [True, False])
+@given(
+    n_rows=st.integers(1, 200),
+    width=st.integers(1, 40) | st.just(1),
+    share=st.floats(0, 1),
+    l2=st.sampled_from([0.0, 0.2]),
+    threshold=st.sampled_from([0.0, 0.2, 1.0]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_fused_or_not_and_spaced_or_not_the_bits_are_the_same(
+    name: str,
+    n_states: int,
+    knobs: dict[str, Any],
+    dense: bool,
+    n_rows: int,
+    width: int,
+    share: float,
+    l2: float,
+    threshold: float,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    params, held, *states = (rng.random((n_rows, width)).astype(np.float32) for _ in range(2 + n_states))
+    rows = np.flatnonzero(rng.random(n_rows) < share).astype(np.int32)
+    grad = rng.normal(size=(len(rows), width)).astype(np.float32)
+    step, results = getattr(kernels, name), []
+    for is_spaced in (False, True):
+        for is_fused in (False, True):
+            block = np.full((n_rows, (2 + n_states) * width + 1), 9.0, np.float32)
+            tables = [block[:, k * width : (k + 1) * width] for k in range(2 + n_states)]
+            if not is_spaced:
+                tables = [table.copy() for table in tables]
+            for table, start in zip(tables, (params, held, *states), strict=True):
+                table[:] = start
+            split = kernels.SignificanceSplit(n_rows, width, tables[1])
+            split.threshold = threshold
+            out = np.full((n_rows if dense else len(rows), width), np.nan, np.float32)
+            step(tables[0], rows, grad, *tables[2:], *knobs.values(), l2, n_rows // 2, out, split if is_fused else None)
+            if not is_fused:
+                kernels.split_significant(tables[0], None if dense else rows, out, split)
+            sent = (split.sent_positions.tobytes(), split.sent_values.tobytes())
+            results.append((out.tobytes(), *sent, *(table.tobytes() for table in tables)))
+            assert (block[:, -1] == 9.0).all()
+    assert all(result == results[0] for result in results)
 
 
 @pytest.mark.parametrize(("name", "n_states", "knobs"), STEPS, ids=IDS)
