@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from .data.minibatches import Minibatch
 from .data.prepare import Manifest
+from .exchange import Frame
 from .kernels import (
     SignificanceSplit,
     apply_frame,
@@ -182,14 +183,14 @@ class Replica:
         rows, update = self._shared()
         if self._split is None or not self._filters:
             return encode_update(rows, update, step, self._slot, self.n_rows, stats)
-        return self._encode_sent(slice(0, self._split.count), step, stats)
+        return self._encode_sent(slice(None), step, stats)
 
     def _encode_sent(self, which: slice, step: int, stats: Stats) -> bytes:
         split = self._split
         assert split is not None
         return encode_sparse(
-            split.positions[which],
-            split.values[which],
+            split.sent_positions[which],
+            split.sent_values[which],
             step,
             self._slot,
             self.n_rows,
@@ -199,7 +200,7 @@ class Replica:
             residual=split.residual,
         )
 
-    def apply(self, active: list[int], frames: list[bytes], stats: Stats) -> Stats:
+    def apply(self, active: list[int], frames: Sequence[Frame], stats: Stats) -> Stats:
         """Add the own update and the peers' in slot order; the sums of all their stats."""
         sums, rest = [0.0] * 4, iter(frames)
         for slot in active:
@@ -212,7 +213,7 @@ class Replica:
                 _add(sums, _stats(frame))
         return sums[0], sums[1], sums[2], sums[3]
 
-    def apply_all(self, frames: Sequence[bytes]) -> None:
+    def apply_all(self, frames: Sequence[Frame]) -> None:
         """Add frames that nothing of this replica's own comes with."""
         for frame in frames:
             apply_frame(frame, self.params)
@@ -230,7 +231,7 @@ class Replica:
         ranges = self.ranges(len(active))
         rows, update = self._shared()
         if self._split is not None and self._filters:
-            sent = self._split.positions[: self._split.count]
+            sent = self._split.sent_positions
             cuts = np.searchsorted(sent, np.array([first for first, _ in ranges], np.uint64) * np.uint64(self.width))
             ends = [*cuts[1:].tolist(), len(sent)]
             parts = {
@@ -238,7 +239,7 @@ class Replica:
                 for slot, first, end in zip(active, cuts.tolist(), ends, strict=True)
             }
             # The merged ranges bring what was sent: here only the rest is added.
-            withhold(rows, update, sent, self._split.values[: self._split.count])
+            withhold(rows, update, sent, self._split.sent_values)
             return parts
         rows = self._all_rows if rows is None else rows
         cuts = np.searchsorted(rows, [first for first, _ in ranges])
@@ -248,7 +249,7 @@ class Replica:
             for slot, first, end in zip(active, cuts.tolist(), ends, strict=True)
         }
 
-    def merge(self, active: list[int], own: bytes, frames: list[bytes], step: int) -> tuple[bytes, Stats]:
+    def merge(self, active: list[int], own: bytes, frames: Sequence[Frame], step: int) -> tuple[bytes, Stats]:
         """The merged range of this slot as a frame, and the sums of all stats."""
         rest, sums = iter(frames), [0.0] * 4
         parts = [own if slot == self._slot else next(rest) for slot in active]
@@ -258,7 +259,7 @@ class Replica:
         merged = merge_frames(parts, first, end, step, self._slot, NO_STATS)
         return merged, (sums[0], sums[1], sums[2], sums[3])
 
-    def apply_merged(self, active: list[int], own: bytes, frames: list[bytes]) -> None:
+    def apply_merged(self, active: list[int], own: bytes, frames: Sequence[Frame]) -> None:
         """Add what was not sent of the own update, then the merged ranges in their order."""
         if self._filters:
             apply_rows(self.params, self._rows, self._update)
@@ -304,7 +305,7 @@ class Replica:
         return bool(np.isfinite(self.params).all())
 
 
-def _stats(frame: bytes) -> Stats:
+def _stats(frame: Frame) -> Stats:
     header = read_header(frame)
     return header.loss_sum, header.loss_count, header.val_sum, header.val_count
 

@@ -1,4 +1,4 @@
-"""Ways for updates to get around, to be written and to be gathered before they are: all lead to the model that BSP does."""
+"""Other ways to make updates, to write them and to get them around: each gives one model, and a good one."""
 
 from __future__ import annotations
 
