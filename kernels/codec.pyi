@@ -5,8 +5,6 @@ from numpy.typing import NDArray
 
 from .frame_header import FrameHeader
 
-MAX_BODY_BYTES: int
-
 def crc32c(data: bytes | bytearray | memoryview) -> int: ...
 def encode_update(
     rows: NDArray[np.int32] | None,
@@ -24,8 +22,10 @@ def encode_sparse(
     n_rows: int,
     width: int,
     stats: Sequence[float],
-    codec: str = "auto",
+    index: str = "auto",
+    codec: str = "float32",
+    residual: NDArray[np.float32] | None = None,
 ) -> bytes: ...
 def read_header(frame: bytes | bytearray | memoryview) -> FrameHeader: ...
-def apply_frame(frame: bytes | bytearray | memoryview, params: NDArray[np.float32]) -> int: ...
+def apply_frame(frame: bytes | bytearray | memoryview, params: NDArray[np.float32], *, add: bool = True) -> int: ...
 def decode_frame(frame: bytes | bytearray | memoryview) -> tuple[NDArray[np.uint32], NDArray[np.float32]]: ...

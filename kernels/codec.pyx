@@ -1,12 +1,25 @@
 """Frames: an update as bytes, and back.
 
-A frame is a header of 64 bytes, the values (float32) and the index section, all little-endian::
+A frame is a header of 64 bytes, the values and the index section, all little-endian and at any address::
 
-    magic "MLLF"  version u8  index codec u8  value codec u8  flags u8  step u32  slot u16  width u16
+    magic "MLLF"  version u8 (2)  index codec u8  value codec u8  flags u8 (0)  step u32  slot u16  width u16
     n_rows u32  count u32 (values)  body_bytes u32  loss_sum  loss_count  val_sum  val_count (f64)  crc32c u32
 
-The CRC32C is over everything but itself. Index codecs: 0 dense (every value of the table, no index section), 1 u32
-(positions ``row * width + column``, ascending), 2 varint (their gaps), 3 rows (whole rows: the gaps of their ids).
+The CRC32C is over everything but itself. Gaps are of ascending ids, ``id - previous - 1``, as varints (seven bits a
+byte, low first, no longer than need be). Index codecs:
+
+==  =======  ======================================================================================================
+0   dense    every value of the table, no index section; one that no position asked for is -0.0 (int8: 0.0)
+1   u32      positions ``row * width + column``, ascending
+2   varint   gaps of the positions
+3   rows     gaps of the ids of whole rows
+4   rowmask  a row: the gap of its id, then a bit a column in ``ceil(width / 8)`` bytes, low first, not all of them 0
+==  =======  ======================================================================================================
+
+Value codecs: 0 float32; 1 bf16, a float32's upper half, rounded to nearest even; 2 int8, for every 128 values in the
+frame's order a float32 scale and then a signed byte each, ``scale * byte``. The scale is the greatest magnitude / 127,
+and NaN where a value of the 128 is not finite: all of them decode as NaN then, so that divergence is noticed.
+
 Nothing of a frame is believed before all of it has been checked, and nothing is written unless all of it is valid.
 """
 
@@ -14,14 +27,18 @@ import numpy as np
 
 from mlless_nb.errors import DecodeError
 
-from .frame_header import INDEX_CODECS, VALUE_CODECS, FrameHeader
+from .frame_header import INDEX_CODECS, MAX_BODY_BYTES, VALUE_CODECS, FrameHeader, check_fields
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 
 cdef extern from "frames.h" nogil:
-    const size_t FRAME_HEADER_BYTES
+    const size_t FRAME_HEADER_BYTES, FRAME_FAULT, INDEX_SLACK
+    const int INDEX_DENSE, INDEX_ROWS, VALUE_FLOAT32
     ctypedef struct frame_header:
         char magic[4]
         uint8_t version, index_codec, value_codec, flags
@@ -32,36 +49,34 @@ cdef extern from "frames.h" nogil:
         uint32_t crc
     void crc32c_init()
     uint32_t crc32c_of(uint32_t before, const unsigned char *data, size_t n)
-    uint32_t frame_crc(const unsigned char *frame, size_t size)
+    void frame_head(unsigned char *frame, int index_codec, int value_codec, uint32_t step, uint32_t slot,
+                    uint32_t n_rows, uint32_t width, size_t count, size_t body_bytes, const double *stats)
+    void frame_seal(unsigned char *frame, size_t size)
+    bint frame_open(const unsigned char *frame, size_t size, frame_header *header, char *fault)
+    size_t frame_n_ids(const frame_header *header)
+    bint frame_read_ids(const unsigned char *frame, const frame_header *header, uint32_t *ids, char *fault)
+    void frame_put(const frame_header *header, const unsigned char *values, const uint32_t *ids, bint add,
+                   size_t stride, float *x)
+    uint64_t values_size(int codec, uint64_t n)
+    void values_pack(int codec, size_t n, const float *values, unsigned char *out)
+    void values_unpack(int codec, size_t n, const unsigned char *packed, float *values)
+    void values_pack_lossy(int codec, size_t n, const uint32_t *positions, float *values, unsigned char *out,
+                           float *residual, size_t width, size_t stride)
+    void values_pack_dense(int codec, size_t n, const uint32_t *positions, float *values, unsigned char *out,
+                           float *residual, size_t width, size_t stride, float *table, size_t size)
+    bint u32_valid(const uint32_t *ids, size_t n, uint64_t high)
     size_t varint_size(const uint32_t *ids, size_t n)
     void varint_write(const uint32_t *ids, size_t n, unsigned char *out)
-    bint varint_valid(const unsigned char *start, const unsigned char *end, size_t n, uint64_t high)
-    void varint_read(const unsigned char *start, size_t n, uint32_t *ids)
-    bint u32_valid(const uint32_t *ids, size_t n, uint64_t high)
-    void varint_add(const unsigned char *start, size_t n, const float *values, float *params)
-    void rows_add(const unsigned char *start, size_t m, size_t width, const float *values, float *params)
-    void u32_add(const uint32_t *ids, size_t n, const float *values, float *params)
-    void dense_add(size_t n, const float *values, float *params)
+    int smallest_index(const uint32_t *positions, size_t n, size_t width, uint64_t dense_extra, size_t *bytes)
+    size_t index_size(int codec, const uint32_t *positions, size_t n, size_t width)
+    void index_write(int codec, const uint32_t *positions, size_t n, size_t width, unsigned char *out)
 
 cdef extern from "checks.h" nogil:
     bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high)
 
-cdef extern from "string.h" nogil:
-    void *memset(void *target, int value, size_t n)
-    void *memcpy(void *target, const void *source, size_t n)
-    int memcmp(const void *a, const void *b, size_t n)
-
-cdef enum:
-    VERSION = 1
-    DENSE = 0
-    U32 = 1
-    VARINT = 2
-    ROWS = 3
-
 crc32c_init()
 
-#: The most bytes of a frame's body: the largest string that Redis takes.
-MAX_BODY_BYTES = 512 * 2**20
+new_tuple = tuple.__new__
 
 
 def crc32c(const unsigned char[::1] data not None):
@@ -75,7 +90,7 @@ def crc32c(const unsigned char[::1] data not None):
 
 
 def encode_update(const int32_t[::1] rows, const float[:, ::1] update not None, step, slot, n_rows, stats):
-    """A frame of whole rows.
+    """A frame of whole rows, in float32.
 
     Parameters
     ----------
@@ -94,34 +109,43 @@ def encode_update(const int32_t[::1] rows, const float[:, ::1] update not None, 
     """
     cdef Py_ssize_t m = update.shape[0], width = update.shape[1]
     cdef size_t count = m * width, index_bytes = 0
+    cdef const uint32_t *ids = NULL
+    check_fields(step, slot, n_rows, width)
     if rows is None:
         if m != n_rows:
             raise ValueError(f"update has {m} rows: must be n_rows={n_rows}, or rows must be given")
     else:
         if rows.shape[0] != m:
             raise ValueError(f"rows and update have lengths {rows.shape[0]}, {m}: must be equal")
-        if not ids_ascend(&rows[0], m, n_rows):
-            raise ValueError(f"rows must be strictly ascending, in [0, {n_rows})")
-        index_bytes = varint_size(<const uint32_t *>&rows[0], m)
-    frame = new_frame(DENSE if rows is None else ROWS, step, slot, n_rows, width, count, 4 * count + index_bytes, stats)
-    cdef unsigned char *body = <unsigned char *>PyBytes_AS_STRING(frame) + FRAME_HEADER_BYTES
+        if m:
+            ids = <const uint32_t *>&rows[0]
+            if not ids_ascend(&rows[0], m, n_rows):
+                raise ValueError(f"rows must be strictly ascending, in [0, {n_rows})")
+            index_bytes = varint_size(ids, m)
+    frame = new_frame(INDEX_DENSE if rows is None else INDEX_ROWS, VALUE_FLOAT32, step, slot, n_rows, width, count,
+                      4 * count + index_bytes, stats)
+    cdef unsigned char *start = <unsigned char *>PyBytes_AS_STRING(frame)
+    cdef unsigned char *body = start + FRAME_HEADER_BYTES
     with nogil:
         if count:
             memcpy(body, &update[0, 0], 4 * count)
-        if rows is not None:
-            varint_write(<const uint32_t *>&rows[0], m, body + 4 * count)
-    return seal(frame)
+        if ids != NULL:
+            varint_write(ids, m, body + 4 * count)
+        frame_seal(start, FRAME_HEADER_BYTES + 4 * count + index_bytes)
+    return frame
 
 
 def encode_sparse(
     const uint32_t[::1] positions not None,
-    const float[::1] values not None,
+    values not None,
     step,
     slot,
     n_rows,
     width,
     stats,
-    str codec="auto",
+    str index="auto",
+    str codec="float32",
+    float[:, :] residual=None,
 ):
     """A frame of single values.
 
@@ -130,46 +154,84 @@ def encode_sparse(
     positions : uint32 (count,)
         ``row * width + column``, strictly ascending.
     values : float32 (count,)
+        With a codec that rounds they are overwritten by what the receivers will decode.
     step, slot, n_rows, width, stats
         As :func:`encode_update`'s.
-    codec : {"auto", "varint", "u32"}
-        "auto" takes the smallest, the dense one included.
+    index : {"auto", "varint", "u32", "rowmask", "dense"}
+        "auto" takes the smallest; "rows" too where every row is whole.
+    codec : {"float32", "bf16", "int8"}
+    residual : float32 (n_rows, width)
+        Needed by a codec that rounds, unused else; rows may be spaced. At ``positions`` the rounding error, value -
+        decoded, is stored: what is decoded and what is left over sum to what was given.
+
+    Raises
+    ------
+    ValueError
+        When a shape, a name or a field is wrong, or the positions do not ascend within the table.
     """
-    cdef size_t count = positions.shape[0], index_bytes, position
-    cdef uint64_t table = n_rows * width
-    if values.shape[0] != positions.shape[0]:
-        raise ValueError(f"positions and values have lengths {count}, {values.shape[0]}: must be equal")
-    if codec not in ("auto", "varint", "u32"):
-        raise ValueError(f'codec={codec!r}: must be "auto", "varint" or "u32"')
-    if not u32_valid(&positions[0], count, table):
+    if index not in ("auto", "varint", "u32", "rowmask", "dense"):
+        raise ValueError(f'index={index!r}: must be "auto", "varint", "u32", "rowmask" or "dense"')
+    if codec not in VALUE_CODECS:
+        raise ValueError(f"codec={codec!r}: must be one of {', '.join(VALUE_CODECS)}")
+    check_fields(step, slot, n_rows, width)
+    cdef int value_codec = VALUE_CODECS.index(codec), index_codec
+    cdef size_t count = positions.shape[0], columns = width, index_bytes, n_values, stride = columns
+    cdef uint64_t table = n_rows * width, value_bytes
+    cdef const float[::1] given
+    cdef float[::1] changed
+    cdef const uint32_t *ids = &positions[0] if count else NULL
+    cdef float *value = NULL
+    cdef float *left = NULL
+    if value_codec == VALUE_FLOAT32:
+        given = values
+    else:
+        given = changed = values
+        if residual is None:
+            raise ValueError(f"codec={codec!r} rounds: residual must be given")
+        stride = row_stride(residual, "residual", n_rows, width)
+        left = &residual[0, 0] if count else NULL
+    if <size_t>given.shape[0] != count:
+        raise ValueError(f"positions and values have lengths {count}, {given.shape[0]}: must be equal")
+    if not u32_valid(ids, count, table):
         raise ValueError(f"positions must be strictly ascending, in [0, {table})")
-    index_bytes = 4 * count if codec == "u32" else varint_size(&positions[0], count)
-    cdef int index_codec = U32 if codec == "u32" else VARINT
-    if codec == "auto":
-        if index_bytes > 4 * count:
-            index_codec, index_bytes = U32, 4 * count
-        if 4 * table < 4 * count + index_bytes:
-            index_codec, index_bytes = DENSE, 4 * (table - count)
-    frame = new_frame(index_codec, step, slot, n_rows, width, table if index_codec == DENSE else count,
-                      4 * count + index_bytes, stats)
-    cdef unsigned char *body = <unsigned char *>PyBytes_AS_STRING(frame) + FRAME_HEADER_BYTES
-    cdef float *dense = <float *>body
+    if count:
+        value = <float *>&given[0]
+    if index == "auto":
+        index_codec = smallest_index(ids, count, columns,
+                                     values_size(value_codec, table) - values_size(value_codec, count), &index_bytes)
+    else:
+        index_codec = INDEX_CODECS.index(index)
+        index_bytes = index_size(index_codec, ids, count, columns)
+    n_values = table if index_codec == INDEX_DENSE else count
+    value_bytes = values_size(value_codec, n_values)
+    frame = new_frame(index_codec, value_codec, step, slot, n_rows, width, n_values, value_bytes + index_bytes, stats)
+    cdef unsigned char *start = <unsigned char *>PyBytes_AS_STRING(frame)
+    cdef unsigned char *body = start + FRAME_HEADER_BYTES
+    cdef float *whole = NULL
+    if index_codec == INDEX_DENSE:
+        whole = <float *>malloc(4 * table + 1)
+        if whole == NULL:
+            raise MemoryError
     with nogil:
-        if index_codec == DENSE:
-            memset(body, 0, 4 * table)
-            for position in range(count):
-                dense[positions[position]] = values[position]
-        elif count:
-            memcpy(body, &values[0], 4 * count)
-            if index_codec == U32:
-                memcpy(body + 4 * count, &positions[0], 4 * count)
+        if index_codec == INDEX_DENSE:
+            values_pack_dense(value_codec, count, ids, value, body, left, columns, stride, whole, table)
+            free(whole)
+        else:
+            if value_codec == VALUE_FLOAT32:
+                values_pack(value_codec, count, value, body)
             else:
-                varint_write(&positions[0], count, body + 4 * count)
-    return seal(frame)
+                values_pack_lossy(value_codec, count, ids, value, body, left, columns, stride)
+            index_write(index_codec, ids, count, columns, body + value_bytes)
+        frame_seal(start, FRAME_HEADER_BYTES + value_bytes + index_bytes)
+    return frame
 
 
-def read_header(const unsigned char[::1] frame not None):
+def read_header(frame not None):
     """The header of a frame, without looking at its body: its checksum is verified by the functions that read the body.
+
+    Parameters
+    ----------
+    frame : bytes, memoryview or any contiguous buffer
 
     Raises
     ------
@@ -177,21 +239,29 @@ def read_header(const unsigned char[::1] frame not None):
         When it is not a frame's, or does not fit the frame's length.
     """
     cdef frame_header header
-    open_header(frame, &header)
-    return FrameHeader(
+    cdef Py_buffer view
+    cdef char fault[FRAME_FAULT]
+    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+    cdef bint is_open = frame_open(<const unsigned char *>view.buf, view.len, &header, fault)
+    PyBuffer_Release(&view)
+    if not is_open:
+        raise DecodeError(fault.decode())
+    return new_tuple(FrameHeader, (
         header.step, header.slot, header.n_rows, header.width, header.count, INDEX_CODECS[header.index_codec],
         VALUE_CODECS[header.value_codec], header.loss_sum, header.loss_count, header.val_sum, header.val_count,
-    )
+    ))
 
 
-def apply_frame(const unsigned char[::1] frame not None, float[:, ::1] params not None):
+def apply_frame(frame not None, float[:, :] params not None, *, bint add=True):
     """Add a frame's values to ``params``; returns how many.
 
     Parameters
     ----------
-    frame : bytes
+    frame : bytes, memoryview or any contiguous buffer
     params : float32 (n_rows, width)
-        Changed in place, once the whole frame has been found valid.
+        Changed in place, once the whole frame has been found valid. Rows may be spaced.
+    add : bool
+        False: the values take the parameters' places. A dense frame replaces the whole table then.
 
     Raises
     ------
@@ -200,136 +270,90 @@ def apply_frame(const unsigned char[::1] frame not None, float[:, ::1] params no
         written then.
     """
     cdef frame_header header
-    frame = aligned(frame)
-    open_header(frame, &header)
-    if header.n_rows != params.shape[0] or header.width != params.shape[1]:
-        raise DecodeError(
-            f"frame is for a table of {header.n_rows} x {header.width}: must be {params.shape[0]} x {params.shape[1]}"
-        )
-    open_body(frame, &header)
-    cdef size_t count = header.count
-    if count == 0:
-        return 0
-    cdef const unsigned char *body = &frame[0] + FRAME_HEADER_BYTES
-    cdef const float *values = <const float *>body
-    with nogil:
-        if header.index_codec == DENSE:
-            dense_add(count, values, &params[0, 0])
-        elif header.index_codec == U32:
-            u32_add(<const uint32_t *>(body + 4 * count), count, values, &params[0, 0])
-        elif header.index_codec == VARINT:
-            varint_add(body + 4 * count, count, values, &params[0, 0])
-        else:
-            rows_add(body + 4 * count, count // header.width, header.width, values, &params[0, 0])
-    return count
+    cdef Py_buffer view
+    cdef char fault[FRAME_FAULT]
+    cdef uint32_t *ids = NULL
+    cdef float *decoded = NULL
+    cdef const unsigned char *start
+    cdef const unsigned char *values
+    cdef size_t count, n_ids, stride
+    cdef bint valid
+    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+    try:
+        start = <const unsigned char *>view.buf
+        if not frame_open(start, view.len, &header, fault):
+            raise DecodeError(fault.decode())
+        if header.n_rows != params.shape[0] or header.width != params.shape[1]:
+            raise DecodeError(f"frame is for a table of {header.n_rows} x {header.width}: "
+                              f"must be {params.shape[0]} x {params.shape[1]}")
+        stride = row_stride(params, "params", header.n_rows, header.width)
+        count, n_ids = header.count, frame_n_ids(&header)
+        values = start + FRAME_HEADER_BYTES
+        ids = <uint32_t *>malloc(4 * (n_ids + INDEX_SLACK))
+        if header.value_codec != VALUE_FLOAT32:
+            decoded = <float *>malloc(4 * count + 1)
+        if ids == NULL or (decoded == NULL and header.value_codec != VALUE_FLOAT32):
+            raise MemoryError
+        with nogil:
+            valid = frame_read_ids(start, &header, ids, fault)
+            if valid and count:
+                if decoded != NULL:
+                    values_unpack(header.value_codec, count, values, decoded)
+                    values = <const unsigned char *>decoded
+                frame_put(&header, values, ids, add, stride, &params[0, 0])
+        if not valid:
+            raise DecodeError(fault.decode())
+        return count
+    finally:
+        free(ids)
+        free(decoded)
+        PyBuffer_Release(&view)
 
 
-def decode_frame(const unsigned char[::1] frame not None):
+def decode_frame(frame not None):
     """(positions uint32 (count,), values float32 (count,)) of a frame; DecodeError as :func:`apply_frame`."""
     cdef frame_header header
-    frame = aligned(frame)
-    open_header(frame, &header)
-    open_body(frame, &header)
-    cdef size_t count = header.count
-    values = np.frombuffer(frame, np.float32, count, FRAME_HEADER_BYTES).copy()
-    if header.index_codec == DENSE:
-        return np.arange(count, dtype=np.uint32), values
-    if header.index_codec == U32:
-        return np.frombuffer(frame, np.uint32, count, FRAME_HEADER_BYTES + 4 * count).copy(), values
-    cdef size_t n_ids = count // header.width if header.index_codec == ROWS else count
-    ids = np.empty(n_ids, np.uint32)
-    cdef uint32_t[::1] ids_view = ids
-    if n_ids:
-        varint_read(&frame[0] + FRAME_HEADER_BYTES + 4 * count, n_ids, &ids_view[0])
-    if header.index_codec == ROWS:
+    cdef char fault[FRAME_FAULT]
+    cdef const unsigned char[::1] data = memoryview(frame).cast("B")
+    cdef size_t size = data.shape[0], n_ids
+    if not frame_open(&data[0] if size else NULL, size, &header, fault):
+        raise DecodeError(fault.decode())
+    n_ids = frame_n_ids(&header)
+    ids = np.empty(n_ids + INDEX_SLACK, np.uint32)
+    values = np.empty(header.count, np.float32)
+    cdef uint32_t[::1] id = ids
+    cdef float[::1] value = values
+    if not frame_read_ids(&data[0], &header, &id[0], fault):
+        raise DecodeError(fault.decode())
+    if header.count:
+        values_unpack(header.value_codec, header.count, &data[FRAME_HEADER_BYTES], &value[0])
+    if header.index_codec == INDEX_DENSE:
+        return np.arange(header.count, dtype=np.uint32), values
+    ids = ids[:n_ids]
+    if header.index_codec == INDEX_ROWS:
         ids = (ids[:, None] * np.uint32(header.width) + np.arange(header.width, dtype=np.uint32)).ravel()
     return ids, values
 
 
-cdef bytes new_frame(int index_codec, step, slot, n_rows, width, size_t count, size_t body_bytes, stats):
+cdef size_t row_stride(const float[:, :] table, str name, size_t n_rows, size_t width) except? 0:
+    """How many floats lie between the starts of two rows."""
+    if <size_t>table.shape[0] != n_rows or <size_t>table.shape[1] != width:
+        raise ValueError(f"{name} has shape {table.shape[0], table.shape[1]}: must be {n_rows, width}")
+    if n_rows * width == 0 or n_rows == 1 and (width == 1 or table.strides[1] == 4):
+        return width
+    if (width > 1 and table.strides[1] != 4) or table.strides[0] % 4 or table.strides[0] < <Py_ssize_t>(4 * width):
+        raise ValueError(f"{name} has strides {table.strides[0], table.strides[1]}: each row must be contiguous")
+    return table.strides[0] // 4
+
+
+cdef bytes new_frame(int index_codec, int value_codec, step, slot, n_rows, width, size_t count, size_t body_bytes,
+                     stats):
     """A frame of the right size with its header filled in but for the checksum; its body is the caller's to write."""
-    cdef frame_header header
-    for name, value, limit in (("step", step, 2**32), ("slot", slot, 2**16), ("width", width, 2**16),
-                               ("n_rows", n_rows, 2**32), ("n_rows * width", n_rows * width, 2**32)):
-        if not 0 <= value < limit:
-            raise ValueError(f"{name}={value}: must be in [0, {limit})")
+    cdef double[4] sums
     if body_bytes > MAX_BODY_BYTES:
         raise ValueError(f"the frame's body has {body_bytes} bytes: must be at most {MAX_BODY_BYTES}")
-    memcpy(header.magic, b"MLLF", 4)
-    header.version, header.index_codec, header.value_codec, header.flags = VERSION, index_codec, 0, 0
-    header.step, header.slot, header.width, header.n_rows = step, slot, width, n_rows
-    header.count, header.body_bytes, header.crc = count, body_bytes, 0
-    header.loss_sum, header.loss_count, header.val_sum, header.val_count = stats
+    sums[0], sums[1], sums[2], sums[3] = stats
     frame = PyBytes_FromStringAndSize(NULL, FRAME_HEADER_BYTES + body_bytes)
-    memcpy(PyBytes_AS_STRING(frame), &header, FRAME_HEADER_BYTES)
+    frame_head(<unsigned char *>PyBytes_AS_STRING(frame), index_codec, value_codec, step, slot, n_rows, width, count,
+               body_bytes, sums)
     return frame
-
-
-cdef bytes seal(bytes frame):
-    """The frame with its checksum; only for one that nobody else has seen."""
-    cdef unsigned char *start = <unsigned char *>PyBytes_AS_STRING(frame)
-    cdef size_t size = len(frame)
-    with nogil:
-        (<frame_header *>start).crc = frame_crc(start, size)
-    return frame
-
-
-cdef const unsigned char[::1] aligned(const unsigned char[::1] frame):
-    """The frame where its floats can be read in place."""
-    if frame.shape[0] and <size_t>&frame[0] % 4:
-        return bytes(frame)
-    return frame
-
-
-cdef int open_header(const unsigned char[::1] frame, frame_header *header) except -1:
-    """Fill the header in; raise DecodeError unless all that can be told without the body is right."""
-    cdef size_t size = frame.shape[0]
-    if size < FRAME_HEADER_BYTES:
-        raise DecodeError(f"frame of {size} bytes: must be at least {FRAME_HEADER_BYTES}")
-    memcpy(header, &frame[0], FRAME_HEADER_BYTES)
-    if memcmp(header.magic, b"MLLF", 4) != 0:
-        raise DecodeError("not a frame: must start with MLLF")
-    if header.version != VERSION:
-        raise DecodeError(f"frame version {header.version}: must be {VERSION}")
-    if header.index_codec > ROWS or header.value_codec != 0 or header.flags != 0:
-        raise DecodeError(
-            f"frame has codecs {header.index_codec}, {header.value_codec} and flags {header.flags}: "
-            f"must be 0 to {ROWS}, 0 and 0"
-        )
-    if header.body_bytes != size - FRAME_HEADER_BYTES or header.body_bytes > MAX_BODY_BYTES:
-        raise DecodeError(f"frame's body has {size - FRAME_HEADER_BYTES} bytes: its header says {header.body_bytes}")
-    cdef uint64_t table = <uint64_t>header.n_rows * header.width
-    if table > 0xFFFFFFFF or header.count > table or 4 * <uint64_t>header.count > header.body_bytes:
-        raise DecodeError(f"frame says {header.count} values of {header.n_rows} x {header.width}: too many")
-    return 0
-
-
-cdef int open_body(const unsigned char[::1] frame, frame_header *header) except -1:
-    """Raise DecodeError unless the checksum, every length and every index are right."""
-    cdef size_t size = frame.shape[0], count = header.count, index_bytes = header.body_bytes - 4 * count
-    cdef const unsigned char *start = &frame[0]
-    cdef const unsigned char *index = start + FRAME_HEADER_BYTES + 4 * count
-    cdef uint64_t table = <uint64_t>header.n_rows * header.width
-    cdef uint32_t crc
-    cdef bint valid
-    with nogil:
-        crc = frame_crc(start, size)
-        if crc != header.crc:
-            valid = False
-        elif header.index_codec == DENSE:
-            valid = count == table and index_bytes == 0
-        elif header.index_codec == U32:
-            valid = index_bytes == 4 * count and u32_valid(<const uint32_t *>index, count, table)
-        elif header.index_codec == VARINT:
-            valid = varint_valid(index, start + size, count, table)
-        elif header.width == 0:
-            valid = index_bytes == 0
-        else:
-            valid = count % header.width == 0 and varint_valid(
-                index, start + size, count // header.width, header.n_rows
-            )
-    if crc != header.crc:
-        raise DecodeError(f"frame's checksum is {crc:#010x}: its header says {header.crc:#010x}")
-    if not valid:
-        raise DecodeError(f"frame's {INDEX_CODECS[header.index_codec]} indices are malformed or out of range")
-    return 0

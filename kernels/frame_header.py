@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 #: Index codecs by their number in the frame.
-INDEX_CODECS = ("dense", "u32", "varint", "rows")
+INDEX_CODECS = ("dense", "u32", "varint", "rows", "rowmask")
 #: Value codecs by their number in the frame.
-VALUE_CODECS = ("f32",)
+VALUE_CODECS = ("float32", "bf16", "int8")
+#: The most bytes of a frame's body: the largest string that Redis takes.
+MAX_BODY_BYTES = 512 * 2**20
 
 
 class FrameHeader(NamedTuple):
@@ -28,3 +30,16 @@ class FrameHeader(NamedTuple):
     loss_count: float
     val_sum: float
     val_count: float
+
+
+def check_fields(step: int, slot: int, n_rows: int, width: int) -> None:
+    """Raise ValueError unless each field fits its place in a header, and the table's positions fit 32 bits."""
+    for name, value, limit in (
+        ("step", step, 2**32),
+        ("slot", slot, 2**16),
+        ("width", width, 2**16),
+        ("n_rows", n_rows, 2**32),
+        ("n_rows * width", n_rows * width, 2**32),
+    ):
+        if not 0 <= value < limit:
+            raise ValueError(f"{name}={value}: must be in [0, {limit})")

@@ -1,8 +1,11 @@
-/* Frame bodies: values (float32) first, so that they stay aligned, then the index section. Little-endian only. */
+/* A frame: header, values, index section; little-endian, at any address. What is wrong with one is said in words. */
 #ifndef MLLESS_FRAMES_H
 #define MLLESS_FRAMES_H
 
+#include <stdio.h>
+
 #include "crc32c.h"
+#include "frame_values.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "frames are copied as they are: a big-endian machine would need byte swaps"
@@ -10,6 +13,9 @@
 
 #define FRAME_HEADER_BYTES 64
 #define FRAME_CRC_AT 60
+#define FRAME_VERSION 2
+#define FRAME_MAX_BODY (512u << 20) /* the largest string that Redis takes */
+#define FRAME_FAULT 160             /* room for what is wrong */
 
 typedef struct __attribute__((packed)) {
     char magic[4];
@@ -22,157 +28,113 @@ typedef struct __attribute__((packed)) {
 } frame_header;
 
 /* The checksum over everything but itself. */
-static uint32_t frame_crc(const unsigned char *frame, size_t size) {
+static inline uint32_t frame_crc(const unsigned char *frame, size_t size) {
     return crc32c_of(crc32c_of(0, frame, FRAME_CRC_AT), frame + FRAME_HEADER_BYTES, size - FRAME_HEADER_BYTES);
 }
 
-/* Ascending ids as varints (seven bits a byte, low first) of id - previous - 1; the first as it is. */
-static inline uint32_t gap_at(const uint32_t *ids, size_t k) { return k ? ids[k] - ids[k - 1] - 1 : ids[0]; }
-
-static size_t varint_size(const uint32_t *ids, size_t n) {
-    size_t size = n;
-    for (size_t start = 0; start < n; start += 4096) { /* a 32-bit sum, and so quick */
-        const size_t end = n - start < 4096 ? n : start + 4096;
-        uint32_t more = 0;
-        for (size_t k = start ? start : 1; k < end; k++) {
-            const uint32_t gap = ids[k] - ids[k - 1] - 1;
-            more += (gap >= 1u << 7) + (gap >= 1u << 14) + (gap >= 1u << 21) + (gap >= 1u << 28);
-        }
-        size += more;
-    }
-    if (n) size += (ids[0] >= 1u << 7) + (ids[0] >= 1u << 14) + (ids[0] >= 1u << 21) + (ids[0] >= 1u << 28);
-    return size;
+/* Fills the header in, but for the checksum. */
+static inline void frame_head(
+    unsigned char *frame, int index_codec, int value_codec, uint32_t step, uint32_t slot, uint32_t n_rows,
+    uint32_t width, size_t count, size_t body_bytes, const double stats[4]) {
+    const frame_header header = {
+        {'M', 'L', 'L', 'F'}, FRAME_VERSION, (uint8_t)index_codec, (uint8_t)value_codec, 0, step, (uint16_t)slot,
+        (uint16_t)width, n_rows, (uint32_t)count, (uint32_t)body_bytes, stats[0], stats[1], stats[2], stats[3], 0};
+    memcpy(frame, &header, FRAME_HEADER_BYTES);
 }
 
-static void varint_write(const uint32_t *ids, size_t n, unsigned char *out) {
-    size_t k = 0;
-    while (k < n) {
-        if (k && n - k >= 16) { /* sixteen gaps of one byte each, mostly */
-            uint32_t gaps[16], any = 0;
-            for (int j = 0; j < 16; j++) any |= gaps[j] = ids[k + j] - ids[k + j - 1] - 1;
-            if (any < 128) {
-                for (int j = 0; j < 16; j++) out[j] = (unsigned char)gaps[j];
-                out += 16;
-                k += 16;
-                continue;
-            }
-        }
-        const size_t end = n - k > 16 ? k + 16 : n;
-        for (; k < end; k++) {
-            uint32_t gap = gap_at(ids, k);
-            while (gap >= 128) {
-                *out++ = (unsigned char)(gap | 128);
-                gap >>= 7;
-            }
-            *out++ = (unsigned char)gap;
-        }
-    }
+static inline void frame_seal(unsigned char *frame, size_t size) {
+    const uint32_t crc = frame_crc(frame, size);
+    memcpy(frame + FRAME_CRC_AT, &crc, 4);
 }
 
-/* Reads one gap; NULL when it does not end before `end`, is longer than need be, or exceeds 32 bits. */
-static inline const unsigned char *varint_next(const unsigned char *at, const unsigned char *end, uint64_t *gap) {
-    if (at == end) return NULL;
-    uint64_t value = *at++;
-    if (value >= 128) {
-        value &= 127;
-        for (int shift = 7;; shift += 7) {
-            if (at == end || shift > 28) return NULL;
-            const uint64_t byte = *at++;
-            value |= (byte & 127) << shift;
-            if (byte < 128) {
-                if (byte == 0 || value > UINT32_MAX) return NULL;
+/* Fills the header in; 0, and the fault in words, unless all that can be told without the body is right. */
+static inline int frame_open(const unsigned char *frame, size_t size, frame_header *header, char fault[FRAME_FAULT]) {
+    if (size < FRAME_HEADER_BYTES) {
+        snprintf(fault, FRAME_FAULT, "frame of %zu bytes: must be at least %d", size, FRAME_HEADER_BYTES);
+        return 0;
+    }
+    memcpy(header, frame, FRAME_HEADER_BYTES);
+    if (memcmp(header->magic, "MLLF", 4) != 0) {
+        snprintf(fault, FRAME_FAULT, "not a frame: must start with MLLF");
+        return 0;
+    }
+    if (header->version != FRAME_VERSION) {
+        snprintf(fault, FRAME_FAULT, "frame version %d: must be %d", header->version, FRAME_VERSION);
+        return 0;
+    }
+    if (header->index_codec >= N_INDEX_CODECS || header->value_codec >= N_VALUE_CODECS || header->flags != 0) {
+        snprintf(fault, FRAME_FAULT, "frame has index codec %d, value codec %d and flags %d: must be below %d, %d and 1",
+                 header->index_codec, header->value_codec, header->flags, N_INDEX_CODECS, N_VALUE_CODECS);
+        return 0;
+    }
+    if (header->body_bytes != size - FRAME_HEADER_BYTES || header->body_bytes > FRAME_MAX_BODY) {
+        snprintf(fault, FRAME_FAULT, "frame's body has %zu bytes: its header says %u", size - FRAME_HEADER_BYTES,
+                 header->body_bytes);
+        return 0;
+    }
+    const uint64_t table = (uint64_t)header->n_rows * header->width;
+    if (table > UINT32_MAX || header->count > table ||
+        values_size(header->value_codec, header->count) > header->body_bytes) {
+        snprintf(fault, FRAME_FAULT, "frame says %u values of %u x %d: too many", header->count, header->n_rows,
+                 header->width);
+        return 0;
+    }
+    return 1;
+}
+
+/* How many ids its index section holds: positions, or rows, or (dense) none. */
+static inline size_t frame_n_ids(const frame_header *header) {
+    if (header->index_codec == INDEX_DENSE || header->width == 0) return 0;
+    return header->index_codec == INDEX_ROWS ? header->count / header->width : header->count;
+}
+
+/* Of an opened frame: checks the checksum, every length and every index, and decodes the ids (room for INDEX_SLACK
+ * more than frame_n_ids). 0, and the fault in words, when anything is wrong. */
+static inline int frame_read_ids(
+    const unsigned char *frame, const frame_header *header, uint32_t *ids, char fault[FRAME_FAULT]) {
+    static const char *const names[] = {"dense", "u32", "varint", "rows", "rowmask"};
+    const size_t size = FRAME_HEADER_BYTES + (size_t)header->body_bytes, n = frame_n_ids(header);
+    const unsigned char *index = frame + FRAME_HEADER_BYTES + values_size(header->value_codec, header->count);
+    const unsigned char *const end = frame + size;
+    const uint32_t crc = frame_crc(frame, size);
+    const uint64_t table = (uint64_t)header->n_rows * header->width;
+    int valid = 0;
+    if (crc != header->crc) {
+        snprintf(fault, FRAME_FAULT, "frame's checksum is %#010x: its header says %#010x", crc, header->crc);
+        return 0;
+    }
+    if (header->width == 0)
+        valid = index == end;
+    else
+        switch (header->index_codec) {
+            case INDEX_DENSE: valid = header->count == table && index == end; break;
+            case INDEX_U32:
+                if ((valid = (size_t)(end - index) == 4 * n)) {
+                    memcpy(ids, index, 4 * n);
+                    valid = u32_valid(ids, n, table);
+                }
                 break;
-            }
+            case INDEX_VARINT: valid = varint_read(index, end, n, table, ids); break;
+            case INDEX_ROWS:
+                valid = header->count % header->width == 0 && varint_read(index, end, n, header->n_rows, ids);
+                break;
+            case INDEX_ROWMASK: valid = rowmask_read(index, end, n, header->n_rows, header->width, ids); break;
         }
-    }
-    *gap = value;
-    return at;
+    if (!valid)
+        snprintf(fault, FRAME_FAULT, "frame's %s indices are malformed or out of range", names[header->index_codec]);
+    return valid;
 }
 
-/* Whether [at, end) holds exactly n ids, all below `high`. */
-static int varint_valid(const unsigned char *at, const unsigned char *end, size_t n, uint64_t high) {
-    uint64_t next = 0, gap;
-    size_t k = 0;
-    while (k < n) {
-        uint64_t eight;
-        if (end - at >= 8 && n - k >= 8 && (memcpy(&eight, at, 8), (eight & 0x8080808080808080u) == 0)) {
-            /* eight gaps of one byte: a product sums four 16-bit lanes into its top one */
-            next += 8 + ((eight & 0x00ff00ff00ff00ffu) * 0x0001000100010001u >> 48) +
-                    ((eight >> 8 & 0x00ff00ff00ff00ffu) * 0x0001000100010001u >> 48);
-            at += 8;
-            k += 8;
-        } else {
-            at = varint_next(at, end, &gap);
-            if (!at) return 0;
-            next += gap + 1;
-            k++;
-        }
-        if (next > high) return 0;
-    }
-    return at == end;
-}
-
-static int u32_valid(const uint32_t *ids, size_t n, uint64_t high) {
-    int wrong = 0;
-    for (size_t k = 1; k < n; k++) wrong |= ids[k] <= ids[k - 1];
-    return n == 0 || (!wrong && ids[n - 1] < high);
-}
-
-/* The loops below run on what was found valid. */
-static void varint_read(const unsigned char *at, size_t n, uint32_t *ids) {
-    uint64_t next = 0, gap = 0;
-    for (size_t k = 0; k < n; k++) {
-        at = varint_next(at, at + 5, &gap);
-        ids[k] = (uint32_t)(next + gap);
-        next += gap + 1;
-    }
-}
-
-static void varint_add(const unsigned char *at, size_t n, const float *values, float *params) {
-    size_t k = 0;
-    float *next = params;
-    for (; n - k >= 8; k += 8) {
-        uint64_t eight;
-        memcpy(&eight, at, 8); /* at least as many bytes as ids are left */
-        if ((eight & 0x8080808080808080u) == 0) {
-            for (int j = 0; j < 8; j++, eight >>= 8) {
-                next += eight & 127;
-                *next++ += values[k + j];
-            }
-            at += 8;
-        } else
-            for (int j = 0; j < 8; j++) {
-                uint64_t gap = 0;
-                at = varint_next(at, at + 5, &gap);
-                next += gap;
-                *next++ += values[k + j];
-            }
-    }
-    for (; k < n; k++) {
-        uint64_t gap = 0;
-        at = varint_next(at, at + 5, &gap);
-        next += gap;
-        *next++ += values[k];
-    }
-}
-
-static void rows_add(const unsigned char *at, size_t m, size_t width, const float *values, float *params) {
-    float *next = params;
-    for (size_t r = 0; r < m; r++) {
-        uint64_t gap = 0;
-        at = varint_next(at, at + 5, &gap);
-        next += gap * width;
-        for (size_t c = 0; c < width; c++) next[c] += values[r * width + c];
-        next += width;
-    }
-}
-
-static void u32_add(const uint32_t *ids, size_t n, const float *values, float *params) {
-    for (size_t k = 0; k < n; k++) params[ids[k]] += values[k];
-}
-
-static void dense_add(size_t n, const float *values, float *params) {
-    for (size_t k = 0; k < n; k++) params[k] += values[k];
+/* Adds the values of a frame whose ids were read (or, without `add`, stores them). */
+static inline void frame_put(
+    const frame_header *header, const unsigned char *values, const uint32_t *ids, int add, size_t stride, float *x) {
+    const size_t n = frame_n_ids(header), width = header->width;
+    if (header->index_codec == INDEX_DENSE)
+        put_dense(add, header->n_rows, width, stride, values, x);
+    else if (header->index_codec == INDEX_ROWS)
+        put_rows(add, n, ids, width, stride, values, x);
+    else
+        put_values(add, n, ids, width, stride, values, x);
 }
 
 #endif

@@ -14,6 +14,7 @@ import numpy.random  # noqa: F401 - loaded at its first use otherwise, by every 
 import redis.utils
 
 import mlless_nb.function  # noqa: F401
+from mlless_nb.money import profile_names
 
 
 def _look_up_once() -> None:
@@ -26,6 +27,7 @@ def _look_up_once() -> None:
 
 if __name__ == "__main__":
     _look_up_once()
+    profile_names()  # reads the catalogue, which is kept
     # What is loaded stays: the functions need not look through it, and share its memory.
     gc.collect()
     gc.freeze()

@@ -29,10 +29,10 @@ from .worker import START_LEASES
 
 #: Seconds between two updates to the driver.
 UPDATE_S = 0.1
-#: Seconds between two looks at the step log and at what people ask: steps may be shorter, and are then read together.
+#: Seconds between two looks at what people ask; steps are read when an update is due.
 LOOK_S = 0.05
 #: Seconds between two looks at what is not in a hurry: leases, whether the run was called off.
-WATCH_S = 0.1
+WATCH_S = 0.2
 #: Seconds that it takes to gather the workers' last words.
 LAST_WORDS_S = 0.3
 #: Share of a function's lifetime after which the run is ended in good order.
@@ -104,18 +104,19 @@ class Supervisor:
     def _supervise(self) -> None:
         while len(self._ended) < self._job.n_workers:
             looked_at = time.monotonic()
-            if looked_at - self._watched_at > WATCH_S:
+            self._obey()
+            self._watch_time_and_money()
+            if looked_at - self._watched_at >= WATCH_S:
                 self._watched_at = looked_at
                 if self._is_lost():
                     break
                 self._watch_leases()
-            # The first loss is waited for; later steps are read many at a time.
-            has_rows = bool(self._n_rows)
-            self._read_steps(0.001 if has_rows else LOOK_S / 2)
-            self._obey()
-            self._watch_time_and_money()
-            if looked_at - self._updated_at > UPDATE_S or (self._n_rows and not has_rows):
+            # The first loss is waited for, and told at once; later steps are read many at a time.
+            is_first = not self._n_rows and self._read_steps(LOOK_S / 2) and self._n_rows > 0
+            if is_first or looked_at - self._updated_at >= UPDATE_S:
+                self._read_steps(0.001)
                 self._send_update()
+                self._updated_at = looked_at
             # A worker that says goodbye ends the pause: the run's end is not held up.
             left_s = LOOK_S - (time.monotonic() - looked_at)
             self._hear_workers(max(left_s, 0.0) if self._n_rows else 0.0)
@@ -331,7 +332,6 @@ class Supervisor:
                 part = Update(part.rows, self._update.state, self._update.sentences, self._update.done)
             self._bus.send("events", part.encode())
         self._update = Update()
-        self._updated_at = time.monotonic()
 
     # -- the end
 

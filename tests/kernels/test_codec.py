@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from mlless_nb import kernels
 from mlless_nb.errors import DecodeError
-from mlless_nb.kernels import reference
+from mlless_nb.kernels import reference_frames as reference
 
+VALUE_CODECS = ["float32", "bf16", "int8"]
 STATS = (1.5, 2.0, -0.25, 1e300)
 
 
@@ -25,30 +26,47 @@ def ids(rng: np.random.Generator, high: int, count: int) -> np.ndarray:
     n_rows=st.integers(1, 3000),
     width=st.integers(1, 30),
     count=st.integers(0, 500),
-    codec=st.sampled_from(["varint", "u32", "auto"]),
+    index=st.sampled_from(["varint", "u32", "rowmask", "dense", "auto"]),
+    codec=st.sampled_from(VALUE_CODECS),
+    whole_rows=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_sparse_frames_round_trip(n_rows: int, width: int, count: int, codec: str, seed: int) -> None:
+def test_sparse_frames_round_trip(
+    n_rows: int, width: int, count: int, index: str, codec: str, whole_rows: bool, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     positions = ids(rng, n_rows * width, count).astype(np.uint32)
-    values = rng.normal(size=len(positions)).astype(np.float32)
-    frame = kernels.encode_sparse(positions, values, 7, 3, n_rows, width, STATS, codec)
-    assert frame == reference.encode_sparse(positions, values, 7, 3, n_rows, width, STATS, codec)
+    if whole_rows:
+        rows = ids(rng, n_rows, min(count, 50))
+        positions = (rows[:, None] * width + np.arange(width)).astype(np.uint32).ravel()
+    values = (rng.normal(size=len(positions)) * 10.0 ** rng.integers(-45, 38)).astype(np.float32)
+    sent, same = values.copy(), values.copy()
+    residual = np.ones((n_rows, width), np.float32)
+    left = residual.copy()
+    frame = kernels.encode_sparse(positions, sent, 7, 3, n_rows, width, STATS, index, codec, residual)
+    assert frame == reference.encode_sparse(positions, same, 7, 3, n_rows, width, STATS, index, codec, left)
+    assert sent.tobytes() == same.tobytes()
+    assert residual.tobytes() == left.tobytes()
+    if codec == "float32":
+        assert sent.tobytes() == values.tobytes()
+        assert (residual == 1).all()
+    else:
+        np.testing.assert_array_equal(sent + residual.reshape(-1)[positions], values)
     header = kernels.read_header(frame)
     assert header == reference.read_header(frame)
     assert (header.step, header.slot, header.n_rows, header.width) == (7, 3, n_rows, width)
     assert header[-4:] == STATS
     expected = np.zeros((n_rows, width), np.float32)
-    expected.reshape(-1)[positions] = values
+    expected.reshape(-1)[positions] = sent
     got = np.zeros((n_rows, width), np.float32)
     assert kernels.apply_frame(frame, got) == header.count
     np.testing.assert_array_equal(got, expected)
     decoded = kernels.decode_frame(frame)
     for mine, wanted in zip(decoded, reference.decode_frame(frame), strict=True):
-        np.testing.assert_array_equal(mine, wanted)
+        assert mine.tobytes() == wanted.tobytes()
     if header.index_codec != "dense":
         np.testing.assert_array_equal(decoded[0], positions)
-        np.testing.assert_array_equal(decoded[1], values)
+        assert decoded[1].tobytes() == sent.tobytes()
 
 
 @given(
@@ -88,19 +106,53 @@ def test_auto_takes_the_smallest() -> None:
     assert kernels.read_header(dense).index_codec == "dense"
     near = kernels.encode_sparse(np.arange(90, dtype=np.uint32) * 2, values, 1, 0, 1000, 1, STATS)
     assert kernels.read_header(near).index_codec == "varint"
+    rng = np.random.default_rng(4)
+    some = np.flatnonzero((rng.random((2000, 21)) < 0.5) & (rng.random((2000, 1)) < 0.1)).astype(np.uint32)
+    masked = kernels.encode_sparse(some, np.ones(len(some), np.float32), 1, 0, 2000, 21, STATS)
+    assert kernels.read_header(masked).index_codec == "rowmask"
+    rows = kernels.encode_sparse(np.arange(42, 63, dtype=np.uint32), values[:21], 1, 0, 2000, 21, STATS)
+    assert kernels.read_header(rows).index_codec == "rows"
     far = kernels.encode_sparse(np.arange(6, dtype=np.uint32) * 2**29, values[:6], 1, 0, 2**16, 2**16 - 1, STATS)
     assert kernels.read_header(far).index_codec == "u32"
 
 
 def test_a_frame_may_start_anywhere_in_a_buffer() -> None:
-    positions, values = np.array([3, 9], np.uint32), np.array([1.0, 2.0], np.float32)
-    frame = kernels.encode_sparse(positions, values, 1, 0, 10, 1, STATS, "u32")
-    for offset in range(4):
-        view = memoryview(b"x" * offset + frame)[offset:]
-        params = np.zeros((10, 1), np.float32)
-        assert kernels.apply_frame(view, params) == 2
-        assert params[[3, 9], 0].tolist() == [1.0, 2.0]
-        np.testing.assert_array_equal(kernels.decode_frame(view)[0], positions)
+    rng = np.random.default_rng(5)
+    for frame in samples():
+        start = rng.normal(size=(40, 5)).astype(np.float32)
+        expected = start.copy()
+        reference.apply_frame(frame, expected)
+        for offset in range(9):
+            view = memoryview(b"x" * offset + frame)[offset:]
+            params = start.copy()
+            assert kernels.apply_frame(view, params) == kernels.read_header(view).count
+            assert params.tobytes() == expected.tobytes()
+            assert kernels.decode_frame(view)[0].tobytes() == kernels.decode_frame(frame)[0].tobytes()
+            assert kernels.merge_frames([view], 0, 40, 1, 0, STATS) == kernels.merge_frames([frame], 0, 40, 1, 0, STATS)
+
+
+@pytest.mark.parametrize("add", [True, False])
+def test_rows_of_the_table_may_be_spaced(add: bool) -> None:
+    rng = np.random.default_rng(6)
+    for frame in samples():
+        block = rng.normal(size=(40, 17)).astype(np.float32)
+        expected = block.copy()
+        reference.apply_frame(frame, expected[:, 5:10], add=add)
+        assert kernels.apply_frame(frame, block[:, 5:10], add=add) == kernels.read_header(frame).count
+        assert block.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("params", [np.zeros((40, 10), np.float32)[:, ::2], np.zeros((40, 5), np.float32)[::-1]])
+def test_values_of_a_row_must_be_neighbours(params: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="contiguous"):
+        kernels.apply_frame(samples()[0], params)
+
+
+def test_a_value_that_no_position_asks_for_keeps_its_bits() -> None:
+    frame = kernels.encode_sparse(np.array([1], np.uint32), np.ones(1, np.float32), 1, 0, 3, 1, STATS, "dense")
+    params = np.full((3, 1), -0.0, np.float32)
+    kernels.apply_frame(frame, params)
+    assert np.signbit(params[:, 0]).tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("data", [b"", b"a", b"123456789", bytes(range(256)) * 100, b"\0" * 6144, b"\xff" * 12301])
@@ -116,19 +168,25 @@ def test_crc32c_check_value() -> None:
 
 
 def samples() -> list[bytes]:
-    """One frame of each codec, of a table of 40 x 5."""
+    """A frame of each index codec and each value codec, of a table of 40 x 5."""
     rng = np.random.default_rng(1)
     positions = ids(rng, 200, 30).astype(np.uint32)
     values = rng.normal(size=30).astype(np.float32)
     rows, update = ids(rng, 40, 9).astype(np.int32), rng.normal(size=(9, 5)).astype(np.float32)
     table = rng.normal(size=(40, 5)).astype(np.float32)
-    return [
-        kernels.encode_sparse(positions, values, 7, 3, 40, 5, STATS, "varint"),
-        kernels.encode_sparse(positions, values, 7, 3, 40, 5, STATS, "u32"),
+    whole = (rows.astype(np.uint32)[:, None] * 5 + np.arange(5, dtype=np.uint32)).ravel()
+    frames = [
         kernels.encode_update(rows, update, 7, 3, 40, STATS),
         kernels.encode_update(None, table, 7, 3, 40, STATS),
         kernels.encode_sparse(positions[:0], values[:0], 7, 3, 40, 5, STATS),
     ]
+    for codec in VALUE_CODECS:
+        left = np.zeros((40, 5), np.float32)
+        for index in ("varint", "u32", "rowmask", "dense"):
+            frames.append(kernels.encode_sparse(positions, values.copy(), 7, 3, 40, 5, STATS, index, codec, left))
+        frames.append(kernels.encode_sparse(whole, update.ravel().copy(), 7, 3, 40, 5, STATS, "auto", codec, left))
+        assert kernels.read_header(frames[-1]).index_codec == "rows"
+    return frames
 
 
 def damaged(frame: bytes, rng: np.random.Generator) -> bytes:
@@ -222,7 +280,12 @@ def test_a_frame_for_another_table_is_an_error() -> None:
         ({"step": -1}, "step=-1"),
         ({"step": 2**32}, "step="),
         ({"slot": 2**16}, "slot=65536"),
-        ({"codec": "zip"}, "codec='zip'"),
+        ({"width": 2**16}, "width=65536"),
+        ({"index": "zip"}, "index='zip'"),
+        ({"codec": "f32"}, "codec='f32'"),
+        ({"codec": "bf16"}, "residual"),
+        ({"codec": "int8", "residual": np.zeros((5, 10), np.float32)}, "residual has shape"),
+        ({"codec": "int8", "residual": np.zeros((10, 10), np.float32)[:, ::2]}, "contiguous"),
     ],
 )
 def test_what_cannot_be_encoded_is_an_error(change: dict[str, object], words: str) -> None:

@@ -1,0 +1,245 @@
+/* Index sections: ascending positions (row * width + column) or row ids as bytes, and back.
+ *
+ * Readers check and decode in one pass: they return 0 unless the bytes are exactly what a writer would have made of n
+ * ascending ids below `high`. They may write up to INDEX_SLACK ids behind the n-th. */
+#ifndef MLLESS_FRAME_INDEX_H
+#define MLLESS_FRAME_INDEX_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define INDEX_SLACK 16
+
+enum { INDEX_DENSE, INDEX_U32, INDEX_VARINT, INDEX_ROWS, INDEX_ROWMASK, N_INDEX_CODECS };
+
+/* position / width by a product: exact for position < 2^32 and 1 <= width < 2^16, as the factor's excess over
+ * 2^48 / width is at most 1 and position * width < 2^48. */
+static inline uint64_t row_factor(size_t width) { return ((uint64_t)1 << 48) / (width ? width : 1) + 1; }
+static inline uint32_t row_of(uint32_t position, uint64_t factor) {
+    return (uint32_t)((unsigned __int128)position * factor >> 48);
+}
+
+/* Bytes of a gap beyond its first. */
+static inline uint32_t varint_more(uint32_t gap) {
+    return (gap >= 1u << 7) + (gap >= 1u << 14) + (gap >= 1u << 21) + (gap >= 1u << 28);
+}
+
+static inline unsigned char *varint_put(uint32_t gap, unsigned char *out) {
+    while (gap >= 128) {
+        *out++ = (unsigned char)(gap | 128);
+        gap >>= 7;
+    }
+    *out++ = (unsigned char)gap;
+    return out;
+}
+
+/* Ascending ids as varints (seven bits a byte, low first) of id - previous - 1; the first as it is. */
+static inline size_t varint_size(const uint32_t *ids, size_t n) {
+    size_t size = n;
+    for (size_t start = 0; start < n; start += 4096) { /* a 32-bit sum, and so quick */
+        const size_t end = n - start < 4096 ? n : start + 4096;
+        uint32_t more = 0;
+        for (size_t k = start ? start : 1; k < end; k++) more += varint_more(ids[k] - ids[k - 1] - 1);
+        size += more;
+    }
+    return n ? size + varint_more(ids[0]) : 0;
+}
+
+static inline void varint_write(const uint32_t *ids, size_t n, unsigned char *out) {
+    if (n) out = varint_put(ids[0], out);
+    size_t k = 1;
+    while (k < n) {
+        if (n - k >= 16) { /* sixteen gaps of one byte each, mostly */
+            uint32_t gaps[16], any = 0;
+            for (int j = 0; j < 16; j++) any |= gaps[j] = ids[k + j] - ids[k + j - 1] - 1;
+            if (any < 128) {
+                for (int j = 0; j < 16; j++) out[j] = (unsigned char)gaps[j];
+                out += 16;
+                k += 16;
+                continue;
+            }
+        }
+        const size_t end = n - k > 16 ? k + 16 : n;
+        for (; k < end; k++) out = varint_put(ids[k] - ids[k - 1] - 1, out);
+    }
+}
+
+/* Reads one gap; NULL when it does not end before `end`, is longer than need be, or exceeds 32 bits. */
+static inline const unsigned char *varint_next(const unsigned char *at, const unsigned char *end, uint64_t *gap) {
+    if (at == end) return NULL;
+    uint64_t value = *at++;
+    if (value >= 128) {
+        value &= 127;
+        for (int shift = 7;; shift += 7) {
+            if (at == end || shift > 28) return NULL;
+            const uint64_t byte = *at++;
+            value |= (byte & 127) << shift;
+            if (byte < 128) {
+                if (byte == 0 || value > UINT32_MAX) return NULL;
+                break;
+            }
+        }
+    }
+    *gap = value;
+    return at;
+}
+
+static inline int varint_read(const unsigned char *at, const unsigned char *end, size_t n, uint64_t high, uint32_t *ids) {
+    uint64_t next = 0, gap;
+    size_t k = 0;
+    while (k < n) {
+        uint64_t eight;
+        if (end - at >= 8 && n - k >= 8 && (memcpy(&eight, at, 8), (eight & 0x8080808080808080u) == 0)) {
+            for (int j = 0; j < 8; j++) { /* eight gaps of one byte */
+                next += (eight >> 8 * j & 127) + 1;
+                ids[k + j] = (uint32_t)next - 1;
+            }
+            at += 8;
+            k += 8;
+        } else {
+            at = varint_next(at, end, &gap);
+            if (!at) return 0;
+            next += gap + 1;
+            ids[k++] = (uint32_t)next - 1;
+        }
+        if (next > high) return 0;
+    }
+    return at == end;
+}
+
+static inline int u32_valid(const uint32_t *ids, size_t n, uint64_t high) {
+    int wrong = 0;
+    for (size_t k = 1; k < n; k++) wrong |= ids[k] <= ids[k - 1];
+    return n == 0 || (!wrong && ids[n - 1] < high);
+}
+
+/* How many rows the positions touch; *gap_bytes: of the varints of those rows' ids. */
+static inline size_t rows_touched(const uint32_t *positions, size_t n, size_t width, size_t *gap_bytes) {
+    *gap_bytes = 0;
+    if (n == 0) return 0;
+    const uint64_t factor = row_factor(width);
+    uint32_t last = row_of(positions[0], factor);
+    size_t m = 1, more = varint_more(last);
+    for (size_t k = 1; k < n; k++) { /* no branches: where a row ends cannot be foreseen */
+        const uint32_t row = row_of(positions[k], factor);
+        m += row != last;
+        more += varint_more(row - last - (row != last));
+        last = row;
+    }
+    *gap_bytes = m + more;
+    return m;
+}
+
+/* The gaps of the rows' ids alone (every value of each is there), or each followed by the mask of its columns. */
+static inline void rows_write(const uint32_t *positions, size_t n, size_t width, unsigned char *out) {
+    const uint64_t factor = row_factor(width);
+    uint32_t next = 0;
+    for (size_t k = 0; k < n; k += width) {
+        const uint32_t row = row_of(positions[k], factor);
+        out = varint_put(row - next, out);
+        next = row + 1;
+    }
+}
+
+static inline void rowmask_write(const uint32_t *positions, size_t n, size_t width, unsigned char *out) {
+    const size_t mask_bytes = (width + 7) / 8;
+    const uint64_t factor = row_factor(width);
+    uint32_t next = 0;
+    for (size_t k = 0; k < n;) {
+        const uint32_t row = row_of(positions[k], factor);
+        const uint64_t first = (uint64_t)row * width;
+        out = varint_put(row - next, out);
+        next = row + 1;
+        if (width <= 64) {
+            uint64_t mask = 0, column;
+            for (; k < n && (column = positions[k] - first) < width; k++) mask |= (uint64_t)1 << column;
+            for (size_t j = 0; j < mask_bytes; j++) out[j] = (unsigned char)(mask >> 8 * j);
+        } else {
+            uint64_t column;
+            memset(out, 0, mask_bytes);
+            for (; k < n && (column = positions[k] - first) < width; k++)
+                out[column / 8] |= (unsigned char)(1u << column % 8);
+        }
+        out += mask_bytes;
+    }
+}
+
+/* Appends first + (each set bit's number) to ids, eight at a time so that few branches depend on how many there are. */
+static inline uint32_t *bits_read(uint64_t mask, uint32_t first, uint32_t *ids) {
+    uint32_t *const after = ids + __builtin_popcountll(mask);
+    for (; ids < after; ids += 8)
+        for (int j = 0; j < 8; j++) {
+            ids[j] = first + (uint32_t)__builtin_ctzll(mask | (uint64_t)1 << 63);
+            mask &= mask - 1;
+        }
+    return after;
+}
+
+static inline int rowmask_read(
+    const unsigned char *at, const unsigned char *end, size_t n, size_t n_rows, size_t width, uint32_t *ids) {
+    const uint32_t *const after = ids + n;
+    const size_t mask_bytes = (width + 7) / 8;
+    uint64_t next = 0, gap;
+    while (at != end) {
+        at = varint_next(at, end, &gap);
+        if (!at || (next += gap) >= n_rows || (size_t)(end - at) < mask_bytes) return 0;
+        uint64_t first = next++ * width, any = 0;
+        for (size_t byte = 0; byte < mask_bytes; byte += 8, first += 64) {
+            uint64_t mask = 0;
+            if ((size_t)(end - at) - byte >= 8) {
+                memcpy(&mask, at + byte, 8);
+                if (mask_bytes - byte < 8) mask &= ((uint64_t)1 << 8 * (mask_bytes - byte)) - 1;
+            } else
+                memcpy(&mask, at + byte, mask_bytes - byte);
+            const size_t columns = width - 8 * byte;
+            if (columns < 64 && mask >> columns) return 0;
+            if (__builtin_popcountll(mask) > after - ids) return 0;
+            any |= mask;
+            ids = bits_read(mask, (uint32_t)first, ids);
+        }
+        if (!any) return 0;
+        at += mask_bytes;
+    }
+    return ids == after;
+}
+
+/* The index codec whose section, with values of `value_bytes` each that dense would add, is the smallest. */
+static inline int smallest_index(
+    const uint32_t *positions, size_t n, size_t width, uint64_t dense_extra, size_t *bytes) {
+    int codec = INDEX_VARINT;
+    size_t gap_bytes;
+    *bytes = varint_size(positions, n);
+    if (4 * n < *bytes) codec = INDEX_U32, *bytes = 4 * n;
+    if (width > 1) {
+        const size_t m = rows_touched(positions, n, width, &gap_bytes), masks = m * ((width + 7) / 8);
+        if (gap_bytes + masks < *bytes) codec = INDEX_ROWMASK, *bytes = gap_bytes + masks;
+        if (m * width == n && gap_bytes < *bytes) codec = INDEX_ROWS, *bytes = gap_bytes;
+    }
+    if (dense_extra < *bytes) codec = INDEX_DENSE, *bytes = 0;
+    return codec;
+}
+
+static inline size_t index_size(int codec, const uint32_t *positions, size_t n, size_t width) {
+    size_t gap_bytes;
+    switch (codec) {
+        case INDEX_U32: return 4 * n;
+        case INDEX_VARINT: return varint_size(positions, n);
+        case INDEX_ROWMASK: {
+            const size_t m = rows_touched(positions, n, width, &gap_bytes);
+            return gap_bytes + m * ((width + 7) / 8);
+        }
+        default: return 0;
+    }
+}
+
+static inline void index_write(int codec, const uint32_t *positions, size_t n, size_t width, unsigned char *out) {
+    switch (codec) {
+        case INDEX_U32: if (n) memcpy(out, positions, 4 * n); break;
+        case INDEX_VARINT: varint_write(positions, n, out); break;
+        case INDEX_ROWS: rows_write(positions, n, width, out); break;
+        case INDEX_ROWMASK: rowmask_write(positions, n, width, out); break;
+    }
+}
+
+#endif

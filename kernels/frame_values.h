@@ -1,0 +1,122 @@
+/* Value codecs by number, and putting decoded values into a table whose rows lie `stride` floats apart. */
+#ifndef MLLESS_FRAME_VALUES_H
+#define MLLESS_FRAME_VALUES_H
+
+#include "frame_index.h"
+
+#define VALUE_BLOCK 128 /* values to a scale */
+#define AHEAD_ROWS 8
+#define AHEAD_VALUES 32
+
+#define LOOPS "frame_values_loops.h"
+#include "each_level.h"
+
+enum { VALUE_FLOAT32, VALUE_BF16, VALUE_INT8, N_VALUE_CODECS };
+
+static inline uint64_t values_size(int codec, uint64_t n) {
+    if (codec == VALUE_BF16) return 2 * n;
+    if (codec == VALUE_INT8) return n + 4 * ((n + VALUE_BLOCK - 1) / VALUE_BLOCK);
+    return 4 * n;
+}
+
+static inline void values_pack(int codec, size_t n, const float *values, unsigned char *out) {
+    if (codec == VALUE_BF16)
+        DISPATCH(bf16_pack, (n, values, out));
+    else if (codec == VALUE_INT8)
+        DISPATCH(int8_pack, (n, values, out));
+    else if (n)
+        memcpy(out, values, 4 * n);
+}
+
+static inline void values_unpack(int codec, size_t n, const unsigned char *packed, float *values) {
+    if (codec == VALUE_BF16)
+        DISPATCH(bf16_unpack, (n, packed, values));
+    else if (codec == VALUE_INT8)
+        DISPATCH(int8_unpack, (n, packed, values));
+    else if (n)
+        memcpy(values, packed, 4 * n);
+}
+
+/* One value a position; where the rows are spaced, `extra` floats lie between one's end and the next one's start. */
+static inline __attribute__((always_inline)) void put_values_as(
+    int add, int spaced, size_t n, const uint32_t *positions, size_t width, size_t extra, const unsigned char *values,
+    float *x) {
+    const uint64_t factor = spaced ? row_factor(width) : 0;
+    for (size_t k = 0; k < n; k++) {
+        const uint32_t position = positions[k];
+        const uint32_t ahead = positions[k + AHEAD_VALUES < n ? k + AHEAD_VALUES : k];
+        size_t at = position, later = ahead;
+        float value;
+        if (spaced) {
+            at += row_of(position, factor) * extra;
+            later += row_of(ahead, factor) * extra;
+        }
+        __builtin_prefetch(x + later, 1);
+        memcpy(&value, values + 4 * k, 4);
+        x[at] = add ? x[at] + value : value;
+    }
+}
+
+static inline void put_values(
+    int add, size_t n, const uint32_t *positions, size_t width, size_t stride, const unsigned char *values, float *x) {
+    if (stride == width) {
+        if (add)
+            put_values_as(1, 0, n, positions, width, 0, values, x);
+        else
+            put_values_as(0, 0, n, positions, width, 0, values, x);
+    } else if (add)
+        put_values_as(1, 1, n, positions, width, stride - width, values, x);
+    else
+        put_values_as(0, 1, n, positions, width, stride - width, values, x);
+}
+
+static inline void put_rows(
+    int add, size_t m, const uint32_t *rows, size_t width, size_t stride, const unsigned char *values, float *x) {
+    if (add)
+        DISPATCH(add_rows, (m, width, stride, rows, values, x));
+    else
+        for (size_t r = 0; r < m; r++) memcpy(x + rows[r] * stride, values + 4 * r * width, 4 * width);
+}
+
+static inline void put_dense(int add, size_t n_rows, size_t width, size_t stride, const unsigned char *values, float *x) {
+    if (add)
+        DISPATCH(add_dense, (n_rows, width, stride, values, x));
+    else
+        for (size_t r = 0; r < n_rows; r++) memcpy(x + r * stride, values + 4 * r * width, 4 * width);
+}
+
+/* Packs values, leaves in them what unpacking gives, and in the residual the difference (rows `stride` apart). */
+static inline void values_pack_lossy(
+    int codec, size_t n, const uint32_t *positions, float *values, unsigned char *out, float *residual, size_t width,
+    size_t stride) {
+    for (size_t start = 0; start < n; start += 8 * VALUE_BLOCK) {
+        const size_t m = n - start < 8 * VALUE_BLOCK ? n - start : 8 * VALUE_BLOCK;
+        float decoded[8 * VALUE_BLOCK], left[8 * VALUE_BLOCK];
+        values_pack(codec, m, values + start, out);
+        values_unpack(codec, m, out, decoded);
+        for (size_t k = 0; k < m; k++) left[k] = values[start + k] - decoded[k];
+        memcpy(values + start, decoded, 4 * m);
+        put_values(0, m, positions + start, width, stride, (const unsigned char *)left, residual);
+        out += values_size(codec, m);
+    }
+}
+
+/* The same for every value of the table (`size` of them, gathered in `table`), those at no position -0.0: adding that
+ * changes nothing. */
+static inline void values_pack_dense(
+    int codec, size_t n, const uint32_t *positions, float *values, unsigned char *out, float *residual, size_t width,
+    size_t stride, float *table, size_t size) {
+    for (size_t k = 0; k < size; k++) table[k] = -0.0f;
+    for (size_t k = 0; k < n; k++) table[positions[k]] = values[k];
+    values_pack(codec, size, table, out);
+    if (codec == VALUE_FLOAT32) return;
+    const uint64_t factor = row_factor(width);
+    values_unpack(codec, size, out, table);
+    for (size_t k = 0; k < n; k++) {
+        const float decoded = table[positions[k]];
+        residual[positions[k] + row_of(positions[k], factor) * (stride - width)] = values[k] - decoded;
+        values[k] = decoded;
+    }
+}
+
+#endif

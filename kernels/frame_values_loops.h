@@ -1,0 +1,139 @@
+/* Value codecs, and adding runs of values; included by each_level.h. Frames' bytes may lie at any address.
+ *
+ * Nothing here multiplies and adds in one expression: a fused product would make one processor's parameters differ from
+ * another's. unpack is what the receivers do, and the sender too, so what is left over is exact. */
+
+/* float32 to its upper half, to nearest, ties to even; a NaN stays one. */
+static inline TARGET void LEVEL(bf16_pack)(size_t n, const float *values, unsigned char *out) {
+    for (size_t start = 0; start < n; start += VALUE_BLOCK) {
+        const size_t m = n - start < VALUE_BLOCK ? n - start : VALUE_BLOCK;
+        uint32_t bits[VALUE_BLOCK];
+        uint16_t halves[VALUE_BLOCK];
+        memcpy(bits, values + start, 4 * m);
+        for (size_t k = 0; k < m; k++) {
+            const uint32_t rounded = (bits[k] + 0x7fff + (bits[k] >> 16 & 1)) >> 16;
+            const uint32_t quiet = bits[k] >> 16 | 0x40;
+            halves[k] = (uint16_t)((bits[k] & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
+        }
+        memcpy(out + 2 * start, halves, 2 * m);
+    }
+}
+
+static inline TARGET void LEVEL(bf16_unpack)(size_t n, const unsigned char *packed, float *values) {
+    for (size_t start = 0; start < n; start += VALUE_BLOCK) {
+        const size_t m = n - start < VALUE_BLOCK ? n - start : VALUE_BLOCK;
+        uint32_t bits[VALUE_BLOCK];
+        uint16_t halves[VALUE_BLOCK];
+        memcpy(halves, packed + 2 * start, 2 * m);
+        for (size_t k = 0; k < m; k++) bits[k] = (uint32_t)halves[k] << 16;
+        memcpy(values + start, bits, 4 * m);
+    }
+}
+
+/* Blocks of a float32 scale, absmax / 127, and a signed byte a value: value / scale to nearest, ties to even. A block
+ * with a value that is not finite has a NaN for its scale, and so decodes to nothing but NaN: it must not hide. */
+static inline TARGET void LEVEL(int8_pack)(size_t n, const float *values, unsigned char *out) {
+    for (size_t start = 0; start < n; start += VALUE_BLOCK) {
+        const size_t m = n - start < VALUE_BLOCK ? n - start : VALUE_BLOCK;
+        const float *block = values + start;
+        int32_t bits[VALUE_BLOCK], greatest = 0;
+        memcpy(bits, block, 4 * m);
+        for (size_t k = 0; k < m; k++) { /* magnitudes are ordered as their bits are, a NaN above infinity */
+            const int32_t magnitude = bits[k] & 0x7fffffff;
+            greatest = magnitude > greatest ? magnitude : greatest;
+        }
+        float scale;
+        if (greatest >= 0x7f800000) greatest = 0x7fc00000;
+        memcpy(&scale, &greatest, 4);
+        scale /= 127.0f;
+        memcpy(out, &scale, 4);
+        int8_t *levels = (int8_t *)(out + 4);
+        if (!(scale > 0.0f))
+            memset(levels, 0, m);
+        else
+            for (size_t k = 0; k < m; k++) {
+                const float nearest = (block[k] / scale + 12582912.0f) - 12582912.0f; /* 1.5 * 2^23: no digit is left */
+                int32_t q = (int32_t)nearest;
+                q = q > 127 ? 127 : q; /* where the scale is denormal, and so coarse */
+                q = q < -127 ? -127 : q;
+                levels[k] = (int8_t)q;
+            }
+        out += 4 + m;
+    }
+}
+
+static inline TARGET void LEVEL(int8_unpack)(size_t n, const unsigned char *packed, float *values) {
+    for (size_t start = 0; start < n; start += VALUE_BLOCK) {
+        const size_t m = n - start < VALUE_BLOCK ? n - start : VALUE_BLOCK;
+        const int8_t *levels = (const int8_t *)(packed + 4);
+        float scale;
+        memcpy(&scale, packed, 4);
+        for (size_t k = 0; k < m; k++) values[start + k] = (float)levels[k] * scale;
+        packed += 4 + m;
+    }
+}
+
+/* x += values, which lie at any address. */
+static inline TARGET void LEVEL(add_run)(size_t n, const unsigned char *values, float *x) {
+    size_t k = 0;
+    for (; k + LANES <= n; k += LANES) {
+        VEC run;
+        memcpy(&run, values + 4 * k, sizeof run);
+        *(VEC *)(x + k) += run;
+    }
+#ifdef HAS_COMPRESS
+    if (k < n) {
+        const __mmask16 rest = (__mmask16)((1u << (n - k)) - 1);
+        _mm512_mask_storeu_ps(
+            x + k, rest, _mm512_add_ps(_mm512_maskz_loadu_ps(rest, x + k), _mm512_maskz_loadu_ps(rest, values + 4 * k)));
+    }
+#else
+    for (; k < n; k++) {
+        float value;
+        memcpy(&value, values + 4 * k, 4);
+        x[k] += value;
+    }
+#endif
+}
+
+static inline TARGET void LEVEL(add_dense)(
+    size_t n_rows, size_t width, size_t stride, const unsigned char *values, float *x) {
+    if (stride == width) {
+        width *= n_rows;
+        n_rows = 1;
+    }
+    for (size_t r = 0; r < n_rows; r++) LEVEL(add_run)(width, values + 4 * r * width, x + r * stride);
+}
+
+static inline TARGET void LEVEL(add_rows)(
+    size_t m, size_t width, size_t stride, const uint32_t *rows, const unsigned char *values, float *x) {
+    for (size_t r = 0; r < m; r++) {
+        const char *ahead = (const char *)(x + rows[r + AHEAD_ROWS < m ? r + AHEAD_ROWS : r] * stride);
+        __builtin_prefetch(ahead, 1);
+        __builtin_prefetch(ahead + 4 * width - 1, 1);
+        LEVEL(add_run)(width, values + 4 * r * width, x + rows[r] * stride);
+    }
+}
+
+/* Appends (first + k, sums[k]) for every k below n that is there (a byte each); both arrays have room for 16 more. */
+static inline TARGET size_t LEVEL(collect)(
+    size_t n, const unsigned char *there, const float *sums, uint32_t first, uint32_t *positions, float *values) {
+    size_t count = 0, k = 0;
+#ifdef HAS_COMPRESS
+    const __m512i ramp = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (; k + 16 <= n; k += 16) {
+        const __m128i bytes = _mm_loadu_si128((const __m128i *)(there + k));
+        const __mmask16 mask = _mm_test_epi8_mask(bytes, bytes);
+        const __m512i here = _mm512_add_epi32(ramp, _mm512_set1_epi32((int)(first + (uint32_t)k)));
+        _mm512_storeu_si512(positions + count, _mm512_maskz_compress_epi32(mask, here));
+        _mm512_storeu_ps(values + count, _mm512_maskz_compress_ps(mask, _mm512_loadu_ps(sums + k)));
+        count += (size_t)__builtin_popcount(mask);
+    }
+#endif
+    for (; k < n; k++) {
+        positions[count] = first + (uint32_t)k;
+        values[count] = sums[k];
+        count += there[k];
+    }
+    return count;
+}

@@ -1,0 +1,235 @@
+"""The sum of several frames as one, for the worker that merges a range of rows; and an update without what was sent.
+
+The loops are in C (``merge.h``), the frames' layout stands in ``codec.pyx``.
+"""
+
+from mlless_nb.errors import DecodeError
+
+from .frame_header import MAX_BODY_BYTES, check_fields
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+
+cdef extern from "merge.h" nogil:
+    const size_t FRAME_HEADER_BYTES, FRAME_FAULT, INDEX_SLACK
+    const int INDEX_DENSE, INDEX_ROWS, INDEX_VARINT, VALUE_FLOAT32
+    ctypedef struct frame_header:
+        uint8_t index_codec, value_codec
+        uint16_t slot, width
+        uint32_t n_rows, count
+    void crc32c_init()
+    void frame_head(unsigned char *frame, int index_codec, int value_codec, uint32_t step, uint32_t slot,
+                    uint32_t n_rows, uint32_t width, size_t count, size_t body_bytes, const double *stats)
+    void frame_seal(unsigned char *frame, size_t size)
+    bint frame_open(const unsigned char *frame, size_t size, frame_header *header, char *fault)
+    size_t frame_n_ids(const frame_header *header)
+    bint frame_read_ids(const unsigned char *frame, const frame_header *header, uint32_t *ids, char *fault)
+    void values_unpack(int codec, size_t n, const unsigned char *packed, float *values)
+    size_t varint_size(const uint32_t *ids, size_t n)
+    void varint_write(const uint32_t *ids, size_t n, unsigned char *out)
+    int smallest_index(const uint32_t *positions, size_t n, size_t width, uint64_t dense_extra, size_t *bytes)
+    void index_write(int codec, const uint32_t *positions, size_t n, size_t width, unsigned char *out)
+    bint merge_add(const frame_header *header, const unsigned char *values, const uint32_t *ids, size_t first_row,
+                   size_t end_row, bint by_rows, float *sums, unsigned char *there)
+    size_t merge_collect(size_t first_row, size_t end_row, size_t width, bint by_rows, const unsigned char *there,
+                         const float *sums, uint32_t *ids, float *values)
+    bint take_out "withhold"(const int32_t *rows, size_t m, size_t width, const uint32_t *positions, size_t n,
+                             const float *values, float *update)
+
+crc32c_init()
+
+
+cdef struct part:
+    Py_buffer view
+    frame_header header
+
+
+cdef struct scratch:
+    float *sums  # the range's
+    unsigned char *there  # a byte a row or a value of the range
+    uint32_t *ids  # a frame's, then the sum's
+    float *values  # decoded, then the sum's
+
+
+def merge_frames(frames not None, Py_ssize_t first_row, Py_ssize_t end_row, step, slot, stats):
+    """One frame (float32) that is the sum of ``frames`` over the union of their positions.
+
+    Values of one position are added as float32 in the order of the frames, the first as it is: a value that only one
+    frame has keeps its bits. The result depends on the frames and their order only.
+
+    Parameters
+    ----------
+    frames : list or tuple of bytes, memoryview or any contiguous buffer
+        At least one, all for the same table.
+    first_row, end_row : int
+        The range [first_row, end_row) of rows that the frames must keep to. A dense frame holds zeros elsewhere.
+    step, slot : int
+        Of the frame that is returned.
+    stats : (float, float, float, float)
+        loss_sum, loss_count, val_sum, val_count of the frame that is returned.
+
+    Raises
+    ------
+    DecodeError
+        When a frame is malformed, for another table than the first, or reaches out of the range.
+    ValueError
+        When there is no frame, the range is not one of the table's, or a field does not fit the header.
+    """
+    cdef Py_ssize_t n = len(frames), n_held = 0, k
+    cdef part *parts = <part *>calloc(n + 1, sizeof(part))
+    cdef scratch room
+    memset(&room, 0, sizeof(room))
+    try:
+        if parts == NULL:
+            raise MemoryError
+        for frame in frames:
+            PyObject_GetBuffer(frame, &parts[n_held].view, PyBUF_SIMPLE)
+            n_held += 1
+        return merged(parts, n, first_row, end_row, &room, step, slot, stats)
+    finally:
+        for k in range(n_held):
+            PyBuffer_Release(&parts[k].view)
+        free(parts)
+        free(room.sums)
+        free(room.there)
+        free(room.ids)
+        free(room.values)
+
+
+def withhold(
+    const int32_t[::1] rows,
+    float[:, ::1] update not None,
+    const uint32_t[::1] positions not None,
+    const float[::1] values not None,
+):
+    """``update[position] -= value``: what remains of an update once these values of it were sent.
+
+    Parameters
+    ----------
+    rows : int32 (m,) or None
+        Rows of ``update``, strictly ascending; None: all.
+    update : float32 (m, width), or (n_rows, width)
+        Changed in place.
+    positions : uint32 (count,)
+        ``row * width + column``, strictly ascending, every one of them in ``rows``.
+    values : float32 (count,)
+
+    Raises
+    ------
+    ValueError
+        When a shape is wrong or a position is none of the update's. Nothing is changed then.
+    """
+    cdef size_t m = update.shape[0], width = update.shape[1], n = positions.shape[0]
+    cdef const int32_t *ids = NULL
+    cdef bint within
+    if rows is not None:
+        if rows.shape[0] != update.shape[0]:
+            raise ValueError(f"rows and update have lengths {rows.shape[0]}, {m}: must be equal")
+        ids = &rows[0] if m else NULL
+    if values.shape[0] != positions.shape[0]:
+        raise ValueError(f"positions and values have lengths {n}, {values.shape[0]}: must be equal")
+    if n == 0:
+        return
+    within = m * width > 0
+    if within:
+        with nogil:
+            within = take_out(ids, m, width, &positions[0], n, &values[0], &update[0, 0])
+    if not within:
+        raise ValueError("positions must be strictly ascending, each of them in one of the update's rows")
+
+
+cdef bytes merged(part *parts, Py_ssize_t n, Py_ssize_t first_row, Py_ssize_t end_row, scratch *room, step, slot,
+                  stats):
+    """:func:`merge_frames` of buffers that are held."""
+    cdef char fault[FRAME_FAULT]
+    cdef frame_header *header
+    cdef size_t n_ids = 0, n_values = 0, n_rows = 0, width = 0, size, n_marks, k
+    cdef Py_ssize_t each
+    cdef bint by_rows = True, valid = True, within = True
+    if n == 0:
+        raise ValueError("frames is empty: must hold at least one")
+    for each in range(n):
+        header = &parts[each].header
+        if not frame_open(<const unsigned char *>parts[each].view.buf, parts[each].view.len, header, fault):
+            raise DecodeError(fault.decode())
+        n_rows, width = parts[0].header.n_rows, parts[0].header.width
+        if header.n_rows != n_rows or header.width != width:
+            raise DecodeError(f"frame is for a table of {header.n_rows} x {header.width}: must be {n_rows} x {width}")
+        by_rows = by_rows and width > 1 and (header.index_codec == INDEX_DENSE or header.index_codec == INDEX_ROWS)
+        n_ids, n_values = max(n_ids, frame_n_ids(header)), max(n_values, header.count)
+    if not 0 <= first_row <= end_row <= <Py_ssize_t>n_rows:
+        raise ValueError(f"range [{first_row}, {end_row}): must be within [0, {n_rows}]")
+    check_fields(step, slot, n_rows, width)
+    size = (end_row - first_row) * width
+    n_marks = end_row - first_row if by_rows else size
+    room.sums = <float *>malloc(4 * size + 1)
+    room.there = <unsigned char *>calloc(n_marks + 1, 1)
+    room.ids = <uint32_t *>malloc(4 * (max(n_ids, n_marks) + INDEX_SLACK))
+    room.values = <float *>malloc(4 * (max(n_values, size) + INDEX_SLACK))
+    if room.sums == NULL or room.there == NULL or room.ids == NULL or room.values == NULL:
+        raise MemoryError
+    with nogil:
+        for k in range(size):
+            room.sums[k] = -0.0
+        for each in range(n):
+            valid = frame_read_ids(<const unsigned char *>parts[each].view.buf, &parts[each].header, room.ids, fault)
+            within = valid and add_part(&parts[each], first_row, end_row, by_rows, room)
+            if not within:
+                break
+        n_ids = merge_collect(first_row, end_row, width, by_rows, room.there, room.sums, room.ids, room.values)
+    if not valid:
+        raise DecodeError(fault.decode())
+    if not within:
+        raise DecodeError(f"frame of slot {parts[each].header.slot} reaches out of the rows [{first_row}, {end_row})")
+    return frame_of(room, n_ids, by_rows, step, slot, n_rows, width, first_row * width, size, stats)
+
+
+cdef bint add_part(part *each, size_t first_row, size_t end_row, bint by_rows, scratch *room) noexcept nogil:
+    """Add a frame whose ids were read; False when it reaches out of the range."""
+    cdef const unsigned char *values = <const unsigned char *>each.view.buf + FRAME_HEADER_BYTES
+    if each.header.value_codec != VALUE_FLOAT32:
+        values_unpack(each.header.value_codec, each.header.count, values, room.values)
+        values = <const unsigned char *>room.values
+    return merge_add(&each.header, values, room.ids, first_row, end_row, by_rows, room.sums, room.there)
+
+
+cdef bytes frame_of(scratch *room, size_t n_ids, bint by_rows, step, slot, n_rows, size_t width, size_t first,
+                    size_t size, stats):
+    """The frame of what was collected; ``sums`` are the ``size`` values from position ``first`` on."""
+    cdef size_t count = n_ids * width if by_rows else n_ids, table = <size_t>n_rows * width, index_bytes, position
+    cdef int index_codec = INDEX_VARINT
+    cdef double[4] four
+    cdef float *dense
+    with nogil:
+        if by_rows and n_ids:
+            index_codec, index_bytes = INDEX_ROWS, varint_size(room.ids, n_ids)
+            if 4 * (table - count) < index_bytes:
+                index_codec, index_bytes = INDEX_DENSE, 0
+        else:
+            index_codec = smallest_index(room.ids, n_ids, width, 4 * (table - n_ids), &index_bytes)
+    if index_codec == INDEX_DENSE:
+        count = table
+    if 4 * count + index_bytes > MAX_BODY_BYTES:
+        raise ValueError(f"the frame's body has {4 * count + index_bytes} bytes: must be at most {MAX_BODY_BYTES}")
+    four[0], four[1], four[2], four[3] = stats
+    frame = PyBytes_FromStringAndSize(NULL, FRAME_HEADER_BYTES + 4 * count + index_bytes)
+    cdef unsigned char *start = <unsigned char *>PyBytes_AS_STRING(frame)
+    frame_head(start, index_codec, VALUE_FLOAT32, step, slot, n_rows, width, count, 4 * count + index_bytes, four)
+    with nogil:
+        if index_codec == INDEX_DENSE:
+            dense = <float *>(start + FRAME_HEADER_BYTES)
+            for position in range(table):
+                dense[position] = -0.0
+            memcpy(dense + first, room.sums, 4 * size)
+        else:
+            memcpy(start + FRAME_HEADER_BYTES, room.values, 4 * count)
+            if by_rows:
+                varint_write(room.ids, n_ids, start + FRAME_HEADER_BYTES + 4 * count)
+            else:
+                index_write(index_codec, room.ids, n_ids, width, start + FRAME_HEADER_BYTES + 4 * count)
+        frame_seal(start, FRAME_HEADER_BYTES + 4 * count + index_bytes)
+    return frame

@@ -1,0 +1,283 @@
+"""The frames' functions in plain NumPy, written to be read: the oracle of the tests, not for training.
+
+Each has the compiled one's name, arguments and effects, to the bit; the layout stands in ``codec.pyx``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlless_nb.errors import DecodeError
+
+from .frame_header import INDEX_CODECS, VALUE_CODECS, FrameHeader
+
+Float32 = NDArray[np.float32]
+Int32 = NDArray[np.int32]
+UInt32 = NDArray[np.uint32]
+
+HEADER = struct.Struct("<4sBBBBIHHIIIddddI")
+BLOCK = 128  # values to a scale
+
+_CRC_TABLE: list[int] = []
+for _crc in range(256):
+    for _ in range(8):
+        _crc = (_crc >> 1) ^ 0x82F63B78 if _crc & 1 else _crc >> 1
+    _CRC_TABLE.append(_crc)
+
+
+def crc32c(data: bytes | memoryview) -> int:
+    """CRC32C (Castagnoli)."""
+    crc = 0xFFFFFFFF
+    for byte in bytes(data):
+        crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+def _varint(gap: int) -> bytes:
+    out = bytearray()
+    while gap >= 128:
+        out.append(gap & 127 | 128)
+        gap >>= 7
+    return bytes(out) + bytes([gap])
+
+
+def _varints(ids: Sequence[int]) -> bytes:
+    return b"".join(_varint(each - before - 1) for before, each in itertools.pairwise([-1, *ids]))
+
+
+def _rowmasks(positions: Sequence[int], width: int) -> bytes:
+    out, before = b"", -1
+    for row, each in itertools.groupby(positions, lambda position: position // width):
+        mask = sum(1 << position % width for position in each)
+        out += _varint(row - before - 1) + mask.to_bytes((width + 7) // 8, "little")
+        before = row
+    return out
+
+
+def _pack(codec: str, values: Float32) -> bytes:
+    if codec == "float32":
+        return values.astype("<f4").tobytes()
+    if codec == "bf16":
+        bits = values.view(np.uint32).astype(np.uint64)
+        rounded = (bits + 0x7FFF + (bits >> np.uint64(16) & np.uint64(1))) >> np.uint64(16)
+        return np.where(np.isnan(values), bits >> np.uint64(16) | np.uint64(0x40), rounded).astype("<u2").tobytes()
+    out = b""
+    for start in range(0, len(values), BLOCK):
+        block = values[start : start + BLOCK]
+        scale = np.float32(np.abs(block).max() / np.float32(127) if np.isfinite(block).all() else np.nan)
+        levels = np.zeros(len(block), np.int8)
+        if scale > 0:
+            levels = np.clip(np.rint(block / scale), -127, 127).astype(np.int8)
+        out += scale.tobytes() + levels.tobytes()
+    return out
+
+
+def _size(codec: str, count: int) -> int:
+    return {"float32": 4 * count, "bf16": 2 * count, "int8": count + 4 * -(-count // BLOCK)}[codec]
+
+
+def _unpack(codec: str, packed: bytes, count: int) -> tuple[Float32, bytes]:
+    """The values, and the bytes behind them."""
+    size = _size(codec, count)
+    if len(packed) < size:
+        raise DecodeError("frame's values are cut off")
+    packed, rest = packed[:size], packed[size:]
+    if codec == "float32":
+        return np.frombuffer(packed, "<f4").copy(), rest
+    if codec == "bf16":
+        return (np.frombuffer(packed, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32), rest
+    blocks = [packed[start : start + BLOCK + 4] for start in range(0, size, BLOCK + 4)]
+    values = [np.frombuffer(each[4:], np.int8).astype(np.float32) * np.frombuffer(each[:4], "<f4") for each in blocks]
+    return np.concatenate([np.empty(0, np.float32), *values]), rest
+
+
+def _frame(
+    index_codec: str,
+    codec: str,
+    values: Float32,
+    index: bytes,
+    step: int,
+    slot: int,
+    n_rows: int,
+    width: int,
+    stats: Sequence[float],
+) -> bytes:
+    body = _pack(codec, values.ravel()) + index
+    codecs = INDEX_CODECS.index(index_codec), VALUE_CODECS.index(codec)
+    head = HEADER.pack(b"MLLF", 2, *codecs, 0, step, slot, width, n_rows, values.size, len(body), *stats, 0)[:-4]
+    return head + struct.pack("<I", crc32c(head + body)) + body
+
+
+def encode_update(
+    rows: Int32 | None, update: Float32, step: int, slot: int, n_rows: int, stats: Sequence[float]
+) -> bytes:
+    """Whole rows: dense where rows is None, else values and varint row ids."""
+    codec, index = ("dense", b"") if rows is None else ("rows", _varints(rows.tolist()))
+    return _frame(codec, "float32", update, index, step, slot, n_rows, update.shape[1], stats)
+
+
+def encode_sparse(
+    positions: UInt32,
+    values: Float32,
+    step: int,
+    slot: int,
+    n_rows: int,
+    width: int,
+    stats: Sequence[float],
+    index: str = "auto",
+    codec: str = "float32",
+    residual: Float32 | None = None,
+) -> bytes:
+    """Values and where they belong; "auto" takes what is smallest. What rounding loses goes to the residual."""
+    at = positions.tolist()
+    sections = {"varint": _varints(at), "u32": positions.astype("<u4").tobytes()}
+    if width:
+        sections["rowmask"] = _rowmasks(at, width)
+        if [row * width + column for row in sorted({p // width for p in at}) for column in range(width)] == at:
+            sections["rows"] = _varints([p // width for p in at[::width]])
+    sizes = {name: len(section) for name, section in sections.items()}
+    sizes["dense"] = _size(codec, n_rows * width) - _size(codec, len(values))
+    if index == "auto":
+        index = min(sizes, key=lambda each: sizes[each])
+    if index == "dense":
+        framed, section = np.full(n_rows * width, -0.0, np.float32), b""
+        framed[positions] = values
+    else:
+        framed, section = values.copy(), sections[index]
+    if codec != "float32":
+        assert residual is not None
+        decoded = _unpack(codec, _pack(codec, framed), len(framed))[0]
+        decoded = decoded[positions] if index == "dense" else decoded
+        with np.errstate(invalid="ignore"):
+            residual[np.divmod(positions, width)] = values - decoded
+        values[:] = decoded
+    return _frame(index, codec, framed, section, step, slot, n_rows, width, stats)
+
+
+def read_header(frame: bytes) -> FrameHeader:
+    """The header; DecodeError unless it is one and fits the frame's length."""
+    if len(frame) < HEADER.size:
+        raise DecodeError("frame too short")
+    magic, version, index, value, flags, step, slot, width, n_rows, count, body_bytes, *rest = HEADER.unpack(
+        frame[: HEADER.size]
+    )
+    if (
+        (magic, version, flags) != (b"MLLF", 2, 0)
+        or index >= len(INDEX_CODECS)
+        or value >= len(VALUE_CODECS)
+        or body_bytes != len(frame) - HEADER.size
+        or n_rows * width >= 2**32
+        or count > n_rows * width
+    ):
+        raise DecodeError("frame's header is malformed")
+    _unpack(VALUE_CODECS[value], frame[HEADER.size :], count)
+    return FrameHeader(step, slot, n_rows, width, count, INDEX_CODECS[index], VALUE_CODECS[value], *rest[:4])
+
+
+def decode_frame(frame: bytes) -> tuple[UInt32, Float32]:
+    """(positions, values); DecodeError unless everything is right."""
+    header = read_header(frame)
+    body = frame[HEADER.size :]
+    if crc32c(frame[: HEADER.size - 4] + body) != struct.unpack("<I", frame[HEADER.size - 4 : HEADER.size])[0]:
+        raise DecodeError("frame's checksum is wrong")
+    values, index = _unpack(header.value_codec, body, header.count)
+    width, high = header.width, header.n_rows * header.width
+    if header.index_codec == "dense":
+        ids, index = range(high), index or b""
+        if index:
+            raise DecodeError("a dense frame has no indices")
+    elif header.index_codec == "u32":
+        if len(index) % 4:
+            raise DecodeError("frame ends within a position")
+        ids = np.frombuffer(index, "<u4").tolist()
+    elif header.index_codec == "varint":
+        ids = _read_varints(index)
+    elif header.index_codec == "rows":
+        ids = [row * width + column for row in _read_varints(index) for column in range(width)]
+        if not width and index:
+            raise DecodeError("frame has rows without values")
+    else:
+        ids = _read_rowmasks(index, width)
+    if len(ids) != header.count or any(b <= a for a, b in itertools.pairwise(ids)) or (ids and ids[-1] >= high):
+        raise DecodeError("frame's indices are malformed")
+    return np.array(ids, np.uint32), values
+
+
+def _read_varint(index: bytes) -> tuple[int, bytes]:
+    gap = 0
+    for at, byte in enumerate(index[:5]):
+        gap |= (byte & 127) << 7 * at
+        if byte < 128:
+            if (at and not byte) or gap >= 2**32:
+                break
+            return gap, index[at + 1 :]
+    raise DecodeError("frame has a malformed gap")
+
+
+def _read_varints(index: bytes) -> list[int]:
+    ids = [-1]
+    while index:
+        gap, index = _read_varint(index)
+        ids.append(ids[-1] + gap + 1)
+    return ids[1:]
+
+
+def _read_rowmasks(index: bytes, width: int) -> list[int]:
+    ids, row, size = [], -1, (width + 7) // 8
+    if not width and index:
+        raise DecodeError("frame has rows without values")
+    while index:
+        gap, index = _read_varint(index)
+        row += gap + 1
+        mask, rest = int.from_bytes(index[:size], "little"), index[size:]
+        if len(index) < size or not 0 < mask < 1 << width:
+            raise DecodeError("frame has a malformed mask")
+        ids += [row * width + column for column in range(width) if mask >> column & 1]
+        index = rest
+    return ids
+
+
+def apply_frame(frame: bytes, params: Float32, *, add: bool = True) -> int:
+    """``params += values`` (or =) at their positions; nothing is written unless the whole frame is valid."""
+    header = read_header(frame)
+    if (header.n_rows, header.width) != params.shape:
+        raise DecodeError("frame is for another table")
+    positions, values = decode_frame(frame)
+    if len(values):
+        at = np.divmod(positions, header.width)
+        params[at] = params[at] + values if add else values
+    return len(values)
+
+
+def merge_frames(
+    frames: Sequence[bytes], first_row: int, end_row: int, step: int, slot: int, stats: Sequence[float]
+) -> bytes:
+    """The sum of the frames in the order given, over the union of their positions."""
+    n_rows, width = read_header(frames[0]).n_rows, read_header(frames[0]).width
+    table = np.full(n_rows * width, -0.0, np.float32)
+    there = np.zeros(n_rows * width, bool)
+    within = slice(first_row * width, end_row * width)
+    for frame in frames:
+        header = read_header(frame)
+        if (header.n_rows, header.width) != (n_rows, width):
+            raise DecodeError("frames are for different tables")
+        positions, values = decode_frame(frame)
+        inside = (positions >= within.start) & (positions < within.stop)
+        if not inside.all() and (header.index_codec != "dense" or values[~inside].any()):
+            raise DecodeError("frame reaches out of the range")
+        positions, values = positions[inside], values[inside]
+        table[positions] += values
+        there[positions] = True
+    positions = np.flatnonzero(there).astype(np.uint32)
+    return encode_sparse(positions, table[positions], step, slot, n_rows, width, stats)
+
+
+def withhold(rows: Int32 | None, update: Float32, positions: UInt32, values: Float32) -> None:
+    """``update -= values`` at their positions."""
+    at, column = np.divmod(positions, update.shape[1])
+    update[at if rows is None else np.searchsorted(rows, at), column] -= values
