@@ -39,6 +39,8 @@ except ModuleNotFoundError as error:
     ) from error
 
 __all__ = [
+    "FrameHeader",
+    "SignificanceSplit",
     "adagrad_update",
     "adam_update",
     "apply_frame",
@@ -63,6 +65,4 @@ __all__ = [
     "split_significant",
     "take_local_update",
     "withhold",
-    "FrameHeader",
-    "SignificanceSplit",
 ]
