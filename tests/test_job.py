@@ -196,7 +196,7 @@ def test_a_validation_set_must_be_of_the_data_s_kind_and_shape() -> None:
 
 def test_more_workers_than_minibatches_are_refused_with_the_most_there_can_be() -> None:
     assert make(workers=9).n_minibatches == 9  # 270 training rows
-    with pytest.raises(JobError, match=r"workers=10: must be at most 9, the number of minibatches \(270 training"):
+    with pytest.raises(JobError, match=r"workers=10: must be at most 9, for 9 minibatches \(270 training"):
         make(workers=10)
     assert make(workers=10, validation=None).n_minibatches == 10
     with pytest.raises(JobError, match="workers=4: must be at most 1"):
