@@ -4,7 +4,7 @@
 #   make lab      the same notebook in JupyterLab
 #   make test     all tests; TORCH=1 installs PyTorch too and compares with it; ARGS="-k magics" chooses some
 #   make check    format, lint and types
-#   make bench    the benchmarks: one JSON line each
+#   make bench    the benchmarks, with their peers: benchmarks/RESULTS.md; ARGS="--quick" or ARGS="--only step" for less
 #   make clean    remove all that these targets made
 #
 # MLLESS_DATA_HOME=<folder> says where datasets lie; by default they are downloaded to the user's cache.
@@ -14,7 +14,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := setup.cfg setup.py pyproject.toml $(wildcard kernels/*.pyx kernels/*.h)
-BENCHMARKS ?= $(sort $(wildcard benchmarks/*.py))
 
 # rabbitmq-server lies in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -38,8 +37,13 @@ endif
 check: $(VENV)/.installed-test
 	@.ci/check $(BIN)
 
-bench: $(VENV)/.installed-test
-	@cd benchmarks && for file in $(notdir $(BENCHMARKS)); do echo "# $$file" >&2; ../$(BIN)/python $$file || exit 1; done
+bench: $(VENV)/.peers
+	@$(BIN)/python benchmarks/results.py $(ARGS)
+
+$(VENV)/.peers: $(VENV)/.installed-demo setup.cfg benchmarks/peers.py
+	@echo "installing the peers of the benchmarks into $(VENV): PyTorch and others, as far as they are to be had"
+	@$(BIN)/python benchmarks/peers.py
+	@touch $@
 
 # Programs that the tests start on free loopback ports in temporary folders; the system's own services are not used.
 # What cannot be installed here is skipped with the reason by the tests (and fails them where CI=true).

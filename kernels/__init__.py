@@ -15,7 +15,7 @@ try:
         encode_update,
         read_header,
     )
-    from .factorization import pmf_gradient, pmf_predict, pmf_squared_error
+    from .factorization import pmf_gradient, pmf_predict, pmf_sgd_pass, pmf_squared_error
     from .frame_header import FrameHeader
     from .logistic import logistic_gradient, logistic_loss, logistic_margins
     from .merge import merge_frames, withhold
@@ -59,6 +59,7 @@ __all__ = [
     "momentum_update",
     "pmf_gradient",
     "pmf_predict",
+    "pmf_sgd_pass",
     "pmf_squared_error",
     "read_header",
     "sgd_update",

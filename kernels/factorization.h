@@ -4,16 +4,25 @@
 #define LOOPS "factorization_loops.h"
 #include "each_level.h"
 
+#ifdef MLLESS_X86 /* a narrow row is better off with shorter vectors */
+#define DISPATCH_WIDTH(f, arguments)                                \
+    (level() == LEVEL_AVX512 && width >= 16 ? f##_avx512 arguments  \
+     : level() >= LEVEL_AVX2 && width >= 8  ? f##_avx2 arguments    \
+                                            : f##_generic arguments)
+#else
+#define DISPATCH_WIDTH(f, arguments) DISPATCH(f, arguments)
+#endif
+
 static double pmf(
     float_table params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
     const float *rating, ptrdiff_t n, float mean, float l2, float share, int biases, float *grad) {
-#ifdef MLLESS_X86 /* a narrow row is better off with shorter vectors */
-    if (level() == LEVEL_AVX512 && width >= 16)
-        return pmf_avx512(params, rows, width, user, item, rating, n, mean, l2, share, biases, grad);
-    if (level() >= LEVEL_AVX2 && width >= 8)
-        return pmf_avx2(params, rows, width, user, item, rating, n, mean, l2, share, biases, grad);
-#endif
-    return pmf_generic(params, rows, width, user, item, rating, n, mean, l2, share, biases, grad);
+    return DISPATCH_WIDTH(pmf, (params, rows, width, user, item, rating, n, mean, l2, share, biases, grad));
+}
+
+static double pmf_sgd(
+    float_table params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
+    const float *rating, ptrdiff_t n, float mean, float l2, float rate, int biases) {
+    return DISPATCH_WIDTH(pmf_sgd, (params, rows, width, user, item, rating, n, mean, l2, rate, biases));
 }
 
 static double pmf_scores(

@@ -13,6 +13,8 @@ cdef extern from "factorization.h" nogil:
         Py_ssize_t stride
     double pmf(float_table params, const int32_t *rows, Py_ssize_t width, const int32_t *user, const int32_t *item,
                const float *rating, Py_ssize_t n, float mean, float l2, float share, bint biases, float *grad)
+    double pmf_sgd(float_table params, const int32_t *rows, Py_ssize_t width, const int32_t *user, const int32_t *item,
+                   const float *rating, Py_ssize_t n, float mean, float l2, float rate, bint biases)
     double pmf_scores(float_table params, const int32_t *rows, Py_ssize_t width, const int32_t *user,
                       const int32_t *item, const float *rating, Py_ssize_t n, float mean, bint biases, float *out)
 
@@ -68,8 +70,7 @@ def pmf_gradient(
     Salakhutdinov and Mnih 2007, equation 4; MLLess (journal), section 6.
     """
     cdef float_table x = check_minibatch(params, rows, user, item, rating, biases)
-    if not users_first(&user[0], &item[0], user.shape[0]):
-        raise ValueError("user and item overlap: every user's position must be below every item's")
+    check_parts(user, item)
     if grad.shape[0] != rows.shape[0] or grad.shape[1] != params.shape[1]:
         raise ValueError(f"grad has shape {grad.shape[0], grad.shape[1]}: must be {rows.shape[0], params.shape[1]}")
     if not divisor > 0:
@@ -83,6 +84,48 @@ def pmf_gradient(
         if n:
             squared = pmf(x, &rows[0], width, &user[0], &item[0], &rating[0], n, mean, l2 / divisor,
                           1.0 / divisor, biases, &grad[0, 0])
+    return squared
+
+
+def pmf_sgd_pass(
+    float[:, ::view.contiguous] params not None,
+    const int32_t[::1] rows not None,
+    const int32_t[::1] user not None,
+    const int32_t[::1] item not None,
+    const float[::1] rating not None,
+    double mean,
+    double l2,
+    double rate,
+    bint biases,
+):
+    """One step of SGD a rating, in the order given; returns the sum of squared errors, each before its own step.
+
+    ``e = rating - mean - b_u - b_i - p.q``; ``p += rate * (e*q - l2*p)`` and, with the old p, ``q += rate * (e*p -
+    l2*q)``; ``b += rate * (e - l2*b)``. Other arguments as :func:`pmf_gradient`'s.
+
+    Parameters
+    ----------
+    params : float32 (n_rows, width)
+        Changed in place.
+    rate : float
+        Learning rate of a rating.
+
+    Raises
+    ------
+    ValueError
+        When a shape or type is wrong or an index out of range; nothing is written then.
+
+    References
+    ----------
+    Koren, Bell and Volinsky 2009, "Matrix Factorization Techniques for Recommender Systems", equations 5 and 6.
+    """
+    cdef float_table x = check_minibatch(params, rows, user, item, rating, biases)
+    cdef Py_ssize_t n = user.shape[0]
+    cdef double squared = 0.0
+    check_parts(user, item)
+    if n:
+        with nogil:
+            squared = pmf_sgd(x, &rows[0], params.shape[1], &user[0], &item[0], &rating[0], n, mean, l2, rate, biases)
     return squared
 
 
@@ -144,6 +187,12 @@ cdef float_table check_minibatch(const float[:, ::view.contiguous] params, const
     if n and not (ids_within(&user[0], n, 0, m) and ids_within(&item[0], n, 0, m)):
         raise ValueError(f"user and item must be positions in rows, in [0, {m})")
     return table_of(params)
+
+
+cdef int check_parts(const int32_t[::1] user, const int32_t[::1] item) except -1:
+    if not users_first(&user[0], &item[0], user.shape[0]):
+        raise ValueError("user and item overlap: every user's position must be below every item's")
+    return 0
 
 
 cdef float_table table_of(const float[:, ::view.contiguous] params) except *:

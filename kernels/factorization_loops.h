@@ -130,6 +130,100 @@ static TARGET double LEVEL(pmf)(
 }
 #undef WITH
 
+/* One step a rating, in the order given: e = rating - prediction; p += rate * (e*q - l2*p), q likewise with the old p. A
+ * user's row stays in registers while its ratings last. */
+static ALWAYS_INLINE TARGET double LEVEL(sgd_vectors)(
+    float_table params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
+    const float *rating, ptrdiff_t n, float mean, float l2, float rate, int biases, const int n_vectors) {
+    VEC fresh = {0}, is_bias = {0}, is_factor;
+    const ptrdiff_t tail = width - LANES;
+    for (int k = 0; k < LANES; k++) fresh[k] = tail + k >= (n_vectors - 1) * LANES;
+    if (biases) is_bias[LANES - 1] = 1.0f;
+    is_factor = 1.0f - is_bias;
+
+    const float kept = 1.0f - rate * l2;
+    VEC p[8], q[8], product[8];
+    double squared = 0.0;
+    ptrdiff_t k = 0;
+    while (k < n) {
+        const int32_t u = user[k];
+        float *p_u = row_of(params, rows[u]);
+        for (int j = 0; j < n_vectors; j++) p[j] = *(const VEC *)(p_u + (j == n_vectors - 1 ? tail : j * LANES));
+        do {
+            float *q_i = row_of(params, rows[item[k]]);
+            if (k + ROWS_AHEAD < n) {
+                fetch_row(params, rows[item[k + ROWS_AHEAD]], width);
+                if (user[k + ROWS_AHEAD] != u) fetch_row(params, rows[user[k + ROWS_AHEAD]], width);
+            }
+            VEC sum = p[n_vectors - 1] * is_bias; /* the user's bias; the item's stands against the 1 in product */
+            for (int j = 0; j < n_vectors; j++) {
+                const int is_last = j == n_vectors - 1;
+                q[j] = *(const VEC *)(q_i + (is_last ? tail : j * LANES));
+                product[j] = p[j];
+                if (is_last) product[j] = p[j] * is_factor + is_bias;
+                sum += is_last ? product[j] * fresh * q[j] : product[j] * q[j];
+            }
+            const float error = rating[k] - mean - SUM(sum);
+            squared += (double)error * error;
+            const float move = rate * error;
+            for (int j = 0; j < n_vectors; j++) {
+                const int is_last = j == n_vectors - 1;
+                *(VEC *)(q_i + (is_last ? tail : j * LANES)) = kept * q[j] + move * product[j];
+                if (is_last) q[j] = q[j] * is_factor + is_bias;
+                p[j] = kept * p[j] + move * q[j];
+            }
+            k++;
+        } while (k < n && user[k] == u);
+        for (int j = 0; j < n_vectors; j++) *(VEC *)(p_u + (j == n_vectors - 1 ? tail : j * LANES)) = p[j];
+    }
+    return squared;
+}
+
+static TARGET double LEVEL(sgd_any)(
+    float_table params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
+    const float *rating, ptrdiff_t n, float mean, float l2, float rate, int biases) {
+    const int rank = (int)width - biases;
+    const float kept = 1.0f - rate * l2;
+    double squared = 0.0;
+    for (ptrdiff_t k = 0; k < n; k++) {
+        float *restrict p = row_of(params, rows[user[k]]);
+        float *restrict q = row_of(params, rows[item[k]]);
+        float error = rating[k] - mean - LEVEL(dot)(p, q, width, rank);
+        if (biases) error -= p[rank] + q[rank];
+        squared += (double)error * error;
+        const float move = rate * error;
+        for (int c = 0; c < rank; c++) {
+            const float before = p[c];
+            p[c] = kept * before + move * q[c];
+            q[c] = kept * q[c] + move * before;
+        }
+        if (biases) {
+            p[rank] = kept * p[rank] + move;
+            q[rank] = kept * q[rank] + move;
+        }
+    }
+    return squared;
+}
+
+#define WITH(count)                                                                                                  \
+    case count:                                                                                                      \
+        return LEVEL(sgd_vectors)(params, rows, width, user, item, rating, n, mean, l2, rate, biases, count)
+
+static TARGET double LEVEL(pmf_sgd)(
+    float_table params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
+    const float *rating, ptrdiff_t n, float mean, float l2, float rate, int biases) {
+    switch (width < LANES ? 0 : (width + LANES - 1) / LANES) {
+        WITH(1);
+        WITH(2);
+        WITH(3);
+        WITH(4);
+        WITH(5);
+        WITH(6);
+    }
+    return LEVEL(sgd_any)(params, rows, width, user, item, rating, n, mean, l2, rate, biases);
+}
+#undef WITH
+
 /* Predictions of rows (rows[user], rows[item]), or of the ids themselves where rows is NULL; returns the sum of squares
  * of rating - prediction where there are ratings. */
 static TARGET double LEVEL(pmf_scores)(

@@ -1,68 +1,50 @@
-/* The significance split over n floats; included by each_level.h.
+/* The significance split of a vector; included by each_level.h.
  *
- * residual += update; where |residual| > threshold * |x|, (base + k, residual) is appended and the residual becomes 0.
- * A NaN is significant: it must not hide. No branches: the branch would be a coin toss. */
-static inline TARGET int LEVEL(significant)(float sum, float threshold, float x) {
-    return (sum != 0.0f) & !(fabsf(sum) <= threshold * fabsf(x));
+ * residual += u; where |residual| > threshold * |x|, (base + lane, residual) is appended and the residual becomes 0. A NaN
+ * is significant: it must not hide. No branches: the branch would be a coin toss. Up to LANES entries are written from
+ * `count` on, of which those that are not counted are void. */
+static ALWAYS_INLINE TARGET VEC LEVEL(load)(const float *p, ptrdiff_t n) {
+    return n == LANES ? *(const VEC *)p : PART(p, n);
 }
 
-/* 0 where sent, else sum: by its bits, so that no compiler makes a branch of it. */
-static inline TARGET float LEVEL(unless)(int sent, float sum) {
-    uint32_t bits;
-    memcpy(&bits, &sum, sizeof bits);
-    bits &= (uint32_t)sent - 1;
-    memcpy(&sum, &bits, sizeof sum);
-    return sum;
+static ALWAYS_INLINE TARGET void LEVEL(store)(float *p, ptrdiff_t n, VEC v) {
+    if (n == LANES)
+        *(VEC *)p = v;
+    else
+        PUT_PART(p, n, v);
 }
 
-static inline TARGET ptrdiff_t LEVEL(split)(
-    ptrdiff_t n, const float *x, const float *u, float *residual, float threshold, uint32_t base, uint32_t *positions,
+/* The first n <= LANES lanes of u. */
+static ALWAYS_INLINE TARGET ptrdiff_t LEVEL(split)(
+    VEC u, ptrdiff_t n, const float *x, float *residual, float threshold, uint32_t base, uint32_t *positions,
     float *values, ptrdiff_t count) {
-    ptrdiff_t k = 0;
+    const VEC sum = LEVEL(load)(residual, n) + u;
+    const VEC magnitude = (VEC)((INTS)sum & 0x7fffffff);
+    const VEC least = threshold * (VEC)((INTS)LEVEL(load)(x, n) & 0x7fffffff);
 #ifdef HAS_COMPRESS
     const __m512i ramp = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512 bound = _mm512_set1_ps(threshold);
-    for (; k < n; k += 16) {
-        const __mmask16 here = n - k >= 16 ? 0xffff : (__mmask16)((1u << (n - k)) - 1);
-        const __m512 sum = _mm512_add_ps(_mm512_maskz_loadu_ps(here, residual + k), _mm512_maskz_loadu_ps(here, u + k));
-        const __m512 least = _mm512_mul_ps(bound, _mm512_abs_ps(_mm512_maskz_loadu_ps(here, x + k)));
-        const __mmask16 non_zero = _mm512_mask_cmp_ps_mask(here, sum, _mm512_setzero_ps(), _CMP_NEQ_UQ);
-        const __mmask16 sent = _mm512_mask_cmp_ps_mask(non_zero, _mm512_abs_ps(sum), least, _CMP_NLE_UQ);
-        const int n_sent = __builtin_popcount(sent);
-        const __mmask16 kept = (__mmask16)((1u << n_sent) - 1);
-        _mm512_mask_storeu_ps(values + count, kept, _mm512_maskz_compress_ps(sent, sum));
-        _mm512_mask_storeu_epi32(positions + count, kept,
-            _mm512_maskz_compress_epi32(sent, _mm512_add_epi32(ramp, _mm512_set1_epi32((int)(base + (uint32_t)k)))));
-        _mm512_mask_storeu_ps(residual + k, here, _mm512_maskz_mov_ps(~sent, sum));
-        count += n_sent;
-    }
+    const __m512i places = _mm512_add_epi32(ramp, _mm512_set1_epi32((int)base));
+    const __mmask16 here = (__mmask16)(0xffffu >> (16 - n));
+    const __mmask16 non_zero = _mm512_mask_cmp_ps_mask(here, (__m512)sum, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+    const __mmask16 sent = _mm512_mask_cmp_ps_mask(non_zero, (__m512)magnitude, (__m512)least, _CMP_NLE_UQ);
+    LEVEL(store)(residual, n, (VEC)_mm512_maskz_mov_ps((__mmask16)~sent, (__m512)sum));
+    _mm512_storeu_ps(values + count, _mm512_maskz_compress_ps(sent, (__m512)sum));
+    _mm512_storeu_si512(positions + count, _mm512_maskz_compress_epi32(sent, places));
+    return count + __builtin_popcount(sent);
 #else
-    for (; k + LANES <= n; k += LANES) {
-        const VEC sum = *(const VEC *)(residual + k) + *(const VEC *)(u + k);
-        const VEC magnitude = (VEC)((INTS)sum & 0x7fffffff);
-        const VEC least = threshold * (VEC)(*(const INTS *)(x + k) & 0x7fffffff);
-        const INTS sent = ~(INTS)(magnitude <= least) & (INTS)(sum != 0.0f); /* -1 or 0 */
-        *(INTS *)(residual + k) = (INTS)sum & ~sent;
-        int32_t is_sent[LANES];
-        float sums[LANES];
-        memcpy(is_sent, &sent, sizeof sent);
-        memcpy(sums, &sum, sizeof sum);
-        for (int j = 0; j < LANES; j++) {
-            positions[count] = base + (uint32_t)(k + j);
-            values[count] = sums[j];
-            count -= is_sent[j];
-        }
+    const INTS sent = ~(INTS)(magnitude <= least) & (INTS)(sum != 0.0f); /* -1 or 0 */
+    LEVEL(store)(residual, n, (VEC)((INTS)sum & ~sent));
+    int32_t is_sent[LANES];
+    float sums[LANES];
+    memcpy(is_sent, &sent, sizeof sent);
+    memcpy(sums, &sum, sizeof sum);
+    for (int j = 0; j < n; j++) {
+        positions[count] = base + (uint32_t)j;
+        values[count] = sums[j];
+        count -= is_sent[j];
     }
-    for (; k < n; k++) {
-        const float sum = residual[k] + u[k];
-        const int sent = LEVEL(significant)(sum, threshold, x[k]);
-        positions[count] = base + (uint32_t)k;
-        values[count] = sum;
-        residual[k] = LEVEL(unless)(sent, sum);
-        count += sent;
-    }
-#endif
     return count;
+#endif
 }
 
 /* Every non-zero of the residual, which becomes 0. */

@@ -8,6 +8,7 @@
 #include "tables.h"
 
 enum { STEP_NONE, STEP_SGD, STEP_MOMENTUM, STEP_NESTEROV, STEP_ADAM, STEP_ADAGRAD, STEP_FTRL };
+#define SPLIT_SLACK 16  /* a vector of entries is written where fewer are meant */
 #define STEP_NARROW 8   /* rows narrower than this are gathered */
 #define STEP_BLOCK 1024 /* floats taken at a time, so that they stay in the first-level cache */
 
@@ -30,7 +31,7 @@ typedef struct {
     ptrdiff_t l2_rows;
     float_table params, first, second, residual; /* residual.at NULL: nothing is split */
     float threshold;
-    uint32_t *positions; /* room for every value of out */
+    uint32_t *positions; /* room for every value of out and SPLIT_SLACK more */
     float *values;
     ptrdiff_t count; /* sent */
 } update_pass;

@@ -16,7 +16,7 @@ import numpy as np
 
 
 cdef extern from "optimize.h" nogil:
-    int STEP_NONE, STEP_SGD, STEP_MOMENTUM, STEP_NESTEROV, STEP_ADAM, STEP_ADAGRAD, STEP_FTRL
+    int SPLIT_SLACK, STEP_NONE, STEP_SGD, STEP_MOMENTUM, STEP_NESTEROV, STEP_ADAM, STEP_ADAGRAD, STEP_FTRL
     ctypedef struct float_table:
         float *at
         Py_ssize_t stride
@@ -113,9 +113,9 @@ cdef class SignificanceSplit:
         return self.values[: self.count]
 
     cdef int grow(self, Py_ssize_t size) except -1:
-        if self.positions is None or self.at.shape[0] < size:
-            self.at = self.positions = np.empty(size + size // 8, np.uint32)
-            self.sent = self.values = np.empty(size + size // 8, np.float32)
+        if self.positions is None or self.at.shape[0] < size + SPLIT_SLACK:
+            self.at = self.positions = np.empty(size + size // 8 + SPLIT_SLACK, np.uint32)
+            self.sent = self.values = np.empty(size + size // 8 + SPLIT_SLACK, np.float32)
         return 0
 
 

@@ -38,26 +38,50 @@ static ALWAYS_INLINE TARGET VEC LEVEL(step)(const step_rule *rule, const int kin
     return -rule->rate * g; /* STEP_SGD */
 }
 
-/* The step over n floats that lie side by side in every array. */
-static ALWAYS_INLINE TARGET void LEVEL(step_flat)(
-    const step_rule *rule, const int kind, ptrdiff_t n, const float *g, float *a, float *b, float *out) {
-    const int has_a = kind != STEP_SGD, has_b = kind == STEP_ADAM || kind == STEP_FTRL;
-    ptrdiff_t k = 0;
-    VEC first = {0}, second = {0};
-    if (kind == STEP_NONE) return;
-    for (; k + LANES <= n; k += LANES) {
-        if (has_a) first = *(const VEC *)(a + k);
-        if (has_b) second = *(const VEC *)(b + k);
-        *(VEC *)(out + k) = LEVEL(step)(rule, kind, *(const VEC *)(g + k), &first, &second);
-        if (has_a) *(VEC *)(a + k) = first;
-        if (has_b) *(VEC *)(b + k) = second;
+/* Where an update that is split is appended. */
+typedef struct {
+    float threshold;
+    uint32_t *positions;
+    float *values;
+    ptrdiff_t count;
+} LEVEL(sink);
+
+/* Step and split of n floats that lie side by side in every array; residual NULL: nothing is split. */
+static ALWAYS_INLINE TARGET void LEVEL(step_vector)(
+    const step_rule *rule, const int kind, ptrdiff_t n, const float *g, float *a, float *b, float *out, const float *x,
+    float *residual, uint32_t base, LEVEL(sink) *to) {
+    const int has_a = kind > STEP_SGD, has_b = kind == STEP_ADAM || kind == STEP_FTRL;
+    VEC first = {0}, second = {0}, u;
+    if (has_a) first = LEVEL(load)(a, n);
+    if (has_b) second = LEVEL(load)(b, n);
+    if (kind == STEP_NONE) {
+        u = LEVEL(load)(out, n);
+    } else {
+        u = LEVEL(step)(rule, kind, LEVEL(load)(g, n), &first, &second);
+        LEVEL(store)(out, n, u);
     }
-    if (k == n) return;
-    if (has_a) first = PART(a + k, n - k);
-    if (has_b) second = PART(b + k, n - k);
-    PUT_PART(out + k, n - k, LEVEL(step)(rule, kind, PART(g + k, n - k), &first, &second));
-    if (has_a) PUT_PART(a + k, n - k, first);
-    if (has_b) PUT_PART(b + k, n - k, second);
+    if (has_a) LEVEL(store)(a, n, first);
+    if (has_b) LEVEL(store)(b, n, second);
+    if (residual)
+        to->count = LEVEL(split)(u, n, x, residual, to->threshold, base, to->positions, to->values, to->count);
+}
+
+static ALWAYS_INLINE TARGET void LEVEL(step_flat)(
+    const step_rule *rule, const int kind, ptrdiff_t n, const float *g, float *a, float *b, float *out, const float *x,
+    float *residual, uint32_t base, LEVEL(sink) *to) {
+    ptrdiff_t k = 0;
+    if (residual) {
+        for (; k + LANES <= n; k += LANES)
+            LEVEL(step_vector)(
+                rule, kind, LANES, g + k, a + k, b + k, out + k, x + k, residual + k, base + (uint32_t)k, to);
+        if (k < n)
+            LEVEL(step_vector)(
+                rule, kind, n - k, g + k, a + k, b + k, out + k, x + k, residual + k, base + (uint32_t)k, to);
+    } else {
+        for (; k + LANES <= n; k += LANES)
+            LEVEL(step_vector)(rule, kind, LANES, g + k, a + k, b + k, out + k, x, NULL, 0, to);
+        if (k < n) LEVEL(step_vector)(rule, kind, n - k, g + k, a + k, b + k, out + k, x, NULL, 0, to);
+    }
 }
 
 /* The gradient of the walked rows from `start` on, the penalty in it: grad itself, or made in `out`. `next` is the first
@@ -91,11 +115,11 @@ static inline TARGET const float *LEVEL(slope)(
 
 /* Rows that are wide enough for vectors of their own. */
 static ALWAYS_INLINE TARGET void LEVEL(step_wide)(
-    update_pass *pass, const step_rule *rule, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g, float *out) {
+    const update_pass *pass, const step_rule *rule, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g,
+    float *out, LEVEL(sink) *to) {
     const ptrdiff_t width = pass->width, walked = pass->walks_all ? pass->n_rows : pass->m;
     const int32_t *ids = pass->walks_all ? NULL : pass->rows;
     const float_table params = pass->params, first = pass->first, second = pass->second, residual = pass->residual;
-    ptrdiff_t count = pass->count;
     for (ptrdiff_t r = start; r < start + size; r++, g += width, out += width) {
         if (ids && r + ROWS_AHEAD < walked) {
             const ptrdiff_t ahead = ids[r + ROWS_AHEAD];
@@ -105,13 +129,10 @@ static ALWAYS_INLINE TARGET void LEVEL(step_wide)(
             if (residual.at) fetch_row(params, ahead, width);
         }
         const ptrdiff_t row = ids ? ids[r] : r;
-        LEVEL(step_flat)(rule, kind, width, g, row_of(first, row), row_of(second, row), out);
-        if (residual.at)
-            count = LEVEL(split)(
-                width, row_of(params, row), out, row_of(residual, row), pass->threshold, (uint32_t)(row * width),
-                pass->positions, pass->values, count);
+        LEVEL(step_flat)(
+            rule, kind, width, g, row_of(first, row), row_of(second, row), out, row_of(params, row),
+            residual.at ? row_of(residual, row) : NULL, (uint32_t)(row * width), to);
     }
-    pass->count = count;
 }
 
 /* Narrow rows are gathered, so that a width of 1 is as quick as any; size * width <= STEP_BLOCK. */
@@ -132,23 +153,24 @@ static ALWAYS_INLINE TARGET void LEVEL(scatter)(
 }
 
 static ALWAYS_INLINE TARGET void LEVEL(step_narrow)(
-    update_pass *pass, const step_rule *rule, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g, float *out) {
+    const update_pass *pass, const step_rule *rule, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g,
+    float *out, LEVEL(sink) *to) {
     float x[STEP_BLOCK], a[STEP_BLOCK], b[STEP_BLOCK], held[STEP_BLOCK];
-    const ptrdiff_t width = pass->width, n = size * width, before = pass->count;
+    const ptrdiff_t width = pass->width, before = to->count;
     const int32_t *ids = pass->walks_all ? NULL : pass->rows;
+    const int splits = pass->residual.at != NULL;
     if (pass->first.at) LEVEL(gather)(pass->first, ids, start, size, width, a);
     if (pass->second.at) LEVEL(gather)(pass->second, ids, start, size, width, b);
-    LEVEL(step_flat)(rule, kind, n, g, a, b, out);
+    if (splits) LEVEL(gather)(pass->params, ids, start, size, width, x);
+    if (splits) LEVEL(gather)(pass->residual, ids, start, size, width, held);
+    LEVEL(step_flat)(rule, kind, size * width, g, a, b, out, x, splits ? held : NULL, 0, to);
     if (pass->first.at) LEVEL(scatter)(a, ids, start, size, width, pass->first);
     if (pass->second.at) LEVEL(scatter)(b, ids, start, size, width, pass->second);
-    if (!pass->residual.at) return;
-    LEVEL(gather)(pass->params, ids, start, size, width, x);
-    LEVEL(gather)(pass->residual, ids, start, size, width, held);
-    pass->count = LEVEL(split)(n, x, out, held, pass->threshold, 0, pass->positions, pass->values, before);
-    LEVEL(scatter)(held, ids, start, size, width, pass->residual);
-    for (ptrdiff_t k = before; k < pass->count; k++) { /* from places in the block to places in the table */
-        const uint32_t r = pass->positions[k] / (uint32_t)width, c = pass->positions[k] % (uint32_t)width;
-        pass->positions[k] = (uint32_t)(ids ? ids[start + r] : start + r) * (uint32_t)width + c;
+    if (splits) LEVEL(scatter)(held, ids, start, size, width, pass->residual);
+    for (ptrdiff_t k = before; k < to->count; k++) { /* from places in the block to places in the table */
+        const uint32_t at = to->positions[k], r = width == 1 ? at : at / (uint32_t)width;
+        const uint32_t row = (uint32_t)(ids ? ids[start + r] : start + r);
+        to->positions[k] = row * (uint32_t)width + (at - r * (uint32_t)width);
     }
 }
 
@@ -161,23 +183,22 @@ static ALWAYS_INLINE TARGET void LEVEL(run_kind)(update_pass *pass, const int ki
                          (!pass->second.at || pass->second.stride == width) &&
                          (!splits || (pass->residual.stride == width && pass->params.stride == width)));
     const ptrdiff_t most = width < STEP_BLOCK ? STEP_BLOCK / width : 1;
+    LEVEL(sink) to = {pass->threshold, pass->positions, pass->values, 0};
     ptrdiff_t next = 0;
     for (ptrdiff_t start = 0; start < walked; start += most) {
         const ptrdiff_t size = walked - start < most ? walked - start : most, at = start * width;
         float *out = pass->out + at;
         const float *g = LEVEL(slope)(pass, start, size, &next, out);
-        if (is_flat) {
-            LEVEL(step_flat)(&rule, kind, size * width, g, pass->first.at + at, pass->second.at + at, out);
-            if (splits)
-                pass->count = LEVEL(split)(
-                    size * width, pass->params.at + at, out, pass->residual.at + at, pass->threshold, (uint32_t)at,
-                    pass->positions, pass->values, pass->count);
-        } else if (width < STEP_NARROW) {
-            LEVEL(step_narrow)(pass, &rule, kind, start, size, g, out);
-        } else {
-            LEVEL(step_wide)(pass, &rule, kind, start, size, g, out);
-        }
+        if (is_flat)
+            LEVEL(step_flat)(
+                &rule, kind, size * width, g, pass->first.at + at, pass->second.at + at, out, pass->params.at + at,
+                splits ? pass->residual.at + at : NULL, (uint32_t)at, &to);
+        else if (width < STEP_NARROW)
+            LEVEL(step_narrow)(pass, &rule, kind, start, size, g, out, &to);
+        else
+            LEVEL(step_wide)(pass, &rule, kind, start, size, g, out, &to);
     }
+    pass->count = to.count;
 }
 
 #define WITH(kind)                       \

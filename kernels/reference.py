@@ -54,6 +54,30 @@ def pmf_predict(params: Float32, user: Int32, item: Int32, mean: float, biases: 
     out[:] = score + p[:, rank] + q[:, rank] if biases else score
 
 
+def pmf_sgd_pass(
+    params: Float32,
+    rows: Int32,
+    user: Int32,
+    item: Int32,
+    rating: Float32,
+    mean: float,
+    l2: float,
+    rate: float,
+    biases: bool,
+) -> float:
+    """``p += rate * (e*q - l2*p)``, q with the old p, biases alike, one rating after the other."""
+    rank, squared = params.shape[1] - biases, 0.0
+    for u, i, r in zip(rows[user], rows[item], rating.astype(np.float64), strict=True):
+        p, q = params[u].astype(np.float64), params[i].astype(np.float64)
+        error = r - mean - p[:rank] @ q[:rank] - (p[rank] + q[rank] if biases else 0.0)
+        by_p, by_q = error * p, error * q
+        if biases:
+            by_p[rank] = by_q[rank] = error
+        params[u], params[i] = p + rate * (by_q - l2 * p), q + rate * (by_p - l2 * q)
+        squared += error**2
+    return squared
+
+
 def pmf_squared_error(
     params: Float32,
     rows: Int32,

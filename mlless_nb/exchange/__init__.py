@@ -2,6 +2,7 @@
 
 from .base import KINDS, LOOK_S, Aborted, Arrival, Exchanged, Frame, Plan, Round, StepEntry, StepLog, Wanted
 from .memory import MemoryHub, MemoryStepLog
+from .pattern import Pattern, choose_pattern, probe
 from .redis import RedisStepLog
 
 __all__ = [
@@ -13,10 +14,13 @@ __all__ = [
     "Frame",
     "MemoryHub",
     "MemoryStepLog",
+    "Pattern",
     "Plan",
     "RedisStepLog",
     "Round",
     "StepEntry",
     "StepLog",
     "Wanted",
+    "choose_pattern",
+    "probe",
 ]

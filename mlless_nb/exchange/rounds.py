@@ -98,11 +98,13 @@ class Rounds:
 
     def _safely(self, action: Callable[[], _Result]) -> _Result:
         """Do ``action`` again when a connection was lost on the way; all that is sent may be repeated."""
+        seen = self._seen
         for attempt in range(TRIES):
             try:
                 return action()
             except (redis.ConnectionError, redis.TimeoutError) as error:
                 self._drop()
+                self._seen = seen  # the call for this round may have been read already: so it is read again
                 if attempt == TRIES - 1:
                     raise ServiceError(f"Redis is gone: {error}") from None
                 time.sleep(0.02 * 2**attempt)

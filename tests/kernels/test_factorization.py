@@ -52,6 +52,46 @@ def test_gradient_and_loss_equal_the_reference(width: int, biases: bool, n: int,
     assert kernels.pmf_squared_error(**data, biases=biases) == pytest.approx(wanted, rel=1e-5, abs=1e-6)
 
 
+@given(
+    width=st.integers(1, 140) | st.sampled_from([16, 20, 21, 32, 33, 64, 96, 97]),
+    biases=st.booleans(),
+    n=st.integers(0, 120),
+    is_sorted=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_pass_of_steps_equals_the_plain_loop(width: int, biases: bool, n: int, is_sorted: bool, seed: int) -> None:
+    biases = biases and width > 1
+    data = problem(width, n, seed)
+    if not is_sorted:
+        data["user"] = np.ascontiguousarray(data["user"][::-1])
+    data["params"] *= np.float32(0.3)
+    expected, block = data["params"].copy(), np.full((N_USERS + N_ITEMS, width + 3), 9.0, np.float32)
+    spaced = block[:, 1 : width + 1]
+    spaced[:] = expected
+    knobs = {"l2": 0.05, "rate": 0.02, "biases": biases}
+    squared = kernels.pmf_sgd_pass(**data, **knobs)
+    wanted = reference.pmf_sgd_pass(**{**data, "params": expected}, **knobs)
+    assert squared == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+    np.testing.assert_allclose(data["params"], expected, rtol=1e-4, atol=1e-5)
+    assert kernels.pmf_sgd_pass(**{**data, "params": spaced}, **knobs) == squared
+    assert spaced.tobytes() == data["params"].tobytes()
+    assert (block[:, [0, -2, -1]] == 9.0).all()
+
+
+def test_spaced_rows_give_the_same_bits() -> None:
+    data = problem(21, 100, 8)
+    block = np.full((N_USERS + N_ITEMS, 64), 9.0, np.float32)
+    block[:, :21] = data["params"]
+    results = []
+    for params in (data["params"], block[:, :21]):
+        given_ = {**data, "params": params, "biases": True}
+        grad, out = np.empty((45, 21), np.float32), np.empty(100, np.float32)
+        loss = kernels.pmf_gradient(**given_, l2=0.1, divisor=100, grad=grad)
+        kernels.pmf_predict(params, data["rows"][data["user"]], data["rows"][data["item"]], 3.5, True, out)
+        results.append((loss, grad.tobytes(), out.tobytes(), kernels.pmf_squared_error(**given_)))
+    assert results[0] == results[1]
+
+
 def test_users_need_not_be_sorted() -> None:
     data = problem(21, 100, 1)
     shuffled = np.random.default_rng(2).permutation(100)
@@ -126,6 +166,10 @@ def test_bad_input_is_an_error_and_writes_nothing(name: str, value: np.ndarray, 
     with pytest.raises(ValueError, match=words):
         kernels.pmf_gradient(**data, l2=0.0, divisor=1.0, biases=True, grad=grad)
     assert (grad == 7.0).all()
+    before = data["params"].copy()
+    with pytest.raises(ValueError, match=words):
+        kernels.pmf_sgd_pass(**data, l2=0.0, rate=0.1, biases=True)
+    assert (data["params"] == before).all()
 
 
 def test_prediction_of_an_unknown_row_is_an_error() -> None:

@@ -1,0 +1,113 @@
+"""Rounds over TLS, with a password, and over RESP 3."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import RedisProcess, free_port, missing
+from contract.test_step_log import ALL, copied, part
+
+from mlless_nb.exchange import RedisStepLog, Wanted
+
+PASSWORD = "a password"
+
+
+class TlsRedis(RedisProcess):
+    """A Redis that is reached over TLS with a password only."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        super().__init__(program, folder)
+        self.tls_port = free_port()
+        key, certificate = folder / "key.pem", folder / "certificate.pem"
+        request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+        subprocess.run([*request, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        self.command += ["--tls-port", str(self.tls_port), "--tls-cert-file", str(certificate)]
+        self.command += ["--tls-key-file", str(key), "--tls-ca-cert-file", str(certificate)]
+        self.command += ["--tls-auth-clients", "no", "--requirepass", PASSWORD]
+        self.url = f"rediss://:{PASSWORD.replace(' ', '%20')}@localhost:{self.tls_port}/1?ssl_ca_certs={certificate}"
+
+    def answers(self) -> bool:
+        """See `ServerProcess`."""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            with (
+                socket.create_connection(("127.0.0.1", self.tls_port), timeout=5) as plain,
+                context.wrap_socket(plain) as client,
+            ):
+                client.sendall(b"PING\r\n")
+                return client.recv(64).startswith(b"-NOAUTH")
+        except OSError:
+            return False
+
+
+@pytest.fixture
+def tls_url(tmp_path: Path) -> Iterator[str]:
+    """URL of a Redis of the test's own, over TLS."""
+    program = shutil.which("redis-server") or shutil.which("valkey-server")
+    if program is None or shutil.which("openssl") is None:
+        missing("redis-server or openssl", "apt-get install redis-server openssl")
+    assert program is not None
+    # One that knows the setting complains of its value.
+    said = subprocess.run([program, "--tls-port", "none"], capture_output=True, text=True, check=False)
+    if "Bad directive" in said.stdout + said.stderr:
+        missing("a redis-server with TLS", "apt-get install redis-server")
+    server = TlsRedis(program, tmp_path)
+    server.start()
+    yield server.url
+    server.kill()
+
+
+def exchange_some(url: str) -> None:
+    """Three workers, three addressed rounds with large and small frames, and one that ends in a plain one."""
+    job_id = uuid.uuid4().hex
+    driver = RedisStepLog([url], job_id, "generation")
+    driver.create(cap_nusd=1000, reserved_nusd=0)
+    logs = [RedisStepLog([url], job_id, "generation", f"nonce {slot}") for slot in ALL]
+    read: dict[int, list[list[bytes]]] = {slot: [] for slot in ALL}
+    granted: list[int] = []
+
+    def work(slot: int) -> None:
+        assert logs[slot].claim(slot)
+        for step, n_bytes in enumerate((600_000, 10, 40_000), 1):
+            parts = dict.fromkeys(ALL, b"%d" % slot * n_bytes)
+            asking = Wanted(100, 1) if step == 2 else Wanted()
+            done = logs[slot].exchange(replace(part(step, slot), parts=parts, wanted=asking), lambda: None)
+            read[slot].append(copied(done.frames))
+            granted.append(done.arrival.granted_nusd)
+        read[slot].append(copied(logs[slot].exchange(part(4, slot), lambda: None).frames))
+
+    threads = [threading.Thread(target=work, args=(slot,)) for slot in ALL]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert driver.money() == (1000, 300)
+    assert sorted(granted) == [0] * 6 + [100] * 3
+    for slot in ALL:
+        peers = [peer for peer in ALL if peer != slot]
+        expected = [[b"%d" % peer * n_bytes for peer in peers] for n_bytes in (600_000, 10, 40_000)]
+        assert read[slot] == [*expected, [b"4 of %d" % peer for peer in peers]]
+    assert [entry.step for entry in driver.read_steps(1.0)] == [1, 2, 3, 4]
+    assert driver.delete() > 0
+    for log in [driver, *logs]:
+        log.close()
+
+
+@pytest.mark.redis
+def test_rounds_over_tls(tls_url: str) -> None:
+    exchange_some(tls_url)
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_rounds_in_both_versions_of_the_protocol(redis_url: str, protocol: int) -> None:
+    exchange_some(f"{redis_url}?protocol={protocol}")
