@@ -13,7 +13,7 @@ from .data.dataset import Dataset, Ratings, held_out
 from .errors import BudgetError, JobError
 from .models import PMF, LogisticRegression, Model
 from .money.catalogue import profile_names
-from .optimizers import SGD, AdaGrad, Adam, Optimizer
+from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
 from .plain import make_plain
 from .sync import BSP, ISP, Sync
 
@@ -133,7 +133,7 @@ class TrainingJob:
     Parameters
     ----------
     model : PMF | LogisticRegression
-    optimizer : SGD | Adam | AdaGrad
+    optimizer : SGD | Adam | AdaGrad | FTRL
     data : Dataset
         Training rows, from ``mlless_nb.datasets``.
     sync : BSP | ISP
@@ -230,7 +230,7 @@ class TrainingJob:
     def _check_types(self) -> None:
         for name, kinds, valid in (
             ("model", (PMF, LogisticRegression), "PMF(...) or LogisticRegression(...)"),
-            ("optimizer", (SGD, Adam, AdaGrad), "SGD(...), Adam(...) or AdaGrad(...)"),
+            ("optimizer", (SGD, Adam, AdaGrad, FTRL), "SGD(...), Adam(...), AdaGrad(...) or FTRL(...)"),
             ("data", (Dataset,), "a dataset of mlless_nb.datasets, e.g. datasets.movielens('1m')"),
             ("sync", (BSP, ISP), "BSP() or ISP(threshold)"),
             ("stop", (Stop,), "Stop(target=..., epochs=..., ...)"),
