@@ -5,25 +5,11 @@
 #ifndef MLLESS_FRAME_INDEX_H
 #define MLLESS_FRAME_INDEX_H
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "frame_levels.h"
 
 #define INDEX_SLACK 16
 
 enum { INDEX_DENSE, INDEX_U32, INDEX_VARINT, INDEX_ROWS, INDEX_ROWMASK, N_INDEX_CODECS };
-
-/* position / width by a product: exact for position < 2^32 and 1 <= width < 2^16, as the factor's excess over
- * 2^48 / width is at most 1 and position * width < 2^48. */
-static inline uint64_t row_factor(size_t width) { return ((uint64_t)1 << 48) / (width ? width : 1) + 1; }
-static inline uint32_t row_of(uint32_t position, uint64_t factor) {
-    return (uint32_t)((unsigned __int128)position * factor >> 48);
-}
-
-/* Bytes of a gap beyond its first. */
-static inline uint32_t varint_more(uint32_t gap) {
-    return (gap >= 1u << 7) + (gap >= 1u << 14) + (gap >= 1u << 21) + (gap >= 1u << 28);
-}
 
 static inline unsigned char *varint_put(uint32_t gap, unsigned char *out) {
     while (gap >= 128) {
@@ -65,26 +51,6 @@ static inline void varint_write(const uint32_t *ids, size_t n, unsigned char *ou
     }
 }
 
-/* Reads one gap; NULL when it does not end before `end`, is longer than need be, or exceeds 32 bits. */
-static inline const unsigned char *varint_next(const unsigned char *at, const unsigned char *end, uint64_t *gap) {
-    if (at == end) return NULL;
-    uint64_t value = *at++;
-    if (value >= 128) {
-        value &= 127;
-        for (int shift = 7;; shift += 7) {
-            if (at == end || shift > 28) return NULL;
-            const uint64_t byte = *at++;
-            value |= (byte & 127) << shift;
-            if (byte < 128) {
-                if (byte == 0 || value > UINT32_MAX) return NULL;
-                break;
-            }
-        }
-    }
-    *gap = value;
-    return at;
-}
-
 static inline int varint_read(const unsigned char *at, const unsigned char *end, size_t n, uint64_t high, uint32_t *ids) {
     uint64_t next = 0, gap;
     size_t k = 0;
@@ -118,14 +84,15 @@ static inline int u32_valid(const uint32_t *ids, size_t n, uint64_t high) {
 static inline size_t rows_touched(const uint32_t *positions, size_t n, size_t width, size_t *gap_bytes) {
     *gap_bytes = 0;
     if (n == 0) return 0;
-    const uint64_t factor = row_factor(width);
-    uint32_t last = row_of(positions[0], factor);
-    size_t m = 1, more = varint_more(last);
-    for (size_t k = 1; k < n; k++) { /* no branches: where a row ends cannot be foreseen */
-        const uint32_t row = row_of(positions[k], factor);
-        m += row != last;
-        more += varint_more(row - last - (row != last));
-        last = row;
+    const uint32_t factor = row_factor(width);
+    uint32_t rows[INDEX_BLOCK + 1];
+    rows[0] = row_of(positions[0], (uint32_t)width, factor);
+    size_t m = 1, more = varint_more(rows[0]);
+    for (size_t start = 1; start < n; start += INDEX_BLOCK) { /* no branches: where a row ends cannot be foreseen */
+        const size_t block = n - start < INDEX_BLOCK ? n - start : INDEX_BLOCK;
+        DISPATCH(rows_of, (block, positions + start, (uint32_t)width, factor, rows + 1));
+        m += DISPATCH(gaps_of, (block, rows, &more));
+        rows[0] = rows[block];
     }
     *gap_bytes = m + more;
     return m;
@@ -133,10 +100,10 @@ static inline size_t rows_touched(const uint32_t *positions, size_t n, size_t wi
 
 /* The gaps of the rows' ids alone (every value of each is there), or each followed by the mask of its columns. */
 static inline void rows_write(const uint32_t *positions, size_t n, size_t width, unsigned char *out) {
-    const uint64_t factor = row_factor(width);
+    const uint32_t factor = row_factor(width);
     uint32_t next = 0;
     for (size_t k = 0; k < n; k += width) {
-        const uint32_t row = row_of(positions[k], factor);
+        const uint32_t row = row_of(positions[k], (uint32_t)width, factor);
         out = varint_put(row - next, out);
         next = row + 1;
     }
@@ -144,10 +111,10 @@ static inline void rows_write(const uint32_t *positions, size_t n, size_t width,
 
 static inline void rowmask_write(const uint32_t *positions, size_t n, size_t width, unsigned char *out) {
     const size_t mask_bytes = (width + 7) / 8;
-    const uint64_t factor = row_factor(width);
+    const uint32_t factor = row_factor(width);
     uint32_t next = 0;
     for (size_t k = 0; k < n;) {
-        const uint32_t row = row_of(positions[k], factor);
+        const uint32_t row = row_of(positions[k], (uint32_t)width, factor);
         const uint64_t first = (uint64_t)row * width;
         out = varint_put(row - next, out);
         next = row + 1;
@@ -165,43 +132,9 @@ static inline void rowmask_write(const uint32_t *positions, size_t n, size_t wid
     }
 }
 
-/* Appends first + (each set bit's number) to ids, eight at a time so that few branches depend on how many there are. */
-static inline uint32_t *bits_read(uint64_t mask, uint32_t first, uint32_t *ids) {
-    uint32_t *const after = ids + __builtin_popcountll(mask);
-    for (; ids < after; ids += 8)
-        for (int j = 0; j < 8; j++) {
-            ids[j] = first + (uint32_t)__builtin_ctzll(mask | (uint64_t)1 << 63);
-            mask &= mask - 1;
-        }
-    return after;
-}
-
 static inline int rowmask_read(
     const unsigned char *at, const unsigned char *end, size_t n, size_t n_rows, size_t width, uint32_t *ids) {
-    const uint32_t *const after = ids + n;
-    const size_t mask_bytes = (width + 7) / 8;
-    uint64_t next = 0, gap;
-    while (at != end) {
-        at = varint_next(at, end, &gap);
-        if (!at || (next += gap) >= n_rows || (size_t)(end - at) < mask_bytes) return 0;
-        uint64_t first = next++ * width, any = 0;
-        for (size_t byte = 0; byte < mask_bytes; byte += 8, first += 64) {
-            uint64_t mask = 0;
-            if ((size_t)(end - at) - byte >= 8) {
-                memcpy(&mask, at + byte, 8);
-                if (mask_bytes - byte < 8) mask &= ((uint64_t)1 << 8 * (mask_bytes - byte)) - 1;
-            } else
-                memcpy(&mask, at + byte, mask_bytes - byte);
-            const size_t columns = width - 8 * byte;
-            if (columns < 64 && mask >> columns) return 0;
-            if (__builtin_popcountll(mask) > after - ids) return 0;
-            any |= mask;
-            ids = bits_read(mask, (uint32_t)first, ids);
-        }
-        if (!any) return 0;
-        at += mask_bytes;
-    }
-    return ids == after;
+    return DISPATCH(rowmask_read, (at, end, n, n_rows, width, ids));
 }
 
 /* The index codec whose section, with values of `value_bytes` each that dense would add, is the smallest. */

@@ -4,13 +4,6 @@
 
 #include "frame_index.h"
 
-#define VALUE_BLOCK 128 /* values to a scale */
-#define AHEAD_ROWS 8
-#define AHEAD_VALUES 32
-
-#define LOOPS "frame_values_loops.h"
-#include "each_level.h"
-
 enum { VALUE_FLOAT32, VALUE_BF16, VALUE_INT8, N_VALUE_CODECS };
 
 static inline uint64_t values_size(int codec, uint64_t n) {
@@ -38,20 +31,12 @@ static inline void values_unpack(int codec, size_t n, const unsigned char *packe
 }
 
 /* One value a position; where the rows are spaced, `extra` floats lie between one's end and the next one's start. */
-static inline __attribute__((always_inline)) void put_values_as(
-    int add, int spaced, size_t n, const uint32_t *positions, size_t width, size_t extra, const unsigned char *values,
+static inline __attribute__((always_inline)) void put_block(
+    int add, size_t n, const uint32_t *positions, const uint32_t *rows, size_t extra, const unsigned char *values,
     float *x) {
-    const uint64_t factor = spaced ? row_factor(width) : 0;
     for (size_t k = 0; k < n; k++) {
-        const uint32_t position = positions[k];
-        const uint32_t ahead = positions[k + AHEAD_VALUES < n ? k + AHEAD_VALUES : k];
-        size_t at = position, later = ahead;
+        const size_t at = positions[k] + (rows ? rows[k] * extra : 0);
         float value;
-        if (spaced) {
-            at += row_of(position, factor) * extra;
-            later += row_of(ahead, factor) * extra;
-        }
-        __builtin_prefetch(x + later, 1);
         memcpy(&value, values + 4 * k, 4);
         x[at] = add ? x[at] + value : value;
     }
@@ -59,15 +44,33 @@ static inline __attribute__((always_inline)) void put_values_as(
 
 static inline void put_values(
     int add, size_t n, const uint32_t *positions, size_t width, size_t stride, const unsigned char *values, float *x) {
-    if (stride == width) {
-        if (add)
-            put_values_as(1, 0, n, positions, width, 0, values, x);
-        else
-            put_values_as(0, 0, n, positions, width, 0, values, x);
-    } else if (add)
-        put_values_as(1, 1, n, positions, width, stride - width, values, x);
-    else
-        put_values_as(0, 1, n, positions, width, stride - width, values, x);
+    const uint32_t factor = row_factor(width);
+    const size_t extra = stride - width;
+    uint32_t rows[2][AHEAD_VALUES]; /* of this block, and of the next one, which is fetched meanwhile */
+    size_t here = 0, next = n < AHEAD_VALUES ? n : AHEAD_VALUES;
+    if (extra) DISPATCH(rows_of, (next, positions, (uint32_t)width, factor, rows[0]));
+    for (int turn = 0; next; turn ^= 1) {
+        const uint32_t *at = positions;
+        here = next;
+        positions += here;
+        n -= here;
+        next = n < AHEAD_VALUES ? n : AHEAD_VALUES;
+        if (extra) {
+            DISPATCH(rows_of, (next, positions, (uint32_t)width, factor, rows[!turn]));
+            for (size_t k = 0; k < next; k++) __builtin_prefetch(x + positions[k] + rows[!turn][k] * extra, 1);
+            if (add)
+                put_block(1, here, at, rows[turn], extra, values, x);
+            else
+                put_block(0, here, at, rows[turn], extra, values, x);
+        } else {
+            for (size_t k = 0; k < next; k++) __builtin_prefetch(x + positions[k], 1);
+            if (add)
+                put_block(1, here, at, NULL, 0, values, x);
+            else
+                put_block(0, here, at, NULL, 0, values, x);
+        }
+        values += 4 * here;
+    }
 }
 
 static inline void put_rows(
@@ -110,11 +113,11 @@ static inline void values_pack_dense(
     for (size_t k = 0; k < n; k++) table[positions[k]] = values[k];
     values_pack(codec, size, table, out);
     if (codec == VALUE_FLOAT32) return;
-    const uint64_t factor = row_factor(width);
+    const uint32_t factor = row_factor(width);
     values_unpack(codec, size, out, table);
     for (size_t k = 0; k < n; k++) {
         const float decoded = table[positions[k]];
-        residual[positions[k] + row_of(positions[k], factor) * (stride - width)] = values[k] - decoded;
+        residual[positions[k] + row_of(positions[k], (uint32_t)width, factor) * (stride - width)] = values[k] - decoded;
         values[k] = decoded;
     }
 }

@@ -64,10 +64,10 @@ static inline size_t merge_collect(
 static inline __attribute__((always_inline)) int withhold_from(
     int take, const int32_t *rows, size_t m, size_t width, const uint32_t *positions, size_t n, const float *values,
     float *update) {
-    const uint64_t factor = row_factor(width);
+    const uint32_t factor = row_factor(width);
     size_t k = 0, r = 0, column;
     while (k < n) {
-        const uint32_t row = row_of(positions[k], factor);
+        const uint32_t row = row_of(positions[k], (uint32_t)width, factor);
         const size_t first = (size_t)row * width;
         while (r < m && (uint32_t)rows[r] < row) r++;
         if (r == m || (uint32_t)rows[r] != row) return 0;

@@ -124,10 +124,12 @@ class ReplyReader:
         """A reply of the kinds that seldom come, or that only RESP 3 has."""
         if kind == "-":
             return ReplyError(text.decode("utf-8", "replace"))
-        if kind in "_#,(":
-            return {"_": lambda: None, "#": lambda: text == b"t", ",": lambda: float(text), "(": lambda: int(text)}[
-                kind
-            ]()
+        if kind == "_":
+            return None
+        if kind == "#":
+            return text == b"t"
+        if kind in ",(":
+            return float(text) if kind == "," else int(text)
         if kind == "!":
             return ReplyError(str(self._bulk(int(text), True), "utf-8", "replace"))
         if kind == "=":

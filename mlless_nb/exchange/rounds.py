@@ -5,7 +5,8 @@ frames. The server carries that out in this order, so whoever is woken finds eve
 
 With several, the frames of a slot are kept on its own server and everything else is on the first. A worker arrives once
 its own server has answered, so here too whoever is woken finds every frame. (Writing to both at once, and asking again
-for a frame that is late, was no quicker with two servers, and has a case more to get wrong.)
+for a frame that is late, was no quicker with two servers on one machine, and has a case more to get wrong. Where a
+round trip takes longer than that, it would save one.)
 """
 
 from __future__ import annotations

@@ -1,7 +1,73 @@
-/* Value codecs, and adding runs of values; included by each_level.h. Frames' bytes may lie at any address.
+/* Rows of positions, value codecs, runs of values; included by each_level.h. Frames' bytes may lie at any address.
  *
  * Nothing here multiplies and adds in one expression: a fused product would make one processor's parameters differ from
  * another's. unpack is what the receivers do, and the sender too, so what is left over is exact. */
+
+static inline TARGET void LEVEL(rows_of)(
+    size_t n, const uint32_t *positions, uint32_t width, uint32_t factor, uint32_t *rows) {
+    for (size_t k = 0; k < n; k++) rows[k] = row_of(positions[k], width, factor);
+}
+
+/* Of rows[1..n], how many differ from the one before; adds to *more the bytes of their gaps' varints beyond the first. */
+static inline TARGET size_t LEVEL(gaps_of)(size_t n, const uint32_t *rows, size_t *more) {
+    uint32_t m = 0, bytes = 0;
+    for (size_t k = 0; k < n; k++) {
+        const uint32_t changes = rows[k + 1] != rows[k];
+        m += changes;
+        bytes += varint_more(rows[k + 1] - rows[k] - changes);
+    }
+    *more += bytes;
+    return m;
+}
+
+/* Appends first + (each set bit's number) to ids, many at a time so that few branches depend on how many there are. */
+static inline TARGET uint32_t *LEVEL(bits_read)(uint64_t mask, uint32_t first, uint32_t *ids) {
+#ifdef HAS_COMPRESS
+    const __m512i ramp = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (; mask; mask >>= 16, first += 16) {
+        const __m512i columns = _mm512_add_epi32(ramp, _mm512_set1_epi32((int)first));
+        _mm512_storeu_si512(ids, _mm512_maskz_compress_epi32((__mmask16)mask, columns));
+        ids += __builtin_popcount((uint32_t)mask & 0xffff);
+    }
+    return ids;
+#else
+    uint32_t *const after = ids + __builtin_popcountll(mask);
+    for (; ids < after; ids += 8)
+        for (int j = 0; j < 8; j++) {
+            ids[j] = first + (uint32_t)__builtin_ctzll(mask | (uint64_t)1 << 63);
+            mask &= mask - 1;
+        }
+    return after;
+#endif
+}
+
+static inline TARGET int LEVEL(rowmask_read)(
+    const unsigned char *at, const unsigned char *end, size_t n, size_t n_rows, size_t width, uint32_t *ids) {
+    const uint32_t *const after = ids + n;
+    const size_t mask_bytes = (width + 7) / 8;
+    uint64_t next = 0, gap;
+    while (at != end) {
+        at = varint_next(at, end, &gap);
+        if (!at || (next += gap) >= n_rows || (size_t)(end - at) < mask_bytes) return 0;
+        uint64_t first = next++ * width, any = 0;
+        for (size_t byte = 0; byte < mask_bytes; byte += 8, first += 64) {
+            uint64_t mask = 0;
+            if ((size_t)(end - at) - byte >= 8) {
+                memcpy(&mask, at + byte, 8);
+                if (mask_bytes - byte < 8) mask &= ((uint64_t)1 << 8 * (mask_bytes - byte)) - 1;
+            } else
+                memcpy(&mask, at + byte, mask_bytes - byte);
+            const size_t columns = width - 8 * byte;
+            if (columns < 64 && mask >> columns) return 0;
+            if (__builtin_popcountll(mask) > after - ids) return 0;
+            any |= mask;
+            ids = LEVEL(bits_read)(mask, (uint32_t)first, ids);
+        }
+        if (!any) return 0;
+        at += mask_bytes;
+    }
+    return ids == after;
+}
 
 /* float32 to its upper half, to nearest, ties to even; a NaN stays one. */
 static inline TARGET void LEVEL(bf16_pack)(size_t n, const float *values, unsigned char *out) {

@@ -1,0 +1,116 @@
+"""ISP against BSP: what publishing only significant updates saves, and what it costs in quality, by threshold.
+
+python benchmarks/significance.py [--workers 4] [--runs 5] [--quick]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from report import Report, amount, median, number, parser, runs_of, span, times
+from runs import has_option, measure
+from sets import folder_of_sets, named
+
+from mlless_nb import BSP, ISP, PMF, SGD, Adam, LogisticRegression, Stop
+
+THRESHOLDS = (0.0, 0.1, 0.3, 0.7, 1.0)
+CODECS = ("bf16", "int8")
+#: One job a data set; the loss that all are to reach.
+JOBS: dict[str, dict[str, Any]] = {
+    "ml1m": {
+        "model": PMF(rank=20, l2=0.05),
+        "optimizer": SGD(30.0, 0.9, nesterov=True, lazy=True),
+        "minibatch": 6250,
+        "epochs": 20,
+        "target": 0.87,
+    },
+    "criteo": {
+        "model": LogisticRegression(),
+        "optimizer": Adam(0.01, lazy=True),
+        "minibatch": 1250,
+        "epochs": 6,
+        "target": 0.50,
+    },
+}
+
+
+def variants() -> list[tuple[str, dict[str, Any]]]:
+    """(name, fields of `TrainingJob`), BSP first."""
+    found: list[tuple[str, dict[str, Any]]] = [("BSP", {"sync": BSP()})]
+    found += [(f"ISP({v:g})", {"sync": ISP(v)}) for v in THRESHOLDS]
+    if has_option("codec"):
+        found += [(f"ISP(0.7), {codec}", {"sync": ISP(0.7), "codec": codec}) for codec in CODECS]
+    return found
+
+
+def main() -> None:
+    """Measure and report."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--workers", type=int, default=4)
+    arguments.add_argument("--data", choices=list(JOBS), nargs="+", default=list(JOBS))
+    options = arguments.parse_args()
+    report = Report(
+        "significance", "What does ISP save over BSP in bytes and time, and does it reach the same held-out loss?"
+    )
+    figures: dict[str, Any] = {}
+    for name in options.data:
+        split = named(name, folder_of_sets(options.sets))
+        job = dict(JOBS[name])
+        epochs, target = job.pop("epochs"), job.pop("target")
+        epochs = 2 if options.quick else epochs
+        steps = int(epochs * split.train.n / job["minibatch"] / options.workers)
+        seen: dict[str, list[dict[str, float]]] = {label: [] for label, _ in variants()}
+        # They take turns, so that other load meets all alike.
+        for _ in range(runs_of(options)):
+            for label, fields in variants():
+                fields = {**job, **fields, "stop": Stop(epochs=epochs), "eval_every": 5}
+                done = measure(split, steps, options.workers, **fields)
+                history = done.run.history
+                there = np.flatnonzero(history["validation_loss"] <= target)
+                trained_s = history["time_s"] - history["time_s"][0]
+                seen[label].append(
+                    {
+                        "sent_bytes": float(history["sent_bytes"].sum()) / options.workers,
+                        "step_ms": done.step_ms,
+                        "trained_s": float(trained_s[-1]),
+                        "target_s": float(trained_s[there[0]]) if there.size else float("nan"),
+                        "held_out": float(done.run.telemetry.state.validation_loss or float("nan")),
+                    }
+                )
+        figures[name] = {
+            label: {key: median(run[key] for run in runs) for key in runs[0]} for label, runs in seen.items()
+        }
+        bsp = figures[name]["BSP"]
+        report.table(
+            f"{split.label}, P={options.workers}, {epochs} epochs, minibatches of {job['minibatch']:,}",
+            [
+                "protocol",
+                "published by a worker",
+                "fewer than BSP",
+                "step, ms (range)",
+                "training, s",
+                f"to {target:g}, s",
+                "final held-out loss",
+                "against BSP",
+            ],
+            [
+                [
+                    label,
+                    amount(values["sent_bytes"]),
+                    times(bsp["sent_bytes"], values["sent_bytes"]),
+                    span(run["step_ms"] for run in seen[label]),
+                    values["trained_s"],
+                    number(values["target_s"]) if values["target_s"] == values["target_s"] else "not reached",
+                    f"{values['held_out']:.4f}",
+                    f"{(values['held_out'] / bsp['held_out'] - 1) * 100:+.2f} %",
+                ]
+                for label, values in figures[name].items()
+            ],
+        )
+    report.remark("ISP(0) is BSP bit for bit, in sparse frames; the held-out loss is the run's, of the final model.")
+    report.end(workers=options.workers, sets=figures)
+
+
+if __name__ == "__main__":
+    main()
