@@ -10,7 +10,8 @@ The way of a cell, which is also the map of this tree::
     launch        P workers and a supervisor through Lithops (runtime: the interpreter of local ones)
     embedded      the private Redis of the default; watchdog and sweep: nothing stays when this process is killed
     function      what runs inside a function
-    worker        minibatch -> gradient -> optimiser -> filter -> exchange -> apply
+    worker        the loop: minibatches -> update -> exchange -> the peers' updates
+      replica                    the arithmetic of a step: gradient, optimiser, filter, frames
       models/ optimizers sync    what is computed, by kernels/ (Cython)
       exchange/                  how updates reach the other workers; leases, plan and money
       checkpoint                 models in the object storage

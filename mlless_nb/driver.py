@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 from . import ending, record
-from .checks import check_target
-from .data.dataset import Dataset
-from .data.prepare import Manifest, pack, packed
-from .errors import BudgetError, DecodeError, JobError, MllessError, ServiceError
+from .data.prepare import Manifest
+from .errors import BudgetError, DecodeError, MllessError, ServiceError
+from .exchange import pattern
 from .job import CHECKPOINT_EVERY, EVAL_EVERY, TrainingJob
+from .job_data import JobData
 from .messages import Command, Ended, Invocation, Message, Update
 from .models import FittedModel
 from .money import Cost, Rates, price_profile
@@ -35,6 +35,8 @@ ROUND_TIMEOUT_S = 120.0
 LOOK_S = 0.1
 #: Seconds after which a command that the supervisor did not acknowledge is sent again.
 RESEND_S = 2.0
+#: Latency (s) and bytes a second of the embedded Redis: as measured once, so that one seed gives one model.
+EMBEDDED_LINK = (60e-6, 3e9)
 #: Seconds without word from the supervisor after which the run counts as lost.
 SILENCE_S = 60.0
 
@@ -61,9 +63,8 @@ class Driver:
         self._stop_asked = False
         self._is_over = False  # too late for commands
         self._is_abandoned = threading.Event()
-        self._train_set, self._validation_set = _split(job)
-        self._shape, self._mean = self._train_set.shape, self._train_set.mean
-        check_target(job, self._train_set, self._validation_set)
+        self._data = JobData(job)
+        self._data.check_target()
         self._services = Services(job, run_id)
         try:
             self._rates = Rates(
@@ -73,7 +74,7 @@ class Driver:
                 self._rates,
                 job.workers,
                 self._services.launcher.is_local,
-                -(-self._validation_set.n // job.minibatch) if self._validation_set is not None else 0,
+                self._data.n_validation,
             )
             spent_before = self._packing_nusd()
             self._check_budget(spent_before)
@@ -103,11 +104,7 @@ class Driver:
 
     def _packing_nusd(self) -> int:
         """What the driver's own storage requests cost at most: packing the data, unless it is packed, and the model."""
-        puts = 2
-        for dataset in (self._train_set, self._validation_set):
-            if dataset is not None and not self._is_packed(dataset):
-                puts += -(-dataset.n // self.job.minibatch) + 1
-        return self._rates.requests_nusd(12, puts)
+        return self._rates.requests_nusd(12, 2 + self._data.n_puts(self._services.launcher.objects))
 
     def _check_budget(self, spent_before: int) -> None:
         if self.job.cap_usd is None:
@@ -121,21 +118,13 @@ class Driver:
                 f"and a supervisor, take one step and end, priced as {self._rates.profile.label}",
             )
 
-    def _is_packed(self, dataset: Dataset) -> bool:
-        objects = self._services.launcher.objects
-        return packed(dataset, self.job.minibatch, self._order_seed(dataset), objects) is not None
-
-    def _order_seed(self, dataset: Dataset) -> int | None:
-        """Training rows are shuffled by the job's seed; held-out rows stay as they are."""
-        return self.job.seed if dataset is self._train_set else None
-
     # -- the thread
 
     def drive(self) -> None:
         """Pack, launch, follow, clean up. Never raises: what goes wrong becomes the run's status and reason."""
         ended: Ended | None = None
         try:
-            packed_data = self._pack()
+            packed_data = self._data.pack(self._services.launcher.objects, lambda: self._stop_asked)
             if packed_data is not None and not self._stop_asked:
                 self._launch(*packed_data)
                 ended = self._follow()
@@ -164,18 +153,6 @@ class Driver:
         self._stop_asked = True
         self._is_abandoned.set()
 
-    def _pack(self) -> tuple[Manifest, Manifest | None] | None:
-        """Store the data's minibatches; None when a stop was asked for meanwhile."""
-        objects, size = self._services.launcher.objects, self.job.minibatch
-        manifest = pack(self._train_set, size, self.job.seed, objects)
-        if self._stop_asked:
-            return None
-        validation = pack(self._validation_set, size, None, objects) if self._validation_set is not None else None
-        if manifest.n_minibatches < self.job.workers:
-            raise JobError("workers", self.job.workers, f"at most {manifest.n_minibatches}, the number of minibatches")
-        del self._train_set, self._validation_set  # copies of the data: nobody needs them any more
-        return manifest, validation
-
     def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
         launcher, log, job = self._services.launcher, self._services.log, self.job
         spent_before = self._rates.requests_nusd(launcher.objects.gets + 6, launcher.objects.puts + 2)
@@ -192,6 +169,9 @@ class Driver:
             "sync": job.sync.to_json(),
             "stop": dataclasses.asdict(job.stop_rules),
             "aggregate": job.aggregate,
+            "local_steps": job.local_steps,
+            "codec": job.codec,
+            "pattern": self._pattern(manifest),
             "seed": job.seed,
             "manifest": manifest.to_json(),
             "validation": validation.to_json() if validation is not None else None,
@@ -219,6 +199,19 @@ class Driver:
         launcher.invoke([invocation.encode().decode() for invocation in [supervisor, *workers]])
         self._is_launched = True
         self._services.watch_functions(f"runs/{self.run.id}")
+
+    def _pattern(self, manifest: Manifest) -> str:
+        """How updates get around: as the job says, or what promises to be quicker."""
+        job = self.job
+        if job.pattern != "auto":
+            return job.pattern
+        n_rows, width = job.model.table_shape(manifest.shape)
+        is_dense = job.optimizer.moves_untouched(job.model.dense_l2)
+        touched = n_rows if is_dense else min(manifest.n_touched * job.local_steps, n_rows)
+        values = touched * width * (0.1 if job.sync.filters else 1.0)
+        embedded = self._services.embedded is not None
+        latency_s, bytes_s = EMBEDDED_LINK if embedded else pattern.probe(self._services.redis_urls[0])
+        return pattern.choose_pattern(job.workers, int(4 * values), 4 * n_rows * width, latency_s, bytes_s)
 
     def _follow(self) -> Ended:
         """Turn what the supervisor sends into telemetry until its last word."""
@@ -352,7 +345,9 @@ class Driver:
         note = ""
         if self._is_launched:
             launcher, folder = self._services.launcher, f"runs/{self.run.id}"
-            fetch = partial(ending.fetch_model, launcher.objects, self.job, self.run.id, self._shape, self._mean, ended)
+            fetch = partial(
+                ending.fetch_model, launcher.objects, self.job, self.run.id, self._data.shape, self._data.mean, ended
+            )
             model, note = ending.insist(fetch, launcher.place_of(folder))
         # A model that could not be read is not to be lost: its objects stay.
         keep_objects = not self._is_launched or model is None
@@ -377,10 +372,3 @@ class Driver:
                 ending.keep(self._record, self.run.telemetry, changes, model, cost)
         finally:
             self.run._end(model, cost, **changes)
-
-
-def _split(job: TrainingJob) -> tuple[Dataset, Dataset | None]:
-    """Training and held-out rows of ``job``."""
-    if isinstance(job.validation, (int, float)):
-        return job.data.split(job.validation, job.seed)
-    return job.data, job.validation

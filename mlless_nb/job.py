@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .channels.urls import mask_url
-from .data.dataset import Dataset, held_out
+from .data.dataset import Dataset, Ratings, held_out
 from .errors import BudgetError, JobError
 from .models import PMF, LogisticRegression, Model
 from .money.catalogue import profile_names
-from .optimizers import SGD, AdaGrad, Adam, Optimizer
+from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
 from .plain import make_plain
 from .sync import BSP, ISP, Sync
 
@@ -22,6 +22,13 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 EVAL_EVERY = 10
 #: A checkpoint is written every so many steps unless the job says otherwise.
 CHECKPOINT_EVERY = 100
+#: What fields that are one of a few words may be.
+CHOICES = {
+    "aggregate": ("mean", "sum"),
+    "codec": ("float32", "bf16", "int8"),
+    "pattern": ("auto", "broadcast", "scatter-reduce"),
+    "partition": ("rows", "user"),
+}
 #: Memory that a function takes beside the tables of its model, MB.
 RUNTIME_MB = 100
 
@@ -126,7 +133,7 @@ class TrainingJob:
     Parameters
     ----------
     model : PMF | LogisticRegression
-    optimizer : SGD | Adam | AdaGrad
+    optimizer : SGD | Adam | AdaGrad | FTRL
     data : Dataset
         Training rows, from ``mlless_nb.datasets``.
     sync : BSP | ISP
@@ -144,6 +151,16 @@ class TrainingJob:
         Fraction of ``data`` to hold out, rows to evaluate on, or nothing.
     aggregate : {"mean", "sum"}
         How the workers' updates are put together.
+    local_steps : int
+        Minibatches H that a worker takes on its own in a step, before it publishes how far they led it.
+    codec : {"float32", "bf16", "int8"}
+        How published values are written. What a lossy codec rounds off is published later, as with ISP.
+    pattern : {"auto", "broadcast", "scatter-reduce"}
+        How updates get around: each worker reads every peer's, or merges one range of rows and reads the merged ones.
+        "auto" chooses by P, the size of an update, and the latency and bandwidth of ``redis``.
+    partition : {"rows", "user"}
+        What is dealt out to the workers: rows at random, or users with all of their ratings, whose parameters then
+        need no exchange until their owner leaves or the run ends.
     backend : str | Mapping
         ``"embedded"`` (this machine), the name of a Lithops backend, or a whole Lithops configuration.
     redis : str | list of str, optional
@@ -178,6 +195,10 @@ class TrainingJob:
     seed: int = 0
     validation: float | Dataset | None = 0.1
     aggregate: str = "mean"
+    local_steps: int = 1
+    codec: str = "float32"
+    pattern: str = "auto"
+    partition: str = "rows"
     backend: str | Mapping[str, Any] = field(default="embedded", repr=False)  # and keys in a configuration
     redis: str | list[str] | None = field(default=None, repr=False)  # passwords are in URLs
     bus: str | None = field(default=None, repr=False)
@@ -195,19 +216,21 @@ class TrainingJob:
         self.model.check_data(self.data)
         if isinstance(self.validation, Dataset):
             self._check_validation_set(self.validation)
+        self._check_partition()
         self._check_memory()
-        if self.n_minibatches < self.workers:
+        if self.n_minibatches < self.workers * self.local_steps:
+            most = max(self.n_minibatches // self.local_steps, 1)
             raise JobError(
                 "workers",
                 self.workers,
-                f"at most {self.n_minibatches}, the number of minibatches ({self.n_train} training rows in "
-                f"minibatches of {self.minibatch}); fewer workers or a smaller minibatch would do",
+                f"at most {most}, for {self.n_minibatches} minibatches ({self.n_train} training rows in minibatches "
+                f"of {self.minibatch}), {self.local_steps} to a step; fewer workers or a smaller minibatch would do",
             )
 
     def _check_types(self) -> None:
         for name, kinds, valid in (
             ("model", (PMF, LogisticRegression), "PMF(...) or LogisticRegression(...)"),
-            ("optimizer", (SGD, Adam, AdaGrad), "SGD(...), Adam(...) or AdaGrad(...)"),
+            ("optimizer", (SGD, Adam, AdaGrad, FTRL), "SGD(...), Adam(...), AdaGrad(...) or FTRL(...)"),
             ("data", (Dataset,), "a dataset of mlless_nb.datasets, e.g. datasets.movielens('1m')"),
             ("sync", (BSP, ISP), "BSP() or ISP(threshold)"),
             ("stop", (Stop,), "Stop(target=..., epochs=..., ...)"),
@@ -236,8 +259,10 @@ class TrainingJob:
             raise JobError("memory_mb", self.memory_mb, "an integer between 128 and 10240 (MB)")
         if not _is_int(self.seed) or self.seed < 0:
             raise JobError("seed", self.seed, "an integer >= 0")
-        if self.aggregate not in ("mean", "sum"):
-            raise JobError("aggregate", self.aggregate, "'mean' or 'sum'")
+        _check_positive_int("local_steps", self.local_steps)
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise JobError(name, getattr(self, name), " or ".join(map(repr, choices)))
         if self.name is not None and not NAME.fullmatch(self.name):
             raise JobError("name", self.name, "letters, digits, _ and -, beginning with a letter, at most 64 in all")
         if self.prices not in profile_names():
@@ -252,11 +277,22 @@ class TrainingJob:
         if urls is not None and (not isinstance(urls, list) or not urls or not all(isinstance(u, str) for u in urls)):
             raise JobError("redis", _masked(self.redis), "a URL such as 'redis://host:6379/0', a list of them, or None")
 
+    def _check_partition(self) -> None:
+        if isinstance(self.optimizer, SGD) and self.optimizer.per_sample and not isinstance(self.model, PMF):
+            raise JobError("SGD.per_sample", True, f"False with {self.model}: it is for PMF")
+        if self.partition == "user":
+            if not isinstance(self.data, Ratings):
+                raise JobError("partition", self.partition, "'rows', or ratings as data")
+            if self.data.n_raters < self.workers:
+                raise JobError("workers", self.workers, f"at most {self.data.n_raters}, the users with ratings")
+
     def _check_memory(self) -> None:
         """Ids that were not numbered from 0 make tables of billions of rows: no function is started for those."""
         n_rows, width = self.model.table_shape(self.data.shape)
         # The parameters, the optimiser's state, the update in the making, and what ISP holds back and sends.
-        n_tables = 2 + len(self.optimizer.init(1, 1)) + (3 if self.sync.filters else 0)
+        holds_back = self.sync.filters or self.codec != "float32" or self.partition == "user"
+        is_local = self.local_steps > 1 or (isinstance(self.optimizer, SGD) and self.optimizer.per_sample)
+        n_tables = 2 + len(self.optimizer.init(1, 1)) + 3 * holds_back + is_local
         needed_mb = n_tables * n_rows * width * 4 // 2**20 + RUNTIME_MB
         if needed_mb > self.memory_mb:
             raise JobError(

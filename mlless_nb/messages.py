@@ -24,7 +24,7 @@ class Message:
 
     def encode(self) -> bytes:
         """The message as UTF-8 JSON."""
-        return json.dumps({"kind": type(self).__name__, **dataclasses.asdict(self)}, separators=(",", ":")).encode()
+        return json.dumps({"kind": type(self).__name__, **vars(self)}, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls: type[M], body: bytes | str) -> M:
@@ -61,6 +61,15 @@ def _hints(kind: str) -> dict[str, Any]:
     return typing.get_type_hints(KINDS[kind])
 
 
+@functools.cache
+def _scalars(hint: Any) -> frozenset[type]:
+    """The types that fit ``hint`` where it is a plain type or a union of such, else none."""
+    parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if not all(part in (str, int, float, bool, types.NoneType) for part in parts):
+        return frozenset()
+    return frozenset((*parts, int) if float in parts else parts)
+
+
 def _fits(value: object, hint: Any) -> bool:
     """Whether ``value``, read from JSON, is of the type ``hint``, all that is in it included."""
     if hint is Any:
@@ -69,7 +78,11 @@ def _fits(value: object, hint: Any) -> bool:
     if isinstance(hint, types.UnionType):
         return any(_fits(value, one) for one in inner)
     if isinstance(value, list):
-        return typing.get_origin(hint) is list and all(_fits(item, inner[0]) for item in value)
+        if typing.get_origin(hint) is not list:
+            return False
+        scalars = _scalars(inner[0])
+        # Rows of telemetry are long: their items are looked at all at once.
+        return scalars.issuperset(map(type, value)) if scalars else all(_fits(item, inner[0]) for item in value)
     if isinstance(value, dict):  # JSON's keys are strings
         return typing.get_origin(hint) is dict and all(_fits(item, inner[1]) for item in value.values())
     return type(value) is hint or (hint is float and type(value) is int)
@@ -92,6 +105,9 @@ class Invocation(Message):
     sync: dict[str, Any]
     stop: dict[str, Any]
     aggregate: str
+    local_steps: int
+    codec: str
+    pattern: str
     seed: int
     manifest: dict[str, Any]
     validation: dict[str, Any] | None
@@ -136,6 +152,7 @@ class Left(FromWorker):
     validation_count: float
     status: str
     reason: str
+    merged_bytes: int = 0  # of the range that it merged in its last step
 
 
 @dataclass(frozen=True)

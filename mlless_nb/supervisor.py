@@ -154,10 +154,16 @@ class Supervisor:
             count = math.fsum(val_counts)
             validation = self._model.metric_value(math.fsum(val_sums), count) if count else None
             times = zip(*[report["times"] for report in reports], strict=True)
-            self._add_row(held, validation, [math.fsum(column) / len(reports) for column in times])
+            merged = sum(report["merged"] for report in reports)
+            self._add_row(held, validation, [math.fsum(column) / len(reports) for column in times], merged)
 
-    def _add_row(self, step: _Step, validation_loss: float | None, mean_times: list[float]) -> None:
+    def _add_row(
+        self, step: _Step, validation_loss: float | None, mean_times: list[float], merged_bytes: int
+    ) -> None:
         time_s = step.at_s - self._job.launched_at_s
+        n_peers = step.n_workers - 1
+        # Updates that were scattered are read by one worker each, merged ranges by all the others.
+        n_readers = 1 if self._job.pattern == "scatter-reduce" and n_peers else n_peers
         self._n_rows += 1
         self._update.rows.append(
             [
@@ -169,8 +175,8 @@ class Supervisor:
                 step.n_workers,
                 self._spent_nusd(time_s) / NUSD,
                 self._rates.servers_nusd(time_s) / NUSD,
-                step.sent_bytes,
-                (step.n_workers - 1) * step.sent_bytes,
+                step.sent_bytes + merged_bytes,
+                n_readers * step.sent_bytes + n_peers * merged_bytes,
                 step.sent_fraction,
                 *mean_times,
             ]
@@ -341,7 +347,8 @@ class Supervisor:
             self._model.metric_value(math.fsum(message.validation_sum for message in closing), count) if count else None
         )
         if self._held is not None:
-            self._add_row(self._held, validation, [math.nan] * 3)
+            merged = sum(message.merged_bytes for message in closing)
+            self._add_row(self._held, validation, [math.nan] * 3, merged)
         key: str | None = checkpoint.model_key(self._job.job_id)
         if status == "failed" or self._called_off is not None:
             validation = None

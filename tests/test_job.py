@@ -70,6 +70,10 @@ WRONG: list[tuple[str, list[Any], str]] = [
     ("checkpoint_every", [0, -1, 1.5, "10", True], "integer >= 1 or None"),
     ("memory_mb", [0, 127, 10_241, 1769.0, "1769", None, True], "between 128 and 10240"),
     ("aggregate", ["median", "", None, 1, "Mean"], "'mean' or 'sum'"),
+    ("codec", ["float16", "", None, 16], "'float32' or 'bf16' or 'int8'"),
+    ("pattern", ["allreduce", "", None, True], "'auto' or 'broadcast' or 'scatter-reduce'"),
+    ("partition", ["item", "", None, 2], "'rows' or 'user'"),
+    ("local_steps", [0, -1, 1.5, True, None, "2"], "an integer >= 1"),
     ("name", ["", " ", "a b", "9lives", "a/b", "-a", "x" * 65, "ä", "a\n", 7, b"a", ["a"]], ""),
     ("prices", ["free", "", None, 0, ["aws-lambda-x86"], "AWS-LAMBDA-X86"], "'aws-lambda-x86'"),
     ("validation", [0, 1, 0.0, 1.0, -0.1, 1.5, NAN, INFINITE, True, "0.1", [0.1]], "fraction between 0 and 1"),
@@ -192,7 +196,7 @@ def test_a_validation_set_must_be_of_the_data_s_kind_and_shape() -> None:
 
 def test_more_workers_than_minibatches_are_refused_with_the_most_there_can_be() -> None:
     assert make(workers=9).n_minibatches == 9  # 270 training rows
-    with pytest.raises(JobError, match=r"workers=10: must be at most 9, the number of minibatches \(270 training"):
+    with pytest.raises(JobError, match=r"workers=10: must be at most 9, for 9 minibatches \(270 training"):
         make(workers=10)
     assert make(workers=10, validation=None).n_minibatches == 10
     with pytest.raises(JobError, match="workers=4: must be at most 1"):

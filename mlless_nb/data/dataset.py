@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 SPLIT, ORDER = 0, 2
 #: Up to so many features a table of all of them is kept while cutting minibatches (int32: 256 MiB).
 TABLE_FEATURES = 1 << 26
+#: The shard of each user, int32 (n_users,).
+Owners = NDArray[np.int32]
 #: Rows among which a split draws at once.
 DRAW_ROWS = 1 << 20
 
@@ -169,6 +171,30 @@ class Ratings(Dataset):
             is_synthetic=self.is_synthetic,
             titles=self.titles,
         )
+
+    @cached_property
+    def n_raters(self) -> int:
+        """Users who rated something."""
+        return int(np.count_nonzero(np.bincount(self.users)))
+
+    def owners(self, n_shards: int) -> Owners:
+        """The shard of each user: dealt out from the busiest on, to and fro, so that shards have about as many ratings.
+
+        Parameters
+        ----------
+        n_shards : int
+            At most `n_raters`, so that no shard is empty.
+        """
+        n_users = self.shape[0]
+        busiest = np.argsort(-np.bincount(self.users, minlength=n_users), kind="stable")
+        lap, place = np.divmod(np.arange(n_users), n_shards)
+        owners = np.empty(n_users, np.int32)
+        owners[busiest] = np.where(lap % 2, n_shards - 1 - place, place)
+        return owners
+
+    def of_shard(self, owners: Owners, shard: int) -> Ratings:
+        """The ratings of the users of one shard, in stored order."""
+        return self._take(owners[self.users] == shard)
 
     def minibatches(self, size: int, seed: int | None) -> Iterator[RatingsMinibatch]:
         """See `Dataset`; within a minibatch ratings are sorted by (user, item)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from dataclasses import asdict, dataclass, fields, replace
@@ -10,7 +11,7 @@ from typing import Any
 
 from ..errors import DecodeError
 from ..objects import ObjectStore
-from .dataset import Dataset, check_size
+from .dataset import Dataset, Owners, Ratings, check_size, digest
 from .minibatches import VERSION, encode_minibatch
 
 
@@ -27,6 +28,10 @@ class Manifest:
     size : int
         Rows in a minibatch (all of them where there are fewer); the last may be short.
     n_minibatches : int
+    shards : tuple of int
+        Where each shard's minibatches begin, and the end: (0, n_minibatches) of data that is not partitioned.
+    n_touched : int
+        Rows of the parameter table that a minibatch touches, on average.
     """
 
     key: str
@@ -38,6 +43,17 @@ class Manifest:
     n_minibatches: int
     shape: tuple[int, ...]
     mean: float
+    shards: tuple[int, ...]
+    n_touched: int
+
+    @property
+    def n_shards(self) -> int:
+        """Shards of the data; 1 where it is not partitioned."""
+        return len(self.shards) - 1
+
+    def shard(self, number: int) -> range:
+        """The minibatches of shard ``number``."""
+        return range(self.shards[number], self.shards[number + 1])
 
     def object_key(self, index: int) -> str:
         """Where minibatch ``index`` (0-based) lies."""
@@ -45,7 +61,7 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """The manifest as plain JSON."""
-        return {**asdict(self), "shape": list(self.shape)}
+        return {**asdict(self), "shape": list(self.shape), "shards": list(self.shards)}
 
     @classmethod
     def from_json(cls, spec: Any) -> Manifest:
@@ -56,27 +72,36 @@ class Manifest:
         texts = [spec[name] for name in ("key", "kind", "name")]
         if not all(isinstance(text, str) for text in texts) or type(spec["is_synthetic"]) is not bool:
             raise DecodeError("a dataset's manifest with a wrong type in key, kind, name or is_synthetic")
-        shape, counts = spec["shape"], [spec[name] for name in ("n", "size", "n_minibatches")]
+        shape, counts = spec["shape"], [spec[name] for name in ("n", "size", "n_minibatches", "n_touched")]
         if not isinstance(shape, (list, tuple)) or len(shape) != {"ratings": 2, "csr": 1}.get(spec["kind"]):
             raise DecodeError(f"a dataset's manifest with kind {spec['kind']!r} and shape {shape!r}")
         if not all(type(count) is int and count > 0 for count in [*counts, *shape]):
             raise DecodeError(f"a dataset's manifest with counts {counts!r} and shape {shape!r}: must be integers > 0")
-        if spec["n_minibatches"] != -(-spec["n"] // spec["size"]):
+        shards = spec["shards"]
+        if not isinstance(shards, (list, tuple)) or not all(type(bound) is int for bound in shards):
+            raise DecodeError(f"a dataset's manifest with shards {shards!r}: must be integers")
+        if len(shards) < 2 or list(shards) != sorted(shards) or (shards[0], shards[-1]) != (0, counts[2]):
+            raise DecodeError(f"a dataset's manifest with shards {shards!r}: must rise from 0 to {counts[2]}")
+        least = -(-spec["n"] // spec["size"])  # each shard's last minibatch may be short
+        if not least <= counts[2] <= least + len(shards) - 2:
             raise DecodeError(f"a dataset's manifest with n, size, n_minibatches {counts!r}")
         if type(spec["mean"]) not in (int, float) or not math.isfinite(spec["mean"]):
             raise DecodeError(f"a dataset's manifest with mean {spec['mean']!r}")
-        return cls(**{**spec, "shape": tuple(shape), "mean": float(spec["mean"])})
+        return cls(**{**spec, "shape": tuple(shape), "mean": float(spec["mean"]), "shards": tuple(shards)})
 
 
-def pack_key(dataset: Dataset, size: int, seed: int | None) -> str:
-    """Name of the packed dataset: by content, format version, minibatch size and seed."""
-    text = f"{VERSION} {dataset.fingerprint()} {size} {seed}"
+def pack_key(dataset: Dataset, size: int, seed: int | None, owners: Owners | None = None) -> str:
+    """Name of the packed dataset: by content, format version, minibatch size, seed and partition."""
+    partition = "" if owners is None else digest("owners", owners.shape, owners)
+    text = f"{VERSION} {dataset.fingerprint()} {size} {seed} {partition}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def packed(dataset: Dataset, size: int, seed: int | None, objects: ObjectStore) -> Manifest | None:
+def packed(
+    dataset: Dataset, size: int, seed: int | None, objects: ObjectStore, owners: Owners | None = None
+) -> Manifest | None:
     """The manifest of ``dataset`` where it is packed already, else None. One request."""
-    key = pack_key(dataset, size, seed)
+    key = pack_key(dataset, size, seed, owners)
     try:
         manifest = Manifest.from_json(json.loads(objects.get(_manifest_key(key))))
     except (KeyError, ValueError):  # missing, or not what it claims to be: packed anew
@@ -86,7 +111,7 @@ def packed(dataset: Dataset, size: int, seed: int | None, objects: ObjectStore) 
     return replace(manifest, name=dataset.name, is_synthetic=dataset.is_synthetic)
 
 
-def pack(dataset: Dataset, size: int, seed: int | None, objects: ObjectStore) -> Manifest:
+def pack(dataset: Dataset, size: int, seed: int | None, objects: ObjectStore, owners: Owners | None = None) -> Manifest:
     """Write ``dataset`` as minibatch objects, then its manifest, unless they are there already.
 
     Parameters
@@ -97,6 +122,8 @@ def pack(dataset: Dataset, size: int, seed: int | None, objects: ObjectStore) ->
     seed : int or None
         Shuffles the rows over the whole set; None leaves them as they are.
     objects : ObjectStore
+    owners : int32 (n_users,), optional
+        The shard of each user (`Ratings.owners`): minibatches are then of one shard each.
 
     Returns
     -------
@@ -104,22 +131,32 @@ def pack(dataset: Dataset, size: int, seed: int | None, objects: ObjectStore) ->
         Written last: where it is, all minibatches are.
     """
     check_size(size)
-    manifest = packed(dataset, size, seed, objects)
+    manifest = packed(dataset, size, seed, objects, owners)
     if manifest is not None:
         return manifest
+    parts: list[Dataset] = [dataset]
+    if owners is not None and isinstance(dataset, Ratings):
+        parts = [dataset.of_shard(owners, shard) for shard in range(int(owners.max()) + 1)]
+    bounds = list(itertools.accumulate((-(-part.n // size) for part in parts), initial=0))
     manifest = Manifest(
-        key=pack_key(dataset, size, seed),
+        key=pack_key(dataset, size, seed, owners),
         kind=dataset.kind,
         name=dataset.name,
         is_synthetic=dataset.is_synthetic,
         n=dataset.n,
         size=min(size, dataset.n),
-        n_minibatches=-(-dataset.n // size),
+        n_minibatches=bounds[-1],
         shape=dataset.shape,
         mean=dataset.mean,
+        shards=tuple(bounds),
+        n_touched=1,
     )
-    for index, minibatch in enumerate(dataset.minibatches(size, seed)):
+    minibatches = itertools.chain.from_iterable(part.minibatches(size, seed) for part in parts)
+    n_touched = 0
+    for index, minibatch in enumerate(minibatches):
         objects.put(manifest.object_key(index), encode_minibatch(minibatch))
+        n_touched += len(minibatch.rows)
+    manifest = replace(manifest, n_touched=max(n_touched // bounds[-1], 1))
     objects.put(_manifest_key(manifest.key), json.dumps(manifest.to_json()).encode())
     return manifest
 

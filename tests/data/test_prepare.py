@@ -128,3 +128,29 @@ def test_a_manifest_that_makes_no_sense_is_refused(change: dict[str, Any]) -> No
     spec = pack(ratings, 64, 0, MemoryObjects()).to_json()
     with pytest.raises(DecodeError):
         Manifest.from_json({**spec, **change})
+
+
+@pytest.mark.parametrize("n_shards", [2, 3, 7])
+def test_ratings_partitioned_by_user_are_packed_a_shard_after_the_other(n_shards: int) -> None:
+    ratings = datasets.synthetic_ratings(40, 30, 500, rank=3, seed=1)
+    owners, objects = ratings.owners(n_shards), MemoryObjects()
+    manifest = pack(ratings, 16, 0, objects, owners)
+    assert (manifest.n_shards, manifest.shards[0], manifest.shards[-1]) == (n_shards, 0, manifest.n_minibatches)
+    assert Manifest.from_json(json.loads(json.dumps(manifest.to_json()))) == manifest
+    assert packed(ratings, 16, 0, objects, owners) == manifest
+    assert packed(ratings, 16, 0, objects) is None
+    counts = []
+    for shard in range(n_shards):
+        minibatches = [decode_minibatch(objects.get(manifest.object_key(index)), 70) for index in manifest.shard(shard)]
+        users = np.concatenate([minibatch.rows[minibatch.user] for minibatch in minibatches])
+        assert set(owners[users]) == {shard}
+        counts.append(len(users))
+    assert sum(counts) == 500
+    assert max(counts) - min(counts) <= 0.2 * 500
+
+
+@pytest.mark.parametrize("shards", [[], [0], [1, 8], [0, 7], [0, 5, 3, 8], [0, 1.5, 8], "08", None, [0, True, 8]])
+def test_a_manifest_with_wrong_shards_is_refused(shards: Any) -> None:
+    manifest = pack(datasets.synthetic_ratings(40, 30, 500, rank=3, seed=1), 64, 0, MemoryObjects())
+    with pytest.raises(DecodeError, match="shards"):
+        Manifest.from_json({**manifest.to_json(), "shards": shards})

@@ -9,7 +9,7 @@ import pytest
 from engine.jobs import PATIENCE_S, finish, job, wait_for_step
 
 import mlless_nb
-from mlless_nb import BSP, ISP, BudgetError, CommandError, JobError, Stop, driver, registry
+from mlless_nb import BSP, ISP, BudgetError, CommandError, JobError, Stop, driver, job_data, registry
 
 LONG = Stop(steps=100_000)
 
@@ -51,8 +51,8 @@ def test_a_stop_while_the_data_is_packed_packs_no_more(monkeypatch: pytest.Monke
         mlless_nb.runs()[-1].stop()
         return real_pack(dataset, *args)
 
-    real_pack = driver.pack
-    monkeypatch.setattr(driver, "pack", pack)
+    real_pack = job_data.pack
+    monkeypatch.setattr(job_data, "pack", pack)
     assert finish(job()).status == "stopped"
     assert len(packed) == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -141,9 +142,10 @@ class Watched(Function):
         """End it; the watch ends with it."""
         self.prepaid.end()
         self._released.set()
-        for thread in set(threading.enumerate()) - self._before:
-            thread.join(PATIENCE_S)
-            assert not thread.is_alive()
+        deadline = time.monotonic() + PATIENCE_S
+        while (left := set(threading.enumerate()) - self._before) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not left
 
 
 def test_a_function_that_hangs_ends_itself_before_its_money_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,98 @@
+"""A job's data on its way to the workers: split, judged against the target, packed into the object storage."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from .data.dataset import Dataset, Owners, Ratings
+from .data.prepare import Manifest, pack, packed
+from .errors import JobError
+from .job import TrainingJob
+from .mind.stop import SMOOTHED_STEPS
+from .objects import ObjectStore
+
+
+class JobData:
+    """Training and held-out rows of one job, until they are packed.
+
+    Parameters
+    ----------
+    job : TrainingJob
+
+    Attributes
+    ----------
+    shape : tuple of int
+    mean : float
+        Of the training rows; see `Dataset`.
+    n_validation : int
+        Minibatches of held-out rows, at most.
+    """
+
+    def __init__(self, job: TrainingJob) -> None:
+        self._job = job
+        self._train_set, self._validation_set = _split(job)
+        self.shape, self.mean = self._train_set.shape, self._train_set.mean
+        self._owners: Owners | None = None
+        if job.partition == "user" and job.workers > 1 and isinstance(self._train_set, Ratings):
+            self._owners = self._train_set.owners(job.workers)
+        self.n_validation = self._most_minibatches(self._validation_set)
+
+    def _most_minibatches(self, dataset: Dataset | None) -> int:
+        if dataset is None:
+            return 0
+        return -(-dataset.n // self._job.minibatch) + (self._job.workers if self._owners is not None else 0)
+
+    def check_target(self) -> None:
+        """Raise JobError when the target is met before any training."""
+        job, target = self._job, self._job.stop_rules.target
+        if target is None:
+            return
+        params = job.model.init(self.shape, self.mean, job.seed)
+        judged = self._validation_set or self._train_set
+        # Without held-out rows the target is for the training loss, of which a sample says enough.
+        most = None if self._validation_set is not None else SMOOTHED_STEPS
+        sums = [
+            (job.model.evaluate(params, minibatch, self.mean), minibatch.n)
+            for minibatch in itertools.islice(judged.minibatches(job.minibatch, None), most)
+        ]
+        loss = job.model.metric_value(sum(total for total, _ in sums), sum(count for _, count in sums))
+        if loss <= target:
+            raise JobError("stop.target", target, f"below {loss:.4f}, the {job.model.metric} before any training")
+
+    def n_puts(self, objects: ObjectStore) -> int:
+        """Objects that `pack` has yet to write, at most."""
+        return sum(
+            self._most_minibatches(dataset) + 1
+            for dataset in (self._train_set, self._validation_set)
+            if dataset is not None
+            and packed(dataset, self._job.minibatch, self._order_seed(dataset), objects, self._owners) is None
+        )
+
+    def _order_seed(self, dataset: Dataset) -> int | None:
+        """Training rows are shuffled by the job's seed; held-out rows stay as they are."""
+        return self._job.seed if dataset is self._train_set else None
+
+    def pack(self, objects: ObjectStore, is_stopped: Callable[[], bool]) -> tuple[Manifest, Manifest | None] | None:
+        """Store the minibatches, and let go of the rows; None when a stop was asked for meanwhile."""
+        job, owners = self._job, self._owners
+        manifest = pack(self._train_set, job.minibatch, job.seed, objects, owners)
+        if is_stopped():
+            return None
+        validation = (
+            pack(self._validation_set, job.minibatch, None, objects, owners)
+            if self._validation_set is not None
+            else None
+        )
+        n_shares = manifest.n_minibatches // job.local_steps
+        if n_shares < job.workers:
+            raise JobError("workers", job.workers, f"at most {n_shares}, the minibatches by local steps")
+        del self._train_set, self._validation_set  # copies of the data: nobody needs them any more
+        return manifest, validation
+
+
+def _split(job: TrainingJob) -> tuple[Dataset, Dataset | None]:
+    """Training and held-out rows of ``job``."""
+    if isinstance(job.validation, (int, float)):
+        return job.data.split(job.validation, job.seed)
+    return job.data, job.validation

@@ -1,0 +1,315 @@
+"""A worker's replica: parameters, optimiser state and what is held back, and all the arithmetic of a step on them.
+
+Nothing here waits or knows of other machines: an update becomes frames, frames become additions, in slot order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .data.minibatches import Minibatch
+from .data.prepare import Manifest
+from .exchange import Frame
+from .kernels import (
+    SignificanceSplit,
+    apply_frame,
+    apply_rows,
+    encode_sparse,
+    encode_update,
+    flush_residual,
+    keep_rows,
+    merge_frames,
+    pmf_sgd_pass,
+    read_header,
+    split_significant,
+    take_local_update,
+    withhold,
+)
+from .messages import Invocation
+from .models import model_from_json
+from .optimizers import SGD, optimizer_from_json
+from .sync import sync_from_json
+
+Float32 = NDArray[np.float32]
+Int32 = NDArray[np.int32]
+
+#: What a frame's header tells of a step: training loss sum and count, validation loss sum and count.
+Stats = tuple[float, float, float, float]
+NO_STATS: Stats = (0.0, 0.0, 0.0, 0.0)
+
+
+class Replica:
+    """One worker's copy of the model.
+
+    Parameters
+    ----------
+    invocation : Invocation
+    manifest : Manifest
+        Of the training minibatches.
+
+    Attributes
+    ----------
+    params : float32 (n_rows, width)
+    n_made, n_sent : int
+        Values of the last update, and how many of them are published.
+    """
+
+    def __init__(self, invocation: Invocation, manifest: Manifest) -> None:
+        self.model = model_from_json(invocation.model)
+        self._sync = sync_from_json(invocation.sync)
+        self._optimizer = optimizer_from_json(invocation.optimizer)
+        self._slot, self._codec = invocation.slot, invocation.codec
+        self._is_mean = invocation.aggregate == "mean"
+        self._manifest = manifest
+        shape = manifest.shape
+        self.n_rows, self.width = self.model.table_shape(shape)
+        self.params = self.model.init(shape, manifest.mean, invocation.seed)
+        self._l2, self._l2_rows = self.model.dense_l2, self.model.dense_l2_rows(shape)
+        self._is_dense = self._optimizer.moves_untouched(self._l2)
+        self._state = self._optimizer.init(self.n_rows, self.width)
+        self._n_owned = shape[0] if manifest.n_shards > 1 else 0
+        # What is not published stays in the split's residual; a lossy codec leaves its rounding errors there.
+        self._filters = self._sync.filters or self._codec != "float32"
+        self._split = SignificanceSplit(self.n_rows, self.width) if self._filters or self._n_owned else None
+        self._per_sample = isinstance(self._optimizer, SGD) and self._optimizer.per_sample
+        self._local_steps = invocation.local_steps
+        self._is_local = self._local_steps > 1 or self._per_sample
+        self._base = np.empty_like(self.params) if self._is_local else self.params[:0]
+        self._marks = np.zeros(self.n_rows if self._is_local else 0, np.uint32)
+        self._grad = self._out = self.params[:0]
+        self._all_rows = np.arange(self.n_rows, dtype=np.int32)
+        self._rows: Int32 | None = None
+        self._update = self.params[:0]
+        self.n_made = self.n_sent = self._n_kept = 0
+
+    # -- making an update
+
+    def make(self, minibatches: Sequence[Minibatch], step: int, n_active: int) -> float:
+        """Make the update of ``step`` (1-based) from this worker's minibatches; returns the sum of their losses.
+
+        Of one minibatch it is what the optimiser says; of several (local steps) the way that they lead, each begun
+        where the one before ended. The parameters are as they were until `apply`.
+        """
+        scale = 1.0 / n_active if self._is_mean else 1.0
+        split = self._split if self._filters else None
+        if split is not None:
+            split.threshold = self._sync.threshold_at(step)
+        fuses = not (self._is_local or self._n_owned)
+        if self._is_local:
+            loss = self._walk(minibatches, step, scale)
+        else:
+            loss = self._optimize(minibatches[0], step, scale, split if fuses else None)
+        self.n_made = self._update.size
+        self._keep_owned()
+        rows, update = self._shared()
+        if split is not None and not fuses:
+            split_significant(self.params, rows, update, split)
+        self.n_sent = split.count if split is not None else update.size
+        return loss
+
+    def _optimize(self, minibatch: Minibatch, step: int, scale: float, split: SignificanceSplit | None) -> float:
+        """Gradient and optimiser of one minibatch."""
+        n_touched = len(minibatch.rows)
+        if n_touched > len(self._grad):
+            self._grad = np.empty((n_touched + n_touched // 8, self.width), np.float32)
+        self._rows = None if self._is_dense else minibatch.rows
+        grad = self._grad[:n_touched]
+        self._update = self._room(self.n_rows if self._is_dense else n_touched)
+        loss = self.model.gradient(self.params, minibatch, self._manifest.mean, self._manifest.size, grad)
+        self._optimizer.update(
+            self.params, minibatch.rows, grad, self._state, step, scale, self._l2, self._l2_rows, self._update, split
+        )
+        return loss
+
+    def _room(self, n: int) -> Float32:
+        if n > len(self._out):
+            self._out = np.empty((min(n + n // 8, self.n_rows), self.width), np.float32)
+        return self._out[:n]
+
+    def _walk(self, minibatches: Sequence[Minibatch], step: int, scale: float) -> float:
+        """Local steps: walk on this replica alone, note how far it came, and go back."""
+        loss = 0.0
+        for number, minibatch in enumerate(minibatches):
+            local_step = (step - 1) * self._local_steps + number + 1
+            if self._per_sample:
+                keep_rows(self.params, minibatch.rows, self._base, self._marks, step)
+                loss += self._pass(minibatch, local_step)
+            else:
+                loss += self._optimize(minibatch, local_step, 1.0, None)
+                keep_rows(self.params, self._rows, self._base, self._marks, step)
+                apply_rows(self.params, self._rows, self._update)
+        self._rows = None if self._is_dense else np.flatnonzero(self._marks == step).astype(np.int32)
+        self._update = self._room(self.n_rows if self._rows is None else len(self._rows))
+        take_local_update(self.params, self._rows, self._base, scale, self._update)
+        return loss
+
+    def _pass(self, minibatch: Any, local_step: int) -> float:
+        """SGD over the minibatch's ratings one by one."""
+        return pmf_sgd_pass(
+            self.params,
+            minibatch.rows,
+            minibatch.user,
+            minibatch.item,
+            minibatch.rating,
+            self._manifest.mean,
+            self.model.l2,
+            self._optimizer.rate(local_step),
+            self.model.biases,
+        )
+
+    def _keep_owned(self) -> None:
+        """Rows that nobody else touches are not published: they wait in the residual until they are handed over."""
+        self._n_kept = 0
+        if self._n_owned and self._split is not None:
+            if self._rows is None:
+                self._rows = self._all_rows
+            self._n_kept = int(np.searchsorted(self._rows, self._n_owned))
+            apply_rows(self._split.residual, self._rows[: self._n_kept], self._update[: self._n_kept])
+
+    def _shared(self) -> tuple[Int32 | None, Float32]:
+        """The part of the update that is for others too."""
+        rows = self._rows[self._n_kept :] if self._rows is not None else None
+        return rows, self._update[self._n_kept :]
+
+    # -- broadcast
+
+    def encode(self, step: int, stats: Stats) -> bytes:
+        """The frame of the update for everybody."""
+        rows, update = self._shared()
+        if self._split is None or not self._filters:
+            return encode_update(rows, update, step, self._slot, self.n_rows, stats)
+        return self._encode_sent(slice(None), step, stats)
+
+    def _encode_sent(self, which: slice, step: int, stats: Stats) -> bytes:
+        split = self._split
+        assert split is not None
+        return encode_sparse(
+            split.sent_positions[which],
+            split.sent_values[which],
+            step,
+            self._slot,
+            self.n_rows,
+            self.width,
+            stats,
+            codec=self._codec,
+            residual=split.residual,
+        )
+
+    def apply(self, active: list[int], frames: Sequence[Frame], stats: Stats) -> Stats:
+        """Add the own update and the peers' in slot order; the sums of all their stats."""
+        sums, rest = [0.0] * 4, iter(frames)
+        for slot in active:
+            if slot == self._slot:
+                apply_rows(self.params, self._rows, self._update)
+                _add(sums, stats)
+            else:
+                frame = next(rest)
+                apply_frame(frame, self.params)
+                _add(sums, _stats(frame))
+        return sums[0], sums[1], sums[2], sums[3]
+
+    def apply_all(self, frames: Sequence[Frame]) -> None:
+        """Add frames that nothing of this replica's own comes with."""
+        for frame in frames:
+            apply_frame(frame, self.params)
+
+    # -- scatter-reduce: everybody merges one range of rows and publishes the merged range
+
+    def ranges(self, n_active: int) -> list[tuple[int, int]]:
+        """The rows [first, end) that each rank merges."""
+        n_shared = self.n_rows - self._n_owned
+        bounds = [self._n_owned + n_shared * rank // n_active for rank in range(n_active + 1)]
+        return list(itertools.pairwise(bounds))
+
+    def encode_parts(self, step: int, stats: Stats, active: list[int]) -> dict[int, bytes]:
+        """Frames of the update by range, for the slot that merges it; this slot's own among them."""
+        ranges = self.ranges(len(active))
+        rows, update = self._shared()
+        if self._split is not None and self._filters:
+            sent = self._split.sent_positions
+            cuts = np.searchsorted(sent, np.array([first for first, _ in ranges], np.uint64) * np.uint64(self.width))
+            ends = [*cuts[1:].tolist(), len(sent)]
+            parts = {
+                slot: self._encode_sent(slice(first, end), step, stats)
+                for slot, first, end in zip(active, cuts.tolist(), ends, strict=True)
+            }
+            # The merged ranges bring what was sent: here only the rest is added.
+            withhold(rows, update, sent, self._split.sent_values)
+            return parts
+        rows = self._all_rows if rows is None else rows
+        cuts = np.searchsorted(rows, [first for first, _ in ranges])
+        ends = [*cuts[1:].tolist(), len(rows)]
+        return {
+            slot: encode_update(rows[first:end], update[first:end], step, self._slot, self.n_rows, stats)
+            for slot, first, end in zip(active, cuts.tolist(), ends, strict=True)
+        }
+
+    def merge(self, active: list[int], own: bytes, frames: Sequence[Frame], step: int) -> tuple[bytes, Stats]:
+        """The merged range of this slot as a frame, and the sums of all stats."""
+        rest, sums = iter(frames), [0.0] * 4
+        parts = [own if slot == self._slot else next(rest) for slot in active]
+        for part in parts:
+            _add(sums, _stats(part))
+        first, end = self.ranges(len(active))[active.index(self._slot)]
+        merged = merge_frames(parts, first, end, step, self._slot, NO_STATS)
+        return merged, (sums[0], sums[1], sums[2], sums[3])
+
+    def apply_merged(self, active: list[int], own: bytes, frames: Sequence[Frame]) -> None:
+        """Add what was not sent of the own update, then the merged ranges in their order."""
+        if self._filters:
+            apply_rows(self.params, self._rows, self._update)
+        elif self._n_kept and self._rows is not None:
+            apply_rows(self.params, self._rows[: self._n_kept], self._update[: self._n_kept])
+        rest = iter(frames)
+        self.apply_all([own if slot == self._slot else next(rest) for slot in active])
+
+    # -- handing over
+
+    @property
+    def holds_owned(self) -> bool:
+        """Whether rows of this replica are its own until they are handed over."""
+        return self._n_owned > 0
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether anything produced here may not have been published yet."""
+        return self._n_owned > 0 or self._codec != "float32" or self._sync.threshold_at(1) > 0
+
+    def flush(self, step: int, *, owned_only: bool) -> bytes:
+        """A frame of all that is held back (of the owned rows only), which is held back no more."""
+        residual = self._split.residual if self._split is not None else self.params[:0]
+        if owned_only:
+            residual = residual[: self._n_owned]
+        positions, values = np.empty(residual.size, np.uint32), np.empty(residual.size, np.float32)
+        count = flush_residual(residual, positions, values) if residual.size else 0
+        return encode_sparse(positions[:count], values[:count], step, self._slot, self.n_rows, self.width, NO_STATS)
+
+    def disown(self) -> None:
+        """From now on every row is everybody's."""
+        self._n_owned = 0
+
+    # -- evaluation
+
+    def evaluate(self, minibatch: Minibatch) -> float:
+        """Sum of losses of held-out rows."""
+        return self.model.evaluate(self.params, minibatch, self._manifest.mean)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every parameter is."""
+        return bool(np.isfinite(self.params).all())
+
+
+def _stats(frame: Frame) -> Stats:
+    header = read_header(frame)
+    return header.loss_sum, header.loss_count, header.val_sum, header.val_count
+
+
+def _add(sums: list[float], stats: Stats) -> None:
+    for number, value in enumerate(stats):
+        sums[number] += value

@@ -1,0 +1,102 @@
+"""Other ways to make updates, to write them and to get them around: each gives one model, and a good one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from engine.jobs import digest, finish, job, ratings, wait_for_step
+
+import mlless_nb
+from mlless_nb import BSP, FTRL, ISP, SGD, Adam, LogisticRegression, Stop, TrainingRun, datasets
+
+WAYS: dict[str, dict[str, Any]] = {
+    "scatter-reduce": {"pattern": "scatter-reduce"},
+    "scatter-reduce of three": {"pattern": "scatter-reduce", "workers": 3},
+    "bf16": {"codec": "bf16"},
+    "int8 scattered": {"codec": "int8", "pattern": "scatter-reduce"},
+    "local steps": {"local_steps": 3},
+    "one rating at a time": {"optimizer": SGD(0.02, per_sample=True), "local_steps": 2},
+    "by user": {"partition": "user"},
+    "by user, scattered": {"partition": "user", "pattern": "scatter-reduce"},
+    "all at once": {"partition": "user", "pattern": "scatter-reduce", "codec": "bf16", "local_steps": 2},
+}
+
+
+def check_model(run: TrainingRun) -> None:
+    """The model is the one that the run's last figure tells of."""
+    assert run.status == "finished", run.reason
+    _, held_out = ratings().split(0.1, 0)
+    predicted = run.model.predict(held_out.users, held_out.items)
+    rmse = np.sqrt(np.mean((held_out.ratings - predicted) ** 2))
+    assert run.telemetry.state.validation_loss == pytest.approx(rmse, rel=1e-5)
+
+
+@pytest.mark.parametrize("sync", [BSP(), ISP(0.7)], ids=str)
+@pytest.mark.parametrize("way", WAYS)
+def test_one_seed_gives_one_model_that_has_learnt(way: str, sync: BSP | ISP) -> None:
+    first, second = (finish(job(sync=sync, **WAYS[way])) for _ in range(2))
+    check_model(first)
+    assert digest(first) == digest(second)
+    assert first.history["loss"][-1] < 0.9 * first.history["loss"][0]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_scatter_reduce_gives_the_model_of_broadcast(momentum: float) -> None:
+    optimizer = SGD(2.0, momentum=momentum)
+    one, other = (
+        finish(job(sync=BSP(), optimizer=optimizer, pattern=pattern)) for pattern in ("broadcast", "scatter-reduce")
+    )
+    for name, array in one.model.params.items():
+        np.testing.assert_allclose(other.model.params[name], array, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(other.history["loss"], one.history["loss"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["scatter-reduce", "local steps", "by user", "by user, scattered"])
+def test_isp_with_threshold_0_is_bsp_bit_for_bit_every_way(way: str) -> None:
+    assert digest(finish(job(sync=ISP(0.0), **WAYS[way]))) == digest(finish(job(sync=BSP(), **WAYS[way])))
+
+
+def test_local_steps_of_one_worker_are_its_steps() -> None:
+    optimizer = SGD(1.0, momentum=0.9)
+    one = finish(job(sync=BSP(), optimizer=optimizer, workers=1, stop=Stop(steps=12)))
+    other = finish(job(sync=BSP(), optimizer=optimizer, workers=1, local_steps=3, stop=Stop(steps=4)))
+    for name, array in one.model.params.items():
+        np.testing.assert_allclose(other.model.params[name], array, rtol=1e-4, atol=1e-6)
+
+
+def test_a_lossy_codec_moves_fewer_bytes() -> None:
+    float32, bf16, int8 = (
+        finish(job(codec=codec)).history["sent_bytes"].sum() for codec in ("float32", "bf16", "int8")
+    )
+    assert int8 < bf16 < float32
+
+
+def test_users_with_one_owner_are_not_exchanged() -> None:
+    rows, user = (
+        finish(job(sync=BSP(), partition=partition)).history["sent_bytes"].sum() for partition in ("rows", "user")
+    )
+    assert user < 0.6 * rows
+
+
+@pytest.mark.parametrize("way", ["scatter-reduce", "by user", "by user, scattered", "all at once"])
+def test_workers_may_leave(way: str) -> None:
+    # A minibatch of few users moves each of them further: a smaller rate than the other tests'.
+    run = mlless_nb.train(job(optimizer=SGD(0.5, momentum=0.9), stop=Stop(steps=400), **WAYS[way]))
+    wait_for_step(run, 20)
+    run.scale_in(1)
+    wait_for_step(run, 60)
+    run.scale_in(2)
+    run.wait(60)
+    check_model(run)
+    assert run.history["n_workers"][-1] == 1
+
+
+def test_ftrl_learns_clicks_with_l1() -> None:
+    clicks = datasets.synthetic_clicks(4000, n_features=300, seed=2)
+    fields: dict[str, Any] = {"model": LogisticRegression(), "data": clicks, "workers": 3, "minibatch": 200}
+    run = finish(job(optimizer=FTRL(0.2, l1=0.001), stop=Stop(epochs=4), **fields))
+    assert run.telemetry.state.validation_loss < 0.95 * run.history["loss"][0]
+    adam = finish(job(optimizer=Adam(0.05), stop=Stop(epochs=4), **fields))
+    assert run.telemetry.state.validation_loss == pytest.approx(adam.telemetry.state.validation_loss, rel=0.1)
