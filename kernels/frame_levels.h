@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#define INDEX_BLOCK 256 /* positions whose rows are found at once */
+#define INDEX_BLOCK 64 /* positions whose rows are found at once */
 #define VALUE_BLOCK 128 /* values to a scale */
 #define AHEAD_ROWS 8
-#define AHEAD_VALUES 64
+#define NEAR_VALUES (1u << 18) /* floats of a table that the second-level cache holds */
 
 /* position / width by a product that fits 64 bits, and so several at once: the quotient comes out right or one too low,
  * as the factor falls short of 2^32 / width by at most 1. */

@@ -147,19 +147,16 @@ static inline TARGET void LEVEL(add_run)(size_t n, const unsigned char *values, 
         memcpy(&run, values + 4 * k, sizeof run);
         *(VEC *)(x + k) += run;
     }
-#ifdef HAS_COMPRESS
-    if (k < n) {
-        const __mmask16 rest = (__mmask16)((1u << (n - k)) - 1);
-        _mm512_mask_storeu_ps(
-            x + k, rest, _mm512_add_ps(_mm512_maskz_loadu_ps(rest, x + k), _mm512_maskz_loadu_ps(rest, values + 4 * k)));
+    for (; k + 4 <= n; k += 4) { /* no masked store: a load of what follows would have to wait for it */
+        float run[4];
+        memcpy(run, values + 4 * k, sizeof run);
+        for (int j = 0; j < 4; j++) x[k + j] += run[j];
     }
-#else
     for (; k < n; k++) {
         float value;
         memcpy(&value, values + 4 * k, 4);
         x[k] += value;
     }
-#endif
 }
 
 static inline TARGET void LEVEL(add_dense)(
@@ -173,10 +170,13 @@ static inline TARGET void LEVEL(add_dense)(
 
 static inline TARGET void LEVEL(add_rows)(
     size_t m, size_t width, size_t stride, const uint32_t *rows, const unsigned char *values, float *x) {
+    const int fetch = m && (rows[m - 1] - rows[0]) * stride > NEAR_VALUES;
     for (size_t r = 0; r < m; r++) {
-        const char *ahead = (const char *)(x + rows[r + AHEAD_ROWS < m ? r + AHEAD_ROWS : r] * stride);
-        __builtin_prefetch(ahead, 1);
-        __builtin_prefetch(ahead + 4 * width - 1, 1);
+        if (fetch) {
+            const char *ahead = (const char *)(x + rows[r + AHEAD_ROWS < m ? r + AHEAD_ROWS : r] * stride);
+            __builtin_prefetch(ahead, 1);
+            __builtin_prefetch(ahead + 4 * width - 1, 1);
+        }
         LEVEL(add_run)(width, values + 4 * r * width, x + rows[r] * stride);
     }
 }

@@ -46,24 +46,26 @@ static inline void put_values(
     int add, size_t n, const uint32_t *positions, size_t width, size_t stride, const unsigned char *values, float *x) {
     const uint32_t factor = row_factor(width);
     const size_t extra = stride - width;
-    uint32_t rows[2][AHEAD_VALUES]; /* of this block, and of the next one, which is fetched meanwhile */
-    size_t here = 0, next = n < AHEAD_VALUES ? n : AHEAD_VALUES;
+    /* What lies close together is in the cache, or soon will be. */
+    const int fetch = n && (positions[n - 1] - positions[0]) / width * stride > NEAR_VALUES;
+    uint32_t rows[2][INDEX_BLOCK]; /* of this block, and of the next one, which is fetched meanwhile */
+    size_t next = n < INDEX_BLOCK ? n : INDEX_BLOCK;
     if (extra) DISPATCH(rows_of, (next, positions, (uint32_t)width, factor, rows[0]));
     for (int turn = 0; next; turn ^= 1) {
         const uint32_t *at = positions;
-        here = next;
+        const size_t here = next;
         positions += here;
         n -= here;
-        next = n < AHEAD_VALUES ? n : AHEAD_VALUES;
+        next = n < INDEX_BLOCK ? n : INDEX_BLOCK;
         if (extra) {
             DISPATCH(rows_of, (next, positions, (uint32_t)width, factor, rows[!turn]));
-            for (size_t k = 0; k < next; k++) __builtin_prefetch(x + positions[k] + rows[!turn][k] * extra, 1);
+            for (size_t k = 0; fetch && k < next; k++) __builtin_prefetch(x + positions[k] + rows[!turn][k] * extra, 1);
             if (add)
                 put_block(1, here, at, rows[turn], extra, values, x);
             else
                 put_block(0, here, at, rows[turn], extra, values, x);
         } else {
-            for (size_t k = 0; k < next; k++) __builtin_prefetch(x + positions[k], 1);
+            for (size_t k = 0; fetch && k < next; k++) __builtin_prefetch(x + positions[k], 1);
             if (add)
                 put_block(1, here, at, NULL, 0, values, x);
             else

@@ -32,9 +32,8 @@ static inline int merge_add(
     } else {
         if (ids[0] < first || ids[n - 1] >= end) return 0;
         for (size_t k = 0; k < n; k++) {
-            const size_t at = ids[k] - first, ahead = ids[k + AHEAD_VALUES < n ? k + AHEAD_VALUES : k] - first;
+            const size_t at = ids[k] - first;
             float value;
-            __builtin_prefetch(sums + ahead, 1);
             memcpy(&value, values + 4 * k, 4);
             sums[at] += value;
             there[at] = 1;

@@ -92,7 +92,8 @@ def _unpack(codec: str, packed: bytes, count: int) -> tuple[Float32, bytes]:
     if codec == "bf16":
         return (np.frombuffer(packed, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32), rest
     blocks = [packed[start : start + BLOCK + 4] for start in range(0, size, BLOCK + 4)]
-    values = [np.frombuffer(each[4:], np.int8).astype(np.float32) * np.frombuffer(each[:4], "<f4") for each in blocks]
+    with np.errstate(invalid="ignore", over="ignore"):
+        values = [np.frombuffer(b[4:], np.int8).astype(np.float32) * np.frombuffer(b[:4], "<f4") for b in blocks]
     return np.concatenate([np.empty(0, np.float32), *values]), rest
 
 

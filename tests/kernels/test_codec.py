@@ -100,6 +100,21 @@ def test_every_length_of_gap_round_trips() -> None:
     np.testing.assert_array_equal(kernels.decode_frame(frame)[0], positions)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("codec", VALUE_CODECS)
+@pytest.mark.parametrize("index", ["varint", "dense"])
+def test_what_is_not_finite_does_not_hide(bad: float, codec: str, index: str) -> None:
+    values = np.ones(300, np.float32)
+    values[150] = bad
+    left = np.zeros((300, 1), np.float32)
+    frame = kernels.encode_sparse(np.arange(300, dtype=np.uint32), values, 1, 0, 300, 1, STATS, index, codec, left)
+    params = np.zeros((300, 1), np.float32)
+    kernels.apply_frame(frame, params)
+    assert not np.isfinite(params[150, 0])
+    assert (params[:128] == 1).all()
+    assert (params[256:] == 1).all()
+
+
 def test_auto_takes_the_smallest() -> None:
     values = np.ones(90, np.float32)
     dense = kernels.encode_sparse(np.arange(90, dtype=np.uint32), values, 1, 0, 100, 1, STATS)
