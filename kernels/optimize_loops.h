@@ -93,11 +93,18 @@ static inline TARGET const float *LEVEL(slope)(
     if (pass->rule.kind == STEP_NONE) return out;
     if (pass->walks_all && pass->m < pass->n_rows) {
         memset(out, 0, sizeof(float) * size * width);
-        for (; *next < pass->m && pass->rows[*next] < start + size; ++*next) {
-            float *row = out + (pass->rows[*next] - start) * width;
-            const float *g = pass->grad + *next * width;
-            for (ptrdiff_t c = 0; c < width; c++) row[c] = g[c];
+        const int32_t *rows = pass->rows;
+        const ptrdiff_t m = pass->m, end = start + size;
+        ptrdiff_t touched = *next;
+        for (; touched < m && rows[touched] < end; touched++) {
+            float *row = out + (rows[touched] - start) * width;
+            const float *g = pass->grad + touched * width;
+            if (width == 1)
+                *row = *g;
+            else
+                for (ptrdiff_t c = 0; c < width; c++) row[c] = g[c];
         }
+        *next = touched;
     } else if (pass->l2 == 0.0f) {
         return pass->grad + start * width;
     } else {
@@ -140,7 +147,10 @@ static ALWAYS_INLINE TARGET void LEVEL(gather)(
     float_table table, const int32_t *ids, ptrdiff_t start, ptrdiff_t size, ptrdiff_t width, float *block) {
     for (ptrdiff_t r = 0; r < size; r++) {
         const float *from = row_of(table, ids ? ids[start + r] : start + r);
-        for (ptrdiff_t c = 0; c < width; c++) block[r * width + c] = from[c];
+        if (width == 1)
+            block[r] = *from;
+        else
+            for (ptrdiff_t c = 0; c < width; c++) block[r * width + c] = from[c];
     }
 }
 
@@ -148,7 +158,10 @@ static ALWAYS_INLINE TARGET void LEVEL(scatter)(
     const float *block, const int32_t *ids, ptrdiff_t start, ptrdiff_t size, ptrdiff_t width, float_table table) {
     for (ptrdiff_t r = 0; r < size; r++) {
         float *to = row_of(table, ids ? ids[start + r] : start + r);
-        for (ptrdiff_t c = 0; c < width; c++) to[c] = block[r * width + c];
+        if (width == 1)
+            *to = block[r];
+        else
+            for (ptrdiff_t c = 0; c < width; c++) to[c] = block[r * width + c];
     }
 }
 

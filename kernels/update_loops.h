@@ -11,6 +11,10 @@ static TARGET void LEVEL(add_rows)(ptrdiff_t m, ptrdiff_t width, const int32_t *
         LEVEL(add)(m * width, x.at, u);
         return;
     }
+    if (rows && width == 1) { /* the processor itself looks far enough ahead */
+        for (ptrdiff_t r = 0; r < m; r++) *row_of(x, rows[r]) += u[r];
+        return;
+    }
     for (ptrdiff_t r = 0; r < m; r++) {
         if (rows && r + ROWS_AHEAD < m) fetch_row(x, rows[r + ROWS_AHEAD], width);
         LEVEL(add)(width, row_of(x, rows ? rows[r] : r), u + r * width);
