@@ -189,7 +189,7 @@ def decode_frame(frame: bytes) -> tuple[UInt32, Float32]:
     values, index = _unpack(header.value_codec, body, header.count)
     width, high = header.width, header.n_rows * header.width
     if header.index_codec == "dense":
-        ids, index = range(high), index or b""
+        ids = list(range(high)) if header.count == high else []
         if index:
             raise DecodeError("a dense frame has no indices")
     elif header.index_codec == "u32":
