@@ -189,9 +189,9 @@ def decode_frame(frame: bytes) -> tuple[UInt32, Float32]:
     values, index = _unpack(header.value_codec, body, header.count)
     width, high = header.width, header.n_rows * header.width
     if header.index_codec == "dense":
-        ids = list(range(high)) if header.count == high else []
-        if index:
-            raise DecodeError("a dense frame has no indices")
+        if index or header.count != high:
+            raise DecodeError("a dense frame has every value of the table and no indices")
+        ids = list(range(high))
     elif header.index_codec == "u32":
         if len(index) % 4:
             raise DecodeError("frame ends within a position")
