@@ -41,6 +41,8 @@ Int32 = NDArray[np.int32]
 #: What a frame's header tells of a step: training loss sum and count, validation loss sum and count.
 Stats = tuple[float, float, float, float]
 NO_STATS: Stats = (0.0, 0.0, 0.0, 0.0)
+#: Tables larger than this together do not fit a core's cache and are interleaved where that helps.
+INTERLEAVED_BYTES = 4 << 20
 
 
 class Replica:
@@ -68,23 +70,26 @@ class Replica:
         self._manifest = manifest
         shape = manifest.shape
         self.n_rows, self.width = self.model.table_shape(shape)
-        self.params = self.model.init(shape, manifest.mean, invocation.seed)
         self._l2, self._l2_rows = self.model.dense_l2, self.model.dense_l2_rows(shape)
         self._is_dense = self._optimizer.moves_untouched(self._l2)
-        self._state = self._optimizer.init(self.n_rows, self.width)
         self._n_owned = shape[0] if manifest.n_shards > 1 else 0
         # What is not published stays in the split's residual; a lossy codec leaves its rounding errors there.
         self._filters = self._sync.filters or self._codec != "float32"
-        self._split = SignificanceSplit(self.n_rows, self.width) if self._filters or self._n_owned else None
+        holds = self._filters or self._n_owned > 0
+        tables = _tables(self.n_rows, self.width, 1 + len(self._optimizer.state_names) + holds, self._is_dense)
+        self.params = tables[0]
+        self.params[...] = self.model.init(shape, manifest.mean, invocation.seed)
+        self._state = dict(zip(self._optimizer.state_names, tables[1:], strict=False))
+        self._split = SignificanceSplit(self.n_rows, self.width, tables[-1]) if holds else None
         self._per_sample = isinstance(self._optimizer, SGD) and self._optimizer.per_sample
         self._local_steps = invocation.local_steps
         self._is_local = self._local_steps > 1 or self._per_sample
-        self._base = np.empty_like(self.params) if self._is_local else self.params[:0]
+        self._base = np.empty((self.n_rows if self._is_local else 0, self.width), np.float32)
         self._marks = np.zeros(self.n_rows if self._is_local else 0, np.uint32)
-        self._grad = self._out = self.params[:0]
+        self._grad = self._out = np.empty((0, self.width), np.float32)
         self._all_rows = np.arange(self.n_rows, dtype=np.int32)
         self._rows: Int32 | None = None
-        self._update = self.params[:0]
+        self._update = self._out
         self.n_made = self.n_sent = self._n_kept = 0
 
     # -- making an update
@@ -183,21 +188,23 @@ class Replica:
         rows, update = self._shared()
         if self._split is None or not self._filters:
             return encode_update(rows, update, step, self._slot, self.n_rows, stats)
-        return self._encode_sent(slice(None), step, stats)
+        return self._encode_sent(0, self.n_rows, step, stats)
 
-    def _encode_sent(self, which: slice, step: int, stats: Stats) -> bytes:
-        split = self._split
+    def _encode_sent(self, first: int, end: int, step: int, stats: Stats) -> bytes:
+        """A frame of what was split off in the rows [first, end), as a table of their own."""
+        split, width = self._split, self.width
         assert split is not None
+        low, high = np.searchsorted(split.sent_positions, np.array((first * width, end * width), np.uint32))
         return encode_sparse(
-            split.sent_positions[which],
-            split.sent_values[which],
+            split.sent_positions[low:high] - np.uint32(first * width) if first else split.sent_positions[low:high],
+            split.sent_values[low:high],
             step,
             self._slot,
-            self.n_rows,
-            self.width,
+            end - first,
+            width,
             stats,
             codec=self._codec,
-            residual=split.residual,
+            residual=split.residual[first:end],
         )
 
     def apply(self, active: list[int], frames: Sequence[Frame], stats: Stats) -> Stats:
@@ -218,7 +225,7 @@ class Replica:
         for frame in frames:
             apply_frame(frame, self.params)
 
-    # -- scatter-reduce: everybody merges one range of rows and publishes the merged range
+    # -- scatter-reduce: everybody merges one range of rows, a table of its own, and publishes the merged range
 
     def ranges(self, n_active: int) -> list[tuple[int, int]]:
         """The rows [first, end) that each rank merges."""
@@ -230,24 +237,23 @@ class Replica:
         """Frames of the update by range, for the slot that merges it; this slot's own among them."""
         ranges = self.ranges(len(active))
         rows, update = self._shared()
-        if self._split is not None and self._filters:
-            sent = self._split.sent_positions
-            cuts = np.searchsorted(sent, np.array([first for first, _ in ranges], np.uint64) * np.uint64(self.width))
-            ends = [*cuts[1:].tolist(), len(sent)]
-            parts = {
-                slot: self._encode_sent(slice(first, end), step, stats)
-                for slot, first, end in zip(active, cuts.tolist(), ends, strict=True)
-            }
-            # The merged ranges bring what was sent: here only the rest is added.
-            withhold(rows, update, sent, self._split.sent_values)
-            return parts
-        rows = self._all_rows if rows is None else rows
-        cuts = np.searchsorted(rows, [first for first, _ in ranges])
-        ends = [*cuts[1:].tolist(), len(rows)]
-        return {
-            slot: encode_update(rows[first:end], update[first:end], step, self._slot, self.n_rows, stats)
-            for slot, first, end in zip(active, cuts.tolist(), ends, strict=True)
-        }
+        if not self._filters:
+            frames = [self._encode_range(rows, update, first, end, step, stats) for first, end in ranges]
+        else:
+            frames = [self._encode_sent(first, end, step, stats) for first, end in ranges]
+            if self._split is not None:
+                # The merged ranges bring what was sent: here only the rest is added.
+                withhold(rows, update, self._split.sent_positions, self._split.sent_values)
+        return dict(zip(active, frames, strict=True))
+
+    def _encode_range(
+        self, rows: Int32 | None, update: Float32, first: int, end: int, step: int, stats: Stats
+    ) -> bytes:
+        """A frame of the rows [first, end) as a table of their own."""
+        if rows is None:
+            return encode_update(None, update[first:end], step, self._slot, end - first, stats)
+        low, high = np.searchsorted(rows, (first, end))
+        return encode_update(rows[low:high] - np.int32(first), update[low:high], step, self._slot, end - first, stats)
 
     def merge(self, active: list[int], own: bytes, frames: Sequence[Frame], step: int) -> tuple[bytes, Stats]:
         """The merged range of this slot as a frame, and the sums of all stats."""
@@ -256,8 +262,7 @@ class Replica:
         for part in parts:
             _add(sums, _stats(part))
         first, end = self.ranges(len(active))[active.index(self._slot)]
-        merged = merge_frames(parts, first, end, step, self._slot, NO_STATS)
-        return merged, (sums[0], sums[1], sums[2], sums[3])
+        return merge_frames(parts, 0, end - first, step, self._slot, NO_STATS), (sums[0], sums[1], sums[2], sums[3])
 
     def apply_merged(self, active: list[int], own: bytes, frames: Sequence[Frame]) -> None:
         """Add what was not sent of the own update, then the merged ranges in their order."""
@@ -266,7 +271,8 @@ class Replica:
         elif self._n_kept and self._rows is not None:
             apply_rows(self.params, self._rows[: self._n_kept], self._update[: self._n_kept])
         rest = iter(frames)
-        self.apply_all([own if slot == self._slot else next(rest) for slot in active])
+        for slot, (first, end) in zip(active, self.ranges(len(active)), strict=True):
+            apply_frame(own if slot == self._slot else next(rest), self.params[first:end])
 
     # -- handing over
 
@@ -282,7 +288,7 @@ class Replica:
 
     def flush(self, step: int, *, owned_only: bool) -> bytes:
         """A frame of all that is held back (of the owned rows only), which is held back no more."""
-        residual = self._split.residual if self._split is not None else self.params[:0]
+        residual = self._split.residual if self._split is not None else self._out[:0]
         if owned_only:
             residual = residual[: self._n_owned]
         positions, values = np.empty(residual.size, np.uint32), np.empty(residual.size, np.float32)
@@ -313,3 +319,19 @@ def _stats(frame: Frame) -> Stats:
 def _add(sums: list[float], stats: Stats) -> None:
     for number, value in enumerate(stats):
         sums[number] += value
+
+
+def _tables(n_rows: int, width: int, n_tables: int, is_dense: bool) -> list[Float32]:
+    """Zeroed float32 tables (n_rows, width): parameters, optimiser state, residual.
+
+    Large ones of which a step touches few rows lie side by side, so that a row's parameters, state and residual are
+    fetched together (1.4 times as quick at 80,000 x 21); small ones, and those walked from end to end, do not.
+    """
+    lanes = 16  # a cache line of floats, where every row begins
+    if is_dense or width < lanes or 4 * n_rows * width * n_tables < INTERLEAVED_BYTES:
+        return [np.zeros((n_rows, width), np.float32) for _ in range(n_tables)]
+    stride = -(-width * n_tables // lanes) * lanes
+    block = np.zeros(n_rows * stride + lanes, np.float32)
+    start = -block.ctypes.data // 4 % lanes
+    rows = block[start : start + n_rows * stride].reshape(n_rows, stride)
+    return [rows[:, number * width : (number + 1) * width] for number in range(n_tables)]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mlless_nb import BSP, ISP, PMF, SGD, AdaGrad, Adam, LogisticRegression, Stop, datasets
+from mlless_nb import BSP, ISP, PMF, SGD, AdaGrad, Adam, LogisticRegression, Stop, datasets, replica
 from mlless_nb.channels import open_bus
 from mlless_nb.data.minibatches import Minibatch
 from mlless_nb.data.prepare import Manifest, pack
@@ -69,10 +69,13 @@ class Job:
     codec: str = "float32"
     pattern: str = "broadcast"
     by_user: bool = False
+    packed_as: Manifest | None = None
 
     @property
     def manifests(self) -> tuple[Manifest, Manifest | None]:
         """Of the training and the validation minibatches."""
+        if self.packed_as is not None:
+            return self.packed_as, None
         return packed(self.model.kind, self.n_workers if self.by_user else 1)
 
     def invocation(self, slot: int) -> Invocation:
@@ -124,12 +127,15 @@ class Witness(MemoryStepLog):
         self.shared, self._leaves = hub, leaves
         self.published = np.zeros(n_values)
 
+    def count(self, frame: bytes, first: int) -> None:
+        """Add a frame of values from position ``first`` on to what was published."""
+        positions, values = decode_frame(frame)
+        self.published[positions + np.uint32(first)] += values
+
     def publish(self, part: Round) -> Arrival:
         """See `MemoryStepLog`."""
-        if not part.round_id.endswith("m"):  # the merged ranges are everybody's
-            for frame in [part.frame] if part.parts is None else part.parts.values():
-                positions, values = decode_frame(frame)
-                self.published[positions] += values
+        if part.parts is None and not part.round_id.endswith("m"):  # the merged ranges are everybody's
+            self.count(part.frame, 0)
         with self.shared.changed:
             arrival = super().publish(part)
             if arrival.is_complete and part.report is not None:
@@ -159,8 +165,9 @@ class Observed(Worker):
 
         def encode_parts(step: int, stats: Stats, active: list[int]) -> dict[int, bytes]:
             parts = plain(step, stats, active)
-            positions, values = decode_frame(parts[self._slot])  # merged here: it never leaves this worker
-            self.log.published[positions] += values
+            width = self.params.shape[1]
+            for frame, (first, _) in zip(parts.values(), self._replica.ranges(len(active)), strict=True):
+                self.log.count(frame, first * width)
             return parts
 
         self._replica.encode_parts = encode_parts  # type: ignore[method-assign]
@@ -401,3 +408,28 @@ def test_money_runs_out_for_all_at_the_same_step() -> None:
     assert {(end.status, end.step) for end in ends.values() if isinstance(end, Left)} == {("capped", ends[2].step)}
     assert hub.reserved == 10**9
     assert 11 <= ends[2].step <= 14
+
+
+@pytest.mark.parametrize("sync", [BSP(), ISP(0.7)], ids=str)
+@pytest.mark.parametrize("pattern", ["broadcast", "scatter-reduce"])
+def test_tables_side_by_side_change_no_bit(sync: BSP | ISP, pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    optimizer = SGD(0.2, momentum=0.9, lazy=True)
+    job = Job(PMF(rank=20, l2=0.02), optimizer, sync, 3, 6, "mean", {3: [1]}, pattern=pattern)
+    apart = train(job)
+    monkeypatch.setattr(replica, "INTERLEAVED_BYTES", 0)
+    together = train(job)
+    for one, two in zip(apart.last, together.last, strict=True):
+        assert one.params.flags.c_contiguous
+        assert not two.params.flags.c_contiguous
+        np.testing.assert_array_equal(one.params, two.params)
+
+
+def test_more_workers_than_rows_to_merge_leave_ranges_empty() -> None:
+    ratings = datasets.ratings(RATINGS.users, RATINGS.items % 3, RATINGS.ratings)
+    owners = ratings.owners(5)
+    job = Job(PMF(rank=2), SGD(0.2), BSP(), 5, 4, "mean", {}, pattern="scatter-reduce", by_user=True)
+    few = pack(ratings, 24, 0, OBJECTS, owners)
+    assert few.shape[1] == 3
+    outcome = train(dataclasses.replace(job, packed_as=few))
+    for worker in outcome.last:
+        np.testing.assert_allclose(worker.params, outcome.last[0].params, atol=1e-5)
