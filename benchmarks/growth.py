@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from report import Report, amount, parser, runs_of, span, times
-from runs import has_option, measure, medians
+from runs import measure, medians
 from sets import ml1m
 
 from mlless_nb import BSP, ISP, PMF, SGD
@@ -38,7 +38,6 @@ def main() -> None:
     options = arguments.parse_args()
     split, runs = ml1m(), runs_of(options)
     report = Report("growth", "How do a worker's bytes and the step's time grow with the number of workers?")
-    patterns = PATTERNS if has_option("pattern") else PATTERNS[:1]
     cases: list[dict[str, Any]] = []
     for sync in (BSP(), ISP(0.7)):
         rows = []
@@ -46,11 +45,11 @@ def main() -> None:
             for workers in options.workers:
                 steps = max(20, 480 // workers) if options.quick else max(40, 1920 // workers)
                 step_ms = {}
-                for pattern in patterns:
-                    fields = {"pattern": pattern} if has_option("pattern") else {}
+                for pattern in PATTERNS:
                     with servers(n_servers) as urls:
                         measured = [
-                            measure(split, steps, workers, sync=sync, redis=urls, **JOB, **fields) for _ in range(runs)
+                            measure(split, steps, workers, sync=sync, redis=urls, pattern=pattern, **JOB)
+                            for _ in range(runs)
                         ]
                     ours = medians(measured)
                     step_ms[pattern] = ours["step_ms"]
@@ -90,8 +89,6 @@ def main() -> None:
             ],
             rows,
         )
-    if len(patterns) == 1:
-        report.remark("This version has no scatter-reduce: broadcast alone was measured.")
     report.remark(
         "Workers share this machine's cores: beyond one a core, the step's time grows with their number all the same."
     )

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from report import Report, amount, parser, span, times
-from runs import has_option, measure, medians
+from runs import measure, medians
 from sets import ml1m
 
 from mlless_nb import BSP, ISP, PMF, SGD
@@ -115,11 +115,11 @@ def redis_server(name: str) -> Iterator[str]:
 
 def variants() -> list[tuple[str, dict[str, Any]]]:
     """(name, fields of `TrainingJob`)."""
-    found: list[tuple[str, dict[str, Any]]] = [("BSP", {"sync": BSP()}), ("ISP(0.7)", {"sync": ISP(0.7)})]
-    if has_option("codec"):
-        found.append(("ISP(0.7), bf16", {"sync": ISP(0.7), "codec": "bf16"}))
-    if not has_option("pattern"):
-        return found
+    found: list[tuple[str, dict[str, Any]]] = [
+        ("BSP", {"sync": BSP()}),
+        ("ISP(0.7)", {"sync": ISP(0.7)}),
+        ("ISP(0.7), bf16", {"sync": ISP(0.7), "codec": "bf16"}),
+    ]
     return [(f"{name}, {pattern}", {**fields, "pattern": pattern}) for name, fields in found for pattern in PATTERNS]
 
 

@@ -23,11 +23,6 @@ LOOK_S = 0.02
 LEAST_S = 0.4
 
 
-def has_option(name: str) -> bool:
-    """Whether `TrainingJob` has the option ``name`` in the installed version."""
-    return name in {field.name for field in dataclasses.fields(TrainingJob)}
-
-
 @dataclass(frozen=True)
 class Measured:
     """What one run took; times in ms are medians over its steps, CPU-ms are means per worker and step.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from report import Report, amount, median, number, parser, runs_of, span, times
-from runs import has_option, measure
+from runs import measure
 from sets import folder_of_sets, named
 
 from mlless_nb import BSP, ISP, PMF, SGD, Adam, LogisticRegression, Stop
@@ -39,9 +39,7 @@ def variants() -> list[tuple[str, dict[str, Any]]]:
     """(name, fields of `TrainingJob`), BSP first."""
     found: list[tuple[str, dict[str, Any]]] = [("BSP", {"sync": BSP()})]
     found += [(f"ISP({v:g})", {"sync": ISP(v)}) for v in THRESHOLDS]
-    if has_option("codec"):
-        found += [(f"ISP(0.7), {codec}", {"sync": ISP(0.7), "codec": codec}) for codec in CODECS]
-    return found
+    return found + [(f"ISP(0.7), {codec}", {"sync": ISP(0.7), "codec": codec}) for codec in CODECS]
 
 
 def main() -> None:
