@@ -50,7 +50,7 @@ def run_function(payload: str, storage: Any) -> str:
             return ""  # another invocation of the same payload is at work
         threading.Thread(target=_keep_lease, args=(invocation, log, is_over), name="mlless-lease", daemon=True).start()
         prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was paid for
-        prepaid.watch(log.reserve, lambda: _call_off(invocation))
+        prepaid.watch(log.reserve, lambda: _call_off(invocation), lambda: log.money()[0] is not None)
         bus = open_bus(invocation.bus_url, invocation.job_id, insecure=invocation.insecure)
         try:
             work = _supervise if invocation.role == "supervisor" else _work

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
+import importlib
 import os
 import shlex
 import shutil
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +31,11 @@ LOCAL_LIFETIME_S = 7 * 86_400
 LOCAL_SPAWN_S = 5.0
 #: Lithops' own limits by backend where its configuration says nothing, seconds.
 LIFETIMES_S = {"aws_lambda": 900, "ibm_cf": 600, "code_engine": 600, "gcp_functions": 540, "azure_functions": 600}
+
+
+def import_ahead() -> None:
+    """Begin to import Lithops in a thread: it takes a third of a second, which the first run would wait for."""
+    threading.Thread(target=importlib.import_module, args=("lithops",), name="mlless-import", daemon=True).start()
 
 
 def _interpreter() -> str:

@@ -50,6 +50,7 @@ class Prepaid:
         self._elapsed_s, self._requests_nusd = elapsed_s, requests_nusd
         self._with_servers = with_servers
         self._exit_s = EXIT_S
+        self._has_cap = True
         #: Writes to the storage that are paid for before they are made: a checkpoint, the model.
         self.puts_ahead = 2
         #: Reads that are to be paid for ahead: the next minibatch, and the held-out rows not yet read.
@@ -105,22 +106,32 @@ class Prepaid:
                 return True
         return wanted.nusd <= 0
 
-    def watch(self, reserve: Callable[[int], bool], last_call: Callable[[], None]) -> None:
+    def watch(
+        self,
+        reserve: Callable[[int], bool],
+        last_call: Callable[[], None],
+        has_cap: Callable[[], bool] = lambda: True,
+    ) -> None:
         """End this process before it can spend what it was not given, whatever it is doing then.
 
         While the budget allows, time is bought for a function that is held up. When it does not, ``last_call`` is made
-        `LAST_CALL_S` seconds before the end, to tell why.
+        `LAST_CALL_S` seconds before the end, to tell why. Where ``has_cap`` says that there is no cap, a process that
+        stood still for longer than was paid for goes on and pays late.
         """
-        threading.Thread(target=self._watch, args=(reserve, last_call), name="mlless-prepaid", daemon=True).start()
+        arguments = (reserve, last_call, has_cap)
+        threading.Thread(target=self._watch, args=arguments, name="mlless-prepaid", daemon=True).start()
 
-    def _watch(self, reserve: Callable[[int], bool], last_call: Callable[[], None]) -> None:
+    def _watch(
+        self, reserve: Callable[[int], bool], last_call: Callable[[], None], has_cap: Callable[[], bool]
+    ) -> None:
         was_called = False
-        threading.Thread(target=self._end_in_time, name="mlless-deadline", daemon=True).start()
+        threading.Thread(target=self._end_in_time, args=(reserve,), name="mlless-deadline", daemon=True).start()
         while not self._ended.wait(max(min(self.left_s - BUY_AHEAD_S, 0.25), 0.01)):
-            if self.left_s > BUY_AHEAD_S or was_called:
-                continue
             # What this thread waits for may never come (a server that hangs): the deadline is another thread's.
             try:
+                self._has_cap = has_cap()
+                if self.left_s > BUY_AHEAD_S or was_called:
+                    continue
                 is_refused = not self.buy(0.0, reserve)
                 if is_refused and self.left_s <= LAST_CALL_S:
                     was_called = True
@@ -128,10 +139,16 @@ class Prepaid:
             except Exception:  # the server is gone or lost the run: the main thread finds out and ends, or time does
                 continue
 
-    def _end_in_time(self) -> None:
+    def _end_in_time(self, reserve: Callable[[int], bool]) -> None:
         while not self._ended.wait(min(max(self.left_s, 0.0), 0.25)):
-            if self.left_s <= 0:
+            if self.left_s <= 0 and (self._has_cap or not self._pays_late(reserve)):
                 os._exit(75)
+
+    def _pays_late(self, reserve: Callable[[int], bool]) -> bool:
+        try:
+            return self.buy(0.0, reserve)
+        except Exception:  # the server is gone
+            return False
 
     @property
     def left_s(self) -> float:

@@ -118,19 +118,26 @@ def test_whoever_keeps_more_for_the_exit_asks_sooner_and_writes_ahead_are_paid_f
 class Watched(Function):
     """A function under watch, in a process whose end is only noted."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, room_nusd: int) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room_nusd: int | None) -> None:
         rates = Rates(price_profile("aws-lambda-x86"), 1769)
         super().__init__(rates, rates.function_nusd(3.0), with_servers=False)
         self.log = MemoryStepLog(MemoryHub())
         self.log.create(cap_nusd=room_nusd, reserved_nusd=0)
-        self.called, self.bought, self.exited, self._released = (threading.Event() for _ in range(4))
+        self.called, self.bought, self.exited, self.looked, self._released = (threading.Event() for _ in range(5))
+        self._was_asked = False
         monkeypatch.setattr(os, "_exit", self._exit)
         self._before = set(threading.enumerate())
-        self.prepaid.watch(self._reserve, self.called.set)
+        self.prepaid.watch(self._reserve, self.called.set, self._has_cap)
 
     def _exit(self, code: int) -> None:
         self.exited.set()
         self._released.wait(PATIENCE_S)
+
+    def _has_cap(self) -> bool:
+        if self._was_asked:  # so the first answer was heard
+            self.looked.set()
+        self._was_asked = True
+        return self.log.money()[0] is not None
 
     def _reserve(self, nusd: int) -> bool:
         is_granted = self.log.reserve(nusd)
@@ -173,6 +180,17 @@ def test_time_is_bought_for_a_function_that_is_held_up_while_the_budget_allows(m
     assert not function.exited.is_set()
     assert function.prepaid.granted_nusd == function.rates.function_nusd(3.0) + function.log.money()[1]
     assert function.prepaid.wanted(0.0) == Wanted()
+
+
+def test_a_function_that_stood_still_goes_on_where_there_is_no_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = Watched(monkeypatch, room_nusd=None)
+    try:
+        assert function.looked.wait(PATIENCE_S)
+        function.now_s = 30.0  # far beyond what was paid for, all at once
+        assert function.bought.wait(PATIENCE_S)
+    finally:
+        function.end()
+    assert not function.exited.is_set()
 
 
 def test_the_watch_ends_with_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
