@@ -1,7 +1,8 @@
 /* Includes LOOPS once per instruction set; see levels.h. Each time it stands for:
  *   LEVEL(f)  the function's name      TARGET  its attribute      LANES  floats in a vector
  *   VEC, INTS the vector, unaligned    SUM(v), ROOT(v)  horizontal sum and square root of one
- *   PART(p, n), PUT_PART(p, n, v)      load and store of its first n < LANES floats, the others being 0 */
+ *   PART(p, n), PUT_PART(p, n, v)      load and store of its first n < LANES floats, the others being 0
+ *   MULTIPLY_ADD(x, y, z)              x * y + z of single floats */
 #include "levels.h"
 
 #define LEVEL(f) f##_generic
@@ -12,6 +13,7 @@ typedef int32_t ints_generic __attribute__((vector_size(16), aligned(4), may_ali
 #define VEC vec_generic
 #define INTS ints_generic
 #define SUM(v) (((v)[0] + (v)[2]) + ((v)[1] + (v)[3]))
+#define MULTIPLY_ADD(x, y, z) ((x) * (y) + (z))
 #define PART(p, n) part_generic(p, n)
 #define PUT_PART(p, n, v) put_part_generic(p, n, v)
 static inline VEC part_generic(const float *p, ptrdiff_t n) {
@@ -36,6 +38,7 @@ static inline void put_part_generic(float *p, ptrdiff_t n, VEC v) {
 #undef VEC
 #undef INTS
 #undef SUM
+#undef MULTIPLY_ADD
 #undef PART
 #undef PUT_PART
 #undef ROOT
@@ -49,6 +52,7 @@ typedef int32_t ints_avx2 __attribute__((vector_size(32), aligned(4), may_alias)
 #define VEC vec_avx2
 #define INTS ints_avx2
 #define SUM(v) sum_avx2((__m256)(v))
+#define MULTIPLY_ADD(x, y, z) __builtin_fmaf(x, y, z)
 #define PART(p, n) ((VEC)part_avx2(p, n))
 #define PUT_PART(p, n, v) put_part_avx2(p, n, (__m256)(v))
 #define ROOT(v) ((VEC)_mm256_sqrt_ps((__m256)(v)))
@@ -59,6 +63,7 @@ typedef int32_t ints_avx2 __attribute__((vector_size(32), aligned(4), may_alias)
 #undef VEC
 #undef INTS
 #undef SUM
+#undef MULTIPLY_ADD
 #undef PART
 #undef PUT_PART
 #undef ROOT
@@ -72,6 +77,7 @@ typedef int32_t ints_avx512 __attribute__((vector_size(64), aligned(4), may_alia
 #define VEC vec_avx512
 #define INTS ints_avx512
 #define SUM(v) sum_avx512((__m512)(v))
+#define MULTIPLY_ADD(x, y, z) __builtin_fmaf(x, y, z)
 #define PART(p, n) ((VEC)_mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), p))
 #define PUT_PART(p, n, v) _mm512_mask_storeu_ps(p, (__mmask16)((1u << (n)) - 1), (__m512)(v))
 #define ROOT(v) ((VEC)_mm512_sqrt_ps((__m512)(v)))
@@ -82,6 +88,7 @@ typedef int32_t ints_avx512 __attribute__((vector_size(64), aligned(4), may_alia
 #undef VEC
 #undef INTS
 #undef SUM
+#undef MULTIPLY_ADD
 #undef PART
 #undef PUT_PART
 #undef ROOT

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
+#define NEVER_INLINE __attribute__((noinline)) /* within a large loop its own would be short of registers */
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define MLLESS_X86 1

@@ -6,18 +6,19 @@
 #define MLLESS_LOGISTIC_BLOCK 64
 #endif
 
-/* w . x of one row; weights `stride` floats apart. */
+/* w . x of one row; weights `stride` floats apart. By single floats: the weights are anywhere, and to make vectors of
+ * them costs more than it saves. */
 static ALWAYS_INLINE TARGET float LEVEL(margin)(
     const int32_t *indices, const float *values, ptrdiff_t nnz, const float *weights, const ptrdiff_t stride) {
     float a = 0.0f, b = 0.0f, c = 0.0f, d = 0.0f;
     ptrdiff_t k = 0;
     for (; k + 4 <= nnz; k += 4) {
-        a += weights[indices[k] * stride] * values[k];
-        b += weights[indices[k + 1] * stride] * values[k + 1];
-        c += weights[indices[k + 2] * stride] * values[k + 2];
-        d += weights[indices[k + 3] * stride] * values[k + 3];
+        a = MULTIPLY_ADD(weights[indices[k] * stride], values[k], a);
+        b = MULTIPLY_ADD(weights[indices[k + 1] * stride], values[k + 1], b);
+        c = MULTIPLY_ADD(weights[indices[k + 2] * stride], values[k + 2], c);
+        d = MULTIPLY_ADD(weights[indices[k + 3] * stride], values[k + 3], d);
     }
-    for (; k < nnz; k++) a += weights[indices[k] * stride] * values[k];
+    for (; k < nnz; k++) a = MULTIPLY_ADD(weights[indices[k] * stride], values[k], a);
     return (a + c) + (b + d);
 }
 

@@ -84,32 +84,35 @@ static ALWAYS_INLINE TARGET void LEVEL(step_flat)(
     }
 }
 
+/* out (size rows): the touched rows' gradient, 0 elsewhere, for the rows from `start` on. Returns the first touched row
+ * behind them. */
+static NEVER_INLINE TARGET ptrdiff_t LEVEL(spread)(
+    const update_pass *pass, ptrdiff_t start, ptrdiff_t size, ptrdiff_t touched, float *out) {
+    const ptrdiff_t width = pass->width, m = pass->m, end = start + size;
+    const int32_t *rows = pass->rows;
+    const float *g = pass->grad;
+    memset(out, 0, sizeof(float) * size * width);
+    if (width == 1)
+        for (; touched < m && rows[touched] < end; touched++) out[rows[touched] - start] = g[touched];
+    else
+        for (; touched < m && rows[touched] < end; touched++)
+            memcpy(out + (rows[touched] - start) * width, g + touched * width, sizeof(float) * width);
+    return touched;
+}
+
 /* The gradient of the walked rows from `start` on, the penalty in it: grad itself, or made in `out`. `next` is the first
  * of the touched rows that was not walked yet. */
-static inline TARGET const float *LEVEL(slope)(
+static NEVER_INLINE TARGET const float *LEVEL(slope)(
     const update_pass *pass, ptrdiff_t start, ptrdiff_t size, ptrdiff_t *next, float *out) {
     const ptrdiff_t width = pass->width;
     const int32_t *ids = pass->walks_all ? NULL : pass->rows;
     if (pass->rule.kind == STEP_NONE) return out;
-    if (pass->walks_all && pass->m < pass->n_rows) {
-        memset(out, 0, sizeof(float) * size * width);
-        const int32_t *rows = pass->rows;
-        const ptrdiff_t m = pass->m, end = start + size;
-        ptrdiff_t touched = *next;
-        for (; touched < m && rows[touched] < end; touched++) {
-            float *row = out + (rows[touched] - start) * width;
-            const float *g = pass->grad + touched * width;
-            if (width == 1)
-                *row = *g;
-            else
-                for (ptrdiff_t c = 0; c < width; c++) row[c] = g[c];
-        }
-        *next = touched;
-    } else if (pass->l2 == 0.0f) {
+    if (pass->walks_all && pass->m < pass->n_rows)
+        *next = LEVEL(spread)(pass, start, size, *next, out);
+    else if (pass->l2 == 0.0f)
         return pass->grad + start * width;
-    } else {
+    else
         memcpy(out, pass->grad + start * width, sizeof(float) * size * width);
-    }
     if (pass->l2 == 0.0f) return out;
     for (ptrdiff_t r = 0; r < size; r++) {
         const ptrdiff_t row = ids ? ids[start + r] : start + r;

@@ -31,7 +31,7 @@ from .kernels import (
     withhold,
 )
 from .messages import Invocation
-from .models import model_from_json
+from .models import PMF, model_from_json
 from .optimizers import SGD, optimizer_from_json
 from .sync import sync_from_json
 
@@ -155,6 +155,8 @@ class Replica:
 
     def _pass(self, minibatch: Any, local_step: int) -> float:
         """SGD over the minibatch's ratings one by one."""
+        model = self.model
+        assert isinstance(model, PMF)
         return pmf_sgd_pass(
             self.params,
             minibatch.rows,
@@ -162,9 +164,9 @@ class Replica:
             minibatch.item,
             minibatch.rating,
             self._manifest.mean,
-            self.model.l2,
+            model.l2,
             self._optimizer.rate(local_step),
-            self.model.biases,
+            model.biases,
         )
 
     def _keep_owned(self) -> None:

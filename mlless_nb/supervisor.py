@@ -157,9 +157,7 @@ class Supervisor:
             merged = sum(report["merged"] for report in reports)
             self._add_row(held, validation, [math.fsum(column) / len(reports) for column in times], merged)
 
-    def _add_row(
-        self, step: _Step, validation_loss: float | None, mean_times: list[float], merged_bytes: int
-    ) -> None:
+    def _add_row(self, step: _Step, validation_loss: float | None, mean_times: list[float], merged_bytes: int) -> None:
         time_s = step.at_s - self._job.launched_at_s
         n_peers = step.n_workers - 1
         # Updates that were scattered are read by one worker each, merged ranges by all the others.
