@@ -16,16 +16,13 @@ static inline Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssiz
     return -1;
 }
 
-/* Whether every id lies in [low, high), 0 <= low. Every processor subtracts vectors, not every one compares them: of an
- * id that does not, one of the three has its sign bit set. */
-static inline int ids_within(const int32_t *ids, ptrdiff_t n, int64_t low, int64_t high) {
-    const uint32_t least = (uint32_t)low, last = (uint32_t)(high > INT32_MAX ? INT32_MAX : high - 1);
+/* Whether every id lies in [0, high). Every processor subtracts vectors of integers, not every one compares them: of an
+ * id that does not, one of the two has its sign bit set. */
+static inline int ids_within(const int32_t *ids, ptrdiff_t n, int64_t high) {
+    const uint32_t last = (uint32_t)(high > INT32_MAX ? INT32_MAX : high - 1);
     uint32_t wrong = 0;
-    for (ptrdiff_t k = 0; k < n; k++) {
-        const uint32_t id = (uint32_t)ids[k];
-        wrong |= id | (id - least) | (last - id);
-    }
-    return n == 0 || (high > low && low <= INT32_MAX && wrong >> 31 == 0);
+    for (ptrdiff_t k = 0; k < n; k++) wrong |= (uint32_t)ids[k] | (last - (uint32_t)ids[k]);
+    return n == 0 || (high > 0 && wrong >> 31 == 0);
 }
 
 /* Whether ids are strictly ascending within [0, high). */

@@ -19,7 +19,7 @@ cdef extern from "factorization.h" nogil:
                       const int32_t *item, const float *rating, Py_ssize_t n, float mean, bint biases, float *out)
 
 cdef extern from "checks.h":
-    bint ids_within(const int32_t *ids, Py_ssize_t n, long long low, long long high) nogil
+    bint ids_within(const int32_t *ids, Py_ssize_t n, long long high) nogil
     bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high) nogil
     bint users_first(const int32_t *user, const int32_t *item, Py_ssize_t n) nogil
     Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t stride_bytes) except -1
@@ -168,7 +168,7 @@ def pmf_predict(
         raise ValueError(f"params has width {params.shape[1]}: must be at least {1 + biases}")
     if n == 0:
         return
-    if not ids_within(&user[0], n, 0, params.shape[0]) or not ids_within(&item[0], n, 0, params.shape[0]):
+    if not ids_within(&user[0], n, params.shape[0]) or not ids_within(&item[0], n, params.shape[0]):
         raise ValueError(f"user and item must be rows of params, in [0, {params.shape[0]})")
     cdef float_table x = table_of(params)
     with nogil:
@@ -184,7 +184,7 @@ cdef float_table check_minibatch(const float[:, ::view.contiguous] params, const
         raise ValueError(f"params has width {params.shape[1]}: must be at least {1 + biases}")
     if m and not ids_ascend(&rows[0], m, params.shape[0]):
         raise ValueError(f"rows must be strictly ascending rows of params, in [0, {params.shape[0]})")
-    if n and not (ids_within(&user[0], n, 0, m) and ids_within(&item[0], n, 0, m)):
+    if n and not (ids_within(&user[0], n, m) and ids_within(&item[0], n, m)):
         raise ValueError(f"user and item must be positions in rows, in [0, {m})")
     return table_of(params)
 

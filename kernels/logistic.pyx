@@ -18,7 +18,7 @@ cdef extern from "logistic.h" nogil:
                  const float *values, Py_ssize_t n, float *out)
 
 cdef extern from "checks.h":
-    bint ids_within(const int32_t *ids, Py_ssize_t n, long long low, long long high) nogil
+    bint ids_within(const int32_t *ids, Py_ssize_t n, long long high) nogil
     bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high) nogil
     bint indptr_fits(const int32_t *indptr, Py_ssize_t n, long long nnz) nogil
     Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t stride_bytes) except -1
@@ -152,6 +152,6 @@ cdef int check_csr(const int32_t[::1] indptr, const int32_t[::1] indices, const 
         raise ValueError(f"indices and values have lengths {nnz}, {values.shape[0]}: must be equal")
     if not indptr_fits(&indptr[0], n, nnz):
         raise ValueError(f"indptr must rise from 0 to the number of indices, {nnz}")
-    if nnz and not ids_within(&indices[0], nnz, 0, high):
+    if nnz and not ids_within(&indices[0], nnz, high):
         raise ValueError(f"indices must be in [0, {high})")
     return 0

@@ -82,8 +82,11 @@ static TARGET double LEVEL(logistic)(
         for (ptrdiff_t k = 0; k < size; k++) {
             const float slope = residual[k] * share;
             residuals += slope;
-            for (ptrdiff_t at = indptr[start + k]; at < indptr[start + k + 1]; at++)
-                grad[indices[at]] += slope * values[at];
+            const ptrdiff_t end = indptr[start + k + 1];
+            ptrdiff_t at = indptr[start + k];
+            for (; at + 4 <= end; at += 4)
+                for (int j = 0; j < 4; j++) grad[indices[at + j]] += slope * values[at + j];
+            for (; at < end; at++) grad[indices[at]] += slope * values[at];
         }
     }
     if (grad) grad[m - 1] += (float)residuals;
