@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
 import shutil
-import signal
-import socket
-import subprocess
-import threading
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
+from servers import RabbitProcess, RedisProcess, Relay, missing, server_is_up
 
 #: Where packages put the broker's own script; the one on PATH may be a wrapper that switches users.
 RABBITMQ_PROGRAMS = (
@@ -23,8 +15,6 @@ RABBITMQ_PROGRAMS = (
     "/usr/local/opt/rabbitmq/sbin/rabbitmq-server",
     "rabbitmq-server",
 )
-#: Seconds that a server may take to start on a machine that is busy with other things.
-START_S = 60.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,222 +27,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.redis)
         if names & {"rabbitmq_server", "rabbitmq_url", "rabbitmq"}:
             item.add_marker(pytest.mark.rabbitmq)
-
-
-class ServerProcess:
-    """A server that a test may kill and start again, with its data kept in between."""
-
-    command: list[str]
-    env: dict[str, str]
-    port: int
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it and wait until it answers."""
-        with open(self.folder / "output", "ab") as output:
-            self.process = subprocess.Popen(
-                [*_dies_with_parent(), *self.command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=self.env,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + START_S
-        while not self.answers():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                said = (self.folder / "output").read_text(errors="replace")[-3000:]
-                self.kill()
-                pytest.fail(f"{self.command[0]} does not start:\n{said}")
-            time.sleep(0.02)
-
-    def end(self) -> None:
-        """Ask it to end and wait until it has, with all that it had confirmed on disk."""
-        if self.process is not None:
-            self.process.terminate()
-            self.process.wait(START_S)
-        self.kill()
-
-    def kill(self) -> None:
-        """Kill -9 it, with all of its children."""
-        if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            self.process = None
-
-    def answers(self) -> bool:
-        """Whether it serves clients."""
-        raise NotImplementedError
-
-    def said(self, request: bytes) -> bytes:
-        """The first bytes that it answers to ``request``; empty when there is no answer."""
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as client:
-                client.sendall(request)
-                return client.recv(64)
-        except OSError:
-            return b""
-
-
-class RedisProcess(ServerProcess):
-    """redis-server or valkey-server, without persistence."""
-
-    def __init__(self, program: str, folder: Path) -> None:
-        super().__init__(folder)
-        self.port = free_port()
-        self.env = dict(os.environ)
-        self.command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder)]
-        self.command += ["--save", "", "--appendonly", "no", "--loglevel", "warning"]
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-
-    def answers(self) -> bool:
-        """See `ServerProcess`."""
-        return self.said(b"PING\r\n") == b"+PONG\r\n"
-
-
-class RabbitProcess(ServerProcess):
-    """rabbitmq-server with a node, a cookie, a port mapper and folders of its own."""
-
-    def __init__(self, program: str, folder: Path) -> None:
-        super().__init__(folder)
-        self.port, self._epmd_port, dist_port = free_port(), free_port(), free_port()
-        self._epmd: subprocess.Popen[bytes] | None = None
-        cookie = folder / ".erlang.cookie"
-        cookie.touch(mode=0o600)
-        cookie.write_text(secrets.token_hex(10))
-        cookie.chmod(0o400)
-        (folder / "rabbitmq.conf").write_text(
-            f"listeners.tcp.local = 127.0.0.1:{self.port}\n"
-            "disk_free_limit.absolute = 10MB\nvm_memory_high_watermark.relative = 0.9\nlog.console = false\n"
-        )
-        for name in ("enabled_plugins", "environment"):
-            (folder / name).write_text("[].\n" if name == "enabled_plugins" else "")
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("RABBITMQ_", "ERL_"))}
-        self.env |= {
-            "HOME": str(folder),
-            "ERL_EPMD_PORT": str(self._epmd_port),
-            "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": f"mlless{self.port}@localhost",
-            "RABBITMQ_NODE_PORT": str(self.port),
-            "RABBITMQ_DIST_PORT": str(dist_port),
-            "RABBITMQ_BASE": str(folder),
-            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
-            "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
-            "RABBITMQ_CONF_ENV_FILE": str(folder / "environment"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
-            "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
-            "RABBITMQ_LOG_BASE": str(folder / "log"),
-            "RABBITMQ_PID_FILE": str(folder / "pid"),
-            "RABBITMQ_GENERATED_CONFIG_DIR": str(folder / "config"),
-            "RABBITMQ_SCHEMA_DIR": str(folder / "schema"),
-            # Small schedulers and no busy waiting: the tests need the processors themselves.
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none "
-            "-kernel inet_dist_use_interface {127,0,0,1}",
-            # The script then becomes the broker instead of staying as its parent.
-            "RUNNING_UNDER_SYSTEMD": "true",
-        }
-        self.command = [program]
-        self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
-
-    def start(self) -> None:
-        """See `ServerProcess`."""
-        if self._epmd is None:
-            epmd = shutil.which("epmd") or "epmd"
-            address = ["-address", "127.0.0.1", "-port", str(self._epmd_port)]
-            self._epmd = subprocess.Popen(
-                [*_dies_with_parent(), epmd, *address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-        super().start()
-
-    def answers(self) -> bool:
-        """See `ServerProcess`."""
-        return self.said(b"AMQP\x00\x00\x09\x01")[:1] == b"\x01"
-
-    def stop(self) -> None:
-        """Kill the broker and its port mapper."""
-        self.kill()
-        if self._epmd is not None:
-            self._epmd.kill()
-            self._epmd.wait()
-            self._epmd = None
-
-
-class Relay:
-    """A TCP relay in front of a server's port: a network that a test can break."""
-
-    def __init__(self, port: int) -> None:
-        self._target = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self._pairs: list[tuple[socket.socket, socket.socket, threading.Event]] = []
-        self._is_silent = False
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def go_silent(self) -> None:
-        """Pass on nothing any more, and close nothing: what a pulled cable looks like."""
-        self._is_silent = True
-        for _, _, passes in self._pairs:
-            passes.clear()
-
-    def come_back(self) -> None:
-        """Serve new connections; those of before stay silent for ever."""
-        self._is_silent = False
-
-    def close(self) -> None:
-        """Close the port and all connections."""
-        for closable in [self._listener, *(end for near, far, _ in self._pairs for end in (near, far))]:
-            with contextlib.suppress(OSError):
-                closable.shutdown(socket.SHUT_RDWR)
-            closable.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near = self._listener.accept()[0]
-                far = socket.create_connection(("127.0.0.1", self._target))
-            except OSError:
-                return
-            passes = threading.Event()
-            if not self._is_silent:
-                passes.set()
-            self._pairs.append((near, far, passes))
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self._pump, args=(source, sink, passes), daemon=True).start()
-
-    @staticmethod
-    def _pump(source: socket.socket, sink: socket.socket, passes: threading.Event) -> None:
-        with contextlib.suppress(OSError):
-            while part := source.recv(65536):
-                if passes.is_set():
-                    sink.sendall(part)
-            if passes.is_set():
-                sink.shutdown(socket.SHUT_WR)
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def missing(what: str, remedy: str) -> None:
-    """Skip the test for want of ``what``; where CI is true, fail it: nothing is left untested there unnoticed."""
-    reason = f"{what} is not installed; {remedy}"
-    if os.environ.get("CI", "").lower() == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-def _dies_with_parent() -> list[str]:
-    """Prefix of a command that is to end when the test run is killed."""
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
 
 
 @pytest.fixture(scope="session")
@@ -310,10 +84,3 @@ def relay() -> Iterator[Callable[[int], Relay]]:
     yield make
     for made in relays:
         made.close()
-
-
-def server_is_up(server: ServerProcess) -> bool:
-    """Whether ``server`` answers, started again if a test left it dead."""
-    if server.process is None or server.process.poll() is not None:
-        server.start()
-    return server.answers()

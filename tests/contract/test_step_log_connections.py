@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import RedisProcess, free_port, missing
 from contract.test_step_log import ALL, copied, part
+from servers import RedisProcess, free_port, missing
 
 from mlless_nb.exchange import RedisStepLog, Wanted
 
