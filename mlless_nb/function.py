@@ -67,7 +67,12 @@ def run_function(payload: str, storage: Any) -> str:
 
 
 def _supervise(invocation: Invocation, log: RedisStepLog, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message:
-    return Supervisor(invocation, log, bus, objects, prepaid).run()
+    try:
+        supervisor = Supervisor(invocation, log, bus, objects, prepaid)
+    except Exception as error:
+        log.abort(f"the supervisor could not start: {type(error).__name__}: {error}", invocation.n_workers)
+        raise
+    return supervisor.run()
 
 
 def _work(invocation: Invocation, log: RedisStepLog, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message:

@@ -118,6 +118,7 @@ class Prepaid:
         `LAST_CALL_S` seconds before the end, to tell why. Where ``has_cap`` says that there is no cap, a process that
         stood still for longer than was paid for goes on and pays late.
         """
+        self._has_cap = has_cap()
         arguments = (reserve, last_call, has_cap)
         threading.Thread(target=self._watch, args=arguments, name="mlless-prepaid", daemon=True).start()
 
