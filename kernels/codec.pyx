@@ -71,6 +71,12 @@ cdef extern from "frames.h" nogil:
     size_t index_size(int codec, const uint32_t *positions, size_t n, size_t width)
     void index_write(int codec, const uint32_t *positions, size_t n, size_t width, unsigned char *out)
 
+cdef extern from "scratch.h":
+    ctypedef struct scratch_memory:
+        char *at
+    scratch_memory scratch_take(size_t size)
+    void scratch_return(scratch_memory taken)
+
 cdef extern from "checks.h" nogil:
     bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high)
 
@@ -272,13 +278,15 @@ def apply_frame(frame not None, float[:, :] params not None, *, bint add=True):
     cdef frame_header header
     cdef Py_buffer view
     cdef char fault[FRAME_FAULT]
-    cdef uint32_t *ids = NULL
-    cdef float *decoded = NULL
+    cdef scratch_memory room
+    cdef uint32_t *ids
+    cdef float *decoded
     cdef const unsigned char *start
     cdef const unsigned char *values
-    cdef size_t count, n_ids, stride
+    cdef size_t count, stride, n_ids
     cdef bint valid
     PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+    room.at = NULL
     try:
         start = <const unsigned char *>view.buf
         if not frame_open(start, view.len, &header, fault):
@@ -287,17 +295,16 @@ def apply_frame(frame not None, float[:, :] params not None, *, bint add=True):
             raise DecodeError(f"frame is for a table of {header.n_rows} x {header.width}: "
                               f"must be {params.shape[0]} x {params.shape[1]}")
         stride = row_stride(params, "params", header.n_rows, header.width)
-        count, n_ids = header.count, frame_n_ids(&header)
+        count, n_ids = header.count, frame_n_ids(&header) + INDEX_SLACK
         values = start + FRAME_HEADER_BYTES
-        ids = <uint32_t *>malloc(4 * (n_ids + INDEX_SLACK))
-        if header.value_codec != VALUE_FLOAT32:
-            decoded = <float *>malloc(4 * count + 1)
-        if ids == NULL or (decoded == NULL and header.value_codec != VALUE_FLOAT32):
+        room = scratch_take(4 * (n_ids + (count if header.value_codec != VALUE_FLOAT32 else 0)))
+        if room.at == NULL:
             raise MemoryError
+        ids, decoded = <uint32_t *>room.at, <float *>room.at + n_ids
         with nogil:
             valid = frame_read_ids(start, &header, ids, fault)
             if valid and count:
-                if decoded != NULL:
+                if header.value_codec != VALUE_FLOAT32:
                     values_unpack(header.value_codec, count, values, decoded)
                     values = <const unsigned char *>decoded
                 frame_put(&header, values, ids, add, stride, &params[0, 0])
@@ -305,8 +312,8 @@ def apply_frame(frame not None, float[:, :] params not None, *, bint add=True):
             raise DecodeError(fault.decode())
         return count
     finally:
-        free(ids)
-        free(decoded)
+        if room.at != NULL:
+            scratch_return(room)
         PyBuffer_Release(&view)
 
 

@@ -30,16 +30,23 @@ static inline void values_unpack(int codec, size_t n, const unsigned char *packe
         memcpy(values, packed, 4 * n);
 }
 
+static inline __attribute__((always_inline)) void put_value(
+    int add, size_t k, const uint32_t *positions, const uint32_t *rows, size_t extra, const unsigned char *values,
+    float *x) {
+    const size_t at = positions[k] + (rows ? rows[k] * extra : 0);
+    float value;
+    memcpy(&value, values + 4 * k, 4);
+    x[at] = add ? x[at] + value : value;
+}
+
 /* One value a position; where the rows are spaced, `extra` floats lie between one's end and the next one's start. */
 static inline __attribute__((always_inline)) void put_block(
     int add, size_t n, const uint32_t *positions, const uint32_t *rows, size_t extra, const unsigned char *values,
     float *x) {
-    for (size_t k = 0; k < n; k++) {
-        const size_t at = positions[k] + (rows ? rows[k] * extra : 0);
-        float value;
-        memcpy(&value, values + 4 * k, 4);
-        x[at] = add ? x[at] + value : value;
-    }
+    size_t k = 0;
+    for (; k + 4 <= n; k += 4)
+        for (size_t j = k; j < k + 4; j++) put_value(add, j, positions, rows, extra, values, x);
+    for (; k < n; k++) put_value(add, k, positions, rows, extra, values, x);
 }
 
 static inline void put_values(

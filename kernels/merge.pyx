@@ -10,7 +10,7 @@ from .frame_header import MAX_BODY_BYTES, check_fields
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 
@@ -33,12 +33,20 @@ cdef extern from "merge.h" nogil:
     void varint_write(const uint32_t *ids, size_t n, unsigned char *out)
     int smallest_index(const uint32_t *positions, size_t n, size_t width, uint64_t dense_extra, size_t *bytes)
     void index_write(int codec, const uint32_t *positions, size_t n, size_t width, unsigned char *out)
+    void frame_put(const frame_header *header, const unsigned char *values, const uint32_t *ids, bint add,
+                   size_t stride, float *x)
     bint merge_add(const frame_header *header, const unsigned char *values, const uint32_t *ids, size_t first_row,
                    size_t end_row, bint by_rows, float *sums, unsigned char *there)
     size_t merge_collect(size_t first_row, size_t end_row, size_t width, bint by_rows, const unsigned char *there,
                          const float *sums, uint32_t *ids, float *values)
     bint take_out "withhold"(const int32_t *rows, size_t m, size_t width, const uint32_t *positions, size_t n,
                              const float *values, float *update)
+
+cdef extern from "scratch.h":
+    ctypedef struct scratch_memory:
+        char *at
+    scratch_memory scratch_take(size_t size)
+    void scratch_return(scratch_memory taken)
 
 crc32c_init()
 
@@ -49,6 +57,7 @@ cdef struct part:
 
 
 cdef struct scratch:
+    scratch_memory memory  # all of the below
     float *sums  # the range's
     unsigned char *there  # a byte a row or a value of the range
     uint32_t *ids  # a frame's, then the sum's
@@ -94,10 +103,8 @@ def merge_frames(frames not None, Py_ssize_t first_row, Py_ssize_t end_row, step
         for k in range(n_held):
             PyBuffer_Release(&parts[k].view)
         free(parts)
-        free(room.sums)
-        free(room.there)
-        free(room.ids)
-        free(room.values)
+        if room.memory.at != NULL:
+            scratch_return(room.memory)
 
 
 def withhold(
@@ -149,7 +156,7 @@ cdef bytes merged(part *parts, Py_ssize_t n, Py_ssize_t first_row, Py_ssize_t en
     cdef frame_header *header
     cdef size_t n_ids = 0, n_values = 0, n_rows = 0, width = 0, size, n_marks, k
     cdef Py_ssize_t each
-    cdef bint by_rows = True, valid = True, within = True
+    cdef bint by_rows = True, any_dense = False, valid = True, within = True
     if n == 0:
         raise ValueError("frames is empty: must hold at least one")
     for each in range(n):
@@ -160,18 +167,24 @@ cdef bytes merged(part *parts, Py_ssize_t n, Py_ssize_t first_row, Py_ssize_t en
         if header.n_rows != n_rows or header.width != width:
             raise DecodeError(f"frame is for a table of {header.n_rows} x {header.width}: must be {n_rows} x {width}")
         by_rows = by_rows and width > 1 and (header.index_codec == INDEX_DENSE or header.index_codec == INDEX_ROWS)
+        any_dense = any_dense or header.index_codec == INDEX_DENSE
         n_ids, n_values = max(n_ids, frame_n_ids(header)), max(n_values, header.count)
     if not 0 <= first_row <= end_row <= <Py_ssize_t>n_rows:
         raise ValueError(f"range [{first_row}, {end_row}): must be within [0, {n_rows}]")
     check_fields(step, slot, n_rows, width)
     size = (end_row - first_row) * width
     n_marks = end_row - first_row if by_rows else size
-    room.sums = <float *>malloc(4 * size + 1)
-    room.there = <unsigned char *>calloc(n_marks + 1, 1)
-    room.ids = <uint32_t *>malloc(4 * (max(n_ids, n_marks) + INDEX_SLACK))
-    room.values = <float *>malloc(4 * (max(n_values, size) + INDEX_SLACK))
-    if room.sums == NULL or room.there == NULL or room.ids == NULL or room.values == NULL:
+    n_ids, n_values = max(n_ids, n_marks) + INDEX_SLACK, max(n_values, size) + INDEX_SLACK
+    room.memory = scratch_take(4 * (size + n_ids + n_values) + n_marks)
+    if room.memory.at == NULL:
         raise MemoryError
+    room.sums = <float *>room.memory.at
+    room.ids = <uint32_t *>(room.sums + size)
+    room.values = <float *>(room.ids + n_ids)
+    room.there = <unsigned char *>(room.values + n_values)
+    if any_dense and size and end_row - first_row == <Py_ssize_t>n_rows:
+        return whole_table(parts, n, room, step, slot, n_rows, width, stats)
+    memset(room.there, 0, n_marks)
     with nogil:
         for k in range(size):
             room.sums[k] = -0.0
@@ -188,6 +201,41 @@ cdef bytes merged(part *parts, Py_ssize_t n, Py_ssize_t first_row, Py_ssize_t en
     return frame_of(room, n_ids, by_rows, step, slot, n_rows, width, first_row * width, size, stats)
 
 
+cdef bytes whole_table(part *parts, Py_ssize_t n, scratch *room, step, slot, size_t n_rows, size_t width, stats):
+    """The sum of frames of which one is dense, and so the sum too: it is made where it will stand in the frame."""
+    cdef size_t size = n_rows * width, k
+    cdef char fault[FRAME_FAULT]
+    cdef Py_ssize_t each
+    cdef frame_header *header
+    cdef const unsigned char *values
+    cdef bint valid = True
+    frame = new_frame(INDEX_DENSE, step, slot, n_rows, width, size, 4 * size, stats)
+    cdef unsigned char *start = <unsigned char *>PyBytes_AS_STRING(frame)
+    cdef float *sums = <float *>(start + FRAME_HEADER_BYTES)
+    with nogil:
+        for each in range(n):
+            header, values = &parts[each].header, <const unsigned char *>parts[each].view.buf + FRAME_HEADER_BYTES
+            valid = frame_read_ids(<const unsigned char *>parts[each].view.buf, header, room.ids, fault)
+            if not valid:
+                break
+            if each == 0 and header.index_codec == INDEX_DENSE:
+                values_unpack(header.value_codec, size, values, sums)
+                continue
+            if each == 0:
+                for k in range(size):
+                    sums[k] = -0.0
+            if header.value_codec != VALUE_FLOAT32:
+                values_unpack(header.value_codec, header.count, values, room.values)
+                values = <const unsigned char *>room.values
+            if header.count:
+                frame_put(header, values, room.ids, True, width, sums)
+        if valid:
+            frame_seal(start, FRAME_HEADER_BYTES + 4 * size)
+    if not valid:
+        raise DecodeError(fault.decode())
+    return frame
+
+
 cdef bint add_part(part *each, size_t first_row, size_t end_row, bint by_rows, scratch *room) noexcept nogil:
     """Add a frame whose ids were read; False when it reaches out of the range."""
     cdef const unsigned char *values = <const unsigned char *>each.view.buf + FRAME_HEADER_BYTES
@@ -202,7 +250,6 @@ cdef bytes frame_of(scratch *room, size_t n_ids, bint by_rows, step, slot, n_row
     """The frame of what was collected; ``sums`` are the ``size`` values from position ``first`` on."""
     cdef size_t count = n_ids * width if by_rows else n_ids, table = <size_t>n_rows * width, index_bytes, position
     cdef int index_codec = INDEX_VARINT
-    cdef double[4] four
     cdef float *dense
     with nogil:
         if by_rows and n_ids:
@@ -213,12 +260,8 @@ cdef bytes frame_of(scratch *room, size_t n_ids, bint by_rows, step, slot, n_row
             index_codec = smallest_index(room.ids, n_ids, width, 4 * (table - n_ids), &index_bytes)
     if index_codec == INDEX_DENSE:
         count = table
-    if 4 * count + index_bytes > MAX_BODY_BYTES:
-        raise ValueError(f"the frame's body has {4 * count + index_bytes} bytes: must be at most {MAX_BODY_BYTES}")
-    four[0], four[1], four[2], four[3] = stats
-    frame = PyBytes_FromStringAndSize(NULL, FRAME_HEADER_BYTES + 4 * count + index_bytes)
+    frame = new_frame(index_codec, step, slot, n_rows, width, count, 4 * count + index_bytes, stats)
     cdef unsigned char *start = <unsigned char *>PyBytes_AS_STRING(frame)
-    frame_head(start, index_codec, VALUE_FLOAT32, step, slot, n_rows, width, count, 4 * count + index_bytes, four)
     with nogil:
         if index_codec == INDEX_DENSE:
             dense = <float *>(start + FRAME_HEADER_BYTES)
@@ -232,4 +275,16 @@ cdef bytes frame_of(scratch *room, size_t n_ids, bint by_rows, step, slot, n_row
             else:
                 index_write(index_codec, room.ids, n_ids, width, start + FRAME_HEADER_BYTES + 4 * count)
         frame_seal(start, FRAME_HEADER_BYTES + 4 * count + index_bytes)
+    return frame
+
+
+cdef bytes new_frame(int index_codec, step, slot, n_rows, width, size_t count, size_t body_bytes, stats):
+    """A frame of float32 with its header filled in but for the checksum; its body is the caller's to write."""
+    cdef double[4] four
+    if body_bytes > MAX_BODY_BYTES:
+        raise ValueError(f"the frame's body has {body_bytes} bytes: must be at most {MAX_BODY_BYTES}")
+    four[0], four[1], four[2], four[3] = stats
+    frame = PyBytes_FromStringAndSize(NULL, FRAME_HEADER_BYTES + body_bytes)
+    frame_head(<unsigned char *>PyBytes_AS_STRING(frame), index_codec, VALUE_FLOAT32, step, slot, n_rows, width, count,
+               body_bytes, four)
     return frame

@@ -146,7 +146,7 @@ static ALWAYS_INLINE TARGET void LEVEL(step_wide)(
 }
 
 /* Narrow rows are gathered, so that a width of 1 is as quick as any; size * width <= STEP_BLOCK. */
-static ALWAYS_INLINE TARGET void LEVEL(gather)(
+static NEVER_INLINE TARGET void LEVEL(gather)(
     float_table table, const int32_t *ids, ptrdiff_t start, ptrdiff_t size, ptrdiff_t width, float *block) {
     for (ptrdiff_t r = 0; r < size; r++) {
         const float *from = row_of(table, ids ? ids[start + r] : start + r);
@@ -157,7 +157,7 @@ static ALWAYS_INLINE TARGET void LEVEL(gather)(
     }
 }
 
-static ALWAYS_INLINE TARGET void LEVEL(scatter)(
+static NEVER_INLINE TARGET void LEVEL(scatter)(
     const float *block, const int32_t *ids, ptrdiff_t start, ptrdiff_t size, ptrdiff_t width, float_table table) {
     for (ptrdiff_t r = 0; r < size; r++) {
         float *to = row_of(table, ids ? ids[start + r] : start + r);
