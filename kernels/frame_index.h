@@ -23,10 +23,12 @@ static inline unsigned char *varint_put(uint32_t gap, unsigned char *out) {
 /* Ascending ids as varints (seven bits a byte, low first) of id - previous - 1; the first as it is. */
 static inline size_t varint_size(const uint32_t *ids, size_t n) {
     size_t size = n;
-    for (size_t start = 0; start < n; start += 4096) { /* a 32-bit sum, and so quick */
-        const size_t end = n - start < 4096 ? n : start + 4096;
-        uint32_t more = 0;
-        for (size_t k = start ? start : 1; k < end; k++) more += varint_more(ids[k] - ids[k - 1] - 1);
+    for (size_t start = 1; start < n; start += INDEX_BLOCK) { /* mostly every gap of a block is of one byte */
+        const size_t end = n - start < INDEX_BLOCK ? n : start + INDEX_BLOCK;
+        uint32_t any = 0, more = 0;
+        for (size_t k = start; k < end; k++) any |= ids[k] - ids[k - 1] - 1;
+        if (any < 128) continue;
+        for (size_t k = start; k < end; k++) more += varint_more(ids[k] - ids[k - 1] - 1);
         size += more;
     }
     return n ? size + varint_more(ids[0]) : 0;

@@ -10,12 +10,13 @@ static inline TARGET void LEVEL(rows_of)(
 
 /* Of rows[1..n], how many differ from the one before; adds to *more the bytes of their gaps' varints beyond the first. */
 static inline TARGET size_t LEVEL(gaps_of)(size_t n, const uint32_t *rows, size_t *more) {
-    uint32_t m = 0, bytes = 0;
+    uint32_t m = 0, bytes = 0, any = 0;
     for (size_t k = 0; k < n; k++) {
-        const uint32_t changes = rows[k + 1] != rows[k];
-        m += changes;
-        bytes += varint_more(rows[k + 1] - rows[k] - changes);
+        m += rows[k + 1] != rows[k];
+        any |= rows[k + 1] - rows[k];
     }
+    if (any < 128) return m; /* mostly */
+    for (size_t k = 0; k < n; k++) bytes += varint_more(rows[k + 1] - rows[k] - (rows[k + 1] != rows[k]));
     *more += bytes;
     return m;
 }
