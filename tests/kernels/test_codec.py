@@ -315,3 +315,23 @@ def test_what_cannot_be_encoded_is_an_error(change: dict[str, object], words: st
     }
     with pytest.raises(ValueError, match=words):
         kernels.encode_sparse(**{**fields, **change})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("beyond", range(10))
+def test_gaps_that_leave_the_table_are_an_error_where_positions_would_start_again(beyond: int) -> None:
+    high = 2**32 - 1
+    at = [high - 11 + beyond + k for k in range(11)]
+    index = reference._varints(at)
+    frame = reference._frame("varint", "float32", np.ones(11, np.float32), index, 1, 0, high, 1, STATS)
+    if beyond == 0:
+        assert kernels.decode_frame(frame)[0].tolist() == at
+    else:
+        with pytest.raises(DecodeError, match="indices"):
+            kernels.decode_frame(frame)
+
+
+@given(gaps=st.lists(st.integers(0, 127) | st.integers(0, 2**15), max_size=60))
+def test_gaps_of_one_byte_and_of_more_are_told_apart(gaps: list[int]) -> None:
+    positions = (np.cumsum(np.array(gaps, np.int64) + 1) - 1).astype(np.uint32)
+    frame = kernels.encode_sparse(positions, np.ones(len(gaps), np.float32), 1, 0, 2**22, 1, STATS, "varint")
+    assert kernels.decode_frame(frame)[0].tolist() == positions.tolist()

@@ -108,6 +108,30 @@ def test_a_dense_frame_may_hold_zeros_out_of_the_range() -> None:
                 kernels.merge_frames([frame], first_row, end_row, 1, 0, STATS)
 
 
+@given(
+    n_rows=st.integers(1, 60),
+    width=st.integers(1, 25),
+    codecs=st.lists(st.sampled_from(["float32", "bf16", "int8"]), min_size=1, max_size=3),
+    kinds=st.lists(st.sampled_from(KINDS), max_size=3),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_dense_frame_among_others_makes_the_whole_table_dense(
+    n_rows: int, width: int, codecs: list[str], kinds: list[str], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    left, positions = np.zeros((n_rows, width), np.float32), np.arange(n_rows * width, dtype=np.uint32)
+    frames = [part(rng, kind, 0, n_rows, n_rows, width) for kind in kinds]
+    for codec in codecs:
+        values = rng.normal(size=n_rows * width).astype(np.float32)
+        frames.append(kernels.encode_sparse(positions, values, 1, 0, n_rows, width, STATS, "dense", codec, left))
+    frames = [frames[k] for k in rng.permutation(len(frames))]
+    merged = kernels.merge_frames(frames, 0, n_rows, 1, 0, STATS)
+    assert kernels.read_header(merged).index_codec == "dense"
+    assert merged == reference.merge_frames(frames, 0, n_rows, 1, 0, STATS)
+    with pytest.raises(DecodeError, match="checksum"):
+        kernels.merge_frames([*frames, frames[0][:-1] + bytes([frames[0][-1] ^ 1])], 0, n_rows, 1, 0, STATS)
+
+
 def test_what_cannot_be_merged_is_an_error() -> None:
     rng = np.random.default_rng(3)
     frame = part(rng, "varint", 0, 50, 50, 5)
