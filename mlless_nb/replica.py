@@ -76,7 +76,7 @@ class Replica:
         # What is not published stays in the split's residual; a lossy codec leaves its rounding errors there.
         self._filters = self._sync.filters or self._codec != "float32"
         holds = self._filters or self._n_owned > 0
-        tables = _tables(self.n_rows, self.width, 1 + len(self._optimizer.state_names) + holds, self._is_dense)
+        tables = allocate_tables(self.n_rows, self.width, 1 + len(self._optimizer.state_names) + holds, self._is_dense)
         self.params = tables[0]
         self.params[...] = self.model.init(shape, manifest.mean, invocation.seed)
         self._state = dict(zip(self._optimizer.state_names, tables[1:], strict=False))
@@ -323,7 +323,7 @@ def _add(sums: list[float], stats: Stats) -> None:
         sums[number] += value
 
 
-def _tables(n_rows: int, width: int, n_tables: int, is_dense: bool) -> list[Float32]:
+def allocate_tables(n_rows: int, width: int, n_tables: int, is_dense: bool) -> list[Float32]:
     """Zeroed float32 tables (n_rows, width): parameters, optimiser state, residual.
 
     Large ones of which a step touches few rows lie side by side, so that a row's parameters, state and residual are
