@@ -108,6 +108,8 @@ def test_returns_at_once_and_answers_to_verbs(notebook: Notebook) -> None:
     )
     assert notebook.run("%mlless budget 0.75").startswith("endless: asked for a cap of $0.75")
     assert notebook.run("%mlless scale_in 1") == "endless: asked to remove 1 worker\n"
+    # Commands that come together are obeyed together: the stop would be due before the departure.
+    notebook.run("while feed.state.n_workers > 1 and feed.state.is_live: seen = feed.wait_for_change(seen, 0.1)")
     assert "endless: asked to stop at step" in notebook.run("%mlless stop")
     assert "endless: stopped" in notebook.run("%mlless wait")
     assert notebook.run("print(endless.budget, int(endless.history['n_workers'][-1]))") == "0.75 1\n"
