@@ -28,6 +28,7 @@ BENCHMARKS = {
     "link": "Over a slow link",
     "startup": "Start-up",
     "memory": "Memory",
+    "overhead": "What trust costs",
 }
 
 

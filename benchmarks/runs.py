@@ -36,6 +36,8 @@ class Measured:
     p90_step_ms : float
     functions_cpu_ms : float
         Of all functions, the supervisor too, per worker and step; NaN where the run was too short to tell.
+    supervisor_cpu_ms : float
+        Of these, what is not of the workers, the busiest functions: the supervisor's.
     redis_cpu_ms : float
         Of the Redis servers that this process started.
     sent_bytes, received_bytes : float
@@ -52,6 +54,7 @@ class Measured:
     step_ms: float
     p90_step_ms: float
     functions_cpu_ms: float
+    supervisor_cpu_ms: float
     redis_cpu_ms: float
     sent_bytes: float
     received_bytes: float
@@ -92,16 +95,20 @@ class _Watch(threading.Thread):
                 time.sleep(LOOK_S)
             self._seen.append((time.perf_counter(), descendants()))
 
-    def cores(self) -> tuple[float, float]:
-        """Cores that the functions, and Redis, kept busy in between; NaN where the run was too short to tell."""
+    def cores(self) -> tuple[float, float, float]:
+        """Cores that all functions, those that do not train, and Redis kept busy in between.
+
+        NaN where the run was too short to tell.
+        """
         self.join()
         if len(self._seen) < 2 or self._seen[1][0] - self._seen[0][0] < LEAST_S:
-            return float("nan"), float("nan")
+            return float("nan"), float("nan"), float("nan")
         (began, before), (ended, after) = self._seen
-        used = {True: 0.0, False: 0.0}
+        used: dict[bool, list[float]] = {True: [], False: []}
         for pid in before.keys() & after.keys():
-            used[is_redis(after[pid])] += after[pid].cpu_s - before[pid].cpu_s
-        return used[False] / (ended - began), used[True] / (ended - began)
+            used[is_redis(after[pid])].append((after[pid].cpu_s - before[pid].cpu_s) / (ended - began))
+        functions = sorted(used[False], reverse=True)
+        return sum(functions), sum(functions[self._run.job.workers :]), sum(used[True])
 
 
 def measure(split: Split, steps: int, workers: int, **options: Any) -> Measured:
@@ -135,12 +142,13 @@ def measure(split: Split, steps: int, workers: int, **options: Any) -> Measured:
         raise SystemExit(f"{job!r} ended as {run.status}: {run.reason}")
     history = run.history
     step_ms = np.diff(history["time_s"])[min(WARM_UP, history.n_steps // 3) :] * 1e3
-    functions, redis = watch.cores()
+    functions, supervisor, redis = watch.cores()
     return Measured(
         run,
         float(np.median(step_ms)),
         float(np.percentile(step_ms, 90)),
         functions * float(np.mean(step_ms)) / workers,
+        supervisor * float(np.mean(step_ms)) / workers,
         redis * float(np.mean(step_ms)) / workers,
         float(np.median(history["sent_bytes"])) / workers,
         float(np.median(history["received_bytes"])) / workers,

@@ -2,7 +2,13 @@
  *
  * The instruction has a latency of three cycles and a throughput of one, so three neighbouring stretches of a block are
  * summed at once and joined: the sum of A then B is shift(sum(A), length of B) ^ sum(B), and shift, being linear over
- * bits, is four look-ups. crc32c_init must be called once before anything else. */
+ * bits, is four look-ups.
+ *
+ * Where 512-bit registers can be multiplied without carries, a long block is folded first: 256 bytes times x^2048 are
+ * congruent, modulo the polynomial, to the 256 bytes that follow, so they are added to those, and only the last 256
+ * are summed (Gopal et al., "Fast CRC computation for generic polynomials using PCLMULQDQ", 2009, section 3).
+ *
+ * crc32c_init must be called once before anything else. */
 #ifndef MLLESS_CRC32C_H
 #define MLLESS_CRC32C_H
 
@@ -22,14 +28,27 @@
 #endif
 
 #define CRC_STRETCH 2048 /* bytes of each of the three stretches */
+#define CRC_FOLDED 256   /* bytes that are folded at a time */
+
+#if defined(MLLESS_X86) && defined(CRC_TARGET)
+#define FOLD_TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,vpclmulqdq,sse4.2")))
+#endif
 
 static uint32_t crc_table[8][256];
 static uint32_t crc_shift[2][4][256]; /* by one stretch, by two */
-static int crc_hardware;
+static uint64_t crc_fold[2]; /* x^(8 * CRC_FOLDED + 63), x^(8 * CRC_FOLDED - 1): a product comes out times x */
+static int crc_hardware, crc_folds;
 
 static uint32_t crc_bytes(uint32_t crc, const unsigned char *data, size_t n) {
     while (n--) crc = crc_table[0][(crc ^ *data++) & 0xff] ^ (crc >> 8);
     return crc;
+}
+
+/* x to the power n modulo the polynomial, bits mirrored, in the upper half. */
+static uint64_t crc_power(int n) {
+    uint32_t power = 0x80000000u;
+    while (n--) power = power & 1 ? (power >> 1) ^ 0x82f63b78u : power >> 1;
+    return (uint64_t)power << 32;
 }
 
 static void crc32c_init(void) {
@@ -59,6 +78,9 @@ static void crc32c_init(void) {
     __builtin_cpu_init();
     const char *wanted = getenv("MLLESS_KERNELS");
     crc_hardware = __builtin_cpu_supports("sse4.2") && !(wanted && !strcmp(wanted, "generic"));
+    crc_folds = crc_hardware && level() == LEVEL_AVX512 && __builtin_cpu_supports("vpclmulqdq");
+    crc_fold[0] = crc_power(8 * CRC_FOLDED + 63);
+    crc_fold[1] = crc_power(8 * CRC_FOLDED - 1);
 #elif defined(CRC_TARGET)
     crc_hardware = 1;
 #endif
@@ -105,9 +127,40 @@ static CRC_TARGET uint32_t crc_instruction(uint32_t crc, const unsigned char *da
 }
 #endif
 
+#ifdef FOLD_TARGET
+/* `block` folded onto the `next` one. */
+static inline FOLD_TARGET __m512i crc_folded(__m512i block, __m512i next, __m512i powers) {
+    __m512i first = _mm512_clmulepi64_epi128(block, powers, 0x00), second = _mm512_clmulepi64_epi128(block, powers, 0x11);
+    return _mm512_ternarylogic_epi64(first, second, next, 0x96);
+}
+
+/* n is at least CRC_FOLDED. */
+static FOLD_TARGET uint32_t crc_folding(uint32_t crc, const unsigned char *data, size_t n) {
+    const __m512i powers = _mm512_broadcast_i32x4(_mm_set_epi64x((long long)crc_fold[1], (long long)crc_fold[0]));
+    unsigned char last[CRC_FOLDED];
+    __m512i a = _mm512_loadu_si512(data), b = _mm512_loadu_si512(data + 64);
+    __m512i c = _mm512_loadu_si512(data + 128), d = _mm512_loadu_si512(data + 192);
+    a = _mm512_xor_si512(a, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
+    for (data += CRC_FOLDED, n -= CRC_FOLDED; n >= CRC_FOLDED; data += CRC_FOLDED, n -= CRC_FOLDED) {
+        a = crc_folded(a, _mm512_loadu_si512(data), powers);
+        b = crc_folded(b, _mm512_loadu_si512(data + 64), powers);
+        c = crc_folded(c, _mm512_loadu_si512(data + 128), powers);
+        d = crc_folded(d, _mm512_loadu_si512(data + 192), powers);
+    }
+    _mm512_storeu_si512(last, a);
+    _mm512_storeu_si512(last + 64, b);
+    _mm512_storeu_si512(last + 128, c);
+    _mm512_storeu_si512(last + 192, d);
+    return crc_instruction(crc_instruction(0, last, CRC_FOLDED), data, n);
+}
+#endif
+
 /* The checksum of `before` (0: nothing) followed by data. */
 static uint32_t crc32c_of(uint32_t before, const unsigned char *data, size_t n) {
     uint32_t crc = ~before;
+#ifdef FOLD_TARGET
+    if (crc_folds && n >= 4 * CRC_FOLDED) return ~crc_folding(crc, data, n);
+#endif
 #ifdef CRC_TARGET
     if (crc_hardware) return ~crc_instruction(crc, data, n);
 #endif

@@ -1,0 +1,133 @@
+"""What trust costs: telemetry, leases, checkpoints and checksums as a share of a step's processor time.
+
+python benchmarks/overhead.py [--workers 4 8] [--runs 5] [--quick]
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from report import Report, median, number, parser, runs_of
+from runs import Measured, measure
+from sets import folder_of_sets, named
+from step import options_of
+
+from mlless_nb import BSP, ISP, checkpoint
+from mlless_nb.embedded import EmbeddedRedis
+from mlless_nb.exchange.base import Round, Wanted
+from mlless_nb.exchange.redis import RedisStepLog
+from mlless_nb.job import CHECKPOINT_EVERY
+from mlless_nb.kernels import crc32c
+from mlless_nb.objects import MemoryObjects
+
+#: Calls of which one figure is the median.
+CALLS = 400
+#: Seconds between two renewals of a worker's lease, on this machine.
+LEASED_S = 5.0 / 8
+#: As large as a worker's report is.
+REPORT: dict[str, Any] = {
+    "stats": (5123.456789, 6250.0, 0.0, 0.0),
+    "position": 1234,
+    "storage": 123456,
+    "exit_s": 0.123,
+    "n_sent": 12345,
+    "n_made": 123456,
+    "bytes": 123456,
+    "times": [0.000654, 0.001234, 0.000543],
+    "merged": 0,
+}
+
+
+def median_us(call: Callable[[int], object]) -> float:
+    """Microseconds that ``call`` takes."""
+    taken = []
+    for number_ in range(CALLS):
+        began = time.perf_counter()
+        call(number_)
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken) * 1e6
+
+
+def arrival_us(url: str) -> tuple[float, float]:
+    """(what a report adds to an arrival at the step log, what a lease adds), client and server, microseconds.
+
+    One worker alone, so that every arrival completes its round: the whole entry of the log is in the figure.
+    """
+    medians = {}
+    for kind, report, lease_s in (("bare", None, 60.0), ("report", REPORT, 60.0), ("lease", None, 1e-6)):
+        log = RedisStepLog([url], f"overhead-{kind}", "1", "nonce")
+        log.create(cap_nusd=None, reserved_nusd=0)
+        log.claim(0)
+
+        def arrive(step: int, log: RedisStepLog = log, report: Any = report, lease_s: float = lease_s) -> None:
+            log.publish(Round(str(step + 1), step + 1, 0, [0], [0], b"", report, Wanted(), 0, max(lease_s, 1e-3), 60.0))
+
+        medians[kind] = median_us(arrive)
+        log.delete()
+        log.close()
+    return medians["report"] - medians["bare"], medians["lease"] - medians["bare"]
+
+
+def parts_of(one: Measured, report_us: float, lease_us: float) -> dict[str, float]:
+    """CPU-microseconds a worker and step, by what they are spent on."""
+    job = one.run.job
+    table = np.random.default_rng(0).random(job.model.table_shape(job.data.shape), dtype=np.float32)
+    frames = bytes(int(one.sent_bytes + one.received_bytes))
+    objects = MemoryObjects()
+    stored_us = median_us(lambda step: checkpoint.save(objects, "job", table, step, 1))
+    return {
+        "checksums of frames": median_us(lambda _: crc32c(frames)),
+        "reports": report_us,
+        "leases": lease_us * one.step_ms / 1e3 / LEASED_S,
+        "checkpoints": stored_us / CHECKPOINT_EVERY / job.workers,
+        "supervisor": one.supervisor_cpu_ms * 1e3,
+    }
+
+
+def main() -> None:
+    """Parse the command line, measure, report."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--workers", type=int, nargs="+", default=[4, 8])
+    options = arguments.parse_args()
+    report = Report(
+        "overhead",
+        "Of the processor time of a step, how much goes into telemetry, leases, checkpoints and checksums?",
+    )
+    redis = EmbeddedRedis().start()
+    try:
+        report_us, lease_us = arrival_us(redis.url)
+    finally:
+        redis.close()
+    split, rows, cases = named("ml1m", folder_of_sets(options.sets)), [], []
+    for workers in options.workers:
+        for sync in (BSP(), ISP(0.7)):
+            steps = (2400 if options.quick else 9600) // workers
+            runs = [
+                measure(split, steps, workers, sync=sync, **options_of(split, False)) for _ in range(runs_of(options))
+            ]
+            each = [parts_of(one, report_us, lease_us) for one in runs]
+            parts = {name: median(one[name] for one in each) for name in each[0]}
+            step_us = 1e3 * median(one.functions_cpu_ms + one.redis_cpu_ms for one in runs)
+            share = sum(parts.values()) / step_us
+            rows.append([f"{workers}, {sync}", step_us, *parts.values(), f"{number(100 * share)} %"])
+            cases.append({"P": workers, "sync": str(sync), "step_us": step_us, **parts, "share": share})
+    report.table(
+        f"{split.label}, CPU-microseconds a worker and step",
+        ["P, protocol", "all", *parts, "together"],
+        rows,
+    )
+    report.remark(
+        "All, and the supervisor, are read from the system while a run trains. The rest is timed by itself, client and "
+        "server: checksums over the bytes that a worker moves in a step, a report as what it adds to an arrival that "
+        "completes a round (which one in P does), a lease as what its renewal adds, times its share of the steps, a "
+        f"checkpoint as what storing it in memory takes, by {CHECKPOINT_EVERY} steps and the workers."
+    )
+    report.end(runs=runs_of(options), cases=cases)
+
+
+if __name__ == "__main__":
+    main()
