@@ -149,7 +149,7 @@ def _refuse_misspelt(body: ast.Module, lines: Mapping[str, int]) -> None:
     """A name that nothing reads and that is nearly a field's is a slip: without it the job would be another one."""
     read = {n.id for n in ast.walk(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     for name, line in lines.items():
-        near = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.8)
+        near = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.7)
         if near and name not in FIELDS and name not in read:
             raise CellError(line, f"{name} is not a field of a job; is {near[0]} meant?")
 

@@ -32,7 +32,7 @@ def stopping_line(run: TrainingRun) -> str:
     """Said when an interrupt asked ``run`` to stop."""
     step = run.telemetry.state.step
     return (
-        f"{run.name}: interrupted at step {step}, {cost_so_far(run)}; asked it to stop and to keep its model. "
+        f"{run.name}: interrupted at step {step}, {cost_so_far(run)}; asked it to stop in good order. "
         "Interrupt once more to return without waiting for that."
     )
 
@@ -55,4 +55,5 @@ def detached_line(run: TrainingRun) -> str:
 def ended_line(run: TrainingRun) -> str:
     """Said when ``run`` has stopped after an interrupt."""
     state = run.telemetry.state
-    return f"{run.name}: {run.status} after step {state.step}, {usd(state.spent_usd)}; its model is kept."
+    kept = "its model is kept" if state.step else "it took no step, so there is no model"
+    return f"{run.name}: {run.status} after step {state.step}, {usd(state.spent_usd)}; {kept}."

@@ -10,7 +10,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from ..errors import JobError, MllessError
-from .cell import at_its_line, read_cell
+from .cell import FIELDS, at_its_line, read_cell
 from .launching import start
 from .options import BEHAVIOUR, OPTIONS, job_options
 from .verbs import perform
@@ -61,5 +61,8 @@ class MllessMagics(Magics):
 def _refuse_unknown(words: list[str]) -> None:
     if words:
         near = difflib.get_close_matches(words[0], [flag for flag, _ in OPTIONS], n=1)
+        field = words[0].lstrip("-").replace("-", "_")
         hint = f"; is {near[0]} meant?" if near else "; %%mlless? lists the options"
+        if field in FIELDS:
+            hint = f"; write `{field} = ...` into the cell"
         raise UsageError(f"%%mlless {' '.join(words)}: not an option{hint}")

@@ -57,7 +57,7 @@ def stop(words: list[str]) -> None:
 
 def scale_in(words: list[str]) -> None:
     """``scale_in [N] [RUN]``: remove N workers (1)."""
-    n, words = _number("scale_in", words, "one whole number of workers, e.g. %mlless scale_in 1")
+    n, words = _number("scale_in", words)
     if n is not None and not n.is_integer():
         raise UsageError(f"%mlless scale_in {n:g}: must be a whole number of workers")
     run, count = _the_run("scale_in", words, live=True), 1 if n is None else int(n)
@@ -67,7 +67,7 @@ def scale_in(words: list[str]) -> None:
 
 def budget(words: list[str]) -> None:
     """``budget USD [RUN]``: another cap; without USD, the cap there is."""
-    cap, words = _number("budget", words, "one amount in US dollars, e.g. %mlless budget 0.40")
+    cap, words = _number("budget", words)
     run = _the_run("budget", words, live=cap is not None)
     if cap is None:
         now = run.telemetry.state.budget_usd
@@ -79,7 +79,7 @@ def budget(words: list[str]) -> None:
 
 def wait(words: list[str]) -> None:
     """``wait [RUN] [SECONDS]``: until the run has ended; an interrupt ends the waiting, not the run."""
-    timeout_s, words = _number("wait", words, "one number of seconds, e.g. %mlless wait 60")
+    timeout_s, words = _number("wait", words)
     run = _the_run("wait", words)
     try:
         if is_live(run):
@@ -114,7 +114,15 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
 }
 
 
-def _number(verb: str, words: list[str], valid: str) -> tuple[float | None, list[str]]:
+#: What a verb's number is.
+_NUMBERS = {
+    "scale_in": "one whole number of workers, e.g. %mlless scale_in 1",
+    "budget": "one amount in US dollars, e.g. %mlless budget 0.40",
+    "wait": "one number of seconds, e.g. %mlless wait 60",
+}
+
+
+def _number(verb: str, words: list[str]) -> tuple[float | None, list[str]]:
     """The number among ``words``, None where there is none, and the other words."""
     numbers, others = [], []
     for word in words:
@@ -123,7 +131,7 @@ def _number(verb: str, words: list[str], valid: str) -> tuple[float | None, list
         except ValueError:
             others.append(word)
     if len(numbers) > 1:
-        raise UsageError(f"%mlless {verb} {' '.join(words)}: must be {valid}")
+        raise UsageError(f"%mlless {verb} {' '.join(words)}: must be {_NUMBERS[verb]}")
     return (numbers[0] if numbers else None), others
 
 
@@ -136,8 +144,9 @@ def _the_run(verb: str, words: list[str], *, live: bool = False) -> TrainingRun:
         named = [run for run in known if words[0] in (run.name, run.id)]
         if not named:
             names = ", ".join(dict.fromkeys(run.name for run in known))
+            number = f" (a number must be {_NUMBERS[verb]})" if verb in _NUMBERS else ""
             raise UsageError(
-                f"%mlless {verb}: no run is called {words[0]}; {'there is ' + names if names else 'none yet'}"
+                f"%mlless {verb}: no run is called {words[0]}{number}; {'there is ' + names if names else 'none yet'}"
             )
         run = next((run for run in reversed(named) if is_live(run)), named[-1])
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -15,6 +16,20 @@ RABBITMQ_PROGRAMS = (
     "/usr/local/opt/rabbitmq/sbin/rabbitmq-server",
     "rabbitmq-server",
 )
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C be tested where the caller ignores it, as `nohup` and a script's `&` do."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Records of the tests' runs lie apart from the user's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data-home")))
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

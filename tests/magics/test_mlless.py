@@ -69,6 +69,7 @@ class TestTrain:
         ("line", "says"),
         [
             ("--wrokers 4", "--wrokers 4: not an option; is --workers meant?"),
+            ("--data 3", "--data 3: not an option; write `data = ...` into the cell"),
             ("--workers four", "'four' is not an integer"),
             ("--budget much", "'much' is not a number"),
             ("--workers", "expected one argument"),

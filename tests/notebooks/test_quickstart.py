@@ -104,10 +104,11 @@ def test_ctrl_c_stops_the_run_in_good_order(tmp_path: Path) -> None:
 
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        printed = ""
+        printed, is_sent = "", False
         for line in process.stdout:
             printed += line
-            if line.startswith("run: starting"):
+            if not is_sent and re.match(r"run: running .* step [1-9]", line):
+                is_sent = True
                 process.send_signal(signal.SIGINT)
 
     assert process.returncode == 0
