@@ -49,6 +49,7 @@ class _Step(NamedTuple):
     n_workers: int
     sent_bytes: int
     sent_fraction: float
+    staleness: float
 
 
 class Supervisor:
@@ -144,6 +145,7 @@ class Supervisor:
             len(reports),
             sum(report["bytes"] for report in reports),
             sum(report["n_sent"] for report in reports) / max(sum(report["n_made"] for report in reports), 1),
+            sum(report["staleness"] for report in reports) / len(reports),
         )
         self._step, self._epoch, self._n_active = entry.step, self._held.epoch, len(reports)
         self._workers_exit_s = max(report["exit_s"] for report in reports)
@@ -177,6 +179,7 @@ class Supervisor:
                 n_readers * step.sent_bytes + n_peers * merged_bytes,
                 step.sent_fraction,
                 *mean_times,
+                step.staleness,
             ]
         )
 

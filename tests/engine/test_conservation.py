@@ -160,7 +160,7 @@ class Observed(Worker):
         self.produced.reshape(self.params.shape)[rows] += self._replica._update
         return stats
 
-    def _scatter_reduce(self, active: list[int], rank: int, began: float) -> tuple[float, float | None]:
+    def _scatter_reduce(self, active: list[int], rank: int, began: float) -> Stats:
         plain = self._replica.encode_parts
 
         def encode_parts(step: int, stats: Stats, active: list[int]) -> dict[int, bytes]:
