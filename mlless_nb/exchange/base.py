@@ -258,7 +258,10 @@ class StepLog(Protocol):
 
     # -- supervisor
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
-        """Steps completed since the last call, oldest first; [] when none was within ``timeout_s`` seconds."""
+        """Steps completed since the last call, oldest first; [] when none was within ``timeout_s`` seconds.
+
+        Where one leaves under bounded staleness, a step without it may be complete before the last one with it.
+        """
 
 
 def exchange_in_parts(log: StepLog, part: Round, pay: Callable[[], None]) -> Exchanged:
