@@ -6,7 +6,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from engine.jobs import digest, finish, job
+import redis
+from engine.jobs import digest, finish, job, wait_for_step
 from engine.threads import PATIENCE_S, Job, Observed, Outcome, check_membership, jobs, train
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -158,6 +159,61 @@ def test_two_hundred_scale_ins_at_any_moment_hang_nobody_and_lose_nothing() -> N
                 np.testing.assert_array_equal(one.params.view(np.uint32), two.params.view(np.uint32))
 
 
+# -- averaging in the replica of a worker that leaves
+
+
+def test_averaging_is_the_mean_of_the_replica_and_the_leaving_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the paper has it, of real replicas: what stays is halfway to the one that leaves, in every parameter."""
+    seen: list[tuple[int, int, np.ndarray, np.ndarray]] = []
+    plain = Observed.observe_averages
+
+    def observe(worker: Observed) -> None:
+        plain(worker)
+        average = worker._replica.average
+
+        def observed() -> None:
+            before = worker.params.copy()
+            average()
+            seen.append((worker._slot, worker._step, before, worker.params.copy()))
+
+        worker._replica.average = observed  # type: ignore[method-assign]
+
+    monkeypatch.setattr(Observed, "observe_averages", observe)
+    leaves = {3: [4], 5: [1], 8: [2]}
+    job = Job(PMF(rank=3, l2=0.02), SGD(0.5, momentum=0.9), ISP(0.7, averages=True), 5, 14, "mean", leaves)
+    outcome = train(job)
+    assert len(seen) == 4 + 3 + 2
+    leaving = {step: slots[0] for step, slots in ((step + 1, slots) for step, slots in leaves.items())}
+    for slot, step, before, after in seen:
+        # The leaving worker's replica is as it was when it left.
+        theirs = outcome.workers[leaving[step]].params
+        assert slot != leaving[step]
+        assert np.abs(before - theirs).max() > 1e-3
+        np.testing.assert_allclose(after, (before + theirs) / 2, atol=1e-6)
+    check_accounts(job, outcome)
+    assert sum(np.abs(worker.averaged).sum() for worker in outcome.workers) > 0
+
+
+def test_the_quality_of_all_replicas_is_measured_on_the_same_rows() -> None:
+    job = Job(PMF(rank=2), SGD(0.5), ISP(0.7), 3, 16, "mean", {})
+    entries = train(job).hub.steps
+    qualities = [[tuple(entry.reports[slot]["quality"]) for slot in range(3)] for entry in entries]
+    assert qualities[:3] == [[(0.0, 0.0)] * 3] * 3  # the first evaluation is after step 3
+    for row in qualities[3:]:
+        assert len({count for _, count in row}) == 1
+        assert row[0][1] > 0
+        assert len(set(row)) == 3  # replicas differ
+    assert len({row[0] for row in qualities[3:]}) == 5  # one for each evaluation
+    for sync in (BSP(), ISP(0.0)):
+        reports = [entry.reports for entry in train(dataclasses.replace(job, sync=sync)).hub.steps]
+        assert all(tuple(report["quality"]) == (0.0, 0.0) for row in reports for report in row.values())
+    assert any(
+        report["quality"][1] > 0
+        for entry in train(dataclasses.replace(job, sync=SSP(2))).hub.steps
+        for report in entry.reports.values()
+    )
+
+
 # -- whole runs
 
 
@@ -170,6 +226,45 @@ def test_a_run_with_staleness_finishes_and_tells_how_stale_it_was() -> None:
     assert history["loss"][-1] < history["loss"][0]
     assert run.telemetry.state.validation_loss < history["loss"][0]
     assert all(np.isfinite(array).all() for array in run.model.params.values())
+
+
+@pytest.mark.parametrize("sync", [SSP(3), ISP(0.7, staleness=2)], ids=str)
+def test_workers_leave_a_run_with_staleness_and_nothing_is_left_of_it(sync: Sync, redis_url: str) -> None:
+    client = redis.Redis.from_url(redis_url)
+    known = set(client.keys("*"))
+    run = mlless_nb.train(job(sync=sync, stop=Stop(steps=1_000_000), redis=redis_url))
+    wait_for_step(run, 5)
+    run.scale_in(worker_id=0)
+    seen = 0
+    while run.telemetry.state.n_workers > 3:
+        seen = run.telemetry.wait_for_change(seen, PATIENCE_S)
+    run.scale_in(2)
+    while run.telemetry.state.n_workers > 1:
+        seen = run.telemetry.wait_for_change(seen, PATIENCE_S)
+    wait_for_step(run, run.telemetry.state.step + 5)
+    run.stop()
+    assert run.wait(PATIENCE_S) == "stopped"
+    history = run.history
+    assert history["step"].tolist() == list(range(1, history.n_steps + 1))
+    # No minibatch is skipped or taken twice.
+    np.testing.assert_allclose(np.diff(history["epoch"] * 18, prepend=0), history["n_workers"], rtol=1e-6)
+    assert run.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
+    assert set(client.keys("*")) == known
+
+
+def test_a_cap_holds_with_staleness() -> None:
+    for cap in (0.0007, 0.0012):
+        run = finish(job(sync=SSP(3), stop=Stop(steps=1_000_000), budget=cap))
+        assert run.status == "capped", run.reason
+        assert run.cost.total <= cap
+        assert run.model.predict([0], [0]).shape == (1,)
+
+
+def test_updates_travel_over_two_servers_with_staleness(redis_url: str) -> None:
+    base = redis_url.rsplit("/", 1)[0]
+    run = finish(job(sync=ISP(0.7, staleness=2), redis=[f"{base}/0", f"{base}/1"]))
+    assert run.status == "finished", run.reason
+    assert run.history.n_steps == 20
 
 
 def test_staleness_0_is_bsp_in_a_whole_run_too() -> None:
