@@ -26,6 +26,7 @@ BENCHMARKS = {
     "significance": "What ISP saves",
     "growth": "Growth with the workers",
     "link": "Over a slow link",
+    "staleness": "Running ahead",
     "startup": "Start-up",
     "memory": "Memory",
 }

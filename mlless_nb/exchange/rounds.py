@@ -327,7 +327,11 @@ class Rounds:
 
     def _publish_and_look(self, part: Round, sought: Sequence[Sought]) -> tuple[Arrival, list[Frame | None]]:
         by_line = self._by_line(sought)
-        arrival = self._arrive(part, self._looking(sought, by_line[self._first]))
+        # Should it have to wait for what it does not find, it need not be woken by what was before it looked.
+        newest = ("XREVRANGE", f"{self._prefix}wake", "+", "-", "COUNT", 1)
+        arrival = self._arrive(part, [newest, *self._looking(sought, by_line[self._first])])
+        if entries := self._first.read():
+            self._seen = entries[0][0].decode()
         found = self._found(sought, by_line)
         self._forget(part)
         return arrival, found
