@@ -27,6 +27,7 @@ BENCHMARKS = {
     "growth": "Growth with the workers",
     "link": "Over a slow link",
     "staleness": "Running ahead",
+    "departures": "Workers that leave under ISP",
     "startup": "Start-up",
     "memory": "Memory",
 }

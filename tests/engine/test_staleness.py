@@ -260,6 +260,14 @@ def test_a_cap_holds_with_staleness() -> None:
         assert run.model.predict([0], [0]).shape == (1,)
 
 
+def test_a_loss_that_explodes_fails_with_staleness_too() -> None:
+    run = finish(job(optimizer=SGD(learning_rate=1e9), sync=SSP(2), stop=Stop(steps=200)))
+    assert run.status == "failed"
+    assert "lower the learning rate" in run.reason
+    assert run.telemetry.state.step < 20
+    assert all(np.isfinite(array).all() for array in run.model.params.values())
+
+
 def test_updates_travel_over_two_servers_with_staleness(redis_url: str) -> None:
     base = redis_url.rsplit("/", 1)[0]
     run = finish(job(sync=ISP(0.7, staleness=2), redis=[f"{base}/0", f"{base}/1"]))
