@@ -44,15 +44,22 @@ PAPER = (
 )
 
 
-def process_of(slot: int) -> int | None:
-    """The process of the function that is worker ``slot`` of the run that this process started, None before it runs."""
+def is_worker(opened: Path, slot: int) -> bool:
+    """Whether a process that has ``opened`` (a link in /proc) is the function that is worker ``slot``."""
+    try:
+        # Lithops numbers its calls, and the first is the supervisor.
+        return bool(re.search(rf"/{slot + 1:05d}/job_stats\.txt$", os.readlink(opened)))
+    except OSError:
+        return False
+
+
+def find_worker(slot: int) -> list[Path]:
+    """What tells the processes (Lithops' and its child) of worker ``slot`` of the run that this process started."""
+    found = []
     for pid in descendants():
         with contextlib.suppress(OSError):
-            for opened in Path(f"/proc/{pid}/fd").iterdir():
-                # Lithops numbers its calls, and the first is the supervisor.
-                if re.search(rf"/{slot + 1:05d}/job_stats\.txt$", os.readlink(opened)):
-                    return pid
-    return None
+            found += [opened for opened in Path(f"/proc/{pid}/fd").iterdir() if is_worker(opened, slot)][:1]
+    return found
 
 
 @contextlib.contextmanager
@@ -61,17 +68,16 @@ def laggard(slot: int, stopped: float) -> Iterator[None]:
     is_over = threading.Event()
 
     def slow_down() -> None:
-        pid: int | None = None
+        processes: list[Path] = []
         while not is_over.wait(PERIOD_S * (1 - stopped)):
-            pid = process_of(slot) if pid is None else pid
-            if pid is None:
-                continue
-            try:
-                os.kill(pid, signal.SIGSTOP)
-                is_over.wait(PERIOD_S * stopped)
-                os.kill(pid, signal.SIGCONT)
-            except ProcessLookupError:
-                pid = None  # the run is over; the next one has another
+            if len(processes) < 2 or not all(is_worker(opened, slot) for opened in processes):  # of another run
+                processes = find_worker(slot)
+            for word in (signal.SIGSTOP, signal.SIGCONT):
+                for opened in processes:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(opened.parts[2]), word)
+                if word == signal.SIGSTOP:
+                    is_over.wait(PERIOD_S * stopped)
 
     thread = threading.Thread(target=slow_down, daemon=True)
     thread.start()
