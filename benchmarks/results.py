@@ -26,6 +26,8 @@ BENCHMARKS = {
     "significance": "What ISP saves",
     "growth": "Growth with the workers",
     "link": "Over a slow link",
+    "staleness": "Running ahead",
+    "departures": "Workers that leave under ISP",
     "startup": "Start-up",
     "memory": "Memory",
     "overhead": "What trust costs",

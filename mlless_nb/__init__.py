@@ -33,7 +33,7 @@ from .models import PMF, LogisticRegression
 from .optimizers import FTRL, SGD, AdaGrad, Adam
 from .registry import attach, runs, train
 from .run import TrainingRun
-from .sync import BSP, ISP
+from .sync import BSP, ISP, SSP
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -46,6 +46,7 @@ __all__ = [
     "ISP",
     "PMF",
     "SGD",
+    "SSP",
     "AdaGrad",
     "Adam",
     "Budget",

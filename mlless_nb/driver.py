@@ -205,6 +205,8 @@ class Driver:
         job = self.job
         if job.pattern != "auto":
             return job.pattern
+        if job.sync.staleness:
+            return "broadcast"
         n_rows, width = job.model.table_shape(manifest.shape)
         is_dense = job.optimizer.moves_untouched(job.model.dense_l2)
         touched = n_rows if is_dense else min(manifest.n_touched * job.local_steps, n_rows)

@@ -19,6 +19,7 @@ from .money import Rates, price_profile
 from .money.budget import Prepaid
 from .objects import LithopsObjects, ObjectStore
 from .supervisor import Supervisor
+from .sync import sync_from_json
 from .worker import Worker
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -109,13 +110,15 @@ def _prepaid(invocation: Invocation, log: RedisStepLog, objects: ObjectStore) ->
     rates = Rates(
         price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
     )
-    return Prepaid(
+    prepaid = Prepaid(
         rates,
         invocation.granted_nusd,
         lambda: late_s + time.monotonic() - began,
         lambda: rates.requests_nusd(objects.gets, objects.puts),
         with_servers=invocation.role == "supervisor",
     )
+    prepaid.steps_to_end += sync_from_json(invocation.sync).staleness
+    return prepaid
 
 
 def _keep_memory() -> None:

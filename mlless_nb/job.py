@@ -15,7 +15,7 @@ from .models import PMF, LogisticRegression, Model
 from .money.catalogue import profile_names
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
 from .plain import make_plain
-from .sync import BSP, ISP, Sync
+from .sync import BSP, ISP, SSP, Sync
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 #: Held-out rows are evaluated every so many steps unless the job says otherwise.
@@ -136,7 +136,7 @@ class TrainingJob:
     optimizer : SGD | Adam | AdaGrad | FTRL
     data : Dataset
         Training rows, from ``mlless_nb.datasets``.
-    sync : BSP | ISP
+    sync : BSP | ISP | SSP
         Synchronisation protocol.
     workers : int
         Number P of worker functions; a supervisor function comes on top.
@@ -232,7 +232,7 @@ class TrainingJob:
             ("model", (PMF, LogisticRegression), "PMF(...) or LogisticRegression(...)"),
             ("optimizer", (SGD, Adam, AdaGrad, FTRL), "SGD(...), Adam(...), AdaGrad(...) or FTRL(...)"),
             ("data", (Dataset,), "a dataset of mlless_nb.datasets, e.g. datasets.movielens('1m')"),
-            ("sync", (BSP, ISP), "BSP() or ISP(threshold)"),
+            ("sync", (BSP, ISP, SSP), "BSP(), ISP(threshold) or SSP(staleness)"),
             ("stop", (Stop,), "Stop(target=..., epochs=..., ...)"),
             (
                 "backend",
@@ -278,6 +278,10 @@ class TrainingJob:
             raise JobError("redis", _masked(self.redis), "a URL such as 'redis://host:6379/0', a list of them, or None")
 
     def _check_partition(self) -> None:
+        for name, without in (("pattern", "scatter-reduce"), ("partition", "user")):
+            if self.sync.staleness and getattr(self, name) == without:
+                others = " or ".join(repr(choice) for choice in CHOICES[name] if choice != without)
+                raise JobError(name, without, f"{others} with {self.sync}, whose workers are not at the same step")
         if isinstance(self.optimizer, SGD) and self.optimizer.per_sample and not isinstance(self.model, PMF):
             raise JobError("SGD.per_sample", True, f"False with {self.model}: it is for PMF")
         if self.partition == "user":

@@ -222,6 +222,15 @@ class Replica:
                 _add(sums, _stats(frame))
         return sums[0], sums[1], sums[2], sums[3]
 
+    def apply_own(self) -> None:
+        """Add the own update, where the peers' come when they come."""
+        apply_rows(self.params, self._rows, self._update)
+
+    def apply_late(self, frame: Frame) -> Stats:
+        """Add a peer's update; its stats."""
+        apply_frame(frame, self.params)
+        return _stats(frame)
+
     def apply_all(self, frames: Sequence[Frame]) -> None:
         """Add frames that nothing of this replica's own comes with."""
         for frame in frames:
@@ -284,6 +293,21 @@ class Replica:
         return self._n_owned > 0
 
     @property
+    def averages(self) -> bool:
+        """Whether replicas of those who leave are averaged in."""
+        return self._sync.averages and self._sync.threshold_at(1) > 0
+
+    @property
+    def staleness(self) -> int:
+        """Steps that this replica may be ahead of what it has applied of its peers."""
+        return self._sync.staleness
+
+    @property
+    def differs(self) -> bool:
+        """Whether replicas differ while they train, though each knows of all rows."""
+        return not self.holds_owned and (self.holds_back or self.staleness > 0)
+
+    @property
     def holds_back(self) -> bool:
         """Whether anything produced here may not have been published yet."""
         return self._n_owned > 0 or self._codec != "float32" or self._sync.threshold_at(1) > 0
@@ -296,6 +320,17 @@ class Replica:
         positions, values = np.empty(residual.size, np.uint32), np.empty(residual.size, np.float32)
         count = flush_residual(residual, positions, values) if residual.size else 0
         return encode_sparse(positions[:count], values[:count], step, self._slot, self.n_rows, self.width, NO_STATS)
+
+    def average(self) -> None:
+        """Average in the replica of a worker that leaves: ``params <- (params + its params) / 2``.
+
+        Its residual has been published and applied, so that its parameters are what all replicas have in common: this
+        one's less what it holds back. Half of that is taken back, and published no more.
+        """
+        if self.averages and self._split is not None:
+            residual = self._split.residual
+            residual *= np.float32(0.5)
+            self.params -= residual
 
     def disown(self) -> None:
         """From now on every row is everybody's."""

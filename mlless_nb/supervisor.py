@@ -49,6 +49,7 @@ class _Step(NamedTuple):
     n_workers: int
     sent_bytes: int
     sent_fraction: float
+    staleness: float
 
 
 class Supervisor:
@@ -72,6 +73,7 @@ class Supervisor:
         self._late_s = log.now_s() - invocation.launched_at_s
         self._began = time.monotonic()
         self._held: _Step | None = None  # the newest step: its validation and timings come with the next
+        self._early: dict[int, StepEntry] = {}  # steps that are complete before one that they follow
         self._n_rows = 0
         self._step, self._epoch = 0, 0.0
         self._update = Update()
@@ -128,7 +130,9 @@ class Supervisor:
     def _read_steps(self, timeout_s: float) -> bool:
         """Take in the steps completed since the last call; whether there were any."""
         entries = self._log.read_steps(timeout_s)
-        for entry in entries:
+        self._early |= {entry.step: entry for entry in entries}
+        # Under bounded staleness those who stay may be past the last step of one that leaves before that is complete.
+        while (entry := self._early.pop(self._step + 1, None)) is not None:
             self._record(entry)
         return bool(entries)
 
@@ -144,6 +148,7 @@ class Supervisor:
             len(reports),
             sum(report["bytes"] for report in reports),
             sum(report["n_sent"] for report in reports) / max(sum(report["n_made"] for report in reports), 1),
+            sum(report["staleness"] for report in reports) / len(reports),
         )
         self._step, self._epoch, self._n_active = entry.step, self._held.epoch, len(reports)
         self._workers_exit_s = max(report["exit_s"] for report in reports)
@@ -177,6 +182,7 @@ class Supervisor:
                 n_readers * step.sent_bytes + n_peers * merged_bytes,
                 step.sent_fraction,
                 *mean_times,
+                step.staleness,
             ]
         )
 

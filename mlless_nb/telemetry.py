@@ -27,6 +27,7 @@ COLUMNS = (
     "compute_s",  # mean over the workers: gradient, optimiser, filter, encoding
     "exchange_s",  # mean over the workers: publishing, fetching and applying peers' updates
     "wait_s",  # mean over the workers: for the slowest worker
+    "staleness",  # mean over the workers: steps by which the oldest update not yet applied was behind; 0 without SSP
 )
 LIVE = ("starting", "running")
 ENDED = ("finished", "stopped", "capped", "failed")

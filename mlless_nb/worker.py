@@ -5,6 +5,10 @@ endless sequence 0, 1, ..., M - 1, 0, 1, ..., and the active slots take the next
 partitioned by user: each slot those of its own shard). Updates are applied in slot order too, so that replicas are
 bit-identical under BSP, and every worker judges the stop rules on the same numbers (they travel in the frames'
 headers), so that all end at the same step without asking anyone.
+
+With bounded staleness workers are at different steps and wait only for what is due. A verdict on a step's losses then
+finds them at different steps, and becomes an announced stop. At the end each waits for all that the others published,
+so that there, too, nothing is lost.
 """
 
 from __future__ import annotations
@@ -15,15 +19,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import checkpoint
+from .ahead import Ahead
 from .channels import Bus
 from .data.feed import MinibatchFeed
 from .data.minibatches import Minibatch
 from .data.prepare import Manifest
-from .exchange import LOOK_S, Aborted, Exchanged, Plan, Round, StepLog
+from .exchange import LOOK_S, Aborted, Arrival, Exchanged, Plan, Round, StepLog
+from .held_out import HeldOut
 from .messages import Failed, Invocation, Left, Started
 from .mind import StopRules, Verdict
 from .money.budget import Prepaid
 from .objects import ObjectStore
+from .pending import Settled
 from .replica import Replica, Stats
 
 #: Steps whose longest duration stands for the next one's when money is asked for.
@@ -65,23 +72,20 @@ class Worker:
         self._slot = invocation.slot
         self._manifest = Manifest.from_json(invocation.manifest)
         self._replica = Replica(invocation, self._manifest)
-        n_rows = self._replica.n_rows
-        self._feed = MinibatchFeed(objects, self._manifest, n_rows)
-        validation = invocation.validation
-        self._validation = Manifest.from_json(validation) if validation is not None else None
-        self._validation_feed = (
-            MinibatchFeed(objects, self._validation, n_rows) if self._validation is not None else None
-        )
+        self._feed = MinibatchFeed(objects, self._manifest, self._replica.n_rows)
+        self._held_out = HeldOut(invocation, objects, self._replica)
         self._rules = StopRules(invocation.stop, self._replica.model.metric)
+        self._verdict: Verdict | None = None  # of the rules, on the losses so far
         self._plan = Plan()
+        self._staleness, self._ahead = self._replica.staleness, Ahead(log, self._replica)
         self._step = 0
         self._position = 0  # minibatches taken by all workers before this step
         self._step_s = 0.0
-        self._eval_s: float | None = None  # seconds that an evaluation took
         self._put_s = self._replica.params.nbytes / PUT_BYTES_S  # and storing a model, the longest so far
         # A supervisor that was never there is missed only once it is late.
         self._missed_from = time.monotonic() + START_LEASES * invocation.lease_s
         self._tally = _Tally()
+        self._quality = (0.0, 0.0)
 
     def run(self) -> Left | Failed:
         """Train until the end; returns (and sends) how it went."""
@@ -97,8 +101,7 @@ class Worker:
             last = Failed(self._slot, self._step, self._prepaid.spent_nusd, self._prepaid.storage_nusd, reason)
         finally:
             self._feed.close()
-            if self._validation_feed is not None:
-                self._validation_feed.close()
+            self._held_out.close()
         self._bus.send("workers", last.encode())
         return last
 
@@ -119,27 +122,26 @@ class Worker:
             active = self._plan.active(self._step, n_workers)
             rank = active.index(self._slot)
             self._prepaid.puts_ahead = 2 if rank == 0 else 0
-            self._prepaid.gets_ahead = 1 + self._job.local_steps + self._n_unread(rank, len(active))
+            self._prepaid.gets_ahead = (
+                1 + self._job.local_steps + self._held_out.n_unread(self._step, rank, len(active))
+            )
             self._prepaid.keep_for_exit(self._exit_s(rank, len(active)))
             minibatches = [self._feed.get(index) for index in self._turn(rank, len(active))]
             self._stats = self._make(minibatches, len(active), sums)
             self._position += len(active) * self._job.local_steps
-            if self._is_scattered(active):
-                loss, validation_loss = self._scatter_reduce(active, rank, began)
-            else:
-                loss, validation_loss = self._broadcast(active, rank, began)
-
-            verdict = self._judge(loss, validation_loss)
-            leaving = [slot for slot in active if self._plan.leaves.get(slot) == self._step + 1]
+            verdict = self._judge(self._exchange_updates(active, rank, began))
+            leaving = self._leaving(active)
             staying = self._plan.active(self._step + 1, n_workers)
             if verdict is not None:
                 self._hand_over(active, active)
                 return verdict
-            if leaving:
+            if leaving and (self._staleness == 0 or self._slot in leaving):  # else what they leave comes when it comes
                 self._hand_over(active if self._replica.holds_owned else leaving, staying)
-                if self._slot in leaving:
-                    return Verdict("left", f"left after step {self._step}")
-            sums = self._evaluate(staying) if self._step % self._job.eval_every == 0 else (0.0, 0.0)
+            if self._slot in leaving:
+                return Verdict("left", f"left after step {self._step}")
+            sums = (0.0, 0.0)
+            if self._step % self._job.eval_every == 0:
+                sums, self._quality = self._held_out.evaluate(staying), self._held_out.compare(self._step)
             if self._step % self._job.checkpoint_every == 0:
                 self._checkpoint(staying)
             self._step_s = max(time.monotonic() - began, self._step_s)
@@ -156,21 +158,34 @@ class Worker:
         loss = self._replica.make(minibatches, self._step, n_active)
         return loss, float(sum(minibatch.n for minibatch in minibatches)), *sums
 
-    def _is_scattered(self, active: list[int]) -> bool:
-        return self._job.pattern == "scatter-reduce" and len(active) > 1
+    @property
+    def _epoch(self) -> float:
+        return self._position / self._manifest.n_minibatches
 
-    def _broadcast(self, active: list[int], rank: int, began: float) -> tuple[float, float | None]:
-        """Every worker reads every peer's frame; the step's training and validation loss."""
+    def _leaving(self, active: list[int]) -> list[int]:
+        """Who takes part for the last time in this step."""
+        return [slot for slot in active if self._plan.leaves.get(slot) == self._step + 1]
+
+    def _exchange_updates(self, active: list[int], rank: int, began: float) -> list[Settled]:
+        """Publish the update and apply the peers'; the rounds that are done with then."""
+        if self._staleness:
+            return self._run_ahead(active, rank, began)
+        is_scattered = self._job.pattern == "scatter-reduce" and len(active) > 1
+        exchange = self._scatter_reduce if is_scattered else self._broadcast
+        return [Settled(self._step, self._epoch, exchange(active, rank, began))]
+
+    def _broadcast(self, active: list[int], rank: int, began: float) -> Stats:
+        """Every worker reads every peer's frame; the sums of the step's stats."""
         frame = self._replica.encode(self._step, self._stats)
         computed = time.monotonic()
         self._prefetch(rank, len(active))
         done = self._exchange(self._round(str(self._step), active, active, frame, report=self._report(len(frame))))
         sums = self._replica.apply(active, done.frames, self._stats)
-        self._note(began, computed, [done], 0)
-        return self._losses(sums)
+        self._note(began, computed, done.complete_at - done.published_at)
+        return sums
 
-    def _scatter_reduce(self, active: list[int], rank: int, began: float) -> tuple[float, float | None]:
-        """Every worker merges one range of rows and publishes it; the step's training and validation loss."""
+    def _scatter_reduce(self, active: list[int], rank: int, began: float) -> Stats:
+        """Every worker merges one range of rows and publishes it; the sums of the step's stats."""
         parts = self._replica.encode_parts(self._step, self._stats, active)
         own = parts.pop(self._slot)
         computed = time.monotonic()
@@ -180,8 +195,25 @@ class Worker:
         merged, sums = self._replica.merge(active, own, first.frames, self._step)
         second = self._exchange(self._round(f"{self._step}m", active, active, merged))
         self._replica.apply_merged(active, merged, second.frames)
-        self._note(began, computed, [first, second], len(merged))
-        return self._losses(sums)
+        waited = sum(done.complete_at - done.published_at for done in (first, second))
+        self._note(began, computed, waited, len(merged))
+        return sums
+
+    def _run_ahead(self, active: list[int], rank: int, began: float) -> list[Settled]:
+        """Every worker reads what there is of its peers' frames, and waits only for those that are due."""
+        frame = self._replica.encode(self._step, self._stats)
+        computed = time.monotonic()
+        self._prefetch(rank, len(active))
+        part = self._round(str(self._step), active, active, frame, report=self._report(len(frame)))
+        self._learn(self._ahead.publish(part, self._epoch, self._stats))
+        is_last, waited = self._is_last(), 0.0
+        leaving = [] if is_last else self._leaving(active)
+        if self._slot not in leaving:  # who leaves needs no more
+            self._ahead.expect_residuals(leaving)
+            due = self._step if is_last else self._step - self._staleness
+            waited = self._ahead.catch_up(part, due, self._pay_for_waiting)
+        self._note(began, computed, waited)
+        return self._ahead.settle()
 
     def _prefetch(self, rank: int, n_active: int) -> None:
         for index in self._turn(rank, n_active):
@@ -189,19 +221,17 @@ class Worker:
 
     def _exchange(self, part: Round) -> Exchanged:
         done = self._log.exchange(part, self._pay_for_waiting)
-        self._prepaid.add(done.arrival.granted_nusd)
-        self._plan = done.arrival.plan or self._plan
-        self._miss_supervisor(done.arrival.has_supervisor)
+        self._learn(done.arrival)
         return done
 
-    def _losses(self, sums: Stats) -> tuple[float, float | None]:
-        value = self._replica.model.metric_value
-        return value(sums[0], sums[1]), value(sums[2], sums[3]) if sums[3] else None
+    def _learn(self, arrival: Arrival) -> None:
+        self._prepaid.add(arrival.granted_nusd)
+        self._plan = arrival.plan or self._plan
+        self._miss_supervisor(arrival.has_supervisor)
 
-    def _note(self, began: float, computed: float, rounds: list[Exchanged], merged_bytes: int) -> None:
+    def _note(self, began: float, computed: float, waited: float, merged_bytes: int = 0) -> None:
         """Remember where the time of the step went, for the next report."""
         applied = time.monotonic()
-        waited = sum(done.complete_at - done.published_at for done in rounds)
         self._tally = _Tally(computed - began, applied - computed - waited, waited, merged_bytes)
         self._step_s = max(applied - began, _STEP_MEMORY * self._step_s)
 
@@ -215,13 +245,31 @@ class Worker:
         if now - self._missed_from > self._job.lease_s:
             self._log.announce_stop("failed", f"the supervisor was lost by step {self._step}")
 
-    def _judge(self, loss: float, validation_loss: float | None) -> Verdict | None:
-        """Whether training ends after this step; the same answer on every worker."""
-        epoch = self._position / self._manifest.n_minibatches
-        verdict = self._rules.observe(self._step, epoch, loss, validation_loss, self._validation is not None)
-        if verdict is None and self._plan.stop_after is not None and self._step >= self._plan.stop_after:
+    def _judge(self, settled: list[Settled]) -> Verdict | None:
+        """Whether training ends after this step; the same answer on every worker.
+
+        All judge the same rounds in the same order. Where they do so at different steps of their own, what they find is
+        announced, and training goes on to the step that was announced first.
+        """
+        value = self._replica.model.metric_value
+        for one in settled:
+            loss, validation_loss = value(*one.sums[:2]), value(*one.sums[2:]) if one.sums[3] else None
+            verdict = self._rules.observe(one.step, one.epoch, loss, validation_loss, self._held_out.has_rows)
+            self._verdict = self._verdict or verdict
+        if self._staleness and not self._is_last():
+            if self._verdict is not None and self._plan.stop_after is None:
+                self._plan = self._log.announce_stop(self._verdict.status, self._verdict.reason)
+            return None
+        if self._is_stopped() and (self._staleness or self._verdict is None):
             return Verdict(self._plan.stop_status, self._plan.stop_reason)
-        return verdict
+        return self._verdict
+
+    def _is_last(self) -> bool:
+        """Whether this step is the last one whatever the losses; told of its plan, every worker says the same."""
+        return self._is_stopped() or self._rules.end(self._step, self._epoch) is not None
+
+    def _is_stopped(self) -> bool:
+        return self._plan.stop_after is not None and self._step >= self._plan.stop_after
 
     def _hand_over(self, givers: list[int], takers: list[int]) -> None:
         """Exchange what ``givers`` hold back so that nothing produced is lost: at the end, and when workers leave.
@@ -232,6 +280,8 @@ class Worker:
         if self._replica.holds_back or givers != takers:
             stays = givers != takers and self._slot in takers
             self._give(f"{self._step}r", givers, takers, owned_only=stays)
+            for _ in set(givers) - set(takers) if stays else ():
+                self._replica.average()
         self._replica.disown()
 
     def _give(self, round_id: str, givers: list[int], takers: list[int], *, owned_only: bool) -> None:
@@ -273,44 +323,21 @@ class Worker:
             self._job.lease_s,
             self._job.round_timeout_s,
             parts,
+            self._staleness,
         )
 
     def _pay_for_waiting(self) -> None:
         if not self._prepaid.buy(LOOK_S, self._log.reserve):
             self._log.announce_stop("capped", "the budget does not pay for another step")
 
-    # -- evaluation, checkpoints, the end
-
-    def _share(self, rank: int, n_active: int) -> range:
-        """Which minibatches of held-out rows the worker of ``rank`` evaluates."""
-        if self._validation is None:
-            return range(0)
-        if self._replica.holds_owned:
-            return self._validation.shard(self._slot)
-        return range(rank, self._validation.n_minibatches, n_active)
-
-    def _n_unread(self, rank: int, n_active: int) -> int:
-        feed = self._validation_feed
-        return sum(not feed.has(index) for index in self._share(rank, n_active)) if feed is not None else 0
-
-    def _evaluate(self, active: list[int]) -> tuple[float, float]:
-        """Loss sum and count of this worker's share of the held-out rows."""
-        if self._validation is None or self._validation_feed is None or self._slot not in active:
-            return 0.0, 0.0
-        began = time.monotonic()
-        total, count = 0.0, 0.0
-        for index in self._share(active.index(self._slot), len(active)):
-            minibatch = self._validation_feed.get(index)
-            total += self._replica.evaluate(minibatch)
-            count += minibatch.n
-        self._eval_s = max(time.monotonic() - began, self._eval_s or 0.0)
-        return total, count
+    # -- checkpoints, the end
 
     def _exit_s(self, rank: int, n_active: int) -> float:
         """Seconds that a good end takes beside saying goodbye: evaluating, and storing the model where that is done."""
         # Before the first evaluation: a minibatch takes no longer than a training step's.
-        guess_s = len(self._share(rank, n_active)) * self._tally.compute_s
-        return (guess_s if self._eval_s is None else self._eval_s) + (self._put_s if rank == 0 else 0.0)
+        guess_s = len(self._held_out.share(rank, n_active)) * self._tally.compute_s
+        took_s = self._held_out.seconds
+        return (guess_s if took_s is None else took_s) + (self._put_s if rank == 0 else 0.0)
 
     def _checkpoint(self, active: list[int]) -> None:
         if self._replica.holds_owned:  # what is stored is to hold everybody's rows
@@ -334,6 +361,8 @@ class Worker:
             "bytes": n_bytes,
             "times": [round(s, 6) for s in (tally.compute_s, tally.exchange_s, tally.wait_s)],
             "merged": tally.merged_bytes,
+            "staleness": self._ahead.staleness(self._step),
+            "quality": self._quality,
         }
 
     def _finish(self, verdict: Verdict) -> Left:
@@ -344,4 +373,4 @@ class Worker:
         if self._slot == active[0] and verdict.status != "failed" and self._replica.is_finite:
             blob = checkpoint.encode(self._replica.params, self._step)
             self._objects.put(checkpoint.model_key(self._job.job_id), blob)
-        return self._left(verdict.status, verdict.reason, self._evaluate(active))
+        return self._left(verdict.status, verdict.reason, self._held_out.evaluate(active))

@@ -20,6 +20,7 @@ from mlless_nb import (
     ISP,
     PMF,
     SGD,
+    SSP,
     AdaGrad,
     Adam,
     Budget,
@@ -141,6 +142,9 @@ SPECIFICATIONS: list[tuple[Callable[..., Any], str, list[Any]]] = [
     (AdaGrad, "eps", [0, -1e-8, NAN, INFINITE, "0", None, True]),
     (AdaGrad, "decay", [-0.1, NAN, INFINITE, "0", None, True]),
     (ISP, "threshold", [-0.1, NAN, INFINITE, VAST, "0.7", None, True, [0.7]]),
+    (ISP, "staleness", [-1, 0.5, 101, NAN, "1", None, True, [1]]),
+    (ISP, "averages", [0, 1, None, "yes"]),
+    (SSP, "staleness", [-1, 2.0, 101, 10**30, INFINITE, "3", None, False, [3]]),
 ]
 
 
@@ -162,7 +166,7 @@ def test_a_wrong_stop_rule_is_named(rule: str, value: Any, valid: str) -> None:
     ids=lambda value: getattr(value, "__name__", repr(value)[:30]),
 )
 def test_a_wrong_specification_is_named(kind: Callable[..., Any], field: str, value: Any) -> None:
-    required = {} if field == "learning_rate" or kind in (PMF, LogisticRegression, ISP) else {"learning_rate": 0.1}
+    required = {} if field == "learning_rate" or kind in (PMF, LogisticRegression, ISP, SSP) else {"learning_rate": 0.1}
     with pytest.raises(JobError) as caught:
         kind(**(required | {field: value}))
     assert caught.value.field == f"{kind.__name__}.{field}"  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """How updates reach the other workers: the step log that carries frames, arrivals, leases, the plan and the money."""
 
-from .base import KINDS, LOOK_S, Aborted, Arrival, Exchanged, Frame, Plan, Round, StepEntry, StepLog, Wanted
+from .base import KINDS, LOOK_S, Aborted, Arrival, Exchanged, Frame, Plan, Round, Sought, StepEntry, StepLog, Wanted
 from .memory import MemoryHub, MemoryStepLog
 from .pattern import Pattern, choose_pattern, probe
 from .redis import RedisStepLog
@@ -18,6 +18,7 @@ __all__ = [
     "Plan",
     "RedisStepLog",
     "Round",
+    "Sought",
     "StepEntry",
     "StepLog",
     "Wanted",

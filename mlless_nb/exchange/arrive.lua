@@ -2,6 +2,7 @@
 -- KEYS  1 job  2 arrivals of the round  3 step log  4 lease  5 claim  6 supervisor's lease  7 wake-up calls  8 prefix
 -- ARGV  1 generation  2 nonce  3 round  4 step  5 slot  6 lease_ms (0: it is young)  7 ttl_ms  8 report ('' = not logged)
 --       9 wanted  10 least wanted  11 known plan version  12 publishers  13 somebody waits (1)  14 renew the TTLs (1)
+--       15 steps that arrivals are kept (2)
 -- Returns 2 * arrived + (1: the supervisor is alive) when there is nothing else to tell, which costs less than a table;
 -- else {code, that number, granted, plan or ''}; code 1 ok, -1 another generation, -2 another invocation, -3 called off,
 -- with status and reason instead of the plan.  A redis.call costs a fifth of the whole: what one worker in P finds out, or
@@ -61,7 +62,7 @@ if is_new == 1 then
       call('XADD', log, 'MAXLEN', '~', 10000, '*', 'step', step, 'at', now[1] .. '.' .. string.format('%06d', now[2]),
         unpack(call('HGETALL', arrivals)))
       call('PEXPIRE', log, ttl)
-      local past = prefix .. 'arrivals:' .. string.format('%d', step - 2)
+      local past = prefix .. 'arrivals:' .. string.format('%d', step - (ARGV[15] or 2))
       call('UNLINK', past, past .. 'm', past .. 'r', past .. 'c')
     end
     if ARGV[13] == '1' then

@@ -7,14 +7,15 @@ a frame, an arrival and a grant count once per (round, slot), however often they
 
 Changes that every worker must make at the same step are announced in the *plan*, for a step that no worker has reached:
 with ``m`` the latest step anybody has arrived at, a stop takes effect after step ``m + 1`` and a departure from step
-``m + 2`` on. Whoever arrives at ``m + 1`` is handed the new plan, so all of them know in time, without waiting.
+``m + 2`` on. Whoever arrives at ``m + 1`` is handed the new plan, so all of them know in time, without waiting. This
+holds with bounded staleness too, where workers are at different steps: ``m`` is the fastest one's.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,6 +26,8 @@ LOOK_S = 0.2
 KINDS = ("", "m", "r", "c")
 #: A frame as it is read: a view is valid until the next exchange of the same log.
 Frame = bytes | memoryview
+#: A frame that is looked for: the round's id, and the slot that publishes it there for everybody.
+Sought = tuple[str, int]
 
 
 class Aborted(Exception):  # noqa: N818 - it is how a run ends, not a mistake
@@ -112,6 +115,8 @@ class Round:
     ``parts`` makes it an addressed round: frames by receiver's slot, kept one by one, of which everybody reads those
     that the peers addressed to it; ``frame`` goes to nobody then, nor does a part for this slot. Who only reads says so
     with an empty dict. None: everybody reads ``frame``.
+
+    ``staleness`` is how many steps a worker may be ahead of what it has read.
     """
 
     round_id: str
@@ -126,6 +131,16 @@ class Round:
     lease_s: float
     deadline_s: float
     parts: dict[int, bytes] | None = None
+    staleness: int = 0
+
+    @property
+    def kept_steps(self) -> int:
+        """Steps for which frames and arrivals are kept.
+
+        Whoever publishes step t has read all that is due, step t - 1 - s at the least, so all have arrived there; and
+        whoever arrived there has read step t - 2 - 2 s, with s the staleness.
+        """
+        return 2 + 2 * self.staleness
 
     @property
     def peers(self) -> list[int]:
@@ -212,7 +227,7 @@ class StepLog(Protocol):
     def publish(self, part: Round) -> Arrival:
         """Publish the frames, arrive at the round's barrier, renew the lease and ask for money, in one go.
 
-        Frames and arrivals of two steps before are dropped: whoever is at a step has seen all arrive at the one before.
+        Frames and arrivals of `Round.kept_steps` before are dropped: all have read them.
         """
 
     def wait(self, part: Round, pay: Callable[[], None]) -> None:
@@ -232,9 +247,21 @@ class StepLog(Protocol):
     def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
         """`publish`, `wait` and `frames` of a round, in as few round trips as the backend can."""
 
+    def publish_and_look(self, part: Round, sought: Sequence[Sought]) -> tuple[Arrival, list[Frame | None]]:
+        """`publish`, and those frames of ``sought`` that are there, in its order; None for the others. Does not wait.
+
+        In one round trip where the backend can.
+        """
+
+    def wait_for_any(self, part: Round, sought: Sequence[Sought], pay: Callable[[], None]) -> list[Frame | None]:
+        """Wait, as `wait` does, until a frame of ``sought`` is there; the frames as of `publish_and_look`."""
+
     # -- supervisor
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
-        """Steps completed since the last call, oldest first; [] when none was within ``timeout_s`` seconds."""
+        """Steps completed since the last call, oldest first; [] when none was within ``timeout_s`` seconds.
+
+        Where one leaves under bounded staleness, a step without it may be complete before the last one with it.
+        """
 
 
 def exchange_in_parts(log: StepLog, part: Round, pay: Callable[[], None]) -> Exchanged:

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .base import KINDS, LOOK_S, Aborted, Arrival, Exchanged, Frame, Plan, Round, StepEntry, Wanted, exchange_in_parts
+from .base import (
+    KINDS,
+    LOOK_S,
+    Aborted,
+    Arrival,
+    Exchanged,
+    Frame,
+    Plan,
+    Round,
+    Sought,
+    StepEntry,
+    Wanted,
+    exchange_in_parts,
+)
 
 
 @dataclass
@@ -171,7 +184,8 @@ class MemoryStepLog:
             granted = hub.grant((part.round_id, part.slot), part.wanted)
             for receiver, frame in part.outgoing.items():
                 hub.frames.setdefault((part.round_id, part.slot, receiver), frame)
-            hub.forget(part.step - 2, part.slot)
+            past = part.step - part.kept_steps
+            hub.forget(past, part.slot)
             arrivals = hub.arrivals.setdefault(part.round_id, {})
             is_new = part.slot not in arrivals
             arrivals.setdefault(part.slot, part.report)
@@ -180,7 +194,7 @@ class MemoryStepLog:
                     reports = {slot: report or {} for slot, report in arrivals.items()}
                     hub.steps.append(StepEntry(part.step, time.monotonic(), reports))
                     for kind in KINDS:
-                        hub.arrivals.pop(f"{part.step - 2}{kind}", None)
+                        hub.arrivals.pop(f"{past}{kind}", None)
                 hub.changed.notify_all()
             plan = hub.plan if hub.plan.version > part.known_plan else None
             has_supervisor = hub.leases.get("supervisor", -1.0) > time.monotonic()
@@ -190,13 +204,16 @@ class MemoryStepLog:
         """See `StepLog`."""
         hub = self._hub
 
-        def is_over() -> bool:
-            arrived = len(hub.arrivals.get(part.round_id, {}))
-            return hub.called_off is not None or arrived >= len(part.publishers)
+        self._wait_until(lambda: len(hub.arrivals.get(part.round_id, {})) >= len(part.publishers), part, pay)
 
+    def _wait_until(self, is_there: Callable[[], bool], part: Round, pay: Callable[[], None]) -> None:
+        """Wait until ``is_there``, at most ``part.deadline_s`` seconds."""
+        hub = self._hub
         give_up_at = time.monotonic() + part.deadline_s
         with hub.changed:
-            while not hub.changed.wait_for(is_over, min(LOOK_S, part.deadline_s)):
+            while not hub.changed.wait_for(
+                lambda: hub.called_off is not None or is_there(), min(LOOK_S, part.deadline_s)
+            ):
                 pay()
                 if time.monotonic() > give_up_at:
                     raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
@@ -215,6 +232,21 @@ class MemoryStepLog:
     def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
         """See `StepLog`."""
         return exchange_in_parts(self, part, pay)
+
+    def publish_and_look(self, part: Round, sought: Sequence[Sought]) -> tuple[Arrival, list[Frame | None]]:
+        """See `StepLog`."""
+        arrival = self.publish(part)
+        return arrival, self._look(sought)
+
+    def wait_for_any(self, part: Round, sought: Sequence[Sought], pay: Callable[[], None]) -> list[Frame | None]:
+        """See `StepLog`."""
+        self._wait_until(lambda: any(found is not None for found in self._look(sought)), part, pay)
+        return self._look(sought)
+
+    def _look(self, sought: Sequence[Sought]) -> list[Frame | None]:
+        """The frames of ``sought`` that are there."""
+        with self._hub.changed:
+            return [self._hub.frames.get((round_id, slot, None)) for round_id, slot in sought]
 
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
         """See `StepLog`."""

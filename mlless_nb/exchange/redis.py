@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import resources
 
 import redis
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
-from .base import Aborted, Arrival, Exchanged, Frame, Plan, Round, StepEntry
+from .base import Aborted, Arrival, Exchanged, Frame, Plan, Round, Sought, StepEntry
 from .rounds import GONE, Rounds, called_off
 
 #: Seconds that a key outlives its last use, whatever happens to those who made it.
@@ -39,7 +39,7 @@ def connect(url: str) -> redis.Redis:
 
 
 class RedisStepLog:
-    """See `StepLog`. `publish`, `wait`, `frames`, `exchange` and `read_steps` serve one thread, the rest any.
+    """See `StepLog`. What a worker does in a round, and `read_steps`, serve one thread, the rest any.
 
     Parameters
     ----------
@@ -182,6 +182,14 @@ class RedisStepLog:
     def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
         """See `StepLog`. With one server, all in one write."""
         return self._rounds.exchange(part, pay)
+
+    def publish_and_look(self, part: Round, sought: Sequence[Sought]) -> tuple[Arrival, list[Frame | None]]:
+        """See `StepLog`. With one server, all in one write; the frames are views, as of `frames`."""
+        return self._rounds.publish_and_look(part, sought)
+
+    def wait_for_any(self, part: Round, sought: Sequence[Sought], pay: Callable[[], None]) -> list[Frame | None]:
+        """See `StepLog`. The frames are views, as of `frames`."""
+        return self._rounds.wait_for_any(part, sought, pay)
 
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
         """See `StepLog`."""

@@ -1,5 +1,8 @@
 """A worker's rounds on Redis: what it publishes, how it waits and what it reads, in as few writes as the servers allow.
 
+A worker that may be ahead of its peers publishes and looks for their frames in one write, too, and goes on with those
+that are there. Only when it may not go on does it block, again with the question for the frames behind it.
+
 With one server a round is one write: keep the frames, arrive, block until the round is complete, fetch the peers'
 frames. The server carries that out in this order, so whoever is woken finds every frame.
 
@@ -15,13 +18,13 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import redis
 
 from ..errors import ServiceError
-from .base import LOOK_S, Aborted, Arrival, Exchanged, Frame, Plan, Round
+from .base import LOOK_S, Aborted, Arrival, Exchanged, Frame, Plan, Round, Sought
 from .line import TRIES, Line
 
 #: Seconds between two renewals of the TTL of the job's own keys, which is a day.
@@ -46,7 +49,7 @@ def called_off(text: bytes) -> Aborted:
 
 
 class Rounds:
-    """The worker's part of a `StepLog`: `publish`, `wait`, `frames` and `exchange`, for one thread.
+    """The worker's part of a `StepLog`: what it does in a round, for one thread.
 
     Parameters
     ----------
@@ -96,6 +99,14 @@ class Rounds:
     def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
         """See `StepLog`."""
         return self._safely(lambda: self._exchange(part, pay))
+
+    def publish_and_look(self, part: Round, sought: Sequence[Sought]) -> tuple[Arrival, list[Frame | None]]:
+        """See `StepLog`."""
+        return self._safely(lambda: self._publish_and_look(part, sought))
+
+    def wait_for_any(self, part: Round, sought: Sequence[Sought], pay: Callable[[], None]) -> list[Frame | None]:
+        """See `StepLog`."""
+        return self._safely(lambda: self._wait_for_any(part, sought, pay))
 
     def _safely(self, action: Callable[[], _Result]) -> _Result:
         """Do ``action`` again when a connection was lost on the way; all that is sent may be repeated."""
@@ -172,8 +183,8 @@ class Rounds:
         return commands
 
     def _past(self, part: Round) -> list[tuple[int, int]]:
-        # Whoever publishes step s has seen all arrive at s - 1, so all have read s - 2.
-        return [(slot, step) for slot, step in self._kept if slot == part.slot and step <= part.step - 2]
+        newest = part.step - part.kept_steps
+        return [(slot, step) for slot, step in self._kept if slot == part.slot and step <= newest]
 
     def _forget(self, part: Round) -> None:
         for kept in self._past(part):
@@ -185,6 +196,7 @@ class Rounds:
         leased_at, refreshed_at = self._renewed.get(part.slot, (-math.inf, -math.inf))
         renews, refreshes = now - leased_at >= part.lease_s * LEASE_SHARE, now - refreshed_at >= REFRESH_S
         self._renewing = (now if renews else leased_at, now if refreshes else refreshed_at)
+        kept_steps = (part.kept_steps,) if part.staleness else ()
         return (
             "EVALSHA",
             self._sha,
@@ -211,6 +223,7 @@ class Rounds:
             len(part.publishers),
             int(any(slot != part.slot for slot in part.waiters)),
             int(refreshes),
+            *kept_steps,
         )
 
     @staticmethod
@@ -276,10 +289,14 @@ class Rounds:
             if not woken or b"abort" in woken:
                 if self._look(part):
                     return
-                pay()
-                if time.monotonic() > give_up_at:
-                    raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
+                self._go_on_waiting(part, pay, give_up_at)
             woken = None
+
+    @staticmethod
+    def _go_on_waiting(part: Round, pay: Callable[[], None], give_up_at: float) -> None:
+        pay()
+        if time.monotonic() > give_up_at:
+            raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
 
     def _look(self, part: Round) -> bool:
         """Whether the round is complete by the count, the truth when a call was read and lost; renews the lease.
@@ -305,6 +322,56 @@ class Rounds:
         if aborted is not None:
             raise called_off(aborted)
         return int(n_arrived) >= len(part.publishers)
+
+    # -- looking for frames of rounds that need not be complete
+
+    def _publish_and_look(self, part: Round, sought: Sequence[Sought]) -> tuple[Arrival, list[Frame | None]]:
+        by_line = self._by_line(sought)
+        # Should it have to wait for what it does not find, it need not be woken by what was before it looked.
+        newest = ("XREVRANGE", f"{self._prefix}wake", "+", "-", "COUNT", 1)
+        arrival = self._arrive(part, [newest, *self._looking(sought, by_line[self._first])])
+        if entries := self._first.read():
+            self._seen = entries[0][0].decode()
+        found = self._found(sought, by_line)
+        self._forget(part)
+        return arrival, found
+
+    def _wait_for_any(self, part: Round, sought: Sequence[Sought], pay: Callable[[], None]) -> list[Frame | None]:
+        give_up_at = time.monotonic() + part.deadline_s
+        by_line = self._by_line(sought)
+        while True:
+            self._first.send([self._watching(), *self._looking(sought, by_line[self._first])])
+            woken = self._woken(self._first.read())
+            found = self._found(sought, by_line)
+            if any(frame is not None for frame in found):
+                return found
+            if not woken or b"abort" in woken:
+                self._look(part)
+                self._go_on_waiting(part, pay, give_up_at)
+
+    def _by_line(self, sought: Sequence[Sought]) -> dict[Line, list[int]]:
+        """Which of ``sought``, by number, are kept where."""
+        by_line: dict[Line, list[int]] = {line: [] for line in self._lines}
+        for number, (_, slot) in enumerate(sought):
+            by_line[self._home(slot)].append(number)
+        return by_line
+
+    def _looking(self, sought: Sequence[Sought], numbers: list[int]) -> list[tuple[Any, ...]]:
+        """The command, if there is to be one, that asks for the frames of these ``numbers``."""
+        keys = [frame_key(self._prefix, *sought[number], None) for number in numbers]
+        return [("MGET", *keys)] if keys else []
+
+    def _found(self, sought: Sequence[Sought], by_line: dict[Line, list[int]]) -> list[Frame | None]:
+        """What is there of ``sought``; the first line was asked already, the others are asked now."""
+        for line, numbers in by_line.items():
+            if numbers and line is not self._first:
+                line.send(self._looking(sought, numbers))
+        found: list[Frame | None] = [None] * len(sought)
+        for line, numbers in by_line.items():
+            if numbers:
+                for number, frame in zip(numbers, line.read(views=True), strict=True):
+                    found[number] = frame
+        return found
 
     def _asking(self, part: Round, slots: list[int]) -> tuple[Any, ...]:
         return ("MGET", *(frame_key(self._prefix, part.round_id, slot, part.inbox) for slot in slots))

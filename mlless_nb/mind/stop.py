@@ -64,7 +64,7 @@ class StopRules:
                 "failed", f"the validation loss became {validation_loss} by step {step}; lower the learning rate"
             )
         self._recent.append(loss)
-        return self._target(step, validation_loss, has_validation) or self._end(step, epoch)
+        return self._target(step, validation_loss, has_validation) or self.end(step, epoch)
 
     def _target(self, step: int, validation_loss: float | None, has_validation: bool) -> Verdict | None:
         target, patience = self._stop.get("target"), self._stop.get("patience")
@@ -86,7 +86,8 @@ class StopRules:
             return Verdict("finished", f"no better {self._metric} than {self._best:.4f} in {patience} evaluations")
         return None
 
-    def _end(self, step: int, epoch: float) -> Verdict | None:
+    def end(self, step: int, epoch: float) -> Verdict | None:
+        """The verdict on ``step`` where that needs no loss: all steps, or all epochs, are done."""
         epochs, steps = self._stop.get("epochs"), self._stop.get("steps")
         if steps is not None and step >= steps:
             return Verdict("finished", f"all {steps} steps are done")

@@ -17,7 +17,7 @@ SLICE_S = 0.5
 LAST_CALL_S = 0.12
 #: Seconds before that at which the watch buys time for a function that is held up and does not buy it itself.
 BUY_AHEAD_S = 0.25
-#: Steps that may still be taken between the announcement of the end and the end.
+#: Steps that may still be taken between the announcement of the end and the end, where workers keep step.
 STEPS_TO_END = 3
 
 
@@ -55,6 +55,8 @@ class Prepaid:
         self.puts_ahead = 2
         #: Reads that are to be paid for ahead: the next minibatch, and the held-out rows not yet read.
         self.gets_ahead = 2
+        #: Steps that may still be taken when the end is announced.
+        self.steps_to_end = STEPS_TO_END
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
@@ -86,7 +88,7 @@ class Prepaid:
         """What to ask for before another step of about ``step_s`` seconds; nothing when enough is there."""
         elapsed_s, requests = self._elapsed_s(), self._requests_nusd()
         requests += self._rates.requests_nusd(self.gets_ahead, self.puts_ahead)
-        horizon_s = elapsed_s + self._exit_s + STEPS_TO_END * step_s
+        horizon_s = elapsed_s + self._exit_s + self.steps_to_end * step_s
         least = self.cost_nusd(horizon_s) + requests - self.granted_nusd
         if least <= 0:
             return Wanted()

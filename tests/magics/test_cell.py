@@ -80,7 +80,7 @@ def test_options_set_stop_rules(notebook: dict[str, Any]) -> None:
         ),
         ("model = PMF(rank=3)\noptimiser = SGD(learning_rate=0.5)\ndata = ratings\n", 1, "line 3 assigns optimiser"),
         (BODY.replace("PMF(rank=3)", "'pmf'"), 2, "model='pmf': must be PMF(...)"),
-        (BODY + "\nsync = 0.7\n", 6, "sync=0.7: must be BSP() or ISP(threshold)"),
+        (BODY + "\nsync = 0.7\n", 6, "sync=0.7: must be BSP(), ISP(threshold) or SSP(staleness)"),
         (BODY + "stop = 10\n", 5, "stop=10: must be"),
         ("# only a comment\n", 1, "does not name model"),
     ],

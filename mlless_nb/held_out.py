@@ -1,0 +1,85 @@
+"""How a worker evaluates its replica on held-out rows: its share of them, and a minibatch that is common to all."""
+
+from __future__ import annotations
+
+import time
+
+from .data.feed import MinibatchFeed
+from .data.prepare import Manifest
+from .messages import Invocation
+from .objects import ObjectStore
+from .replica import Replica
+
+
+class HeldOut:
+    """The held-out rows of a job, if there are any, as one worker sees them.
+
+    Parameters
+    ----------
+    invocation : Invocation
+    objects : ObjectStore
+    replica : Replica
+    """
+
+    def __init__(self, invocation: Invocation, objects: ObjectStore, replica: Replica) -> None:
+        self._slot, self._every, self._replica = invocation.slot, invocation.eval_every, replica
+        spec = invocation.validation
+        self._manifest = Manifest.from_json(spec) if spec is not None else None
+        self._feed = MinibatchFeed(objects, self._manifest, replica.n_rows) if self._manifest is not None else None
+        #: Seconds that an evaluation took, the longest so far; None before there was one.
+        self.seconds: float | None = None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the job holds rows out at all."""
+        return self._manifest is not None
+
+    def close(self) -> None:
+        """Stop fetching."""
+        if self._feed is not None:
+            self._feed.close()
+
+    def share(self, rank: int, n_active: int) -> range:
+        """Which minibatches the worker of ``rank`` evaluates."""
+        if self._manifest is None:
+            return range(0)
+        if self._replica.holds_owned:
+            return self._manifest.shard(self._slot)
+        return range(rank, self._manifest.n_minibatches, n_active)
+
+    def _common(self, step: int) -> list[int]:
+        """The minibatch, if any, on which the evaluation at ``step`` or the next one after it compares replicas."""
+        if self._manifest is None or not self._replica.differs:
+            return []
+        return [-(-step // self._every) % self._manifest.n_minibatches]
+
+    def n_unread(self, step: int, rank: int, n_active: int) -> int:
+        """Minibatches that the next evaluation is to fetch."""
+        feed = self._feed
+        if feed is None:
+            return 0
+        return sum(not feed.has(index) for index in {*self.share(rank, n_active), *self._common(step)})
+
+    def evaluate(self, active: list[int]) -> tuple[float, float]:
+        """Loss sum and count of this worker's share."""
+        if self._feed is None or self._slot not in active:
+            return 0.0, 0.0
+        began = time.monotonic()
+        sums = self._sums(self._feed, self.share(active.index(self._slot), len(active)))
+        self.seconds = max(time.monotonic() - began, self.seconds or 0.0)
+        return sums
+
+    def compare(self, step: int) -> tuple[float, float]:
+        """Loss sum and count of this replica on rows that are the same for all, zeros where it is like all others.
+
+        The minibatch is another one at each evaluation.
+        """
+        return self._sums(self._feed, self._common(step)) if self._feed is not None else (0.0, 0.0)
+
+    def _sums(self, feed: MinibatchFeed, indices: range | list[int]) -> tuple[float, float]:
+        total, count = 0.0, 0.0
+        for index in indices:
+            minibatch = feed.get(index)
+            total += self._replica.evaluate(minibatch)
+            count += minibatch.n
+        return total, count
