@@ -18,10 +18,12 @@ class Ahead:
     log : StepLog
     replica : Replica
         Updates, the own one and the peers', are added to it as soon as they are there.
+    clock : callable
+        Seconds that pass.
     """
 
-    def __init__(self, log: StepLog, replica: Replica) -> None:
-        self._log, self._replica = log, replica
+    def __init__(self, log: StepLog, replica: Replica, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log, self._replica, self._clock = log, replica, clock
         self._pending = PendingRounds()
 
     def publish(self, part: Round, epoch: float, stats: Stats) -> Arrival:
@@ -41,9 +43,9 @@ class Ahead:
         """Wait for all that is missing of the rounds up to ``step`` and add it; returns the seconds waited."""
         waited_s = 0.0
         while self._pending.sought(step):
-            sought, asked = self._pending.sought(), time.monotonic()
+            sought, asked = self._pending.sought(), self._clock()
             frames = self._log.wait_for_any(part, sought, pay)
-            waited_s += time.monotonic() - asked
+            waited_s += self._clock() - asked
             self._apply(sought, frames)
         return waited_s
 

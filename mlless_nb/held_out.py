@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from .data.feed import MinibatchFeed
 from .data.prepare import Manifest
@@ -19,13 +20,23 @@ class HeldOut:
     invocation : Invocation
     objects : ObjectStore
     replica : Replica
+    clock, make_feed : callable
+        Seconds that pass, and the minibatches.
     """
 
-    def __init__(self, invocation: Invocation, objects: ObjectStore, replica: Replica) -> None:
+    def __init__(
+        self,
+        invocation: Invocation,
+        objects: ObjectStore,
+        replica: Replica,
+        clock: Callable[[], float] = time.monotonic,
+        make_feed: Callable[[ObjectStore, Manifest, int], MinibatchFeed] = MinibatchFeed,
+    ) -> None:
+        self._clock = clock
         self._slot, self._every, self._replica = invocation.slot, invocation.eval_every, replica
         spec = invocation.validation
         self._manifest = Manifest.from_json(spec) if spec is not None else None
-        self._feed = MinibatchFeed(objects, self._manifest, replica.n_rows) if self._manifest is not None else None
+        self._feed = make_feed(objects, self._manifest, replica.n_rows) if self._manifest is not None else None
         #: Seconds that an evaluation took, the longest so far; None before there was one.
         self.seconds: float | None = None
 
@@ -64,9 +75,9 @@ class HeldOut:
         """Loss sum and count of this worker's share."""
         if self._feed is None or self._slot not in active:
             return 0.0, 0.0
-        began = time.monotonic()
+        began = self._clock()
         sums = self._sums(self._feed, self.share(active.index(self._slot), len(active)))
-        self.seconds = max(time.monotonic() - began, self.seconds or 0.0)
+        self.seconds = max(self._clock() - began, self.seconds or 0.0)
         return sums
 
     def compare(self, step: int) -> tuple[float, float]:
