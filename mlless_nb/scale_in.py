@@ -30,7 +30,7 @@ class ScaleIn:
     Parameters
     ----------
     interval_s : float
-        The longest between two removals, seconds > 0; short runs are tuned in shorter ones (20 steps, or 5 % of what is
+        The longest between two removals, seconds > 0; short runs are tuned in shorter ones (12 steps, or 5 % of what is
         left of the run).
     horizon_s : float
         How far ahead losses are compared, seconds > 0; in short runs less (50 steps, or 10 % of what is left).

@@ -12,7 +12,7 @@ __all__ = ["StopRules", "Verdict", "replay"]
 def __getattr__(name: str) -> Any:
     # `replay` reads records and so needs what workers, who import the stop rules from here, do not.
     if name == "replay":
-        from .replay import replay
+        from .replaying import replay
 
         return replay
     raise AttributeError(name)

@@ -33,7 +33,10 @@ EXPONENTS = np.array((0.35, 0.6, 1.0, 1.6, 2.6))
 POWERS = np.array((1.0, 2.0))
 #: Floors tried, as shares of the way from the lowest loss down to zero, and in the spread of the losses below it.
 FLOORS = np.array((0.02, 0.06, 0.15, 0.35, 0.7, 1.5, 3.0, 8.0))
-STARTS, LM_STEPS = 2, 14
+#: Starts of the search, the steps that each is given, and those that the best of them goes on for.
+STARTS, FIRST_STEPS, MORE_STEPS = 2, 4, 12
+#: The search ends where a step improves the error by no more than this share.
+SETTLED = 1e-6
 _TINY = 1e-12
 
 
@@ -74,6 +77,12 @@ class Curve:
         """The standard deviation of the curve at ``step``, by the delta method."""
         t = np.array((step / self.scale,))
         slope = _jacobian(self.family, self.theta, t)[0]
+        return math.sqrt(max(float(slope @ self.covariance @ slope), 0.0))
+
+    def sd_between(self, step: float, other: float) -> float:
+        """The standard deviation of the loss at ``step`` less that at ``other``, whose errors hang together."""
+        slopes = _jacobian(self.family, self.theta, np.array((step, other)) / self.scale)
+        slope = slopes[0] - slopes[1]
         return math.sqrt(max(float(slope @ self.covariance @ slope), 0.0))
 
     @property
@@ -124,13 +133,9 @@ def fit(steps: Float64, losses: Float64, family: str, newest: float = NEWEST) ->
     if unit < 1e-100:
         return None
     t, y, weights = bins.steps / scale, bins.losses / unit, bins.counts / bins.counts.mean()
-    best = None
-    for start in _starts(family, t, y, weights):
-        found = _search(family, start, t, y, weights)
-        if best is None or found[1] < best[1]:
-            best = found
-    assert best is not None
-    theta, _ = best
+    first_tries = [_search(family, start, t, y, weights, FIRST_STEPS) for start in _starts(family, t, y, weights)]
+    theta, _ = min(first_tries, key=lambda found: found[1])
+    theta, _ = _search(family, theta, t, y, weights, MORE_STEPS)
     covariance, noise = _covariance(family, theta, Bins(t, y, weights))
     # Back from losses of mean 1 to those that came.
     units = np.array((1 / unit, 1.0 if family == "reference" else 1 / unit, 1 / unit, unit))
@@ -192,25 +197,26 @@ def _lines(x: Float64, y: Float64, weights: Float64) -> tuple[Float64, Float64]:
     return slopes, np.maximum(offsets, _TINY)
 
 
-def _search(family: str, theta: Float64, t: Float64, y: Float64, weights: Float64) -> tuple[Float64, float]:
+def _search(
+    family: str, theta: Float64, t: Float64, y: Float64, weights: Float64, n_steps: int
+) -> tuple[Float64, float]:
     """Levenberg-Marquardt with theta >= 0: what a bound stops is held there. Returns theta and the squared error."""
     error = _values(family, theta, t) - y
     cost, damping = float(weights @ (error * error)), 1e-3
-    for _ in range(LM_STEPS):
+    for _ in range(n_steps):
         jacobian = _jacobian(family, theta, t)
         gradient = jacobian.T @ (weights * error)
         hessian = (jacobian.T * weights) @ jacobian
         free = (theta > 0) | (gradient < 0)
         hessian[~free] = hessian[:, ~free] = 0.0
-        scale = np.maximum(np.diag(hessian), _TINY)
-        hessian[np.diag_indices(4)] = scale * (1 + damping)
+        hessian.flat[::5] = np.maximum(hessian.flat[::5], _TINY) * (1 + damping)
         step = -np.linalg.solve(hessian, np.where(free, gradient, 0.0))
         trial = np.maximum(theta + step, 0.0)
         trial[1] = min(trial[1], 8.0) if family == "reference" else trial[1]
         trial_error = _values(family, trial, t) - y
         trial_cost = float(weights @ (trial_error * trial_error))
         if trial_cost < cost:
-            has_settled = cost - trial_cost < 1e-6 * cost
+            has_settled = cost - trial_cost < SETTLED * cost
             theta, error, cost, damping = trial, trial_error, trial_cost, max(damping / 5, 1e-9)
             if has_settled:
                 break
@@ -232,7 +238,7 @@ def _covariance(family: str, theta: Float64, bins: Bins) -> tuple[Float64, float
     variance *= (1 + together) / (1 - together)
     jacobian = _jacobian(family, theta, t)
     hessian = (jacobian.T * weights) @ jacobian
-    scale = np.sqrt(np.maximum(np.diag(hessian), _TINY))
+    scale = np.sqrt(np.maximum(hessian.flat[::5], _TINY))
     # A ridge of 1e-8 keeps what the data cannot tell apart from becoming infinite.
     correlation = hessian / np.outer(scale, scale) + 1e-8 * np.eye(4)
     return np.linalg.inv(correlation) / np.outer(scale, scale) * variance, math.sqrt(variance)

@@ -19,6 +19,8 @@ Float64 = NDArray[np.float64]
 LEAST_STEPS = 50
 #: Slope over the newest fifth of the records, as a share of the mean slope so far, under which the knee is past.
 FLAT = 0.7
+#: How far a curve with a knee is from a straight line, as a share of its height.
+BENT = 0.1
 #: Weight of a new bin in the smoothed curve.
 EWMA_WEIGHT = 0.25
 #: The fall of the loss must be so many times the noise of a record, and so many that of a fifth's mean.
@@ -38,8 +40,8 @@ def find_knee(steps: Float64, losses: Float64, how: str = "slope") -> int | None
         return None
     bins = binned(steps, losses)
     smooth = ewma(bins.losses, EWMA_WEIGHT)
-    found = _kneedle(bins.steps, smooth) if how == "kneedle" else _slope(bins.steps, smooth)
-    return int(found) if found is not None else None
+    found = _kneedle(bins.steps, smooth) if how == "kneedle" else _is_flat(bins.steps, smooth)
+    return int(steps[-1]) if found else None
 
 
 def falls(losses: Float64) -> bool:
@@ -62,18 +64,19 @@ def noise_of(losses: Float64) -> float:
     return float(np.median(np.abs(np.diff(losses, 2)))) / 0.6745 / 6**0.5
 
 
-def _slope(steps: Float64, smooth: Float64) -> float | None:
+def _is_flat(steps: Float64, smooth: Float64) -> bool:
     newest = max(len(smooth) // 5, 2)
     span, recent = steps[-1] - steps[0], steps[-1] - steps[-1 - newest]
     fall, recent_fall = smooth[0] - smooth[-1], smooth[-1 - newest] - smooth[-1]
-    return float(steps[-1]) if fall > 0 and recent_fall / recent < FLAT * fall / span else None
+    return bool(fall > 0 and recent_fall / recent < FLAT * fall / span)
 
 
-def _kneedle(steps: Float64, smooth: Float64) -> float | None:
+def _kneedle(steps: Float64, smooth: Float64) -> bool:
     from kneed import KneeLocator
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of a curve without a knee, which is an answer
-        knee = KneeLocator(steps, smooth, S=1.0, curve="convex", direction="decreasing").knee
-    # A knee is confirmed by what comes after it.
-    return float(steps[-1]) if knee is not None and float(knee) < 0.7 * float(steps[-1]) else None
+        found = KneeLocator(steps, smooth, S=1.0, curve="convex", direction="decreasing")
+    # A straight line has knees too, of rounding errors; and a knee is confirmed by what comes after it.
+    is_bent = found.knee is not None and float(np.max(found.y_difference)) > BENT
+    return is_bent and float(found.knee) < 0.7 * float(steps[-1])

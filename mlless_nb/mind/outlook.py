@@ -15,6 +15,8 @@ from .history import History
 RECENT = 400
 #: The least share of a step's time that one worker less is expected to leave, by what was measured.
 LEAST_SHARE = 0.6
+#: The likelihood of losing the target from which on a removal counts as breaking it.
+MOST_RISK = 0.05
 
 
 @dataclass(frozen=True)
@@ -123,16 +125,22 @@ class Outlook:
         time_s = steps * step_s
         return Rest(steps, time_s, time_s * self.prices.usd_s(n_workers))
 
-    def breaks_target(self, n_workers: int, worse_by: float, z: float) -> bool:
-        """Whether the target may be out of reach with ``n_workers`` workers, losses ``worse_by`` above the curve.
+    def breaks_target(self, n_workers: int, worse_by: float) -> bool:
+        """Whether a target that is in reach now may not be with ``n_workers`` workers, losses ``worse_by`` higher.
 
-        It may where the curve's upper edge, twice as far ahead as the target is expected, is not below it; and where
-        another rule would end the run before.
+        It may where so much of what is likely for the curve's floor would then lie above the target, and where another
+        rule would end the run before.
         """
         if self.target is None or self.curve is None:
             return self.target is not None
         steps = self.steps_to(self.target - worse_by)
         if not math.isfinite(steps) or steps > self.steps_left(n_workers):
             return True
-        far = self.step + 2 * steps
-        return self.curve.at(far) + worse_by + z * self.curve.sd(far) >= self.target
+        floor, sd = self.curve.floor, max(self.curve.floor_sd, 1e-12)
+        in_reach = _normal((self.target - floor) / sd)
+        return _normal((self.target - worse_by - floor) / sd) < (1 - MOST_RISK) * in_reach
+
+
+def _normal(z: float) -> float:
+    """The standard normal distribution function."""
+    return 0.5 * math.erfc(-z / math.sqrt(2))

@@ -22,18 +22,20 @@ from typing import Any
 from .curves import LEAST_POINTS, Curve, fit
 from .history import History
 from .knee import falls, find_knee
-from .outlook import Outlook, Prices, Rest, StepTimes
+from .outlook import Outlook, Prices, StepTimes
 
 #: Half of an 80 % interval, in standard deviations.
 Z = 1.2816
 #: The least records, and evaluations of held-out rows, between two removals; and what counts as "about to end".
-LEAST_RECORDS, LEAST_EVALUATIONS, LAST_STEPS = 20, 1, 40
+LEAST_RECORDS, LEAST_EVALUATIONS, LAST_STEPS = 12, 1, 20
 #: Shares of what is left of the run: of the interval, and of the horizon with the steps that it has at least.
 INTERVAL_SHARE, HORIZON_SHARE, HORIZON_STEPS = 0.05, 0.1, 50
 #: Records over which a curve's prediction is compared with what came.
 HINDCAST_STEPS = 20
+#: It is compared again once the run has so many times the steps.
+HINDCAST_AGAIN = 1.1
 #: ``c`` before any removal, as a share of the loss: 0 with this standard deviation.
-NOISE_SD = 0.005
+NOISE_SD = 0.02
 #: Share of the workers that stay while the target is not in sight.
 BLIND_SHARE = 0.5
 #: Curves are not read further ahead than this, steps.
@@ -113,8 +115,10 @@ class ScaleInTuner:
         self._removal: _Removal | None = None
         self._precision, self._weighted = 0.0, 0.0  # of the estimates of c
         self._misfit = 0.0  # by how much the curve was wrong, a little ahead, while nobody left
+        self._hindcast_at = 0.0  # the step at which that was looked at
         self._has_judged = False  # whether this decision is the first after a removal
         self._bar = LEAST_SAVING
+        self._not_before = 0  # records: who looked in vain looks again after some more, not until luck helps
         self._reason = ""
 
     def pause(self, *, on: bool = False) -> None:
@@ -145,7 +149,7 @@ class ScaleInTuner:
             return []
         self.times.measure(history, first)
         outlook = Outlook(history, self._stop, self._prices, self.times)
-        interval_s = min(self._spec["interval_s"], max(0.0, INTERVAL_SHARE * _or(outlook.rest(n_workers).time_s, 0.0)))
+        interval_s = min(self._spec["interval_s"], INTERVAL_SHARE * self._rest_s(outlook))
         began_s = float(history.column("time_s")[first])
         if history.last("time_s") - max(began_s, self._knee_s(first)) < interval_s:
             return []
@@ -154,10 +158,14 @@ class ScaleInTuner:
 
     # -- the parts of a decision
 
+    def _rest_s(self, outlook: Outlook) -> float:
+        """Seconds left by the curve, but no more than twice what the run took so far: as far as a curve can see."""
+        return min(outlook.rest(outlook.n_workers).time_s, 2 * self._history.last("time_s"))
+
     def _is_due(self, first: int) -> bool:
         """Whether enough was seen since the last removal."""
         history = self._history
-        if history.n - first < LEAST_RECORDS:
+        if history.n - first < LEAST_RECORDS or history.n < self._not_before:
             return False
         judged = history.judged
         if not judged.is_validation or self._removal is None:
@@ -196,9 +204,10 @@ class ScaleInTuner:
         )
         return [self._say("outcome", text, numbers)]
 
-    def _noise(self, loss: float) -> float:
-        """``c``, by the removals so far and what is likely at a loss of that size."""
-        return max(self._weighted / (self._precision + (NOISE_SD * loss) ** -2), 0.0)
+    def _noise(self, loss: float) -> tuple[float, float]:
+        """``c`` and its standard deviation, by the removals so far and what is likely at a loss of that size."""
+        precision = self._precision + max(NOISE_SD * loss, 1e-12) ** -2
+        return max(self._weighted / precision, 0.0), 1 / math.sqrt(precision)
 
     def _hindcast(self, outlook: Outlook) -> float:
         """By how much a curve drawn `HINDCAST_STEPS` steps ago is wrong now."""
@@ -213,12 +222,13 @@ class ScaleInTuner:
         history, n_workers = self._history, outlook.n_workers
         if outlook.curve is None:
             return []
-        if not self._has_judged:
-            self._misfit = self._hindcast(outlook)
-        c = self._noise(abs(outlook.curve.at(outlook.step)))
-        worse_by = c * (1 / (n_workers - 1) - 1 / n_workers)
+        if not self._has_judged and outlook.step >= HINDCAST_AGAIN * self._hindcast_at:
+            self._hindcast_at, self._misfit = outlook.step, self._hindcast(outlook)
+        c, c_sd = self._noise(abs(outlook.curve.at(outlook.step)))
+        share = 1 / (n_workers - 1) - 1 / n_workers
+        worse_by, worst_by = c * share, (c + Z * c_sd) * share
         now, then = outlook.rest(n_workers), outlook.rest(n_workers - 1, worse_by)
-        numbers = self._projected(outlook, first, now, c)
+        numbers = self._projected(outlook, first, c)
         numbers.update(
             n_workers=float(n_workers),
             rest_steps=_finite(now.steps),
@@ -228,6 +238,7 @@ class ScaleInTuner:
             then_s=_finite(then.time_s),
             then_usd=_finite(then.usd),
             noise=c,
+            noise_sd=c_sd,
             misfit=self._misfit,
         )
         saving, saved = self._saving(outlook, now.steps, then.steps)
@@ -247,7 +258,7 @@ class ScaleInTuner:
         is_blind = outlook.target is not None and not math.isfinite(outlook.steps_to(outlook.target))
         if is_blind and n_workers <= max(BLIND_SHARE * self._n_all, 2):
             return self._keep("the target is not in sight", numbers)
-        if not is_blind and outlook.breaks_target(n_workers - 1, worse_by, Z):
+        if not is_blind and outlook.breaks_target(n_workers - 1, worst_by):
             return self._keep(f"with {n_workers - 1} the target may get out of reach", numbers)
         if saving < self._bar:
             return self._keep(f"one worker less would save {max(saving, 0.0):.1%}", numbers)
@@ -259,7 +270,7 @@ class ScaleInTuner:
         )
         return [self._say("remove", text, numbers)]
 
-    def _projected(self, outlook: Outlook, first: int, now: Rest, c: float) -> dict[str, float | None]:
+    def _projected(self, outlook: Outlook, first: int, c: float) -> dict[str, float | None]:
         """The paper's ``s`` and the standard deviation that the curves leave it.
 
         A reference that is fitted once, at the knee, is soon wrong by more than what is to be seen. It is therefore
@@ -271,8 +282,7 @@ class ScaleInTuner:
         d_now, d_all = self.times.at(n_workers), self.times.at(self._n_all)
         if math.isnan(d_all):
             d_all = d_now
-        shortened_s = max(HORIZON_STEPS * d_all, HORIZON_SHARE * _or(now.time_s, 0.0))
-        horizon_s = min(self._spec["horizon_s"], shortened_s)
+        horizon_s = min(self._spec["horizon_s"], max(HORIZON_STEPS * d_all, HORIZON_SHARE * self._rest_s(outlook)))
         n_all, n_now = (min(horizon_s // duration, FARTHEST) for duration in (d_all, d_now))
         ahead = reference.at(step + n_all) - c * (1 / n_workers - 1 / self._n_all)
         since = outlook.judged.since(float(history.column("step")[first]) if first else 0.0)
@@ -280,9 +290,11 @@ class ScaleInTuner:
         # A curve through the few records since the removal may know less than the one through all of them.
         if current is None or current.sd(step + n_now) > reference.sd(step + n_now):
             current = reference
-        loss, sd = current.at(step + n_now), current.sd(step + n_now)
-        if current is not reference:
-            sd = math.hypot(sd, reference.sd(step + n_all))
+        loss = current.at(step + n_now)
+        if current is reference:
+            sd = reference.sd_between(step + n_now, step + n_all)
+        else:
+            sd = math.hypot(current.sd(step + n_now), reference.sd(step + n_all))
         scale = max(abs(ahead), 1e-12)
         return {
             "horizon_s": horizon_s,
@@ -319,16 +331,13 @@ class ScaleInTuner:
 
     def _keep(self, reason: str, numbers: dict[str, float | None]) -> list[Decision]:
         """Nobody leaves; said when the reason is a new one."""
+        self._not_before = self._history.n + LEAST_RECORDS
         kind = reason.split(" ", 3)[:3]
         if kind == self._reason.split(" ", 3)[:3]:
             return []
         self._reason = reason
         n_workers = int(numbers["n_workers"] or 0)
         return [self._say("keep", f"All {n_workers} workers stay for now: {reason}", numbers)]
-
-
-def _or(value: float, other: float) -> float:
-    return value if math.isfinite(value) else other
 
 
 def _finite(value: float) -> float | None:
