@@ -87,4 +87,4 @@ class Advice:
         self._forecast_at_s = history.last("time_s")
         times = self._tuner.times
         times.measure(history, history.since_change())
-        return forecast(history, Outlook(history, self._stop, self._prices, times), cap_usd)
+        return forecast(history, Outlook(history, self._stop, self._prices, times, self._tuner.effort), cap_usd)

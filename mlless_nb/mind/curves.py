@@ -16,6 +16,7 @@ MLLess (Middleware and journal), section on the scale-in auto-tuner.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,8 @@ STARTS, FIRST_STEPS, MORE_STEPS = 2, 4, 12
 #: The search ends where a step improves the error by no more than this share.
 SETTLED = 1e-6
 _TINY = 1e-12
+#: The largest thetas: an exponent beyond 8 is a step, not a curve.
+_MOST = {"reference": np.array((np.inf, 8.0, np.inf, np.inf)), "current": np.full(4, np.inf)}
 
 
 @dataclass(frozen=True)
@@ -197,24 +200,35 @@ def _lines(x: Float64, y: Float64, weights: Float64) -> tuple[Float64, Float64]:
     return slopes, np.maximum(offsets, _TINY)
 
 
-def _search(
-    family: str, theta: Float64, t: Float64, y: Float64, weights: Float64, n_steps: int
+def search(
+    values: Callable[[Float64], Float64],
+    jacobian: Callable[[Float64], Float64],
+    theta: Float64,
+    most: Float64,
+    prior: Float64,
+    y: Float64,
+    weights: Float64,
+    n_steps: int,
 ) -> tuple[Float64, float]:
-    """Levenberg-Marquardt with theta >= 0: what a bound stops is held there. Returns theta and the squared error."""
-    error = _values(family, theta, t) - y
-    cost, damping = float(weights @ (error * error)), 1e-3
+    """Levenberg-Marquardt with 0 <= theta <= ``most``: what a bound stops is held there.
+
+    ``prior`` is what a theta of 1 adds to the squared error, squared like it: 0 for what is free. Returns theta and the
+    squared error.
+    """
+    error = values(theta) - y
+    cost, damping = float(weights @ (error * error) + prior @ (theta * theta)), 1e-3
     for _ in range(n_steps):
-        jacobian = _jacobian(family, theta, t)
-        gradient = jacobian.T @ (weights * error)
-        hessian = (jacobian.T * weights) @ jacobian
+        slopes = jacobian(theta)
+        gradient = slopes.T @ (weights * error) + prior * theta
+        hessian = (slopes.T * weights) @ slopes
+        hessian.flat[:: len(theta) + 1] += prior
         free = (theta > 0) | (gradient < 0)
         hessian[~free] = hessian[:, ~free] = 0.0
-        hessian.flat[::5] = np.maximum(hessian.flat[::5], _TINY) * (1 + damping)
+        hessian.flat[:: len(theta) + 1] = np.maximum(hessian.diagonal(), _TINY) * (1 + damping)
         step = -np.linalg.solve(hessian, np.where(free, gradient, 0.0))
-        trial = np.maximum(theta + step, 0.0)
-        trial[1] = min(trial[1], 8.0) if family == "reference" else trial[1]
-        trial_error = _values(family, trial, t) - y
-        trial_cost = float(weights @ (trial_error * trial_error))
+        trial = np.clip(theta + step, 0.0, most)
+        trial_error = values(trial) - y
+        trial_cost = float(weights @ (trial_error * trial_error) + prior @ (trial * trial))
         if trial_cost < cost:
             has_settled = cost - trial_cost < SETTLED * cost
             theta, error, cost, damping = trial, trial_error, trial_cost, max(damping / 5, 1e-9)
@@ -225,6 +239,18 @@ def _search(
             if damping > 1e8:
                 break
     return theta, cost
+
+
+def _search(
+    family: str, theta: Float64, t: Float64, y: Float64, weights: Float64, n_steps: int
+) -> tuple[Float64, float]:
+    def values(theta: Float64) -> Float64:
+        return _values(family, theta, t)
+
+    def jacobian(theta: Float64) -> Float64:
+        return _jacobian(family, theta, t)
+
+    return search(values, jacobian, theta, _MOST[family], np.zeros(4), y, weights, n_steps)
 
 
 def _covariance(family: str, theta: Float64, bins: Bins) -> tuple[Float64, float]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .curves import Curve, fit
-from .history import History, Judged
+from .curves import fit
+from .history import History
 from .outlook import Outlook
 
 #: Half of an 80 % interval, in standard deviations.
@@ -46,7 +46,7 @@ def forecast(history: History, outlook: Outlook, cap_usd: float | None) -> dict[
     farthest = step * FARTHEST
 
     def loss_in(steps: float) -> float | None:
-        return curve.at(step + min(steps, farthest)) if math.isfinite(steps) else None
+        return outlook.loss_in(min(steps, farthest), p) if math.isfinite(steps) else None
 
     affordable = max(cap_usd - spent, 0.0) / usd_step if cap_usd is not None and usd_step > 0 else math.inf
     found: dict[str, Any] = {
@@ -57,35 +57,35 @@ def forecast(history: History, outlook: Outlook, cap_usd: float | None) -> dict[
         "s_to_target": None,
         "usd_per_percent": None,
     }
-    lower = curve.steps_to(0.99 * curve.at(step), step) - step
+    lower = outlook.steps_to(0.99 * outlook.loss_in(0, p), p)
     if lower <= farthest:
         found["usd_per_percent"] = lower * usd_step
     if outlook.target is not None:
-        steps = _steps_to_target(outlook.target, curve, judged, step, farthest)
+        steps = _steps_to_target(outlook.target, outlook, farthest)
         if steps is not None:
             found["usd_to_target"] = [None if n is None else spent + n * usd_step for n in steps]
             found["s_to_target"] = [None if n is None else time_s + n * step_s for n in steps]
     return found
 
 
-def _steps_to_target(
-    target: float, curve: Curve, judged: Judged, step: float, farthest: float
-) -> tuple[float, float, float | None] | None:
+def _steps_to_target(target: float, outlook: Outlook, farthest: float) -> tuple[float, float, float | None] | None:
     """Steps to ``target`` with an 80 % interval; None where the curve does not come down to it."""
-    steps = curve.steps_to(target, step) - step
+    curve, judged, step, p = outlook.curve, outlook.judged, outlook.step, outlook.n_workers
+    assert curve is not None
+    steps = outlook.steps_to(target, p)
     if steps > farthest:
         return None
     if steps < 1:
         return 0.0, 1.0, 1.0 + step / 10
     # The curve's own sd does not know that the curve may be of another kind: how wrong an earlier one is now tells.
     n_before = int(len(judged.steps) * 0.7)
-    before = fit(judged.steps[:n_before], judged.losses[:n_before], curve.family)
-    wrong_by = abs(before.at(step) - curve.at(step)) if before is not None else 0.0
+    before = fit(judged.steps[:n_before], judged.losses[:n_before], "reference")
+    wrong_by = abs(before.at(step) - outlook.loss_in(0, p)) if before is not None else 0.0
     wrong_by *= steps / max(step - float(judged.steps[max(n_before - 1, 0)]), 1.0)
 
     def edge(sign: float) -> float:
-        shift = sign * Z * math.hypot(curve.sd(step + steps), wrong_by)
-        return curve.steps_to(target - shift, step) - step
+        shift = sign * Z * math.hypot(curve.sd(outlook.moved + steps), wrong_by)
+        return outlook.steps_to(target - shift, p)
 
-    high = edge(1.0)
-    return max(edge(-1.0), 0.0), steps, high if high <= 2 * farthest else None
+    low, high = max(min(edge(-1.0), steps), 0.0), max(edge(1.0), steps)
+    return low, steps, high if high <= 2 * farthest else None

@@ -8,13 +8,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .curves import Curve, fit
+from .curves import LEAST_POINTS, NEWEST, Curve
+from .effort import Effort, fit_effort
 from .history import History
 
 #: Step times that are averaged at most, the newest.
 RECENT = 400
 #: The least share of a step's time that one worker less is expected to leave, by what was measured.
 LEAST_SHARE = 0.6
+#: Records whose mean stands for the loss at the start.
+FIRST_STEPS = 5
+#: The curve covers some steps with all workers until the run has so many times those, as a share: what fewer cost is
+#: learnt from that.
+LEAST_BEFORE = 0.1
 #: The likelihood of losing the target from which on a removal counts as breaking it.
 MOST_RISK = 0.05
 
@@ -76,15 +82,47 @@ class Outlook:
         Fields of ``Stop``.
     prices : Prices
     times : StepTimes
+    effort : Effort
+        What fewer workers cost, as it was known before.
+
+    Attributes
+    ----------
+    curve : Curve or None
+        Of the run with all its workers, over its effective steps: those of all workers that would have come as far.
+    effort : Effort
+        As it is known now.
     """
 
-    def __init__(self, history: History, stop: dict[str, Any], prices: Prices, times: StepTimes) -> None:
+    def __init__(
+        self, history: History, stop: dict[str, Any], prices: Prices, times: StepTimes, effort: Effort
+    ) -> None:
         self._history, self._stop, self.prices, self._times = history, stop, prices, times
-        judged = history.judged
-        self.judged = judged
-        self.curve: Curve | None = fit(judged.steps, judged.losses, "reference") if history.is_finite else None
-        self.step = history.last("step")
+        self.judged = judged = history.judged
+        self.effort = effort
+        self.curve: Curve | None = None
+        self.step = self.moved = history.last("step")
         self.n_workers = int(history.last("n_workers"))
+        if not history.is_finite or not len(judged.steps):
+            return
+        workers = history.column("n_workers")
+        lost = 1 / workers - 1 / effort.n_all
+        lost_so_far = np.cumsum(lost)
+        at = np.searchsorted(history.column("step"), judged.steps)
+        first = self._first_fitted(workers)
+        fall = float(history.column("loss")[:FIRST_STEPS].mean() - judged.losses[-FIRST_STEPS:].mean())
+        self.curve, self.effort = fit_effort(
+            judged.steps[first:], judged.losses[first:], lost[at[first:]], lost_so_far[at[first:]], fall, effort
+        )
+        self.moved = max(self.step - self.effort.slower * float(lost_so_far[-1]), 1.0)
+
+    def _first_fitted(self, workers: Any) -> int:
+        """The first judged record that is fitted: the newest are, and some with all workers for as long as that does."""
+        judged, steps = self.judged, self._history.column("step")
+        newest = min(int(len(judged.steps) * (1 - NEWEST)), max(len(judged.steps) - 2 * LEAST_POINTS, 0))
+        fewer = np.flatnonzero(workers < workers[0])
+        if len(fewer) and steps[fewer[0]] > LEAST_BEFORE * self.step:
+            newest = min(newest, int(np.searchsorted(judged.steps, (1 - NEWEST) * steps[fewer[0]])))
+        return newest
 
     @property
     def step_s(self) -> float:
@@ -96,11 +134,18 @@ class Outlook:
         """The loss that ends the run, None where none does."""
         return self._stop.get("target")
 
-    def steps_to(self, loss: float) -> float:
-        """Steps from now to ``loss``; infinite where the curve does not come down to it."""
+    def loss_in(self, steps: float, n_workers: int) -> float:
+        """The loss after so many more steps with ``n_workers`` workers; there must be a curve."""
+        assert self.curve is not None
+        moved = self.moved + steps * self.effort.pace(n_workers)
+        return self.curve.at(moved) + self.effort.worse_by(n_workers)
+
+    def steps_to(self, loss: float, n_workers: int) -> float:
+        """Steps from now to ``loss`` with ``n_workers`` workers; infinite where the curve does not come down to it."""
         if self.curve is None:
             return math.inf
-        return self.curve.steps_to(loss, self.step + 1) - self.step
+        there = self.curve.steps_to(loss - self.effort.worse_by(n_workers), self.moved + 1)
+        return (there - self.moved) / self.effort.pace(n_workers)
 
     def steps_left(self, n_workers: int) -> float:
         """Steps until a rule other than the target ends the run; infinite where none says so."""
@@ -116,29 +161,30 @@ class Outlook:
             left = min(left, (self._stop["time_s"] - self._history.last("time_s")) / step_s)
         return max(left, 0.0)
 
-    def rest(self, n_workers: int, worse_by: float = 0.0) -> Rest:
-        """What is left with ``n_workers`` workers whose losses lie ``worse_by`` above the curve."""
+    def rest(self, n_workers: int) -> Rest:
+        """What is left with ``n_workers`` workers."""
         step_s = self._times.at(n_workers)
         steps = self.steps_left(n_workers)
         if self.target is not None:
-            steps = min(steps, self.steps_to(self.target - worse_by))
+            steps = min(steps, self.steps_to(self.target, n_workers))
         time_s = steps * step_s
         return Rest(steps, time_s, time_s * self.prices.usd_s(n_workers))
 
-    def breaks_target(self, n_workers: int, worse_by: float) -> bool:
-        """Whether a target that is in reach now may not be with ``n_workers`` workers, losses ``worse_by`` higher.
+    def breaks_target(self, n_workers: int, z: float) -> bool:
+        """Whether a target that is in reach now may not be with ``n_workers`` workers.
 
-        It may where so much of what is likely for the curve's floor would then lie above the target, and where another
-        rule would end the run before.
+        It may where so much of what is likely for the floor of the loss would then lie above the target (``z`` standard
+        deviations of what fewer workers cost included), and where another rule would end the run before.
         """
         if self.target is None or self.curve is None:
             return self.target is not None
-        steps = self.steps_to(self.target - worse_by)
+        steps = self.steps_to(self.target, n_workers)
         if not math.isfinite(steps) or steps > self.steps_left(n_workers):
             return True
+        now, then = self.effort.worse_by(self.n_workers), self.effort.worse_by(n_workers, z)
         floor, sd = self.curve.floor, max(self.curve.floor_sd, 1e-12)
-        in_reach = _normal((self.target - floor) / sd)
-        return _normal((self.target - worse_by - floor) / sd) < (1 - MOST_RISK) * in_reach
+        in_reach = _normal((self.target - now - floor) / sd)
+        return _normal((self.target - then - floor) / sd) < (1 - MOST_RISK) * in_reach
 
 
 def _normal(z: float) -> float:

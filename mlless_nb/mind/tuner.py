@@ -8,8 +8,7 @@ let go when the projected loss is worse by less than ``S``::
 
 What goes beyond it keeps a removal from doing harm: nothing while the interval of ``s`` straddles ``S`` (80 %), while
 the target may get out of reach, or when time x dollars to the end would not improve. What the removals so far cost in
-loss tells what the next will: the noise of a global minibatch of p parts adds ``c / p`` to the loss, and ``c`` is
-estimated from every removal.
+loss, see `mlless_nb.mind.effort`, tells what the next will.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .curves import LEAST_POINTS, Curve, fit
+from .effort import Effort
 from .history import History
 from .knee import falls, find_knee
 from .outlook import Outlook, Prices, StepTimes
@@ -34,10 +34,11 @@ INTERVAL_SHARE, HORIZON_SHARE, HORIZON_STEPS = 0.05, 0.1, 50
 HINDCAST_STEPS = 20
 #: It is compared again once the run has so many times the steps.
 HINDCAST_AGAIN = 1.1
-#: ``c`` before any removal, as a share of the loss: 0 with this standard deviation.
-NOISE_SD = 0.02
-#: Share of the workers that stay while the target is not in sight.
-BLIND_SHARE = 0.5
+#: Share of the workers that stay while the target is not in sight or far off (so many times the steps so far), and where steps do not become quicker: there a
+#: model that moves less in a step costs time, which is seen too late.
+CAREFUL_SHARE, FAR = 0.5, 3.0
+#: A step is quicker with half of the workers when it takes no more than this share of the time with all.
+QUICKER = 0.9
 #: Curves are not read further ahead than this, steps.
 FARTHEST = 200
 #: What a removal must save of time x dollars to the end; doubled by each removal that turned out worse than projected.
@@ -80,10 +81,13 @@ class Decision:
 
 @dataclass(frozen=True)
 class _Removal:
-    """The last removal: the curve before it, and how many workers were left."""
+    """The last removal: what was projected for after it, and how many workers were left."""
 
     curve: Curve
     step: float
+    moved: float
+    level: float
+    pace: float
     n_left: int
 
 
@@ -113,7 +117,7 @@ class ScaleInTuner:
         self.times = StepTimes()
         self._n_wanted = n_workers
         self._removal: _Removal | None = None
-        self._precision, self._weighted = 0.0, 0.0  # of the estimates of c
+        self.effort = Effort(n_workers)
         self._misfit = 0.0  # by how much the curve was wrong, a little ahead, while nobody left
         self._hindcast_at = 0.0  # the step at which that was looked at
         self._has_judged = False  # whether this decision is the first after a removal
@@ -148,7 +152,8 @@ class ScaleInTuner:
         if not self._is_due(first):
             return []
         self.times.measure(history, first)
-        outlook = Outlook(history, self._stop, self._prices, self.times)
+        outlook = Outlook(history, self._stop, self._prices, self.times, self.effort)
+        self.effort = outlook.effort
         interval_s = min(self._spec["interval_s"], INTERVAL_SHARE * self._rest_s(outlook))
         began_s = float(history.column("time_s")[first])
         if history.last("time_s") - max(began_s, self._knee_s(first)) < interval_s:
@@ -176,7 +181,7 @@ class ScaleInTuner:
         return float(self._history.column("time_s")[first]) if self._removal is not None else 0.0
 
     def _judge_removal(self, outlook: Outlook) -> list[Decision]:
-        """Compare the losses since the last removal with the curve before it; learns ``c`` and sets the bar."""
+        """Compare the losses since the last removal with the curve before it; sets the bar."""
         removal, self._removal = self._removal, None
         self._has_judged = removal is not None
         if removal is None:
@@ -185,13 +190,10 @@ class ScaleInTuner:
         if not len(since.steps) or not math.isfinite(removal.curve.noise):
             return []
         middle = float(since.steps.mean())
-        projected = removal.curve.at(middle)
+        projected = removal.level + removal.curve.at(removal.moved + (middle - removal.step) * removal.pace)
         worse_by = float(since.losses.mean()) - projected
-        sd = math.hypot(removal.curve.sd(middle), removal.curve.noise / math.sqrt(len(since.steps)))
+        sd = math.hypot(removal.curve.sd(removal.moved), removal.curve.noise / math.sqrt(len(since.steps)))
         sd = max(math.hypot(sd, 2 * self._misfit), 1e-4 * abs(projected))
-        share = 1 / removal.n_left - 1 / (removal.n_left + 1)
-        self._precision += (share / sd) ** 2
-        self._weighted += share * worse_by / sd**2
         is_worse = worse_by > 2 * Z * sd
         if is_worse:
             self._bar *= 2
@@ -204,11 +206,6 @@ class ScaleInTuner:
         )
         return [self._say("outcome", text, numbers)]
 
-    def _noise(self, loss: float) -> tuple[float, float]:
-        """``c`` and its standard deviation, by the removals so far and what is likely at a loss of that size."""
-        precision = self._precision + max(NOISE_SD * loss, 1e-12) ** -2
-        return max(self._weighted / precision, 0.0), 1 / math.sqrt(precision)
-
     def _hindcast(self, outlook: Outlook) -> float:
         """By how much a curve drawn `HINDCAST_STEPS` steps ago is wrong now."""
         judged, now = outlook.judged, outlook.curve
@@ -216,7 +213,7 @@ class ScaleInTuner:
         before = fit(judged.steps[:n_before], judged.losses[:n_before], "reference")
         if before is None or now is None:
             return 0.0
-        return abs(before.at(outlook.step) - now.at(outlook.step))
+        return abs(before.at(outlook.step) - outlook.loss_in(0, outlook.n_workers))
 
     def _consider(self, outlook: Outlook, first: int) -> list[Decision]:
         history, n_workers = self._history, outlook.n_workers
@@ -224,11 +221,8 @@ class ScaleInTuner:
             return []
         if not self._has_judged and outlook.step >= HINDCAST_AGAIN * self._hindcast_at:
             self._hindcast_at, self._misfit = outlook.step, self._hindcast(outlook)
-        c, c_sd = self._noise(abs(outlook.curve.at(outlook.step)))
-        share = 1 / (n_workers - 1) - 1 / n_workers
-        worse_by, worst_by = c * share, (c + Z * c_sd) * share
-        now, then = outlook.rest(n_workers), outlook.rest(n_workers - 1, worse_by)
-        numbers = self._projected(outlook, first, c)
+        now, then = outlook.rest(n_workers), outlook.rest(n_workers - 1)
+        numbers = self._projected(outlook, first)
         numbers.update(
             n_workers=float(n_workers),
             rest_steps=_finite(now.steps),
@@ -237,8 +231,10 @@ class ScaleInTuner:
             then_steps=_finite(then.steps),
             then_s=_finite(then.time_s),
             then_usd=_finite(then.usd),
-            noise=c,
-            noise_sd=c_sd,
+            noise=outlook.effort.noise,
+            noise_sd=outlook.effort.noise_sd,
+            slower=outlook.effort.slower,
+            slower_sd=outlook.effort.slower_sd,
             misfit=self._misfit,
         )
         saving, saved = self._saving(outlook, now.steps, then.steps)
@@ -255,14 +251,20 @@ class ScaleInTuner:
             return self._keep(f"it is not clear whether the loss would be worse by less than {threshold:.1%}", numbers)
         if s >= threshold:
             return self._keep(f"the projected loss is {s:.2%} worse than with {self._n_all} workers", numbers)
-        is_blind = outlook.target is not None and not math.isfinite(outlook.steps_to(outlook.target))
-        if is_blind and n_workers <= max(BLIND_SHARE * self._n_all, 2):
+        to_target = outlook.steps_to(outlook.target, n_workers) if outlook.target is not None else 0.0
+        is_blind = not math.isfinite(to_target)
+        is_half = n_workers <= max(CAREFUL_SHARE * self._n_all, 2)
+        if is_half and to_target > FAR * outlook.step:
             return self._keep("the target is not in sight", numbers)
-        if not is_blind and outlook.breaks_target(n_workers - 1, worst_by):
+        if is_half and self.times.at(n_workers) > QUICKER * self.times.at(self._n_all):
+            return self._keep("fewer workers do not make steps quicker", numbers)
+        if not is_blind and outlook.breaks_target(n_workers - 1, Z):
             return self._keep(f"with {n_workers - 1} the target may get out of reach", numbers)
         if saving < self._bar:
             return self._keep(f"one worker less would save {max(saving, 0.0):.1%}", numbers)
-        self._removal = _Removal(outlook.curve, outlook.step, n_workers - 1)
+        effort, n_left = outlook.effort, n_workers - 1
+        level, pace = effort.worse_by(n_left), effort.pace(n_left)
+        self._removal = _Removal(outlook.curve, outlook.step, outlook.moved, level, pace, n_left)
         self._n_wanted, self._reason = n_workers - 1, ""
         text = (
             f"Auto-tuner removed {{worker}}: projected loss at +{numbers['horizon_s']:.2g} s {numbers['loss']:.4f} vs "
@@ -270,39 +272,32 @@ class ScaleInTuner:
         )
         return [self._say("remove", text, numbers)]
 
-    def _projected(self, outlook: Outlook, first: int, c: float) -> dict[str, float | None]:
+    def _projected(self, outlook: Outlook, first: int) -> dict[str, float | None]:
         """The paper's ``s`` and the standard deviation that the curves leave it.
 
         A reference that is fitted once, at the knee, is soon wrong by more than what is to be seen. It is therefore
-        drawn anew through all losses so far, less the noise that the removed workers have added.
+        drawn anew through all losses so far, less what the workers that are gone have cost.
         """
-        history, step, n_workers = self._history, outlook.step, outlook.n_workers
-        reference = outlook.curve
-        assert reference is not None
+        history, n_workers, effort = self._history, outlook.n_workers, outlook.effort
+        curve, step, moved = outlook.curve, outlook.step, outlook.moved
+        assert curve is not None
         d_now, d_all = self.times.at(n_workers), self.times.at(self._n_all)
         if math.isnan(d_all):
             d_all = d_now
         horizon_s = min(self._spec["horizon_s"], max(HORIZON_STEPS * d_all, HORIZON_SHARE * self._rest_s(outlook)))
         n_all, n_now = (min(horizon_s // duration, FARTHEST) for duration in (d_all, d_now))
-        ahead = reference.at(step + n_all) - c * (1 / n_workers - 1 / self._n_all)
+        # Where the run would be had everybody stayed: the steps that the quicker ones of fewer won are not counted.
+        reference = curve.at(moved + n_all)
+        there = moved + n_now * effort.pace(n_workers)
+        loss, sd = outlook.loss_in(n_now, n_workers), curve.sd_between(there, moved + n_all)
         since = outlook.judged.since(float(history.column("step")[first]) if first else 0.0)
         current = fit(since.steps, since.losses, "current", 1.0) if len(since.steps) >= 2 * LEAST_POINTS else None
         # A curve through the few records since the removal may know less than the one through all of them.
-        if current is None or current.sd(step + n_now) > reference.sd(step + n_now):
-            current = reference
-        loss = current.at(step + n_now)
-        if current is reference:
-            sd = reference.sd_between(step + n_now, step + n_all)
-        else:
-            sd = math.hypot(current.sd(step + n_now), reference.sd(step + n_all))
-        scale = max(abs(ahead), 1e-12)
-        return {
-            "horizon_s": horizon_s,
-            "loss": loss,
-            "reference": ahead,
-            "s": (loss - ahead) / scale,
-            "s_sd": sd / scale,
-        }
+        if current is not None and current.sd(step + n_now) < curve.sd(there):
+            loss, sd = current.at(step + n_now), math.hypot(current.sd(step + n_now), curve.sd(moved + n_all))
+        scale = max(abs(reference), 1e-12)
+        s = (loss - reference) / scale
+        return {"horizon_s": horizon_s, "loss": loss, "reference": reference, "s": s, "s_sd": sd / scale}
 
     def _saving(self, outlook: Outlook, steps_now: float, steps_then: float) -> tuple[float, float]:
         """Shares of time x dollars of the whole run, and of the dollars to come, that one worker less would save."""
