@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import math
+import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -55,16 +55,16 @@ class ScaleIn:
     def __post_init__(self) -> None:
         make_plain(self)
         for name in ("interval_s", "horizon_s"):
-            if not _is_number(getattr(self, name)) or getattr(self, name) <= 0:
-                raise JobError(f"scale_in.{name}", getattr(self, name), "a finite number of seconds > 0")
+            if not _is_number(value := getattr(self, name)) or value <= 0:
+                raise JobError(f"ScaleIn.{name}", value, "a finite number of seconds > 0")
         if not _is_number(self.threshold) or not 0 <= self.threshold <= 1:
-            raise JobError("scale_in.threshold", self.threshold, "a number between 0 and 1, e.g. 0.02")
+            raise JobError("ScaleIn.threshold", self.threshold, "a number between 0 and 1, e.g. 0.02")
         if self.knee not in KNEES:
-            raise JobError("scale_in.knee", self.knee, " or ".join(map(repr, KNEES)))
+            raise JobError("ScaleIn.knee", self.knee, " or ".join(map(repr, KNEES)))
         if self.knee == "kneedle" and importlib.util.find_spec("kneed") is None:
-            raise JobError("scale_in.knee", self.knee, "'slope' where kneed is not installed (pip install kneed)")
+            raise JobError("ScaleIn.knee", self.knee, "'slope' where kneed is not installed (pip install kneed)")
         if not isinstance(self.enabled, bool):
-            raise JobError("scale_in.enabled", self.enabled, "True or False")
+            raise JobError("ScaleIn.enabled", self.enabled, "True or False")
 
     @classmethod
     def off(cls) -> ScaleIn:
@@ -77,4 +77,6 @@ class ScaleIn:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    # An integer may be too large for a float; NaN is on no side of anything.
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ from mlless_nb import (
     BudgetError,
     JobError,
     LogisticRegression,
+    ScaleIn,
     Stop,
     TrainingJob,
     datasets,
@@ -121,6 +122,7 @@ STOP_RULES: list[tuple[str, list[Any], str]] = [
     ("time_s", [0, -1, NAN, INFINITE, "60", True], "finite number > 0 or None"),
     ("steps", [0, -1, 1.5, 10.0, "10", True, NAN], "integer >= 1 or None"),
     ("patience", [0, -1, 1.5, "3", True, NAN], "integer >= 1 or None"),
+    ("confirmations", [0, -1, 1.5, "3", True, NAN, None], "integer >= 1"),
 ]
 SPECIFICATIONS: list[tuple[Callable[..., Any], str, list[Any]]] = [
     (PMF, "rank", [0, -1, 2.0, "20", None, True, 4097]),
@@ -141,6 +143,11 @@ SPECIFICATIONS: list[tuple[Callable[..., Any], str, list[Any]]] = [
     (AdaGrad, "eps", [0, -1e-8, NAN, INFINITE, "0", None, True]),
     (AdaGrad, "decay", [-0.1, NAN, INFINITE, "0", None, True]),
     (ISP, "threshold", [-0.1, NAN, INFINITE, VAST, "0.7", None, True, [0.7]]),
+    (ScaleIn, "interval_s", [0, -1, NAN, INFINITE, VAST, "20", None, True]),
+    (ScaleIn, "horizon_s", [0, -1, NAN, INFINITE, VAST, "10", None, True]),
+    (ScaleIn, "threshold", [-0.1, 1.1, NAN, VAST, "0.5", None, True]),
+    (ScaleIn, "knee", ["elbow", None, 1, ["slope"]]),
+    (ScaleIn, "enabled", [0, 1, None, "yes"]),
 ]
 
 
@@ -162,7 +169,9 @@ def test_a_wrong_stop_rule_is_named(rule: str, value: Any, valid: str) -> None:
     ids=lambda value: getattr(value, "__name__", repr(value)[:30]),
 )
 def test_a_wrong_specification_is_named(kind: Callable[..., Any], field: str, value: Any) -> None:
-    required = {} if field == "learning_rate" or kind in (PMF, LogisticRegression, ISP) else {"learning_rate": 0.1}
+    required = (
+        {} if field == "learning_rate" or kind in (PMF, LogisticRegression, ISP, ScaleIn) else {"learning_rate": 0.1}
+    )
     with pytest.raises(JobError) as caught:
         kind(**(required | {field: value}))
     assert caught.value.field == f"{kind.__name__}.{field}"  # type: ignore[attr-defined]

@@ -116,7 +116,7 @@ class Outlook:
         self.moved = max(self.step - self.effort.slower * float(lost_so_far[-1]), 1.0)
 
     def _first_fitted(self, workers: Any) -> int:
-        """The first judged record that is fitted: the newest are, and some with all workers for as long as that does."""
+        """The first judged record that is fitted: one of the newest, or for some time one with all workers."""
         judged, steps = self.judged, self._history.column("step")
         newest = min(int(len(judged.steps) * (1 - NEWEST)), max(len(judged.steps) - 2 * LEAST_POINTS, 0))
         fewer = np.flatnonzero(workers < workers[0])

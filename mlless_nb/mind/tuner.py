@@ -34,8 +34,8 @@ INTERVAL_SHARE, HORIZON_SHARE, HORIZON_STEPS = 0.05, 0.1, 50
 HINDCAST_STEPS = 20
 #: It is compared again once the run has so many times the steps.
 HINDCAST_AGAIN = 1.1
-#: Share of the workers that stay while the target is not in sight or far off (so many times the steps so far), and where steps do not become quicker: there a
-#: model that moves less in a step costs time, which is seen too late.
+#: Share of the workers that stay while the target is not in sight or far off (so many times the steps so far), and
+#: where steps do not become quicker: there a model that moves less in a step costs time, which is seen too late.
 CAREFUL_SHARE, FAR = 0.5, 3.0
 #: A step is quicker with half of the workers when it takes no more than this share of the time with all.
 QUICKER = 0.9
@@ -253,7 +253,7 @@ class ScaleInTuner:
             return self._keep(f"the projected loss is {s:.2%} worse than with {self._n_all} workers", numbers)
         to_target = outlook.steps_to(outlook.target, n_workers) if outlook.target is not None else 0.0
         is_blind = not math.isfinite(to_target)
-        is_half = n_workers <= max(CAREFUL_SHARE * self._n_all, 2)
+        is_half = n_workers <= CAREFUL_SHARE * self._n_all
         if is_half and to_target > FAR * outlook.step:
             return self._keep("the target is not in sight", numbers)
         if is_half and self.times.at(n_workers) > QUICKER * self.times.at(self._n_all):

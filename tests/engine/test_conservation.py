@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mlless_nb import BSP, ISP, PMF, SGD, AdaGrad, Adam, LogisticRegression, Stop, datasets, replica
+from mlless_nb import BSP, ISP, PMF, SGD, AdaGrad, Adam, LogisticRegression, ScaleIn, Stop, datasets, replica
 from mlless_nb.channels import open_bus
 from mlless_nb.data.minibatches import Minibatch
 from mlless_nb.data.prepare import Manifest, pack
@@ -91,6 +91,7 @@ class Job:
             optimizer=self.optimizer.to_json(),
             sync=self.sync.to_json(),
             stop=dataclasses.asdict(Stop(steps=self.steps)),
+            scale_in=ScaleIn.off().to_json(),
             aggregate=self.aggregate,
             local_steps=self.local_steps,
             codec=self.codec,
