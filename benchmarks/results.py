@@ -24,6 +24,8 @@ BENCHMARKS = {
     "step": "A distributed step",
     "accuracy": "Time to a held-out quality",
     "significance": "What ISP saves",
+    "tuner": "What letting workers go saves",
+    "curves": "How far curves and forecasts see",
     "growth": "Growth with the workers",
     "link": "Over a slow link",
     "staleness": "Running ahead",

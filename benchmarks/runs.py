@@ -128,6 +128,7 @@ def measure(split: Split, steps: int, workers: int, **options: Any) -> Measured:
     """
     options.setdefault("stop", mlless_nb.Stop(steps=steps))
     options.setdefault("eval_every", 50)
+    options.setdefault("scale_in", mlless_nb.ScaleIn.off())  # what is measured is a number of workers
     job = TrainingJob(data=split.train, validation=split.held_out, workers=workers, **options)
     called = time.perf_counter()
     run = mlless_nb.train(job)

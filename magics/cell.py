@@ -137,7 +137,7 @@ def _with_rules(stop: object, rules: Mapping[str, Any], line: int) -> Stop:
     if not isinstance(stop, Stop):
         raise CellError(line, str(JobError("stop", stop, "Stop(target=..., epochs=..., ...)")))
     for rule in rules:
-        if getattr(stop, rule) is not None:
+        if getattr(stop, rule) != getattr(Stop(), rule):
             raise CellError(line, f"stop.{rule} is given here and on the %%mlless line; keep one of the two")
     try:
         return replace(stop, **rules)

@@ -6,8 +6,10 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..scale_in import ScaleIn
+
 #: Rules of `mlless_nb.Stop` that have an option of their own.
-STOP_RULES = ("target", "epochs", "steps", "time_s", "patience")
+STOP_RULES = ("target", "epochs", "steps", "time_s", "patience", "confirmations")
 #: Options that say how the magic behaves; all others are fields of the job.
 BEHAVIOUR = ("wait", "force", "on_interrupt")
 
@@ -37,6 +39,13 @@ def fraction(text: str) -> float | int | None:
     return None if text.lower() == "none" else number(text)
 
 
+def scale_in(text: str) -> ScaleIn:
+    """``on`` or ``off`` as a `ScaleIn`."""
+    if text not in ("on", "off"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not on or off; the cell's scale_in = ScaleIn(...) says more")
+    return ScaleIn() if text == "on" else ScaleIn.off()
+
+
 def _option(flag: str, metavar: str, kind: Callable[[str], Any], help: str, **more: Any) -> tuple[str, dict[str, Any]]:
     return flag, {"metavar": metavar, "type": kind, "help": help, "default": argparse.SUPPRESS, **more}
 
@@ -54,6 +63,10 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     _option("--steps", "N", integer, "end after N steps"),
     _option("--time-s", "S", number, "end S seconds after the functions were invoked"),
     _option("--patience", "N", integer, "end once N evaluations in a row brought no better validation loss"),
+    _option(
+        "--confirmations", "N", integer, "evaluations in a row at or below the target that end the run (default 1)"
+    ),
+    _option("--scale-in", "on|off", scale_in, "let workers go while that pays (default on), or keep them all"),
     _option("--name", "NAME", str, "what the run, and the notebook's variable for it, is called (default run)"),
     _option("--minibatch", "B", integer, "rows that one worker takes in a step (default 6250)"),
     _option("--seed", "N", integer, "decides the split, the order of the rows and the first parameters (default 0)"),

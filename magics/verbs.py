@@ -56,13 +56,26 @@ def stop(words: list[str]) -> None:
 
 
 def scale_in(words: list[str]) -> None:
-    """``scale_in [N] [RUN]``: remove N workers (1)."""
+    """``scale_in [N] [RUN]``: remove N workers (1); pauses the auto-tuner."""
     n, words = _number("scale_in", words)
     if n is not None and not n.is_integer():
         raise UsageError(f"%mlless scale_in {n:g}: must be a whole number of workers")
     run, count = _the_run("scale_in", words, live=True), 1 if n is None else int(n)
     run.scale_in(count)
     print(f"{run.name}: asked to remove {count} worker" + ("" if count == 1 else "s"))
+
+
+def tune(words: list[str]) -> None:
+    """``tune on|off [RUN]``: resume or pause the auto-tuner."""
+    asked = [word for word in words if word in ("on", "off")]
+    if len(asked) != 1:
+        raise UsageError(f"%mlless tune {' '.join(words)}: must say on or off, e.g. %mlless tune on")
+    run = _the_run("tune", [word for word in words if word != asked[0]], live=True)
+    if asked[0] == "on":
+        run.resume_tuner()
+    else:
+        run.pause_tuner()
+    print(f"{run.name}: asked to {'resume' if asked[0] == 'on' else 'pause'} the auto-tuner")
 
 
 def budget(words: list[str]) -> None:
@@ -107,6 +120,7 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "status": status,
     "stop": stop,
     "scale_in": scale_in,
+    "tune": tune,
     "budget": budget,
     "wait": wait,
     "report": report,

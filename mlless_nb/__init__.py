@@ -16,7 +16,7 @@ The way of a cell, which is also the map of this tree::
       exchange/                  how updates reach the other workers; leases, plan and money
       checkpoint                 models in the object storage
     supervisor    step log in -> telemetry out, commands announced
-      mind/                      stop rules: pure decisions
+      mind/                      stop rules, scale-in, forecasts: pure decisions
       money/                     prices, meter, prepaid slices
     channels/     the control bus: Redis Streams, RabbitMQ, memory; messages: what travels on it
     telemetry     rows and state of a run -> run (the handle), record (on disk), widgets/ (the dashboard)
@@ -33,6 +33,7 @@ from .models import PMF, LogisticRegression
 from .optimizers import FTRL, SGD, AdaGrad, Adam
 from .registry import attach, runs, train
 from .run import TrainingRun
+from .scale_in import ScaleIn
 from .sync import BSP, ISP, SSP
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ __all__ = [
     "LogisticRegression",
     "MllessError",
     "RunError",
+    "ScaleIn",
     "ServiceError",
     "Stop",
     "TrainingJob",

@@ -168,6 +168,7 @@ class Driver:
             "optimizer": job.optimizer.to_json(),
             "sync": job.sync.to_json(),
             "stop": dataclasses.asdict(job.stop_rules),
+            "scale_in": job.scale_in.to_json(),
             "aggregate": job.aggregate,
             "local_steps": job.local_steps,
             "codec": job.codec,
@@ -276,6 +277,8 @@ class Driver:
             telemetry.update(**losses)
         if update.state:
             telemetry.update(**update.state)
+        if self._record is not None:
+            self._record.append_events(update.decisions)
         for time_s, text in update.sentences:
             telemetry.tell(time_s, text)
         if update.done:
@@ -285,6 +288,17 @@ class Driver:
                     if outcome:
                         telemetry.tell(telemetry.state.time_s, f"Refused: {outcome}")
                 self._show_pending()
+
+    def _replayed(self) -> dict[str, Any]:
+        """What the decisions depend on beside the rows: see `mlless_nb.mind.replay`."""
+        rates = self._rates
+        return {
+            "n_workers": self.job.workers,
+            "stop": dataclasses.asdict(self.job.stop_rules),
+            "scale_in": self.job.scale_in.to_json(),
+            "worker_usd_s": rates.function_usd_s,
+            "fixed_usd_s": rates.function_usd_s + rates.servers_usd_s,
+        }
 
     # -- commands
 
@@ -371,6 +385,6 @@ class Driver:
             changes["validation_loss"] = ended.validation_loss
         try:
             if self._record is not None:
-                ending.keep(self._record, self.run.telemetry, changes, model, cost)
+                ending.keep(self._record, self.run.telemetry, changes, model, cost, self._replayed())
         finally:
             self.run._end(model, cost, **changes)

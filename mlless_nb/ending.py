@@ -120,14 +120,21 @@ def remove_all(services: Services, run_id: str, *, keep_objects: bool) -> str:
     return "; ".join(["0 functions left", *failed]) if failed else "0 functions, 0 keys, 0 queues left"
 
 
-def keep(record: Record, telemetry: Telemetry, changes: dict[str, Any], model: FittedModel | None, cost: Cost) -> None:
-    """Write the run's end, its state with the last ``changes``, into its record."""
+def keep(
+    record: Record,
+    telemetry: Telemetry,
+    changes: dict[str, Any],
+    model: FittedModel | None,
+    cost: Cost,
+    job: dict[str, Any],
+) -> None:
+    """Write the run's end into its record: its state with the last ``changes``, its cost, ``job`` for replays."""
     state = dataclasses.replace(telemetry.state, pending=(), spent_usd=cost.total, **changes)
     if model is not None:
         try:
             model.save(record.model_path)
         except OSError:
             record.is_complete = False
-    record.end({"state": state.to_json(), "cost": dataclasses.asdict(cost)})
+    record.end({"state": state.to_json(), "cost": dataclasses.asdict(cost), "job": job})
     if not record.is_complete:
         telemetry.tell(changes["time_s"], f"history incomplete: {record.folder} could not be written")

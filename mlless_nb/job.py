@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from .channels.urls import mask_url
@@ -15,6 +15,7 @@ from .models import PMF, LogisticRegression, Model
 from .money.catalogue import profile_names
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
 from .plain import make_plain
+from .scale_in import ScaleIn
 from .sync import BSP, ISP, SSP, Sync
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -99,6 +100,10 @@ class Stop:
         Seconds since the functions were invoked.
     patience : int, optional
         End once so many evaluations in a row brought no better validation loss.
+    confirmations : int
+        So many evaluations in a row at or below the target end the run. The paper's code asks for 10 on the loss of
+        single minibatches, which is noisy; here all held-out rows are judged, or without them the mean of ten steps,
+        and one is enough.
     """
 
     target: float | None = None
@@ -106,6 +111,7 @@ class Stop:
     steps: int | None = None
     time_s: float | None = None
     patience: int | None = None
+    confirmations: int = 1
 
     def __post_init__(self) -> None:
         make_plain(self)
@@ -115,11 +121,12 @@ class Stop:
                 raise JobError(f"stop.{name}", value, "a finite number > 0 or None")
         _check_positive_int("stop.steps", self.steps, or_none=True)
         _check_positive_int("stop.patience", self.patience, or_none=True)
+        _check_positive_int("stop.confirmations", self.confirmations)
 
     @property
     def is_empty(self) -> bool:
         """Whether no rule is set."""
-        return all(getattr(self, rule.name) is None for rule in fields(self))
+        return all(getattr(self, rule.name) is None for rule in fields(self) if rule.default is None)
 
 
 def _default_stop() -> Stop:
@@ -143,6 +150,9 @@ class TrainingJob:
     budget : Budget | float, optional
         The most the run may cost, US dollars.
     stop : Stop
+    scale_in : ScaleIn
+        When workers are let go while the run trains. Since that depends on how long steps take, models that are to be
+        the same bit for bit ask for ``ScaleIn.off()``.
     minibatch : int
         Rows B that one worker takes in a step; the global minibatch is P*B.
     seed : int
@@ -191,6 +201,7 @@ class TrainingJob:
     workers: int = 4
     budget: Budget | float | None = None
     stop: Stop = field(default_factory=_default_stop)
+    scale_in: ScaleIn = field(default_factory=ScaleIn)
     minibatch: int = 6250
     seed: int = 0
     validation: float | Dataset | None = 0.1
@@ -234,6 +245,7 @@ class TrainingJob:
             ("data", (Dataset,), "a dataset of mlless_nb.datasets, e.g. datasets.movielens('1m')"),
             ("sync", (BSP, ISP, SSP), "BSP(), ISP(threshold) or SSP(staleness)"),
             ("stop", (Stop,), "Stop(target=..., epochs=..., ...)"),
+            ("scale_in", (ScaleIn,), "ScaleIn(...) or ScaleIn.off()"),
             (
                 "backend",
                 (str, Mapping),
@@ -340,7 +352,7 @@ class TrainingJob:
     @property
     def stop_rules(self) -> Stop:
         """The stop rules in force: ten epochs where the user (and the budget) set no end."""
-        return Stop(epochs=10) if self.stop.is_empty and self.budget is None else self.stop
+        return replace(self.stop, epochs=10) if self.stop.is_empty and self.budget is None else self.stop
 
     def __repr__(self) -> str:
         """All fields but those that may hold secrets; the backend by its name."""

@@ -104,6 +104,7 @@ class Invocation(Message):
     optimizer: dict[str, Any]
     sync: dict[str, Any]
     stop: dict[str, Any]
+    scale_in: dict[str, Any]
     aggregate: str
     local_steps: int
     codec: str
@@ -167,7 +168,10 @@ class Failed(FromWorker):
 
 @dataclass(frozen=True)
 class Command(Message):
-    """What a person asks: ``stop``, ``scale_in`` (``slots``, or ``count`` of them) or ``budget`` (``nusd``)."""
+    """What a person asks: ``stop``, ``scale_in`` (``slots``, or ``count`` of them), ``budget`` (``nusd``) or ``tune``.
+
+    ``tune`` resumes the auto-tuner where ``count`` is 1 and pauses it where it is 0.
+    """
 
     id: str
     do: str
@@ -180,13 +184,15 @@ class Command(Message):
 class Update(Message):
     """News from the supervisor: rows of telemetry, changed fields of the state, sentences, commands dealt with.
 
-    ``done`` maps a command's id to what came of it; ``sentences`` are pairs of seconds and text.
+    ``done`` maps a command's id to what came of it; ``sentences`` are pairs of seconds and text; ``decisions`` are
+    those of the auto-tuner with their numbers, for the record.
     """
 
     rows: list[list[float | None]] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
     sentences: list[list[Any]] = field(default_factory=list)
     done: dict[str, str] = field(default_factory=dict)
+    decisions: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
-"""What is kept of a run on this machine: its rows while it goes, its end, its model. Read again by `attach`."""
+"""What is kept of a run on this machine: rows and decisions while it goes, its end, its model. `attach` reads it."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from .errors import CommandError
 
-ROWS, END, MODEL = "rows.jsonl", "run.json", "model.npz"
+ROWS, EVENTS, END, MODEL = "rows.jsonl", "events.jsonl", "run.json", "model.npz"
 
 
 def runs_folder() -> Path:
@@ -46,9 +47,16 @@ class Record:
 
     def append(self, rows: list[list[float | None]]) -> None:
         """Add rows of telemetry."""
-        if rows:
-            with self._tolerant(), (self.folder / ROWS).open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(row) + "\n" for row in rows)
+        self._append(ROWS, rows)
+
+    def append_events(self, events: list[dict[str, Any]]) -> None:
+        """Add decisions of the auto-tuner, with their numbers."""
+        self._append(EVENTS, events)
+
+    def _append(self, name: str, entries: Sequence[Any]) -> None:
+        if entries:
+            with self._tolerant(), (self.folder / name).open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(entry) + "\n" for entry in entries)
 
     def end(self, summary: dict[str, Any]) -> None:
         """Write how the run ended, in one piece."""

@@ -108,6 +108,8 @@ class TrainingRun:
     def scale_in(self, n: int = 1, *, worker_id: int | None = None) -> None:
         """Ask ``n`` workers, or the one called ``worker_id``, to leave. Returns at once.
 
+        The auto-tuner lets nobody go from then on, until `resume_tuner`.
+
         Raises
         ------
         CommandError
@@ -132,6 +134,29 @@ class TrainingRun:
             raise CommandError(f"n={n!r}: must be {valid} ({n_workers} workers are in the run)")
         noun = "worker" if n == 1 else "workers"
         self._ask(Command(_new_id(), "scale_in", count=n), f"removing {n} {noun} ...")
+
+    def resume_tuner(self) -> None:
+        """Let the auto-tuner remove workers again, after a person did. Returns at once.
+
+        Raises
+        ------
+        CommandError
+            When the run has ended or has no tuner.
+        """
+        self._tune(True)
+
+    def pause_tuner(self) -> None:
+        """Have the auto-tuner remove nobody until `resume_tuner`. Returns at once; raises as that does."""
+        self._tune(False)
+
+    def _tune(self, on: bool) -> None:
+        state = self.telemetry.state
+        if state.status in ENDED:
+            raise CommandError(f"run {self.name!r} has ended ({state.status}); it has nothing to tune")
+        if state.tuner == "off" or (self.job is not None and not self.job.scale_in.enabled):
+            raise CommandError(f"run {self.name!r} has no auto-tuner: its job says ScaleIn.off(), or has one worker")
+        pending = "resuming the auto-tuner ..." if on else "pausing the auto-tuner ..."
+        self._ask(Command(_new_id(), "tune", count=int(on)), pending)
 
     @property
     def budget(self) -> float | None:

@@ -8,9 +8,10 @@ last word when all have left.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import redis
 
@@ -20,6 +21,9 @@ from .data.prepare import Manifest
 from .errors import DecodeError, ServiceError
 from .exchange import Aborted, StepEntry, StepLog
 from .messages import Command, Ended, Failed, FromWorker, Invocation, Left, Started, Update
+from .mind.advice import Advice
+from .mind.eviction import asked_to_leave
+from .mind.outlook import Prices
 from .models import model_from_json
 from .money import Rates, price_profile
 from .money.budget import Prepaid
@@ -66,6 +70,10 @@ class Supervisor:
         self._rates = Rates(
             price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
         )
+        prices = Prices(self._rates.function_usd_s, self._rates.function_usd_s + self._rates.servers_usd_s)
+        self._mind = Advice(invocation.scale_in, invocation.n_workers, invocation.stop, prices)
+        self._reports: dict[int, dict[str, Any]] = {}  # of the newest step, by slot
+        self._leaving: set[int] = set()
         self._model = model_from_json(invocation.model)
         self._manifest = Manifest.from_json(invocation.manifest)
         self._started: set[int] = set()
@@ -115,8 +123,11 @@ class Supervisor:
                 self._watch_leases()
             # The first loss is waited for, and told at once; later steps are read many at a time.
             is_first = not self._n_rows and self._read_steps(LOOK_S / 2) and self._n_rows > 0
-            if is_first or looked_at - self._updated_at >= UPDATE_S:
+            is_due = is_first or looked_at - self._updated_at >= UPDATE_S
+            if is_due or self._mind.is_tuning:
                 self._read_steps(0.001)
+                self._decide()
+            if is_due:
                 self._send_update()
                 self._updated_at = looked_at
             # A worker that says goodbye ends the pause: the run's end is not held up.
@@ -151,6 +162,7 @@ class Supervisor:
             sum(report["staleness"] for report in reports) / len(reports),
         )
         self._step, self._epoch, self._n_active = entry.step, self._held.epoch, len(reports)
+        self._reports = entry.reports
         self._workers_exit_s = max(report["exit_s"] for report in reports)
         for slot, report in entry.reports.items():
             self._storage_nusd[slot] = report["storage"]
@@ -168,23 +180,23 @@ class Supervisor:
         # Updates that were scattered are read by one worker each, merged ranges by all the others.
         n_readers = 1 if self._job.pattern == "scatter-reduce" and n_peers else n_peers
         self._n_rows += 1
-        self._update.rows.append(
-            [
-                step.step,
-                step.epoch,
-                time_s,
-                step.loss,
-                validation_loss,
-                step.n_workers,
-                self._spent_nusd(time_s) / NUSD,
-                self._rates.servers_nusd(time_s) / NUSD,
-                step.sent_bytes + merged_bytes,
-                n_readers * step.sent_bytes + n_peers * merged_bytes,
-                step.sent_fraction,
-                *mean_times,
-                step.staleness,
-            ]
-        )
+        row = [
+            step.step,
+            step.epoch,
+            time_s,
+            step.loss,
+            validation_loss,
+            step.n_workers,
+            self._spent_nusd(time_s) / NUSD,
+            self._rates.servers_nusd(time_s) / NUSD,
+            step.sent_bytes + merged_bytes,
+            n_readers * step.sent_bytes + n_peers * merged_bytes,
+            step.sent_fraction,
+            *mean_times,
+            step.staleness,
+        ]
+        self._update.rows.append(row)
+        self._mind.append(row)
 
     def _hear_workers(self, timeout_s: float) -> None:
         for body in self._bus.receive("workers", timeout_s):
@@ -241,6 +253,17 @@ class Supervisor:
                 return True
         return time.monotonic() - self._aborted_at > 2 * self._job.lease_s
 
+    # -- what the mind decides
+
+    def _decide(self) -> None:
+        """Ask the mind, carry out what it decides, tell and record it."""
+        for decision, worker in self._mind.decide(self._reports, self._leaving):
+            if worker is not None:
+                self._leaving.update(self._log.announce_leave([worker]).leaves)
+            self._update.decisions.append({**decision.to_json(), "worker": worker})
+            if decision.text:
+                self._tell(decision.text)
+
     # -- what people ask
 
     def _obey(self) -> None:
@@ -266,19 +289,26 @@ class Supervisor:
             self._tell(f"Budget set to ${command.nusd / NUSD:.6g}")
         elif command.do == "scale_in":
             return self._scale_in(command)
+        elif command.do == "tune":
+            if refused := self._mind.switch(bool(command.count)):
+                return refused
+            self._tell(f"The auto-tuner is {'on' if command.count else 'paused until it is resumed'}")
         else:
             return f"{command.do!r} is not a command"
         return ""
 
     def _scale_in(self, command: Command) -> str:
         plan = self._log.read_plan()
-        staying = [slot for slot in range(self._job.n_workers) if slot not in plan.leaves]
-        slots = command.slots or staying[max(len(staying) - command.count, 0) :]
-        if len(staying) - len(slots) < 1 or any(slot not in staying for slot in slots):
-            return f"workers {', '.join(map(str, staying))} are in the run, and at least one must stay"
+        slots = asked_to_leave(command.slots, command.count, self._job.n_workers, plan.leaves)
+        if isinstance(slots, str):
+            return slots
         plan = self._log.announce_leave(slots)
+        self._leaving.update(plan.leaves)
         for slot in slots:
             self._tell(f"Worker {slot} leaves after step {plan.leaves[slot] - 1}")
+        if self._mind.tuner == "on":
+            self._mind.switch(False)
+            self._tell("The auto-tuner is paused until it is resumed")
         return ""
 
     # -- time and money
@@ -329,11 +359,14 @@ class Supervisor:
             committed_usd=reserved / NUSD,
             budget_usd=None if cap is None else cap / NUSD,
             rate_usd_s=rate,
+            tuner=self._mind.tuner,
         )
+        if (forecast := self._mind.forecast(None if cap is None else cap / NUSD)) is not None:
+            self._update.state["forecast"] = forecast
         for first in range(0, max(len(self._update.rows), 1), 500):
             part = Update(self._update.rows[first : first + 500])
             if first == 0:
-                part = Update(part.rows, self._update.state, self._update.sentences, self._update.done)
+                part = dataclasses.replace(self._update, rows=part.rows)
             self._bus.send("events", part.encode())
         self._update = Update()
 

@@ -69,6 +69,8 @@ class RunState:
     rate_usd_s: float = 0.0  # dollars a second at the present number of workers
     price_profile: str = ""
     is_simulated_price: bool = True
+    tuner: str = ""  # of scale-in: "on", "paused" until a person resumes it, "off"; "" before it is known
+    forecast: dict[str, Any] | None = None  # see `mlless_nb.mind.forecast`
     pending: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
 

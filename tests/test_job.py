@@ -27,6 +27,7 @@ from mlless_nb import (
     BudgetError,
     JobError,
     LogisticRegression,
+    ScaleIn,
     Stop,
     TrainingJob,
     datasets,
@@ -122,6 +123,7 @@ STOP_RULES: list[tuple[str, list[Any], str]] = [
     ("time_s", [0, -1, NAN, INFINITE, "60", True], "finite number > 0 or None"),
     ("steps", [0, -1, 1.5, 10.0, "10", True, NAN], "integer >= 1 or None"),
     ("patience", [0, -1, 1.5, "3", True, NAN], "integer >= 1 or None"),
+    ("confirmations", [0, -1, 1.5, "3", True, NAN, None], "integer >= 1"),
 ]
 SPECIFICATIONS: list[tuple[Callable[..., Any], str, list[Any]]] = [
     (PMF, "rank", [0, -1, 2.0, "20", None, True, 4097]),
@@ -145,6 +147,11 @@ SPECIFICATIONS: list[tuple[Callable[..., Any], str, list[Any]]] = [
     (ISP, "staleness", [-1, 0.5, 101, NAN, "1", None, True, [1]]),
     (ISP, "averages", [0, 1, None, "yes"]),
     (SSP, "staleness", [-1, 2.0, 101, 10**30, INFINITE, "3", None, False, [3]]),
+    (ScaleIn, "interval_s", [0, -1, NAN, INFINITE, VAST, "20", None, True]),
+    (ScaleIn, "horizon_s", [0, -1, NAN, INFINITE, VAST, "10", None, True]),
+    (ScaleIn, "threshold", [-0.1, 1.1, NAN, VAST, "0.5", None, True]),
+    (ScaleIn, "knee", ["elbow", None, 1, ["slope"]]),
+    (ScaleIn, "enabled", [0, 1, None, "yes"]),
 ]
 
 
@@ -166,7 +173,8 @@ def test_a_wrong_stop_rule_is_named(rule: str, value: Any, valid: str) -> None:
     ids=lambda value: getattr(value, "__name__", repr(value)[:30]),
 )
 def test_a_wrong_specification_is_named(kind: Callable[..., Any], field: str, value: Any) -> None:
-    required = {} if field == "learning_rate" or kind in (PMF, LogisticRegression, ISP, SSP) else {"learning_rate": 0.1}
+    has_rate = any(entry.name == "learning_rate" for entry in dataclasses.fields(kind))  # type: ignore[arg-type]
+    required = {"learning_rate": 0.1} if has_rate and field != "learning_rate" else {}
     with pytest.raises(JobError) as caught:
         kind(**(required | {field: value}))
     assert caught.value.field == f"{kind.__name__}.{field}"  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ import base64
 from html import escape
 from typing import Any
 
+from .forecast import forecast_lines
 from .picture import label_of, picture
 from .rows import view_rows
 from .state import RECENT_ROWS, view_of
@@ -49,6 +50,7 @@ def text_summary(run: Any) -> str:
     lines += [f"  {label:<20}{text}" for label, text in _facts(view)]
     if view["exchange"]:
         lines.append(f"  {'Exchange':<20}{view['exchange']['text']} · step {view['exchange']['step_text']}")
+    lines += [f"  {'Forecast':<20}{sentence}" for sentence in forecast_lines(state)]
     lines += [f"  {'Asked for':<20}{sentence}" for sentence in view["pending"]]
     return "\n".join(lines)
 

@@ -38,6 +38,7 @@ class StopRules:
         self._first: float | None = None
         self._best = math.inf
         self._evaluations_since_best = 0
+        self._n_at_target = 0
 
     def observe(
         self, step: int, epoch: float, loss: float, validation_loss: float | None, has_validation: bool
@@ -73,7 +74,8 @@ class StopRules:
             judged = math.fsum(self._recent) / SMOOTHED_STEPS
         if judged is None:
             return None
-        if target is not None and judged <= target:
+        self._n_at_target = self._n_at_target + 1 if target is not None and judged <= target else 0
+        if target is not None and self._n_at_target >= self._stop.get("confirmations", 1):
             kind = "validation" if has_validation else "training"
             return Verdict(
                 "finished", f"target reached: {kind} {self._metric} {judged:.4f} <= {target:g} at step {step}"

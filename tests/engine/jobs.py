@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import mlless_nb
-from mlless_nb import ISP, PMF, SGD, Stop, TrainingJob, TrainingRun, datasets
+from mlless_nb import ISP, PMF, SGD, ScaleIn, Stop, TrainingJob, TrainingRun, datasets
 
 #: Generous for a loaded machine; a run takes one to three seconds.
 PATIENCE_S = 60.0
@@ -20,7 +20,7 @@ def ratings(n: int = 4000) -> Any:
 
 
 def job(**changes: Any) -> TrainingJob:
-    """A PMF job of 20 steps at 4 workers unless ``changes`` say otherwise."""
+    """A PMF job of 20 steps at 4 workers, who all stay, unless ``changes`` say otherwise."""
     fields: dict[str, Any] = {
         "model": PMF(rank=4, l2=0.02),
         "optimizer": SGD(learning_rate=2.0, momentum=0.9, nesterov=True),
@@ -29,6 +29,7 @@ def job(**changes: Any) -> TrainingJob:
         "workers": 4,
         "minibatch": 200,
         "stop": Stop(steps=20),
+        "scale_in": ScaleIn.off(),  # a worker that leaves by the clock would make two runs differ
     }
     return TrainingJob(**(fields | changes))
 

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mlless_nb import PMF, SGD, AdaGrad, Adam, LogisticRegression, Stop, datasets
+from mlless_nb import PMF, SGD, AdaGrad, Adam, LogisticRegression, ScaleIn, Stop, datasets
 from mlless_nb.channels import open_bus
 from mlless_nb.data.minibatches import Minibatch
 from mlless_nb.data.prepare import Manifest, pack
@@ -96,6 +96,7 @@ class Job:
             optimizer=self.optimizer.to_json(),
             sync=self.sync.to_json(),
             stop=dataclasses.asdict(self.stop or Stop(steps=self.steps)),
+            scale_in=ScaleIn.off().to_json(),
             aggregate=self.aggregate,
             local_steps=self.local_steps,
             codec=self.codec,

@@ -51,6 +51,12 @@ class FakeRun:
     def scale_in(self, n: int) -> None:
         self.commands.append(("scale_in", n))
 
+    def resume_tuner(self) -> None:
+        self.commands.append(("tune", True))
+
+    def pause_tuner(self) -> None:
+        self.commands.append(("tune", False))
+
     @property
     def budget(self) -> float | None:
         return self.telemetry.state.budget_usd

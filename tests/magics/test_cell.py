@@ -65,6 +65,17 @@ def test_options_set_stop_rules(notebook: dict[str, Any]) -> None:
     assert job.stop == Stop(target=0.9, epochs=2, patience=5)
 
 
+def test_scale_in_is_an_option_or_a_variable(notebook: dict[str, Any]) -> None:
+    from mlless_nb import ScaleIn
+
+    assert read(BODY, notebook).scale_in == ScaleIn()
+    assert read(BODY, notebook, scale_in=ScaleIn.off()).scale_in == ScaleIn.off()
+    chosen = read(BODY + "scale_in = ScaleIn(interval_s=5)\n", {**notebook, "ScaleIn": ScaleIn})
+    assert chosen.scale_in == ScaleIn(interval_s=5)
+    with pytest.raises(CellError, match="scale_in is given here and on the %%mlless line"):
+        read(BODY + "scale_in = ScaleIn()\n", {**notebook, "ScaleIn": ScaleIn}, scale_in=ScaleIn.off())
+
+
 @pytest.mark.parametrize(
     ("body", "line", "says"),
     [
@@ -82,6 +93,7 @@ def test_options_set_stop_rules(notebook: dict[str, Any]) -> None:
         (BODY.replace("PMF(rank=3)", "'pmf'"), 2, "model='pmf': must be PMF(...)"),
         (BODY + "\nsync = 0.7\n", 6, "sync=0.7: must be BSP(), ISP(threshold) or SSP(staleness)"),
         (BODY + "stop = 10\n", 5, "stop=10: must be"),
+        (BODY + "scale_in = True\n", 5, "scale_in=True: must be ScaleIn(...) or ScaleIn.off()"),
         ("# only a comment\n", 1, "does not name model"),
     ],
 )

@@ -204,12 +204,13 @@ class TestWait:
 class TestVerbs:
     def test_commands_reach_the_run(self, notebook: InteractiveShell, stage: Any, capsys: Any) -> None:
         (run,) = stage.add("first")
-        for line in ("stop", "scale_in", "scale_in 2 first", "budget $0.40", "budget first 0.5"):
+        for line in ("stop", "scale_in", "scale_in 2 first", "budget $0.40", "tune on", "tune first off"):
             notebook.run_line_magic("mlless", line.replace("$0", "0"))
 
-        assert run.commands == [("stop", None), ("scale_in", 1), ("scale_in", 2), ("budget", 0.4), ("budget", 0.5)]
+        assert run.commands[:4] == [("stop", None), ("scale_in", 1), ("scale_in", 2), ("budget", 0.4)]
+        assert run.commands[4:] == [("tune", True), ("tune", False)]
         said = capsys.readouterr().out.splitlines()
-        assert len(said) == 5
+        assert len(said) == 6
         assert all(line.startswith("first: asked ") for line in said)
 
     def test_the_only_live_run_is_meant(self, notebook: InteractiveShell, stage: Any) -> None:
@@ -228,6 +229,8 @@ class TestVerbs:
             ("stopp", "must be one of status, stop, .*; stop is meant?"),
             ("stop nobody", "no run is called nobody; there is first"),
             ("stop first", r"first has ended \(finished\)"),
+            ("tune", "must say on or off"),
+            ("tune on off", "must say on or off"),
             ("scale_in 1 2", "must be one whole number of workers"),
             ("scale_in 1.5", "must be a whole number of workers"),
             ("budget 1 2", "must be one amount"),

@@ -1,0 +1,60 @@
+"""The four workloads that the supervisor's mind is measured on: jobs of eight workers, and the loss each is to reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlless_nb import PMF, SGD, Adam, LogisticRegression
+
+WORKERS = 8
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A job on one of the data sets.
+
+    Attributes
+    ----------
+    fields : dict
+        Of `TrainingJob`.
+    target : float
+        Held-out loss to reach.
+    steps : int
+        Of a run that shows the whole curve.
+    paper : str
+        What the paper says of its tuner on the nearest of its workloads.
+    """
+
+    fields: dict[str, Any]
+    target: float
+    steps: int
+    paper: str
+
+
+WORKLOADS = {
+    "ml1m": Workload(
+        {"model": PMF(rank=20, l2=0.05), "optimizer": SGD(30.0, 0.9, nesterov=True, lazy=True), "minibatch": 6250},
+        0.87,
+        1000,
+        "PMF ML-20M: up to 1.6x",
+    ),
+    "criteo": Workload(
+        {"model": LogisticRegression(), "optimizer": Adam(0.005, lazy=True), "minibatch": 1250},
+        0.497,
+        1000,
+        "sparse LR: 1.4x to 1.5x",
+    ),
+    "imdb": Workload(
+        {"model": LogisticRegression(), "optimizer": Adam(0.01, lazy=True), "minibatch": 250},
+        0.33,
+        1000,
+        "sparse LR: 1.4x to 1.5x",
+    ),
+    "syn10m": Workload(
+        {"model": PMF(rank=20, l2=0.05), "optimizer": SGD(100.0, 0.9, nesterov=True, lazy=True), "minibatch": 12_500},
+        0.885,
+        700,
+        "PMF ML-10M: 7 % slower",
+    ),
+}

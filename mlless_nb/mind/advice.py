@@ -1,0 +1,90 @@
+"""What the supervisor asks the mind: rows and reports in, decisions, who leaves and a forecast out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from .eviction import worst_worker
+from .forecast import forecast
+from .history import History
+from .outlook import Outlook, Prices
+from .tuner import Decision, ScaleInTuner
+
+#: Seconds of the run between two forecasts.
+FORECAST_S = 0.5
+
+
+class Advice:
+    """The tuner and the forecast of one run over one history.
+
+    Parameters
+    ----------
+    scale_in : dict
+        Fields of ``ScaleIn``.
+    n_workers : int
+        Workers at the start.
+    stop : dict
+        Fields of ``Stop``.
+    prices : Prices
+    """
+
+    def __init__(self, scale_in: dict[str, Any], n_workers: int, stop: dict[str, Any], prices: Prices) -> None:
+        self._history = History()
+        self._stop, self._prices = stop, prices
+        self._tuner = ScaleInTuner(scale_in, n_workers, stop, prices, self._history)
+        self._has_tuner = bool(scale_in["enabled"]) and n_workers > 1
+        self._forecast_at_s = 0.0
+
+    def append(self, row: Sequence[float | None]) -> None:
+        """A step's row, as `mlless_nb.telemetry.COLUMNS` lays it out."""
+        self._history.append(row)
+
+    @property
+    def is_tuning(self) -> bool:
+        """Whether a removal may be near, so that new steps are worth a look more often."""
+        return self._tuner.is_on and self._tuner.knee is not None and self._history.last("n_workers") > 1
+
+    @property
+    def tuner(self) -> str:
+        """ "on", "paused", or "off" where the job has no tuner."""
+        return ("on" if self._tuner.is_on else "paused") if self._has_tuner else "off"
+
+    def switch(self, on: bool) -> str:
+        """Pause or resume the tuner; returns why it cannot be, "" when it was done."""
+        if not self._has_tuner:
+            return "the run has no auto-tuner (ScaleIn.off(), or one worker)"
+        self._tuner.pause(on=on)
+        return ""
+
+    def decide(
+        self, reports: Mapping[int, Mapping[str, Any]], leaving: Collection[int]
+    ) -> list[tuple[Decision, int | None]]:
+        """Decisions, each with the slot of the worker that leaves, if one does.
+
+        Parameters
+        ----------
+        reports : Mapping
+            The newest report of each slot.
+        leaving : collection of int
+            Slots that have left or leave already.
+        """
+        staying = [slot for slot in sorted(reports) if slot not in leaving]
+        found: list[tuple[Decision, int | None]] = []
+        for decision in self._tuner.decide():
+            if decision.kind != "remove":
+                found.append((decision, None))
+            elif len(staying) > 1:
+                worker = worst_worker(reports, staying)
+                found.append((decision.about(worker), worker))
+        return found
+
+    def forecast(self, cap_usd: float | None) -> dict[str, Any] | None:
+        """A new forecast when one is due, else None."""
+        history = self._history
+        if history.n < 2 or history.last("time_s") - self._forecast_at_s < FORECAST_S:
+            return None
+        self._forecast_at_s = history.last("time_s")
+        times = self._tuner.times
+        times.measure(history, history.since_change())
+        return forecast(history, Outlook(history, self._stop, self._prices, times, self._tuner.effort), cap_usd)

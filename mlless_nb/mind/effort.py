@@ -1,0 +1,124 @@
+"""What fewer workers cost in loss: a curve through a run whose workers became fewer. Pure.
+
+The global minibatch of p workers is noisier than that of all P. That shows in two ways, each proportional to
+``x = 1/p - 1/P``: a step moves the model less, and the loss settles higher::
+
+    loss(t) = L_P(t - kappa * sum of x over the steps so far) + c * x
+
+``c`` and ``kappa`` are fitted together with the curve, to all that was seen with several numbers of workers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .curves import MORE_STEPS, Curve, fit, search
+from .smoothing import binned
+
+Float64 = NDArray[np.float64]
+
+#: ``c`` (as a share of the fall of the loss so far) and ``kappa`` before any removal: 0 with these standard deviations.
+NOISE_SD, SLOWER_SD = 0.05, 0.25
+#: The most that ``kappa`` may be: with one worker of very many a step still moves a tenth as far.
+MOST_SLOWER = 0.9
+#: Residuals of a fit are taken to be no smaller than this share of the loss.
+LEAST_NOISE = 2e-4
+
+
+@dataclass(frozen=True)
+class Effort:
+    """``c`` and ``kappa`` with their standard deviations; ``n_all`` is P."""
+
+    n_all: int
+    noise: float = 0.0
+    noise_sd: float = 0.0
+    slower: float = 0.0
+    slower_sd: float = SLOWER_SD
+
+    def lost(self, n_workers: float) -> float:
+        """``x``: 0 with all workers."""
+        return 1 / n_workers - 1 / self.n_all
+
+    def worse_by(self, n_workers: int, z: float = 0.0) -> float:
+        """How much higher than with all workers the loss settles; with ``z`` standard deviations on top."""
+        return (self.noise + z * self.noise_sd) * self.lost(n_workers)
+
+    def pace(self, n_workers: int, z: float = 0.0) -> float:
+        """How far a step moves the model, as a share of a step of all workers."""
+        return max(1 - (self.slower + z * self.slower_sd) * self.lost(n_workers), 1 - MOST_SLOWER)
+
+
+def fit_effort(
+    steps: Float64, losses: Float64, lost: Float64, lost_so_far: Float64, fall: float, before: Effort
+) -> tuple[Curve | None, Effort]:
+    """The curve of a run with all its workers, and what fewer cost it.
+
+    Parameters
+    ----------
+    steps, losses : float64 (n,)
+        Judged records.
+    lost, lost_so_far : float64 (n,)
+        ``x`` at each of them, and its sum over all steps until then.
+    fall : float
+        By how much the loss has come down since the start.
+    before : Effort
+        As it was known before.
+
+    Returns
+    -------
+    Curve or None, Effort
+        The curve is over ``t - kappa * lost_so_far``.
+    """
+    plain = fit(steps - before.slower * lost_so_far, losses - before.noise * lost, "reference", 1.0)
+    if plain is None:
+        return None, before
+    unit = max(abs(plain.at(float(steps[-1]))), 1e-100)
+    noise_sd = NOISE_SD * max(fall, LEAST_NOISE * unit)
+    if before.noise_sd == 0:
+        before = replace(before, noise_sd=noise_sd)
+    if float(np.ptp(lost)) == 0:
+        return plain, before
+    bins = binned(steps, losses)
+    x, sums = binned(steps, lost).losses, binned(steps, lost_so_far).losses
+    scale = plain.scale
+    t, y, sums = bins.steps / scale, bins.losses / unit, sums / scale
+    weights = bins.counts / bins.counts.mean()
+    theta = plain.theta / np.array((1 / unit, 1, 1 / unit, unit))
+    start = np.append(theta, (before.noise / unit, before.slower))
+
+    def shape(theta: Float64) -> tuple[Float64, Float64, Float64]:
+        moved = np.maximum(t - theta[5] * sums, 1e-9)
+        power = moved ** theta[1]
+        return moved, power, np.maximum(theta[0] * power + theta[2], 1e-12)
+
+    def values(theta: Float64) -> Float64:
+        return 1 / shape(theta)[2] + theta[3] + theta[4] * x
+
+    def jacobian(theta: Float64) -> Float64:
+        moved, power, inverse = shape(theta)
+        by_shape = -1 / inverse**2
+        slope = by_shape * theta[0] * theta[1] * power / moved
+        columns = (by_shape * power, by_shape * theta[0] * power * np.log(moved), by_shape, np.ones(len(t)), x)
+        return np.stack((*columns, -slope * sums), axis=1)
+
+    noise = max(plain.noise / unit, LEAST_NOISE)
+    prior = np.array((0, 0, 0, 0, (noise * unit / noise_sd) ** 2, (noise / SLOWER_SD) ** 2))
+    most = np.array((np.inf, 8.0, np.inf, np.inf, np.inf, MOST_SLOWER))
+    theta, _ = search(values, jacobian, start, most, prior, y, weights, MORE_STEPS)
+    error = (values(theta) - y) * np.sqrt(weights)
+    variance = max(float(error @ error) / max(len(y) - 6, 1), LEAST_NOISE**2)
+    slopes = jacobian(theta)
+    information = (slopes.T * weights) @ slopes / variance
+    information.flat[::7] += prior / noise**2
+    spread = np.sqrt(np.maximum(information.diagonal(), 1e-12))
+    covariance = np.linalg.inv(information / np.outer(spread, spread) + 1e-8 * np.eye(6)) / np.outer(spread, spread)
+    units = np.array((1 / unit, 1, 1 / unit, unit))
+    curve = Curve(
+        "reference", theta[:4] * units, scale, covariance[:4, :4] * np.outer(units, units), math.sqrt(variance) * unit
+    )
+    sds = np.sqrt(np.maximum(covariance.diagonal()[4:], 0))
+    return curve, Effort(before.n_all, float(theta[4]) * unit, float(sds[0]) * unit, float(theta[5]), float(sds[1]))

@@ -1,0 +1,98 @@
+"""What the mind remembers of a run: the rows' columns that it needs, as arrays that grow. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..telemetry import COLUMNS
+
+Float64 = NDArray[np.float64]
+
+NAMES = ("step", "epoch", "time_s", "loss", "validation_loss", "n_workers", "spent_usd")
+_PICKED = [COLUMNS.index(name) for name in NAMES]
+#: Evaluations of held-out rows from which on they are judged, and no longer the training loss.
+LEAST_EVALUATIONS = 5
+
+
+class Judged(NamedTuple):
+    """The losses that decisions are made on: of held-out rows where they are evaluated, else of training.
+
+    Attributes
+    ----------
+    steps, losses : float64 (n,)
+    is_validation : bool
+    """
+
+    steps: Float64
+    losses: Float64
+    is_validation: bool
+
+    def since(self, step: float) -> Judged:
+        """What came after ``step``."""
+        first = int(np.searchsorted(self.steps, step, side="right"))
+        return Judged(self.steps[first:], self.losses[first:], self.is_validation)
+
+
+class History:
+    """Rows of telemetry, in the order of their steps."""
+
+    def __init__(self) -> None:
+        self._block = np.empty((len(NAMES), 256))
+        self._evaluated = np.empty((2, 64))
+        self.n = self.n_evaluations = 0
+        self.is_finite = True
+
+    def append(self, row: Sequence[float | None]) -> None:
+        """Add a row, as `mlless_nb.telemetry.COLUMNS` lays it out."""
+        if self.n == self._block.shape[1]:
+            self._block = np.concatenate((self._block, np.empty_like(self._block)), axis=1)
+        values = [row[index] for index in _PICKED]
+        self._block[:, self.n] = [np.nan if value is None else value for value in values]
+        step, loss, validation = values[0], values[3], values[4]
+        self.n += 1
+        self.is_finite &= loss is not None and bool(np.isfinite(loss))
+        if validation is not None and validation == validation:
+            if self.n_evaluations == self._evaluated.shape[1]:
+                self._evaluated = np.concatenate((self._evaluated, np.empty_like(self._evaluated)), axis=1)
+            self._evaluated[:, self.n_evaluations] = step, validation
+            self.n_evaluations += 1
+            self.is_finite &= bool(np.isfinite(validation))
+
+    def column(self, name: str) -> Float64:
+        """A column as a view, float64 (n,)."""
+        return self._block[NAMES.index(name), : self.n]
+
+    def last(self, name: str) -> float:
+        """The newest value of a column."""
+        return float(self._block[NAMES.index(name), self.n - 1])
+
+    @property
+    def training(self) -> Judged:
+        """Training losses, one a step."""
+        return Judged(self.column("step"), self.column("loss"), False)
+
+    @property
+    def judged(self) -> Judged:
+        """The losses to decide on."""
+        if self.n_evaluations < LEAST_EVALUATIONS:
+            return self.training
+        steps, losses = self._evaluated[:, : self.n_evaluations]
+        return Judged(steps, losses, True)
+
+    def step_s(self, first: int = 0) -> float:
+        """Seconds a step since row ``first``: the mean without the slowest twentieth, NaN of fewer than two rows."""
+        times = self.column("time_s")[first:]
+        if len(times) < 2:
+            return float("nan")
+        durations = np.sort(np.diff(times))
+        return float(durations[: max(len(durations) - len(durations) // 20, 1)].mean())
+
+    def since_change(self) -> int:
+        """The first row with the present number of workers."""
+        workers = self.column("n_workers")
+        changed = np.flatnonzero(workers != workers[-1])
+        return int(changed[-1]) + 1 if len(changed) else 0

@@ -1,0 +1,192 @@
+"""What is left of a run, by its curve: steps to its end, and what they take at another number of workers. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .curves import LEAST_POINTS, NEWEST, Curve
+from .effort import Effort, fit_effort
+from .history import History
+
+#: Step times that are averaged at most, the newest.
+RECENT = 400
+#: The least share of a step's time that one worker less is expected to leave, by what was measured.
+LEAST_SHARE = 0.6
+#: Records whose mean stands for the loss at the start.
+FIRST_STEPS = 5
+#: The curve covers some steps with all workers until the run has so many times those, as a share: what fewer cost is
+#: learnt from that.
+LEAST_BEFORE = 0.1
+#: The likelihood of losing the target from which on a removal counts as breaking it.
+MOST_RISK = 0.05
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Dollars a second: of one worker, and of all that does not depend on their number."""
+
+    worker_usd_s: float
+    fixed_usd_s: float
+
+    def usd_s(self, n_workers: int) -> float:
+        """Dollars a second with ``n_workers`` workers."""
+        return n_workers * self.worker_usd_s + self.fixed_usd_s
+
+
+class Rest(NamedTuple):
+    """What is left of the run: steps (infinite where the goal is not in sight), seconds, dollars."""
+
+    steps: float
+    time_s: float
+    usd: float
+
+
+class StepTimes:
+    """Mean step time by number of workers, as measured; others are told from the two numbers measured last."""
+
+    def __init__(self) -> None:
+        self._measured: dict[int, float] = {}
+
+    def measure(self, history: History, first: int) -> None:
+        """Take the step time of the rows from ``first`` on, which had the present number of workers."""
+        step_s = history.step_s(max(first, history.n - RECENT))
+        if math.isfinite(step_s) and step_s > 0:
+            self._measured[int(history.last("n_workers"))] = step_s
+
+    def at(self, n_workers: int) -> float:
+        """Seconds of a step with ``n_workers`` workers; before a removal was measured, those with one more."""
+        if n_workers in self._measured:
+            return self._measured[n_workers]
+        known = sorted(count for count in self._measured if count > n_workers)
+        if not known:
+            return math.nan
+        near = known[0]
+        if len(known) < 2:
+            return self._measured[near]
+        per_worker = (self._measured[known[1]] - self._measured[near]) / (known[1] - near)
+        told = self._measured[near] - per_worker * (near - n_workers)
+        return min(max(told, LEAST_SHARE * self._measured[near]), self._measured[near])
+
+
+class Outlook:
+    """The end of the run, as its stop rules and the curve through its newest losses have it.
+
+    Parameters
+    ----------
+    history : History
+    stop : dict
+        Fields of ``Stop``.
+    prices : Prices
+    times : StepTimes
+    effort : Effort
+        What fewer workers cost, as it was known before.
+
+    Attributes
+    ----------
+    curve : Curve or None
+        Of the run with all its workers, over its effective steps: those of all workers that would have come as far.
+    effort : Effort
+        As it is known now.
+    """
+
+    def __init__(
+        self, history: History, stop: dict[str, Any], prices: Prices, times: StepTimes, effort: Effort
+    ) -> None:
+        self._history, self._stop, self.prices, self._times = history, stop, prices, times
+        self.judged = judged = history.judged
+        self.effort = effort
+        self.curve: Curve | None = None
+        self.step = self.moved = history.last("step")
+        self.n_workers = int(history.last("n_workers"))
+        if not history.is_finite or not len(judged.steps):
+            return
+        workers = history.column("n_workers")
+        lost = 1 / workers - 1 / effort.n_all
+        lost_so_far = np.cumsum(lost)
+        at = np.searchsorted(history.column("step"), judged.steps)
+        first = self._first_fitted(workers)
+        fall = float(history.column("loss")[:FIRST_STEPS].mean() - judged.losses[-FIRST_STEPS:].mean())
+        self.curve, self.effort = fit_effort(
+            judged.steps[first:], judged.losses[first:], lost[at[first:]], lost_so_far[at[first:]], fall, effort
+        )
+        self.moved = max(self.step - self.effort.slower * float(lost_so_far[-1]), 1.0)
+
+    def _first_fitted(self, workers: Any) -> int:
+        """The first judged record that is fitted: one of the newest, or for some time one with all workers."""
+        judged, steps = self.judged, self._history.column("step")
+        newest = min(int(len(judged.steps) * (1 - NEWEST)), max(len(judged.steps) - 2 * LEAST_POINTS, 0))
+        fewer = np.flatnonzero(workers < workers[0])
+        if len(fewer) and steps[fewer[0]] > LEAST_BEFORE * self.step:
+            newest = min(newest, int(np.searchsorted(judged.steps, (1 - NEWEST) * steps[fewer[0]])))
+        return newest
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step now."""
+        return self._times.at(self.n_workers)
+
+    @property
+    def target(self) -> float | None:
+        """The loss that ends the run, None where none does."""
+        return self._stop.get("target")
+
+    def loss_in(self, steps: float, n_workers: int) -> float:
+        """The loss after so many more steps with ``n_workers`` workers; there must be a curve."""
+        assert self.curve is not None
+        moved = self.moved + steps * self.effort.pace(n_workers)
+        return self.curve.at(moved) + self.effort.worse_by(n_workers)
+
+    def steps_to(self, loss: float, n_workers: int) -> float:
+        """Steps from now to ``loss`` with ``n_workers`` workers; infinite where the curve does not come down to it."""
+        if self.curve is None:
+            return math.inf
+        there = self.curve.steps_to(loss - self.effort.worse_by(n_workers), self.moved + 1)
+        return (there - self.moved) / self.effort.pace(n_workers)
+
+    def steps_left(self, n_workers: int) -> float:
+        """Steps until a rule other than the target ends the run; infinite where none says so."""
+        left = math.inf
+        if self._stop.get("steps") is not None:
+            left = self._stop["steps"] - self.step
+        if self._stop.get("epochs") is not None and self.step > 0:
+            taken = float(np.sum(self._history.column("n_workers")))
+            per_turn = self._history.last("epoch") / max(taken, 1.0)  # epochs that one worker's step makes
+            left = min(left, (self._stop["epochs"] - self._history.last("epoch")) / max(per_turn * n_workers, 1e-12))
+        if self._stop.get("time_s") is not None:
+            step_s = self._times.at(n_workers)
+            left = min(left, (self._stop["time_s"] - self._history.last("time_s")) / step_s)
+        return max(left, 0.0)
+
+    def rest(self, n_workers: int) -> Rest:
+        """What is left with ``n_workers`` workers."""
+        step_s = self._times.at(n_workers)
+        steps = self.steps_left(n_workers)
+        if self.target is not None:
+            steps = min(steps, self.steps_to(self.target, n_workers))
+        time_s = steps * step_s
+        return Rest(steps, time_s, time_s * self.prices.usd_s(n_workers))
+
+    def breaks_target(self, n_workers: int, z: float) -> bool:
+        """Whether a target that is in reach now may not be with ``n_workers`` workers.
+
+        It may where so much of what is likely for the floor of the loss would then lie above the target (``z`` standard
+        deviations of what fewer workers cost included), and where another rule would end the run before.
+        """
+        if self.target is None or self.curve is None:
+            return self.target is not None
+        steps = self.steps_to(self.target, n_workers)
+        if not math.isfinite(steps) or steps > self.steps_left(n_workers):
+            return True
+        now, then = self.effort.worse_by(self.n_workers), self.effort.worse_by(n_workers, z)
+        floor, sd = self.curve.floor, max(self.curve.floor_sd, 1e-12)
+        in_reach = _normal((self.target - now - floor) / sd)
+        return _normal((self.target - then - floor) / sd) < (1 - MOST_RISK) * in_reach
+
+
+def _normal(z: float) -> float:
+    """The standard normal distribution function."""
+    return 0.5 * math.erfc(-z / math.sqrt(2))

@@ -1,0 +1,100 @@
+"""The auto-tuner at work in real runs: it lets workers go, tells why, gives way to a person, and can be replayed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from engine.jobs import PATIENCE_S, finish, job, wait_for_step
+
+import mlless_nb
+from mlless_nb import BSP, ISP, SGD, CommandError, ScaleIn, Stop, TrainingRun, record
+from mlless_nb.mind import replay
+
+#: A rate at which the loss falls for hundreds of steps.
+SLOW = SGD(learning_rate=0.3, momentum=0.9)
+
+
+def tuned(**changes: object) -> TrainingRun:
+    """A run with the tuner on, after its end."""
+    return finish(job(**{"optimizer": SLOW, "stop": Stop(steps=1200), "scale_in": ScaleIn(), **changes}))
+
+
+@pytest.mark.parametrize("sync", [BSP(), ISP(0.7)], ids=str)
+def test_workers_go_past_the_knee_and_it_is_told_and_recorded(sync: BSP | ISP) -> None:
+    run = tuned(sync=sync)
+    assert run.status == "finished", run.reason
+    n_workers = run.history["n_workers"]
+    assert (n_workers[:50] == 4).all()
+    assert n_workers[-1] < 4
+    assert set(np.diff(n_workers)) <= {0, -1}
+    told = [event.text for event in run.telemetry.state.events]
+    first = next(text for text in told if text.startswith("Auto-tuner removed worker"))
+    assert "projected loss at +" in first
+    assert "with 4 workers, saves" in first
+    events = [json.loads(line) for line in (record.runs_folder() / run.id / record.EVENTS).read_text().splitlines()]
+    removed = [event for event in events if event["kind"] == "remove"]
+    assert first in [event["text"] for event in removed]
+    assert all(event["worker"] in range(4) and event["numbers"]["saving"] > 0 for event in removed)
+    assert replay(run.id, ScaleIn()) == replay(run.id, ScaleIn())
+    assert replay(run.id, ScaleIn.off()) == []
+
+
+def test_a_person_pauses_the_tuner_until_it_is_resumed() -> None:
+    run = mlless_nb.train(job(optimizer=SLOW, stop=Stop(steps=100_000), scale_in=ScaleIn(), workers=5))
+    wait_for_step(run, 5)
+    assert run.telemetry.state.tuner == "on"
+    run.scale_in(worker_id=2)
+    seen = 0
+    while run.telemetry.state.tuner != "paused":
+        seen = run.telemetry.wait_for_change(seen, PATIENCE_S)
+    wait_for_step(run, 400)
+    assert run.history["n_workers"][-1] == 4
+    run.resume_tuner()
+    while run.telemetry.state.tuner != "on":
+        seen = run.telemetry.wait_for_change(seen, PATIENCE_S)
+    run.stop()
+    assert run.wait(PATIENCE_S) == "stopped"
+    with pytest.raises(CommandError, match="has ended"):
+        run.resume_tuner()
+    assert "The auto-tuner is paused until it is resumed" in [event.text for event in run.telemetry.state.events]
+
+
+def test_what_cannot_be_done_is_refused_in_one_line_and_the_run_goes_on() -> None:
+    run = mlless_nb.train(job(stop=Stop(steps=100_000)))
+    wait_for_step(run, 5)
+    with pytest.raises(CommandError, match="has no auto-tuner"):
+        run.resume_tuner()
+    run.scale_in(worker_id=1)
+    run.scale_in(worker_id=1)
+    seen = 0
+    while not any(event.text.startswith("Refused") for event in run.telemetry.state.events):
+        seen = run.telemetry.wait_for_change(seen, PATIENCE_S)
+    wait_for_step(run, run.telemetry.state.step + 5)
+    refused = [event.text for event in run.telemetry.state.events if event.text.startswith("Refused")]
+    assert refused == ["Refused: worker 1 has left or is leaving already"]
+    run.stop()
+    assert run.wait(PATIENCE_S) == "stopped"
+
+
+def test_a_forecast_is_told_while_the_run_goes() -> None:
+    run = mlless_nb.train(job(optimizer=SLOW, stop=Stop(steps=100_000, target=0.01), budget=1.0))
+    seen = 0
+    while run.telemetry.state.forecast is None and run.telemetry.state.is_live:
+        seen = run.telemetry.wait_for_change(seen, PATIENCE_S)
+    report = run.report()
+    run.stop()
+    run.wait(PATIENCE_S)
+    forecast = run.telemetry.state.forecast
+    assert forecast is not None
+    assert forecast["loss_at_cap"] is None or forecast["loss_at_cap"] > 0
+    assert "Forecast" in report
+    assert "Forecast" not in run.report()
+
+
+@pytest.fixture(autouse=True)
+def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records go to a folder of the test's own."""
+    monkeypatch.setattr(record, "runs_folder", lambda: tmp_path / "runs")

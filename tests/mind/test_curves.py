@@ -1,0 +1,109 @@
+"""Fits of loss curves: they find what made the losses, say how sure they are, and survive whatever comes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlless_nb.mind.curves import LEAST_POINTS, fit
+from mlless_nb.mind.knee import find_knee
+from mlless_nb.mind.smoothing import MOST_BINS, binned, ewma
+
+STEPS = np.arange(1.0, 401.0)
+FAMILIES = {
+    "reference": lambda t: 1 / (0.02 * t**0.9 + 2) + 0.4,
+    "current": lambda t: 1 / (1e-5 * t**2 + 0.01 * t + 2) + 0.4,
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_a_curve_of_the_family_is_found_whatever_its_magnitude(family: str, unit: float) -> None:
+    curve = fit(STEPS, unit * FAMILIES[family](STEPS), family)
+    assert curve is not None
+    for ahead in (0, 50, 200):
+        wanted = unit * FAMILIES[family](400.0 + ahead)
+        assert curve.at(400 + ahead) == pytest.approx(wanted, rel=5e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_step_of_a_loss_is_where_the_curve_has_it(family: str) -> None:
+    curve = fit(STEPS, FAMILIES[family](STEPS), family)
+    assert curve is not None
+    loss = curve.at(600)
+    assert curve.steps_to(loss, 400) == pytest.approx(600, rel=1e-6)
+    assert curve.steps_to(1.0, 400) == 400
+    assert curve.steps_to(curve.floor, 400) == math.inf
+    assert curve.steps_to(curve.floor - 1, 400) == math.inf
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_more_noise_makes_less_sure_and_the_interval_holds_the_truth(family: str) -> None:
+    rng = np.random.default_rng(0)
+    inside = []
+    for noise in (0.001, 0.01):
+        sds = []
+        for _ in range(20):
+            curve = fit(STEPS, FAMILIES[family](STEPS) + rng.normal(0, noise, 400), family, 1.0)
+            assert curve is not None
+            sds.append(curve.sd(500))
+            inside.append(abs(curve.at(500) - FAMILIES[family](500.0)) < 1.2816 * curve.sd(500))
+        inside_noise = np.median(sds)
+        assert inside_noise < 3 * noise
+    assert np.mean(inside) > 0.6
+    assert np.median(sds) > 0
+
+
+def test_what_is_too_short_or_has_gaps_is_not_fitted() -> None:
+    losses = FAMILIES["reference"](STEPS)
+    assert fit(STEPS[: LEAST_POINTS - 1], losses[: LEAST_POINTS - 1], "current") is None
+    losses[-3] = np.nan
+    assert fit(STEPS, losses, "current") is None
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-1e9, 1e9), max_size=60), st.sampled_from(list(FAMILIES)))
+def test_any_numbers_give_a_finite_curve_or_none(losses: list[float], family: str) -> None:
+    curve = fit(np.arange(1.0, len(losses) + 1), np.array(losses), family)
+    if curve is not None:
+        assert (curve.theta >= 0).all()
+        assert math.isfinite(curve.at(len(losses) + 200))
+        assert curve.sd(len(losses) + 200) >= 0
+        assert curve.at(len(losses) + 200) <= curve.at(len(losses)) + 1e-9 * abs(curve.at(len(losses)))
+
+
+@given(st.integers(1, 500), st.integers(1, MOST_BINS))
+def test_bins_hold_every_record_once(n: int, most: int) -> None:
+    values = np.random.default_rng(n).normal(size=n)
+    bins = binned(np.arange(1.0, n + 1), values, most)
+    assert len(bins.losses) == min(n, most)
+    assert bins.counts.sum() == n
+    assert float(bins.losses @ bins.counts) == pytest.approx(values.sum(), abs=1e-9)
+    assert (np.diff(bins.steps) > 0).all()
+
+
+def test_the_mean_follows_and_stays_within_the_values() -> None:
+    smooth = ewma(np.array([4.0, 2.0, 2.0, 2.0]), 0.25)
+    np.testing.assert_allclose(smooth, [4.0, 3.0, 8 / 3, 2.5])
+
+
+@pytest.mark.parametrize("how", ["slope", "kneedle"])
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e4])
+def test_the_knee_is_found_whatever_the_magnitude(how: str, unit: float) -> None:
+    losses = 0.5 + np.exp(-STEPS / 20) * 0.5
+    knees = [find_knee(STEPS[:n], unit * losses[:n], how) for n in range(1, 200)]
+    found = [knee for knee in knees if knee is not None]
+    assert found
+    assert found[0] >= 50
+    assert found[0] <= 120
+
+
+@pytest.mark.parametrize("how", ["slope", "kneedle"])
+def test_a_straight_line_and_a_rise_have_no_knee(how: str) -> None:
+    assert find_knee(STEPS, 1 - STEPS / 1000, how) is None
+    assert find_knee(STEPS, 1 + STEPS / 1000, how) is None
+    assert find_knee(STEPS, np.ones(400), how) is None

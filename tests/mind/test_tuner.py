@@ -1,0 +1,214 @@
+"""When workers are let go: past the knee, where it pays, and never where the curve gives no reason to."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mind.curves import PRICES, hyperbola, live, rows
+
+from mlless_nb import CommandError, ScaleIn
+from mlless_nb.mind import replay
+from mlless_nb.mind.advice import Advice
+from mlless_nb.mind.history import History
+from mlless_nb.mind.tuner import Decision, ScaleInTuner
+from mlless_nb.telemetry import COLUMNS
+
+
+class Run:
+    """A tuner at work on a generated run."""
+
+    def __init__(self, stop: dict[str, Any], n_workers: int = 8, scale_in: ScaleIn | None = None) -> None:
+        self.history = History()
+        spec = (scale_in or ScaleIn()).to_json()
+        self.tuner = ScaleInTuner(spec, n_workers, stop, PRICES, self.history)
+        self.decisions: list[Decision] = []
+
+    def __call__(self, row: list[float | None]) -> int:
+        self.history.append(row)
+        found = self.tuner.decide()
+        self.decisions += found
+        return sum(decision.kind == "remove" for decision in found)
+
+
+def removals(losses: Any, **stop: Any) -> int:
+    """How many workers are let go in a run with ``losses``."""
+    run = Run(stop)
+    return sum(run(row) for row in rows(losses))
+
+
+def test_workers_go_one_by_one_once_the_knee_is_past() -> None:
+    run = Run({"target": 0.53})
+    workers = live(lambda step, _: hyperbola(step), 400, 8, run)
+    assert workers[-1] < 4
+    assert set(np.diff(workers)) <= {0, -1}
+    knee = next(decision.step for decision in run.decisions if decision.kind == "knee")
+    assert knee >= 50
+    assert all(decision.step > knee for decision in run.decisions if decision.kind == "remove")
+    first = next(decision for decision in run.decisions if decision.kind == "remove")
+    assert "removed worker 5: projected loss at +" in first.about(5).text
+    assert {"s", "s_sd", "saving", "loss", "reference", "n_workers"} <= first.numbers.keys()
+
+
+def test_losses_of_any_magnitude_are_tuned_alike() -> None:
+    seen = []
+    for unit in (1e-3, 1.0, 1e3):
+        run = Run({"target": 0.53 * unit})
+        seen.append(live(lambda step, _, unit=unit: unit * hyperbola(step), 300, 8, run))
+    assert seen[0][-1] == seen[1][-1] == seen[2][-1] < 8
+
+
+def test_nobody_goes_where_it_is_off_or_paused() -> None:
+    off = Run({"target": 0.53}, scale_in=ScaleIn.off())
+    assert live(lambda step, _: hyperbola(step), 300, 8, off)[-1] == 8
+    paused = Run({"target": 0.53})
+    paused.tuner.pause()
+    assert live(lambda step, _: hyperbola(step), 300, 8, paused)[-1] == 8
+    paused.tuner.pause(on=True)
+    assert paused.tuner.is_on
+    off.tuner.pause(on=True)
+    assert not off.tuner.is_on
+
+
+def test_one_worker_stays() -> None:
+    run = Run({"target": 0.52}, n_workers=2)
+    assert live(lambda step, _: hyperbola(step), 600, 2, run)[-1] == 1
+
+
+def test_a_run_about_to_end_and_a_short_one_are_left_alone() -> None:
+    short = Run({"steps": 45})
+    assert live(lambda step, _: hyperbola(step), 45, 8, short)[-1] == 8
+    ending = Run({"steps": 70})
+    assert live(lambda step, _: hyperbola(step), 70, 8, ending)[-1] == 8
+
+
+def test_removals_that_cost_loss_come_to_an_end_before_the_target_is_lost() -> None:
+    def noisy(step: int, n_workers: int) -> float:
+        return hyperbola(step) + 0.04 * (1 / n_workers - 1 / 8)
+
+    run = Run({"target": 0.52})
+    workers = live(noisy, 3000, 8, run)
+    assert 1 < workers[-1] <= 8
+    assert noisy(100_000, workers[-1]) < 0.52
+    assert any(decision.kind == "keep" for decision in run.decisions)
+
+
+def test_a_removal_that_turned_out_worse_raises_the_bar() -> None:
+    def worse(step: int, n_workers: int) -> float:
+        return hyperbola(step) + (0.0 if n_workers == 8 else 0.01)
+
+    run = Run({"target": 0.53})
+    live(worse, 200, 8, run)
+    outcome = next(decision for decision in run.decisions if decision.kind == "outcome")
+    assert outcome.text.startswith("The loss with 7 workers is")
+    assert outcome.numbers["worse_by"] == pytest.approx(0.01, rel=0.2)
+
+
+def test_epochs_that_would_take_longer_keep_the_workers() -> None:
+    # With fewer workers the same rows are more steps; where steps take as long, so is the run longer.
+    run = Run({"epochs": 40})
+    assert sum(run(row) for row in rows([hyperbola(step) for step in range(1, 500)])) == 0
+
+
+NOISE = st.integers(0, 2**32 - 1)
+
+
+@settings(deadline=None, max_examples=40)
+@given(NOISE, st.sampled_from(["rising", "flat", "noise", "line up then flat", "diverging"]), st.floats(1e-3, 1e3))
+def test_curves_without_a_fall_remove_nobody(seed: int, kind: str, unit: float) -> None:
+    rng, steps = np.random.default_rng(seed), np.arange(1, 401)
+    noise = rng.normal(0, 0.02, 400)
+    losses = {
+        "rising": 0.5 + steps / 800 + noise,
+        "flat": np.full(400, 0.5),
+        "noise": 0.7 + 5 * noise,
+        "line up then flat": 0.5 + np.minimum(steps, 60) / 100 + noise / 10,
+        "diverging": 0.5 + np.exp(steps / 100) / 50 + noise / 10,
+    }[kind]
+    for stop in ({}, {"target": 0.3 * unit}, {"steps": 2000}):
+        assert removals(unit * losses, **stop) == 0
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=3))
+def test_three_points_remove_nobody(losses: list[float]) -> None:
+    assert removals(losses, target=0.1) == 0
+
+
+@settings(deadline=None, max_examples=25)
+@given(NOISE, st.integers(1, 300), st.sampled_from([math.nan, math.inf, -math.inf]))
+def test_from_a_loss_that_is_not_finite_on_nobody_goes(seed: int, at: int, value: float) -> None:
+    losses = np.array([hyperbola(step) for step in range(1, 350)])
+    losses[at] = value
+    run = Run({"target": 0.52})
+    made = rows(losses, eval_every=10)
+    before = [run(row) for row in made[: at + 1]]
+    assert before[-1] == 0
+    assert sum(run(row) for row in made[at + 1 :]) == 0
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=60, max_size=120), st.integers(2, 9))
+def test_no_numbers_break_it(losses: list[float], eval_every: int) -> None:
+    run = Run({"target": 0.5, "epochs": 30})
+    for row in rows(losses, eval_every=eval_every):
+        run(row)
+
+
+@settings(deadline=None, max_examples=10)
+@given(NOISE)
+def test_a_replay_decides_the_same_every_time(seed: int) -> None:
+    losses = [
+        hyperbola(step) + noise for step, noise in enumerate(np.random.default_rng(seed).normal(0, 0.002, 250), 1)
+    ]
+    job = {"n_workers": 8, "stop": {"target": 0.53}, "worker_usd_s": 3e-5, "fixed_usd_s": 7e-5}
+    table = np.array([[math.nan if v is None else v for v in row] for row in rows(losses, eval_every=10)])
+    first, second = replay((job, table), ScaleIn()), replay((job, table), ScaleIn())
+    assert first == second
+    assert replay((job, table), ScaleIn.off()) == []
+    assert sum(decision.kind == "remove" for decision in first) <= 7
+    assert all("{worker}" not in decision.text for decision in first)
+
+
+def test_a_record_without_its_job_is_refused_in_one_line() -> None:
+    with pytest.raises(CommandError, match="cannot be replayed"):
+        replay(({"stop": {}}, np.empty((0, len(COLUMNS)))), ScaleIn())
+
+
+def test_advice_names_the_worker_and_forecasts() -> None:
+    advice = Advice(ScaleIn().to_json(), 3, {"target": 0.53}, PRICES)
+    assert advice.tuner == "on"
+    found: list[tuple[Decision, int | None]] = []
+    reports = {slot: {"quality": [0.5 + slot % 2, 1.0], "times": [0.1, 0.1, 0.0]} for slot in range(3)}
+    forecasts = []
+
+    def step(row: list[float | None]) -> int:
+        advice.append(row)
+        decided = advice.decide(reports, set())
+        found.extend(decided)
+        if (made := advice.forecast(1.0)) is not None:
+            forecasts.append(made)
+        return sum(worker is not None for _, worker in decided)
+
+    live(lambda step, _: hyperbola(step), 200, 3, step)
+    assert next(worker for _, worker in found if worker is not None) == 1
+    low, expected, high = forecasts[-1]["usd_to_target"]
+    assert low <= expected
+    assert high is None or high >= expected
+    assert forecasts[-1]["loss_at_cap"] < 0.53
+    assert forecasts[-1]["usd_per_percent"] > 0
+
+
+def test_the_tuner_is_switched_where_there_is_one() -> None:
+    advice = Advice(ScaleIn().to_json(), 8, {}, PRICES)
+    assert advice.switch(False) == ""
+    assert advice.tuner == "paused"
+    assert advice.switch(True) == ""
+    assert advice.tuner == "on"
+    off = Advice(ScaleIn.off().to_json(), 8, {}, PRICES)
+    assert "no auto-tuner" in off.switch(True)
+    assert off.tuner == "off"

@@ -1,0 +1,31 @@
+"""A run's forecast in words. Pure."""
+
+from __future__ import annotations
+
+from ..telemetry import RunState
+from .wording import duration, metric, usd
+
+
+def forecast_lines(state: RunState) -> list[str]:
+    """What the forecast of a live run says, a sentence each; nothing once it has ended."""
+    forecast = state.forecast
+    if forecast is None or not state.is_live:
+        return []
+    lines = []
+    dollars, seconds = forecast["usd_to_target"], forecast["s_to_target"]
+    if dollars is not None and seconds is not None:
+        most = f"{usd(dollars[2])}" if dollars[2] is not None else "no end in sight"
+        longest = duration(seconds[2]) if seconds[2] is not None else "no end in sight"
+        lines.append(
+            f"target {metric(state.target)} after {usd(dollars[1])} ({usd(dollars[0])} to {most}), "
+            f"{duration(seconds[1])} ({duration(seconds[0])} to {longest}); 80 % intervals"
+        )
+    elif state.target is not None:
+        lines.append(f"target {metric(state.target)} is not in sight")
+    if forecast["loss_at_cap"] is not None:
+        lines.append(f"{state.metric} {metric(forecast['loss_at_cap'])} when the budget is used up")
+    elif forecast["loss_at_end"] is not None:
+        lines.append(f"{state.metric} {metric(forecast['loss_at_end'])} at the end")
+    if forecast["usd_per_percent"] is not None:
+        lines.append(f"1 % less {state.metric} costs {usd(forecast['usd_per_percent'])} from here")
+    return lines
