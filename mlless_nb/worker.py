@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,20 +59,32 @@ class Worker:
         Minibatches, checkpoints, the final model.
     prepaid : Prepaid
         The money it may spend.
+    clock, make_replica, make_feed : callable
+        Seconds that pass, the arithmetic and the minibatches: a simulation has its own.
     """
 
-    def __init__(self, invocation: Invocation, log: StepLog, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> None:
+    def __init__(
+        self,
+        invocation: Invocation,
+        log: StepLog,
+        bus: Bus,
+        objects: ObjectStore,
+        prepaid: Prepaid,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        make_replica: Callable[[Invocation, Manifest], Replica] = Replica,
+        make_feed: Callable[[ObjectStore, Manifest, int], MinibatchFeed] = MinibatchFeed,
+    ) -> None:
         self._job, self._log, self._bus, self._objects, self._prepaid = invocation, log, bus, objects, prepaid
+        self._clock = clock
         self._slot = invocation.slot
         self._manifest = Manifest.from_json(invocation.manifest)
-        self._replica = Replica(invocation, self._manifest)
+        self._replica = make_replica(invocation, self._manifest)
         n_rows = self._replica.n_rows
-        self._feed = MinibatchFeed(objects, self._manifest, n_rows)
+        self._feed = make_feed(objects, self._manifest, n_rows)
         validation = invocation.validation
         self._validation = Manifest.from_json(validation) if validation is not None else None
-        self._validation_feed = (
-            MinibatchFeed(objects, self._validation, n_rows) if self._validation is not None else None
-        )
+        self._validation_feed = make_feed(objects, self._validation, n_rows) if self._validation is not None else None
         self._rules = StopRules(invocation.stop, self._replica.model.metric)
         self._plan = Plan()
         self._step = 0
@@ -80,7 +93,7 @@ class Worker:
         self._eval_s: float | None = None  # seconds that an evaluation took
         self._put_s = self._replica.params.nbytes / PUT_BYTES_S  # and storing a model, the longest so far
         # A supervisor that was never there is missed only once it is late.
-        self._missed_from = time.monotonic() + START_LEASES * invocation.lease_s
+        self._missed_from = self._clock() + START_LEASES * invocation.lease_s
         self._tally = _Tally()
 
     def run(self) -> Left | Failed:
@@ -114,7 +127,7 @@ class Worker:
         n_workers = self._job.n_workers
         sums = (0.0, 0.0)
         while True:
-            began = time.monotonic()
+            began = self._clock()
             self._step += 1
             active = self._plan.active(self._step, n_workers)
             rank = active.index(self._slot)
@@ -130,7 +143,7 @@ class Worker:
                 loss, validation_loss = self._broadcast(active, rank, began)
 
             verdict = self._judge(loss, validation_loss)
-            leaving = [slot for slot in active if self._plan.leaves.get(slot) == self._step + 1]
+            leaving = sorted(slot for slot, first in self._plan.leaves.items() if first == self._step + 1)
             staying = self._plan.active(self._step + 1, n_workers)
             if verdict is not None:
                 self._hand_over(active, active)
@@ -142,7 +155,7 @@ class Worker:
             sums = self._evaluate(staying) if self._step % self._job.eval_every == 0 else (0.0, 0.0)
             if self._step % self._job.checkpoint_every == 0:
                 self._checkpoint(staying)
-            self._step_s = max(time.monotonic() - began, self._step_s)
+            self._step_s = max(self._clock() - began, self._step_s)
 
     def _turn(self, rank: int, n_active: int) -> list[int]:
         """The minibatches that the worker of ``rank`` takes next, by number."""
@@ -162,7 +175,7 @@ class Worker:
     def _broadcast(self, active: list[int], rank: int, began: float) -> tuple[float, float | None]:
         """Every worker reads every peer's frame; the step's training and validation loss."""
         frame = self._replica.encode(self._step, self._stats)
-        computed = time.monotonic()
+        computed = self._clock()
         self._prefetch(rank, len(active))
         done = self._exchange(self._round(str(self._step), active, active, frame, report=self._report(len(frame))))
         sums = self._replica.apply(active, done.frames, self._stats)
@@ -173,7 +186,7 @@ class Worker:
         """Every worker merges one range of rows and publishes it; the step's training and validation loss."""
         parts = self._replica.encode_parts(self._step, self._stats, active)
         own = parts.pop(self._slot)
-        computed = time.monotonic()
+        computed = self._clock()
         self._prefetch(rank, len(active))
         report = self._report(sum(map(len, parts.values())))
         first = self._exchange(self._round(str(self._step), active, active, b"", report=report, parts=parts))
@@ -200,14 +213,14 @@ class Worker:
 
     def _note(self, began: float, computed: float, rounds: list[Exchanged], merged_bytes: int) -> None:
         """Remember where the time of the step went, for the next report."""
-        applied = time.monotonic()
+        applied = self._clock()
         waited = sum(done.complete_at - done.published_at for done in rounds)
         self._tally = _Tally(computed - began, applied - computed - waited, waited, merged_bytes)
         self._step_s = max(applied - began, _STEP_MEMORY * self._step_s)
 
     def _miss_supervisor(self, is_there: bool) -> None:
         """End the run when the supervisor is gone for a lease, or has not come long after the start."""
-        now = time.monotonic()
+        now = self._clock()
         if is_there:
             self._missed_from = math.inf
         elif self._missed_from == math.inf:
@@ -297,13 +310,13 @@ class Worker:
         """Loss sum and count of this worker's share of the held-out rows."""
         if self._validation is None or self._validation_feed is None or self._slot not in active:
             return 0.0, 0.0
-        began = time.monotonic()
+        began = self._clock()
         total, count = 0.0, 0.0
         for index in self._share(active.index(self._slot), len(active)):
             minibatch = self._validation_feed.get(index)
             total += self._replica.evaluate(minibatch)
             count += minibatch.n
-        self._eval_s = max(time.monotonic() - began, self._eval_s or 0.0)
+        self._eval_s = max(self._clock() - began, self._eval_s or 0.0)
         return total, count
 
     def _exit_s(self, rank: int, n_active: int) -> float:
@@ -316,10 +329,10 @@ class Worker:
         if self._replica.holds_owned:  # what is stored is to hold everybody's rows
             self._give(f"{self._step}c", active, active, owned_only=True)
         if self._slot == active[0] and self._replica.is_finite:
-            began = time.monotonic()
+            began = self._clock()
             params, every = self._replica.params, self._job.checkpoint_every
             checkpoint.save(self._objects, self._job.job_id, params, self._step, every)
-            self._put_s = max(time.monotonic() - began, self._put_s)
+            self._put_s = max(self._clock() - began, self._put_s)
 
     def _report(self, n_bytes: int) -> dict[str, Any]:
         """What the supervisor is told of this step; the tally is that of the step before."""

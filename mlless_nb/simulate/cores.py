@@ -1,0 +1,99 @@
+"""Processor time: a core for everyone, as in a cloud, or a few that all share, as on one machine."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .events import Timeline
+
+#: Seconds of service by which two jobs that end together may differ.
+_TOGETHER_S = 1e-12
+
+
+class Cores(Protocol):
+    """Where processor time is spent."""
+
+    def run(self, cpu_s: float, action: Callable[..., None], *arguments: Any) -> None:
+        """Call ``action`` once a job of ``cpu_s`` seconds of one core, which begins now, is done."""
+
+
+class OwnCore:
+    """Every job has a core of its own.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    speed : float
+        Of a core; 1 is one on which the constants were measured.
+    """
+
+    def __init__(self, timeline: Timeline, speed: float = 1.0) -> None:
+        self._timeline, self._speed = timeline, speed
+
+    def run(self, cpu_s: float, action: Callable[..., None], *arguments: Any) -> None:
+        """See `Cores`."""
+        self._timeline.after(cpu_s / self._speed, action, *arguments)
+
+
+class SharedCores:
+    """``count`` cores shared evenly by all jobs: with ``n`` of them each runs at ``min(1, count / n)``.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    count : int
+    crowding : float
+        How much longer a job takes when many processes share the cores (a process finds its data gone from the caches
+        when it is back on): ``1 + crowding * max(0, 1 - count / n_processes)`` times as long.
+    """
+
+    def __init__(self, timeline: Timeline, count: int, crowding: float = 0.0) -> None:
+        self._timeline, self._count, self._crowding = timeline, count, crowding
+        self._slowdown = 1.0
+        self._jobs: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._n_made = 0
+        self._attained_s = 0.0  # service that a job which was always there would have had
+        self._looked_at_s = 0.0
+        self._plan = 0
+        #: Core-seconds used.
+        self.busy_s = 0.0
+
+    def share(self, n_processes: int) -> None:
+        """From now on ``n_processes`` share the cores."""
+        self._slowdown = 1.0 + self._crowding * max(0.0, 1.0 - self._count / max(n_processes, 1))
+
+    def run(self, cpu_s: float, action: Callable[..., None], *arguments: Any) -> None:
+        """See `Cores`."""
+        self._advance()
+        self._n_made += 1
+        end_s = self._attained_s + cpu_s * self._slowdown
+        heapq.heappush(self._jobs, (end_s, self._n_made, action, arguments))
+        self._look_ahead()
+
+    def _advance(self) -> None:
+        passed_s = self._timeline.now - self._looked_at_s
+        self._looked_at_s = self._timeline.now
+        if self._jobs:
+            n_jobs = len(self._jobs)
+            self._attained_s += passed_s * min(1.0, self._count / n_jobs)
+            self.busy_s += passed_s * min(n_jobs, self._count)
+
+    def _look_ahead(self) -> None:
+        self._plan += 1
+        left_s = max(self._jobs[0][0] - self._attained_s, 0.0)
+        self._timeline.after(left_s * max(1.0, len(self._jobs) / self._count), self._end, self._plan)
+
+    def _end(self, plan: int) -> None:
+        if plan != self._plan:
+            return  # another job has come since
+        self._advance()
+        done = []
+        until_s = max(self._attained_s, self._jobs[0][0]) + _TOGETHER_S
+        while self._jobs and self._jobs[0][0] <= until_s:
+            done.append(heapq.heappop(self._jobs))
+        if self._jobs:
+            self._look_ahead()
+        for _, _, action, arguments in done:
+            action(*arguments)
