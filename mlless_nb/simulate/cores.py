@@ -70,15 +70,20 @@ class SharedCores:
         self._n_made += 1
         end_s = self._attained_s + cpu_s * self._slowdown
         heapq.heappush(self._jobs, (end_s, self._n_made, action, arguments))
-        self._look_ahead()
+        # Another job only makes the next end later, which is found out then, unless it is itself the next to end.
+        if self._jobs[0][1] == self._n_made:
+            self._look_ahead()
 
     def _advance(self) -> None:
-        passed_s = self._timeline.now - self._looked_at_s
-        self._looked_at_s = self._timeline.now
-        if self._jobs:
-            n_jobs = len(self._jobs)
-            self._attained_s += passed_s * min(1.0, self._count / n_jobs)
-            self.busy_s += passed_s * min(n_jobs, self._count)
+        now, n_jobs, count = self._timeline.now, len(self._jobs), self._count
+        passed_s = now - self._looked_at_s
+        self._looked_at_s = now
+        if n_jobs > count:
+            self._attained_s += passed_s * count / n_jobs
+            self.busy_s += passed_s * count
+        elif n_jobs:
+            self._attained_s += passed_s
+            self.busy_s += passed_s * n_jobs
 
     def _look_ahead(self) -> None:
         self._plan += 1
@@ -87,10 +92,10 @@ class SharedCores:
 
     def _end(self, plan: int) -> None:
         if plan != self._plan:
-            return  # another job has come since
+            return  # a job that ends earlier has come since
         self._advance()
         done = []
-        until_s = max(self._attained_s, self._jobs[0][0]) + _TOGETHER_S
+        until_s = self._attained_s + _TOGETHER_S
         while self._jobs and self._jobs[0][0] <= until_s:
             done.append(heapq.heappop(self._jobs))
         if self._jobs:
