@@ -199,7 +199,8 @@ class SimulatedStepLog(MemoryStepLog):
             first.reply(REPLY_BYTES, reader.wake)
             return
         hub.latest = max(hub.latest, part.step)
-        granted = hub.grant((part.round_id, part.slot), part.wanted)
+        with hub.changed:  # nobody else is there, but the twin's announcements notify
+            granted = hub.grant((part.round_id, part.slot), part.wanted)
         gathering = hub.gathering(part.round_id)
         gathering.arrivals.setdefault(part.slot, part.report)
         is_complete = len(gathering.arrivals) >= len(part.publishers)
