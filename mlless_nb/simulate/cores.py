@@ -13,7 +13,15 @@ _TOGETHER_S = 1e-12
 
 
 class Cores(Protocol):
-    """Where processor time is spent."""
+    """Where processor time is spent.
+
+    Attributes
+    ----------
+    return_s : float
+        What a process that waited has to spend to go on.
+    """
+
+    return_s: float
 
     def run(self, cpu_s: float, action: Callable[..., None], *arguments: Any) -> None:
         """Call ``action`` once a job of ``cpu_s`` seconds of one core, which begins now, is done."""
@@ -31,6 +39,7 @@ class OwnCore:
 
     def __init__(self, timeline: Timeline, speed: float = 1.0) -> None:
         self._timeline, self._speed = timeline, speed
+        self.return_s = 0.0
 
     def run(self, cpu_s: float, action: Callable[..., None], *arguments: Any) -> None:
         """See `Cores`."""
@@ -45,13 +54,18 @@ class SharedCores:
     timeline : Timeline
     count : int
     crowding : float
-        How much longer a job takes when many processes share the cores (a process finds its data gone from the caches
-        when it is back on): ``1 + crowding * max(0, 1 - count / n_processes)`` times as long.
+        How much longer a job takes when many processes share the cores, and push each other's data out of the caches:
+        ``1 + crowding * max(0, 1 - count / n_processes)`` times as long.
+    switch_s : float
+        Seconds that a process needs, in the same proportion, to be back on a core after it waited.
     """
 
-    def __init__(self, timeline: Timeline, count: int, crowding: float = 0.0) -> None:
-        self._timeline, self._count, self._crowding = timeline, count, crowding
+    def __init__(self, timeline: Timeline, count: int, crowding: float = 0.0, switch_s: float = 0.0) -> None:
+        self._timeline, self._count = timeline, count
+        self._crowding, self._switch_s = crowding, switch_s
         self._slowdown = 1.0
+        #: What a process that waited has to spend now.
+        self.return_s = 0.0
         self._jobs: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._n_made = 0
         self._attained_s = 0.0  # service that a job which was always there would have had
@@ -62,7 +76,8 @@ class SharedCores:
 
     def share(self, n_processes: int) -> None:
         """From now on ``n_processes`` share the cores."""
-        self._slowdown = 1.0 + self._crowding * max(0.0, 1.0 - self._count / max(n_processes, 1))
+        crowd = max(0.0, 1.0 - self._count / max(n_processes, 1))
+        self._slowdown, self.return_s = 1.0 + self._crowding * crowd, self._switch_s * crowd
 
     def run(self, cpu_s: float, action: Callable[..., None], *arguments: Any) -> None:
         """See `Cores`."""

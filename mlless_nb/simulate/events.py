@@ -122,6 +122,10 @@ class Process:
         """Note that the body has used ``cpu_s`` of a core; time passes for it when it next looks at the clock."""
         self._owed_s += cpu_s
 
+    def switch(self) -> None:
+        """Note that it is back on its core after it waited for others."""
+        self._owed_s += self._cores.return_s
+
     def clock(self) -> float:
         """The virtual time once everything noted has been computed; what a loop takes for ``time.monotonic``."""
         if self._owed_s:

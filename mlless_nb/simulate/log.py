@@ -290,6 +290,7 @@ class SimulatedStepLog(MemoryStepLog):
                     hub.waiting.pop(reader, None)
                     raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
             reader.ticket = process.expect()
+        process.switch()
         if reader.error is not None:
             raise reader.error
         if hub.called_off is not None:

@@ -91,7 +91,7 @@ class Machine:
         Shared by all functions and servers, as on one machine; None: every function and server has its own core.
     speed : float
         Of a function's own core, against the one on which ``costs`` were measured.
-    crowding : float
+    crowding, switch_s : float
         See `SharedCores`.
     costs : Costs
     link : Link
@@ -109,6 +109,7 @@ class Machine:
     cores: int | None = None
     speed: float = 1.0
     crowding: float = 0.0
+    switch_s: float = 0.0
     costs: Costs = field(default_factory=Costs)
     link: Link = field(default_factory=Link)
     shards: int = 1

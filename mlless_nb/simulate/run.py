@@ -118,7 +118,9 @@ class _Simulation:
             raise JobError("machine.shards", machine.shards, "an integer >= 1")
         self._job, self._machine, self._seed = job, machine, seed
         self._timeline = Timeline()
-        shared = SharedCores(self._timeline, machine.cores, machine.crowding) if machine.cores is not None else None
+        shared = None
+        if machine.cores is not None:
+            shared = SharedCores(self._timeline, machine.cores, machine.crowding, machine.switch_s)
         self._shared = shared
         self._cores: Cores = shared or OwnCore(self._timeline, machine.speed)
         self._shards = [Shard(self._timeline, machine.link, shared) for _ in range(machine.shards)]
@@ -150,7 +152,8 @@ class _Simulation:
 
     def _share(self) -> None:
         if self._shared is not None:
-            self._shared.share(len(self._running) - ("supervisor" in self._running))
+            n_workers = len(self._running) - ("supervisor" in self._running)
+            self._shared.share(n_workers + len(self._shards))
 
     # -- what the driver tells the functions
 
