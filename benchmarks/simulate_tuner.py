@@ -2,8 +2,8 @@
 
 python benchmarks/simulate_tuner.py [--runs 1000] [--jobs 2] [--invocation '{...}'] [--baseline '{...}']
 
-``--invocation`` holds fields of the functions' `Invocation` with which the tuner is on, ``--baseline`` those of the runs
-that each is compared with. Whatever the supervisor does with them is what is counted.
+``--invocation`` holds fields of the functions' `Invocation` with which the tuner is on, ``--baseline`` those of the
+runs that each is compared with. Whatever the supervisor does with them is what is counted.
 """
 
 from __future__ import annotations
@@ -163,7 +163,9 @@ def main() -> None:
     }
     rows = [[name, len(value) if isinstance(value, list) else value] for name, value in figures.items()]
     report.table(f"{count} simulated runs of about {STEPS} steps, P = {', '.join(map(str, WORKERS))}", ["", ""], rows)
-    report.remark("Early: runs in which a worker left before the knee. Broken: the target was reached without, not with.")
+    report.remark(
+        "Early: runs in which a worker left before the knee. Broken: the target was reached without, not with."
+    )
     report.end(**figures)
 
 

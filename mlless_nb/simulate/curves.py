@@ -63,7 +63,7 @@ class PowerCurve:
 
     def loss(self, progress: float) -> float:
         """See `Curve`."""
-        return self.floor + 1.0 / (self.speed * progress**self.power + 1.0 / (self.start - self.floor))
+        return self.floor + 1.0 / float(self.speed * progress**self.power + 1.0 / (self.start - self.floor))
 
     def gain(self, n_workers: int) -> float:
         """See `Curve`."""
@@ -114,4 +114,4 @@ class SentFraction:
 
     def at(self, step: int, n_workers: int) -> float:
         """The share in ``step`` (1-based)."""
-        return min(1.0, self.first * step**-self.power * n_workers**-self.by_workers)
+        return min(1.0, float(self.first * step**-self.power * n_workers**-self.by_workers))

@@ -60,7 +60,7 @@ class Timeline:
             action(*arguments)
 
 
-class Killed(greenlet.GreenletExit):
+class Killed(BaseException):
     """A process is ended from outside, as a platform ends a function: no ``except Exception`` sees it."""
 
 
@@ -87,6 +87,7 @@ class Process:
     ) -> None:
         self._timeline, self._cores, self._body, self._on_end = timeline, cores, body, on_end
         self._greenlet = greenlet.greenlet(self._run, timeline.loop)
+        self._has_begun = False
         self._turn = 0
         self._owed_s = 0.0
         #: Seconds of processor time that it has spent.
@@ -103,6 +104,7 @@ class Process:
 
     def start(self) -> None:
         """Begin, as an event."""
+        self._has_begun = True
         self._greenlet.switch()
 
     @property
@@ -113,7 +115,7 @@ class Process:
     def kill(self) -> None:
         """End it where it stands; from the event loop only."""
         self._turn += 1
-        if not self._greenlet.dead:
+        if self._has_begun and not self._greenlet.dead:
             self._greenlet.throw(Killed())
 
     # -- for the body

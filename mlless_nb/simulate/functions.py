@@ -112,9 +112,7 @@ class Function:
             if is_refused and prepaid.left_s <= LAST_CALL_S:
                 was_called = True
                 who = f"worker {self.role}" if self.invocation.role == "worker" else "the supervisor"
-                self.log.abort(
-                    f"the budget was used up before {who} could end", self.invocation.n_workers, "capped"
-                )
+                self.log.abort(f"the budget was used up before {who} could end", self.invocation.n_workers, "capped")
         left_s = prepaid.left_s
         pause_s = left_s if was_called else left_s - BUY_AHEAD_S
         timeline.after(max(pause_s, 0.01), self._watch, was_called)
@@ -128,5 +126,3 @@ class Function:
 
     def _feed(self, objects: Any, manifest: Manifest, n_rows: int) -> Any:
         return SimulatedFeed(objects, manifest, n_rows, self._world.decoded)
-
-

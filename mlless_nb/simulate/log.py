@@ -67,18 +67,17 @@ class _Gathering:
 
     def keep(self, part: Round, shard: int) -> None:
         """Keep what a worker publishes."""
-        frames = part.outgoing
+        frames: dict[int | None, Any] = dict(part.outgoing)
         n_bytes = count = 0
         for frame in frames.values():
             n_bytes += len(frame)
             if isinstance(frame, Sized):
                 self.is_sized = True
                 count += frame.count
+                mine, more = self.stats, frame.stats
+                self.stats = mine[0] + more[0], mine[1] + more[1], mine[2] + more[2], mine[3] + more[3]
             else:
                 count += 1
-        first = next(iter(frames.values()), None)
-        if isinstance(first, Sized):
-            self.stats = tuple(map(sum, zip(self.stats, first.stats, strict=True)))  # type: ignore[assignment]
         self.frames[part.slot], self.own[part.slot] = frames, (n_bytes, count)
         self.n_bytes[shard] += n_bytes
         self.counts[shard] += count

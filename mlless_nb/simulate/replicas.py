@@ -1,4 +1,4 @@
-"""What stands for a worker's arithmetic: a curve with the sizes of frames, or the real replica; and what either costs."""
+"""What stands for a worker's arithmetic: a curve and the sizes of frames, or the real replica; what either costs."""
 
 from __future__ import annotations
 

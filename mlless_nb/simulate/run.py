@@ -129,9 +129,7 @@ class _Simulation:
         self._running: set[str] = set()
 
     def run(self, commands: Iterable[tuple[float, Command]]) -> SimulatedRun:
-        functions = [
-            Function(self._world, self._cores, invocation, self._ended) for invocation in self._invocations()
-        ]
+        functions = [Function(self._world, self._cores, invocation, self._ended) for invocation in self._invocations()]
         draws = random.Random(f"start {self._seed}")
         for number, function in enumerate(functions):
             self._running.add(function.role)

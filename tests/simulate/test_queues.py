@@ -100,9 +100,7 @@ def test_crowded_cores_are_slower() -> None:
     assert ends_of(cores, timeline, [(0.0, 1.0)]) == pytest.approx([1.75])
 
 
-@given(
-    st.lists(st.tuples(st.floats(0.0, 10.0), st.floats(1e-6, 10.0)), min_size=1, max_size=30), st.integers(1, 4)
-)
+@given(st.lists(st.tuples(st.floats(0.0, 10.0), st.floats(1e-6, 10.0)), min_size=1, max_size=30), st.integers(1, 4))
 @settings(max_examples=100, deadline=None)
 def test_cores_lose_no_work(jobs: list[tuple[float, float]], count: int) -> None:
     timeline = Timeline()

@@ -177,10 +177,16 @@ def test_functions_that_outlive_it_are_killed() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("machine", [TWO_CORES, dataclasses.replace(CLOUD, stragglers=Pareto(1.5))])
+@pytest.mark.parametrize(
+    "machine",
+    [
+        dataclasses.replace(TWO_CORES, costs=Costs(step_s=0.02)),
+        dataclasses.replace(CLOUD, costs=Costs(step_s=0.05), stragglers=Pareto(1.5)),
+    ],
+)
 def test_a_cap_is_never_passed(machine: Machine, seed: int) -> None:
-    for cap in (0.002, 0.004, 0.011):
-        workload = Workload(workers=5, budget=cap, stop=Stop(), sync=ISP(0.7))
+    for cap in (0.0025, 0.004):
+        workload = Workload(workers=4, budget=cap, stop=Stop(), sync=ISP(0.7))
 
         run = simulate(workload, machine, seed)
 
