@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import redis
@@ -63,10 +64,22 @@ class Supervisor:
     ----------
     invocation, log, bus, objects, prepaid
         As for `Worker`.
+    clock : callable
+        Seconds that pass.
     """
 
-    def __init__(self, invocation: Invocation, log: StepLog, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> None:
+    def __init__(
+        self,
+        invocation: Invocation,
+        log: StepLog,
+        bus: Bus,
+        objects: ObjectStore,
+        prepaid: Prepaid,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._job, self._log, self._bus, self._objects, self._prepaid = invocation, log, bus, objects, prepaid
+        self._clock = clock
         self._rates = Rates(
             price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
         )
@@ -79,7 +92,7 @@ class Supervisor:
         self._started: set[int] = set()
         self._ended: dict[int, Left | Failed] = {}
         self._late_s = log.now_s() - invocation.launched_at_s
-        self._began = time.monotonic()
+        self._began = self._clock()
         self._held: _Step | None = None  # the newest step: its validation and timings come with the next
         self._early: dict[int, StepEntry] = {}  # steps that are complete before one that they follow
         self._n_rows = 0
@@ -97,7 +110,7 @@ class Supervisor:
     @property
     def _time_s(self) -> float:
         """Seconds since the invocation."""
-        return self._late_s + time.monotonic() - self._began
+        return self._late_s + self._clock() - self._began
 
     def run(self) -> Ended:
         """Supervise until every worker has ended; sends and returns the last word."""
@@ -113,7 +126,7 @@ class Supervisor:
 
     def _supervise(self) -> None:
         while len(self._ended) < self._job.n_workers:
-            looked_at = time.monotonic()
+            looked_at = self._clock()
             self._obey()
             self._watch_time_and_money()
             if looked_at - self._watched_at >= WATCH_S:
@@ -131,7 +144,7 @@ class Supervisor:
                 self._send_update()
                 self._updated_at = looked_at
             # A worker that says goodbye ends the pause: the run's end is not held up.
-            left_s = LOOK_S - (time.monotonic() - looked_at)
+            left_s = LOOK_S - (self._clock() - looked_at)
             self._hear_workers(max(left_s, 0.0) if self._n_rows else 0.0)
         while self._read_steps(0.001):
             pass
@@ -230,7 +243,7 @@ class Supervisor:
             self._log.announce_stop("stopped", "the notebook that started the run is gone")
         if self._called_off:
             return
-        now = time.monotonic()
+        now = self._clock()
         for slot, is_alive in zip(waiting, are_alive, strict=True):
             if is_alive:
                 self._suspects.pop(slot, None)
@@ -247,11 +260,11 @@ class Supervisor:
         """Whether the run was called off and whoever has not said goodbye by now will not."""
         self._called_off = self._called_off or self._log.aborted()
         if self._called_off is not None:
-            self._aborted_at = min(self._aborted_at, time.monotonic())
+            self._aborted_at = min(self._aborted_at, self._clock())
             silent = [str(slot) for slot in range(self._job.n_workers) if slot not in self._ended]
             if silent and not any(self._log.alive(silent)):
                 return True
-        return time.monotonic() - self._aborted_at > 2 * self._job.lease_s
+        return self._clock() - self._aborted_at > 2 * self._job.lease_s
 
     # -- what the mind decides
 

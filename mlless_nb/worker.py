@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,25 +66,39 @@ class Worker:
         Minibatches, checkpoints, the final model.
     prepaid : Prepaid
         The money it may spend.
+    clock, make_replica, make_feed : callable
+        Seconds that pass, the arithmetic and the minibatches: a simulation has its own.
     """
 
-    def __init__(self, invocation: Invocation, log: StepLog, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> None:
+    def __init__(
+        self,
+        invocation: Invocation,
+        log: StepLog,
+        bus: Bus,
+        objects: ObjectStore,
+        prepaid: Prepaid,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        make_replica: Callable[[Invocation, Manifest], Replica] = Replica,
+        make_feed: Callable[[ObjectStore, Manifest, int], MinibatchFeed] = MinibatchFeed,
+    ) -> None:
         self._job, self._log, self._bus, self._objects, self._prepaid = invocation, log, bus, objects, prepaid
+        self._clock = clock
         self._slot = invocation.slot
         self._manifest = Manifest.from_json(invocation.manifest)
-        self._replica = Replica(invocation, self._manifest)
-        self._feed = MinibatchFeed(objects, self._manifest, self._replica.n_rows)
-        self._held_out = HeldOut(invocation, objects, self._replica)
+        self._replica = make_replica(invocation, self._manifest)
+        self._feed = make_feed(objects, self._manifest, self._replica.n_rows)
+        self._held_out = HeldOut(invocation, objects, self._replica, clock, make_feed)
         self._rules = StopRules(invocation.stop, self._replica.model.metric)
         self._verdict: Verdict | None = None  # of the rules, on the losses so far
         self._plan = Plan()
-        self._staleness, self._ahead = self._replica.staleness, Ahead(log, self._replica)
+        self._staleness, self._ahead = self._replica.staleness, Ahead(log, self._replica, clock)
         self._step = 0
         self._position = 0  # minibatches taken by all workers before this step
         self._step_s = 0.0
         self._put_s = self._replica.params.nbytes / PUT_BYTES_S  # and storing a model, the longest so far
         # A supervisor that was never there is missed only once it is late.
-        self._missed_from = time.monotonic() + START_LEASES * invocation.lease_s
+        self._missed_from = self._clock() + START_LEASES * invocation.lease_s
         self._tally = _Tally()
         self._quality = (0.0, 0.0)
 
@@ -117,7 +132,7 @@ class Worker:
         n_workers = self._job.n_workers
         sums = (0.0, 0.0)
         while True:
-            began = time.monotonic()
+            began = self._clock()
             self._step += 1
             active = self._plan.active(self._step, n_workers)
             rank = active.index(self._slot)
@@ -130,7 +145,7 @@ class Worker:
             self._stats = self._make(minibatches, len(active), sums)
             self._position += len(active) * self._job.local_steps
             verdict = self._judge(self._exchange_updates(active, rank, began))
-            leaving = self._leaving(active)
+            leaving = self._leaving()
             staying = self._plan.active(self._step + 1, n_workers)
             if verdict is not None:
                 self._hand_over(active, active)
@@ -144,7 +159,7 @@ class Worker:
                 sums, self._quality = self._held_out.evaluate(staying), self._held_out.compare(self._step)
             if self._step % self._job.checkpoint_every == 0:
                 self._checkpoint(staying)
-            self._step_s = max(time.monotonic() - began, self._step_s)
+            self._step_s = max(self._clock() - began, self._step_s)
 
     def _turn(self, rank: int, n_active: int) -> list[int]:
         """The minibatches that the worker of ``rank`` takes next, by number."""
@@ -162,9 +177,9 @@ class Worker:
     def _epoch(self) -> float:
         return self._position / self._manifest.n_minibatches
 
-    def _leaving(self, active: list[int]) -> list[int]:
+    def _leaving(self) -> list[int]:
         """Who takes part for the last time in this step."""
-        return [slot for slot in active if self._plan.leaves.get(slot) == self._step + 1]
+        return sorted(slot for slot, first in self._plan.leaves.items() if first == self._step + 1)
 
     def _exchange_updates(self, active: list[int], rank: int, began: float) -> list[Settled]:
         """Publish the update and apply the peers'; the rounds that are done with then."""
@@ -177,7 +192,7 @@ class Worker:
     def _broadcast(self, active: list[int], rank: int, began: float) -> Stats:
         """Every worker reads every peer's frame; the sums of the step's stats."""
         frame = self._replica.encode(self._step, self._stats)
-        computed = time.monotonic()
+        computed = self._clock()
         self._prefetch(rank, len(active))
         done = self._exchange(self._round(str(self._step), active, active, frame, report=self._report(len(frame))))
         sums = self._replica.apply(active, done.frames, self._stats)
@@ -188,7 +203,7 @@ class Worker:
         """Every worker merges one range of rows and publishes it; the sums of the step's stats."""
         parts = self._replica.encode_parts(self._step, self._stats, active)
         own = parts.pop(self._slot)
-        computed = time.monotonic()
+        computed = self._clock()
         self._prefetch(rank, len(active))
         report = self._report(sum(map(len, parts.values())))
         first = self._exchange(self._round(str(self._step), active, active, b"", report=report, parts=parts))
@@ -202,12 +217,12 @@ class Worker:
     def _run_ahead(self, active: list[int], rank: int, began: float) -> list[Settled]:
         """Every worker reads what there is of its peers' frames, and waits only for those that are due."""
         frame = self._replica.encode(self._step, self._stats)
-        computed = time.monotonic()
+        computed = self._clock()
         self._prefetch(rank, len(active))
         part = self._round(str(self._step), active, active, frame, report=self._report(len(frame)))
         self._learn(self._ahead.publish(part, self._epoch, self._stats))
         is_last, waited = self._is_last(), 0.0
-        leaving = [] if is_last else self._leaving(active)
+        leaving = [] if is_last else self._leaving()
         if self._slot not in leaving:  # who leaves needs no more
             self._ahead.expect_residuals(leaving)
             due = self._step if is_last else self._step - self._staleness
@@ -231,13 +246,13 @@ class Worker:
 
     def _note(self, began: float, computed: float, waited: float, merged_bytes: int = 0) -> None:
         """Remember where the time of the step went, for the next report."""
-        applied = time.monotonic()
+        applied = self._clock()
         self._tally = _Tally(computed - began, applied - computed - waited, waited, merged_bytes)
         self._step_s = max(applied - began, _STEP_MEMORY * self._step_s)
 
     def _miss_supervisor(self, is_there: bool) -> None:
         """End the run when the supervisor is gone for a lease, or has not come long after the start."""
-        now = time.monotonic()
+        now = self._clock()
         if is_there:
             self._missed_from = math.inf
         elif self._missed_from == math.inf:
@@ -343,10 +358,10 @@ class Worker:
         if self._replica.holds_owned:  # what is stored is to hold everybody's rows
             self._give(f"{self._step}c", active, active, owned_only=True)
         if self._slot == active[0] and self._replica.is_finite:
-            began = time.monotonic()
+            began = self._clock()
             params, every = self._replica.params, self._job.checkpoint_every
             checkpoint.save(self._objects, self._job.job_id, params, self._step, every)
-            self._put_s = max(time.monotonic() - began, self._put_s)
+            self._put_s = max(self._clock() - began, self._put_s)
 
     def _report(self, n_bytes: int) -> dict[str, Any]:
         """What the supervisor is told of this step; the tally is that of the step before."""

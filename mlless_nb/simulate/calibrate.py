@@ -1,0 +1,211 @@
+"""The probe: what pieces of work cost on this machine, in processor time, so that other load disturbs it little.
+
+Kernels and frames are timed on a replica; the connection and Redis' thread by plain commands to a private server; the
+loop by a tiny job of one worker. What many processes do to each other is not seen here: `Machine.crowding` is for that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..channels import open_bus
+from ..data import datasets
+from ..data.minibatches import decode_minibatch
+from ..data.prepare import Manifest, pack
+from ..embedded import EmbeddedRedis
+from ..exchange import RedisStepLog
+from ..exchange.line import Line
+from ..exchange.redis import connect
+from ..messages import Invocation
+from ..models import PMF
+from ..money import Rates, price_profile
+from ..money.budget import Prepaid
+from ..objects import MemoryObjects
+from ..optimizers import SGD
+from ..replica import NO_STATS, Replica
+from ..sync import BSP, ISP
+from ..worker import Worker
+from .machine import Costs
+
+#: Ratings of a minibatch, and the shape of the data: those of PMF on MovieLens-1M.
+MINIBATCH, SHAPE = 6250, (6040, 3706)
+#: Repetitions of which the quickest counts.
+REPEATS = 30
+#: Bytes of a value, and how many are moved.
+VALUE_BYTES, N_VALUES = 400_000, 200
+#: Small values that are asked for at once.
+N_SMALL = 50
+#: Steps of the tiny job.
+TINY_STEPS = 1000
+_JOB: dict[str, Any] = {
+    "role": "worker",
+    "job_id": "calibrate",
+    "generation": "1",
+    "aggregate": "mean",
+    "local_steps": 1,
+    "codec": "float32",
+    "pattern": "broadcast",
+    "seed": 0,
+    "validation": None,
+    "eval_every": 10**9,
+    "checkpoint_every": 10**9,
+    "redis_urls": [],
+    "bus_url": "memory://",
+    "insecure": False,
+    "prices": "aws-lambda-x86",
+    "memory_mb": 2048,
+    "has_broker": False,
+    "launched_at_s": 0.0,
+    "granted_nusd": 10**12,
+    "spent_before_nusd": 0,
+    "lifetime_s": 600.0,
+    "lease_s": 60.0,
+    "round_timeout_s": 60.0,
+}
+
+
+def calibrate() -> Costs:
+    """Measure `Costs` here; takes some seconds.
+
+    Raises
+    ------
+    ServiceError
+        There is no Redis to be started.
+    """
+    return dataclasses.replace(_arithmetic(), **_server(), **_loop(), read_report_s=_report_s())
+
+
+def _quickest(action: Callable[[], Any]) -> float:
+    """Processor seconds of ``action`` in this thread."""
+    best = float("inf")
+    for _ in range(REPEATS):
+        began = time.thread_time()
+        action()
+        best = min(best, time.thread_time() - began)
+    return best
+
+
+def _invocation(slot: int, n_workers: int, manifest: Manifest, **changes: Any) -> Invocation:
+    model, optimizer = PMF(rank=20, l2=0.02), SGD(0.1, 0.8, nesterov=True, lazy=True)
+    known = {"sync": BSP().to_json(), "stop": {"steps": TINY_STEPS}}
+    parts = {"model": model.to_json(), "optimizer": optimizer.to_json(), "manifest": manifest.to_json()}
+    return Invocation(**{**_JOB, **parts, **known, "slot": slot, "n_workers": n_workers, **changes})
+
+
+def _arithmetic() -> Costs:
+    """Kernels, filter and frames, on data of MovieLens-1M's shape."""
+    objects, peers = MemoryObjects(), 4
+    manifest = pack(datasets.synthetic_ratings(*SHAPE, 8 * MINIBATCH, seed=1), MINIBATCH, 0, objects)
+    n_rows = PMF(rank=20).table_shape(SHAPE)[0]
+    rows = [decode_minibatch(objects.get(manifest.object_key(index)), n_rows) for index in range(4)]
+    replica = Replica(_invocation(0, peers, manifest), manifest)
+    filtering = Replica(_invocation(0, peers, manifest, sync=ISP(0.7).to_json()), manifest)
+    make_s = _quickest(lambda: replica.make([rows[0]], 1, peers))
+    # Everything is significant in the first step: it is the pass that is timed, not what it keeps.
+    filter_s = _quickest(lambda: filtering.make([rows[0]], 1, peers)) - make_s
+    frame = replica.encode(1, NO_STATS)
+    n_bytes = len(frame)
+    active = list(range(peers))
+    apply_s = _quickest(lambda: replica.apply(active, [frame] * (peers - 1), NO_STATS))
+    parts = replica.encode_parts(1, NO_STATS, active)
+    n_part_bytes = sum(map(len, parts.values()))
+    encode_s = _quickest(lambda: replica.encode(1, NO_STATS))
+    parts_s = _quickest(lambda: replica.encode_parts(1, NO_STATS, active))
+    merge_s = _quickest(lambda: replica.merge(active, parts[0], [parts[0]] * (peers - 1), 1))
+    evaluate_s = _quickest(lambda: replica.evaluate(rows[1]))
+    return Costs(
+        row_s=make_s / MINIBATCH,
+        filter_value_s=max(filter_s, 0.0) / replica.n_made,
+        evaluate_row_s=evaluate_s / MINIBATCH,
+        encode_byte_s=encode_s / n_bytes,
+        apply_byte_s=apply_s / peers / n_bytes,
+        merge_byte_s=merge_s / peers / len(parts[0]),
+        part_s=max(parts_s - encode_s * n_part_bytes / n_bytes, 0.0) / peers,
+    )
+
+
+def _server() -> dict[str, float]:
+    """A connection over the unix socket, on either side."""
+    with EmbeddedRedis() as server:
+        client = connect(server.url)
+        line, value = Line(client), bytes(VALUE_BYTES)
+
+        def cost(command: tuple[Any, ...]) -> tuple[float, float]:
+            line.send([command])
+            line.read(views=True)
+            before, began = _redis_s(client), time.thread_time()
+            for _ in range(N_VALUES):
+                line.send([command])
+                line.read(views=True)
+            return (time.thread_time() - began) / N_VALUES, (_redis_s(client) - before) / N_VALUES
+
+        try:
+            ping, stored, fetched = cost(("PING",)), cost(("SET", "value", value)), cost(("GET", "value"))
+            client.set("small", b"x" * 100)
+            asked = cost(("MGET", *["small"] * N_SMALL))
+        finally:
+            line.close()
+            client.close()
+    return {
+        "send_byte_s": max(stored[0] - ping[0], 0.0) / VALUE_BYTES,
+        "receive_byte_s": max(fetched[0] - ping[0], 0.0) / VALUE_BYTES,
+        "in_byte_s": max(stored[1] - ping[1], 0.0) / VALUE_BYTES,
+        "out_byte_s": max(fetched[1] - ping[1], 0.0) / VALUE_BYTES,
+        "command_s": max(asked[1] - ping[1], 0.0) / N_SMALL,
+        "frame_s": max(asked[0] - ping[0], 0.0) / N_SMALL + _small_frame_s(),
+    }
+
+
+def _small_frame_s() -> float:
+    """A peer's frame in which there is next to nothing, but for its reading."""
+    objects = MemoryObjects()
+    manifest = pack(datasets.synthetic_ratings(40, 30, 240, seed=1), 40, 0, objects)
+    replica = Replica(_invocation(0, 2, manifest), manifest)
+    replica.make([decode_minibatch(objects.get(manifest.object_key(0)), 70)], 1, 2)
+    frame = replica.encode(1, NO_STATS)
+    active = list(range(N_SMALL))
+    few_s = _quickest(lambda: replica.apply([0], [], NO_STATS))
+    return (_quickest(lambda: replica.apply(active, [frame] * (N_SMALL - 1), NO_STATS)) - few_s) / (N_SMALL - 1)
+
+
+def _loop() -> dict[str, float]:
+    """What a step takes beside its bytes and its rows: of a worker, and of Redis. The worker is alone."""
+    objects = MemoryObjects()
+    manifest = pack(datasets.synthetic_ratings(40, 30, 240, seed=1), 40, 0, objects)
+    rates = Rates(price_profile("aws-lambda-x86"), 2048)
+    with EmbeddedRedis() as server:
+        log, client = RedisStepLog([server.url], "calibrate", "1"), connect(server.url)
+        bus = open_bus("memory://", "calibrate")
+        try:
+            log.create(cap_nusd=None, reserved_nusd=0)
+            log.renew("supervisor", 60.0)
+            log.claim(0)
+            prepaid = Prepaid(rates, 10**12, lambda: 0.0, lambda: 0)
+            worker = Worker(_invocation(0, 1, manifest), log, bus, objects, prepaid)
+            before, began = _redis_s(client), time.thread_time()
+            last = worker.run()
+            spent_s, redis_s = time.thread_time() - began, _redis_s(client) - before
+            assert last.step == TINY_STEPS, last.reason
+        finally:
+            bus.close(delete=True)
+            client.close()
+            log.close()
+    return {"step_s": spent_s / TINY_STEPS, "arrival_s": redis_s / TINY_STEPS}
+
+
+def _redis_s(client: Any) -> float:
+    """Processor seconds that the server's main thread has used."""
+    info = client.info("cpu")
+    return float(info["used_cpu_user_main_thread"] + info["used_cpu_sys_main_thread"])
+
+
+def _report_s() -> float:
+    """The supervisor reads a report."""
+    report = {"stats": [5000.0, 6250.0, 0.0, 0.0], "position": 1200, "storage": 12345, "exit_s": 0.35}
+    report |= {"n_sent": 100_000, "n_made": 100_000, "bytes": 400_000, "times": [1e-3, 2e-3, 3e-3], "merged": 0}
+    text = json.dumps(report)
+    return 2 * _quickest(lambda: json.loads(text))

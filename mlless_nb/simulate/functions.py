@@ -1,0 +1,128 @@
+"""Functions in virtual time: what `mlless_nb.function` does around a worker or the supervisor, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..data.minibatches import Minibatch
+from ..data.prepare import Manifest
+from ..messages import Invocation, Message
+from ..money import Rates, price_profile
+from ..money.budget import BUY_AHEAD_S, LAST_CALL_S, Prepaid
+from ..objects import MemoryObjects
+from ..replica import Replica
+from ..supervisor import Supervisor
+from ..worker import Worker
+from .cores import Cores
+from .events import Process, Timeline
+from .log import SimulatedHub, SimulatedStepLog
+from .machine import Machine
+from .replicas import CostedReplica, CurveReplica
+from .services import SimulatedBus, SimulatedFeed, SimulatedObjects, Topics
+from .workload import Workload
+
+
+class World:
+    """All that the functions of one run share.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    machine : Machine
+    hub : SimulatedHub
+    workload : Workload or None
+        None: the arithmetic is done.
+    """
+
+    def __init__(self, timeline: Timeline, machine: Machine, hub: SimulatedHub, workload: Workload | None) -> None:
+        self.timeline, self.machine, self.hub, self.workload = timeline, machine, hub, workload
+        self.topics = Topics(timeline)
+        self.objects = MemoryObjects()
+        self.decoded: dict[str, Minibatch] = {}
+
+
+class Function:
+    """One invocation, from its start to its end.
+
+    Parameters
+    ----------
+    world : World
+    cores : Cores
+    invocation : Invocation
+    on_end : callable
+        Called once it is over, however.
+    """
+
+    def __init__(self, world: World, cores: Cores, invocation: Invocation, on_end: Callable[[Function], None]) -> None:
+        self._world, self.invocation = world, invocation
+        self.process = Process(world.timeline, cores, self._body, lambda process: self._end(on_end))
+        self.role = "supervisor" if invocation.role == "supervisor" else str(invocation.slot)
+        self.log = SimulatedStepLog(world.hub, self.process, f"invocation of {invocation.slot}")
+        self.objects = SimulatedObjects(world.objects, self.process, world.machine, world.workload)
+        self.prepaid = self._prepaid()
+        #: The last message; None while it runs, and when it was killed.
+        self.last: Message | None = None
+
+    def _prepaid(self) -> Prepaid:
+        invocation, timeline = self.invocation, self._world.timeline
+        rates = Rates(
+            price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
+        )
+        return Prepaid(
+            rates,
+            invocation.granted_nusd,
+            lambda: timeline.now - invocation.launched_at_s,
+            lambda: rates.requests_nusd(self.objects.gets, self.objects.puts),
+            with_servers=invocation.role == "supervisor",
+        )
+
+    def _body(self, process: Process) -> None:
+        world, invocation, prepaid = self._world, self.invocation, self.prepaid
+        self.log.claim(invocation.slot)
+        world.hub.leases[self.role] = float("inf")  # its own thread renews it as long as the function lives
+        prepaid.buy(0.0, self.log.reserve)
+        self._watch()
+        world.timeline.after(world.machine.lifetime_s, process.kill)
+        bus = SimulatedBus(world.topics, process, world.machine)
+        arguments = (invocation, self.log, bus, self.objects, prepaid)
+        if invocation.role == "supervisor":
+            self.last = Supervisor(*arguments, clock=process.clock).run()
+        else:
+            worker = Worker(*arguments, clock=process.clock, make_replica=self._replica, make_feed=self._feed)
+            self.last = worker.run()
+            self.log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot)
+        prepaid.end()
+
+    def _end(self, on_end: Callable[[Function], None]) -> None:
+        hub = self._world.hub
+        hub.leases[self.role] = self._world.timeline.now + self.invocation.lease_s
+        on_end(self)
+
+    def _watch(self, was_called: bool = False) -> None:
+        """What the prepaid money's watch does: buy time while that is to be had, else end the function in time."""
+        timeline, prepaid, hub = self._world.timeline, self.prepaid, self._world.hub
+        if not self.process.is_alive or self.last is not None:
+            return
+        if prepaid.left_s <= 0 and not (hub.cap is None and prepaid.buy(0.0, self.log.reserve)):
+            timeline.after(0.0, self.process.kill)
+            return
+        if prepaid.left_s <= BUY_AHEAD_S and not was_called:
+            is_refused = not prepaid.buy(0.0, self.log.reserve)
+            if is_refused and prepaid.left_s <= LAST_CALL_S:
+                was_called = True
+                who = f"worker {self.role}" if self.invocation.role == "worker" else "the supervisor"
+                self.log.abort(f"the budget was used up before {who} could end", self.invocation.n_workers, "capped")
+        left_s = prepaid.left_s
+        pause_s = left_s if was_called else left_s - BUY_AHEAD_S
+        timeline.after(max(pause_s, 0.01), self._watch, was_called)
+
+    def _replica(self, invocation: Invocation, manifest: Manifest) -> Any:
+        workload = self._world.workload
+        inner = Replica(invocation, manifest) if workload is None else CurveReplica(invocation, manifest, workload)
+        kernel_s = workload.kernel_s if workload is not None else None
+        filters = invocation.sync["kind"] == "isp"
+        return CostedReplica(inner, invocation, self.process, self._world.machine, kernel_s, filters)
+
+    def _feed(self, objects: Any, manifest: Manifest, n_rows: int) -> Any:
+        return SimulatedFeed(objects, manifest, n_rows, self._world.decoded)

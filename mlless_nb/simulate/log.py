@@ -1,0 +1,362 @@
+"""The step log in virtual time: the rules of its memory twin, the queues of the servers in front of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..exchange import LOOK_S, Aborted, Arrival, Exchanged, MemoryHub, MemoryStepLog, Plan, Round, StepEntry
+from ..exchange.base import KINDS
+from .events import Process, Timeline
+from .machine import Machine
+from .replicas import Sized
+from .shards import Shard
+
+#: Bytes of a command, of an arrival with its report, and of the shortest reply.
+COMMAND_BYTES, ARRIVAL_BYTES, REPLY_BYTES = 100, 600, 20
+
+
+class SharedPlan(Plan):
+    """A plan whose active slots are listed once for all who ask: thousands do, every step."""
+
+    def active(self, step: int, n_workers: int) -> list[int]:
+        """See `Plan`; not to be changed."""
+        known: dict[int, list[int]] = self.__dict__.setdefault("known", {})
+        if not self.leaves:
+            step = 0
+        found = known.get(step)
+        if found is None:
+            if len(known) > 8:
+                known.clear()
+            found = known[step] = super().active(step, n_workers)
+        return found
+
+
+class _Reader:
+    """A worker that waits for a round, and what it has learnt so far."""
+
+    __slots__ = ("arrival", "error", "n_pending", "part", "process", "published_at", "reads", "ticket")
+
+    def __init__(self, process: Process, part: Round, reads: bool) -> None:
+        self.process, self.part, self.reads = process, part, reads
+        self.ticket = process.expect()
+        self.arrival: Arrival | None = None
+        self.error: Aborted | None = None
+        self.published_at = 0.0
+        self.n_pending = 0
+
+    def wake(self) -> None:
+        self.process.wake(self.ticket)
+
+
+class _Gathering:
+    """A round as the servers know it."""
+
+    __slots__ = ("arrivals", "complete_at", "counts", "frames", "is_sized", "n_bytes", "own", "readers", "stats")
+
+    def __init__(self, n_shards: int) -> None:
+        self.arrivals: dict[int, dict[str, Any] | None] = {}
+        self.frames: dict[int, dict[int | None, Any]] = {}
+        self.readers: list[_Reader] = []
+        self.complete_at: float | None = None
+        self.is_sized = False
+        # By server: bytes and frames kept there.
+        self.n_bytes, self.counts = [0] * n_shards, [0] * n_shards
+        self.own: dict[int, tuple[int, int]] = {}
+        self.stats = (0.0, 0.0, 0.0, 0.0)
+
+    def keep(self, part: Round, shard: int) -> None:
+        """Keep what a worker publishes."""
+        frames: dict[int | None, Any] = dict(part.outgoing)
+        n_bytes = count = 0
+        for frame in frames.values():
+            n_bytes += len(frame)
+            if isinstance(frame, Sized):
+                self.is_sized = True
+                count += frame.count
+                mine, more = self.stats, frame.stats
+                self.stats = mine[0] + more[0], mine[1] + more[1], mine[2] + more[2], mine[3] + more[3]
+            else:
+                count += 1
+        self.frames[part.slot], self.own[part.slot] = frames, (n_bytes, count)
+        self.n_bytes[shard] += n_bytes
+        self.counts[shard] += count
+
+
+class SimulatedHub(MemoryHub):
+    """What the step logs of one simulated job share: its servers, and what is kept on them."""
+
+    def __init__(self, timeline: Timeline, machine: Machine, shards: list[Shard]) -> None:
+        super().__init__()
+        self.timeline, self.machine, self.shards = timeline, machine, shards
+        self.plan = SharedPlan()
+        self.rounds: dict[str, _Gathering] = {}
+        self.waiting: dict[_Reader, None] = {}
+        self.listener: tuple[Process, int] | None = None  # who waits for a step's end
+        #: Frames kept, and frames read.
+        self.n_kept = self.n_read = 0
+
+    def gathering(self, round_id: str) -> _Gathering:
+        """The round called ``round_id``."""
+        found = self.rounds.get(round_id)
+        if found is None:
+            found = self.rounds[round_id] = _Gathering(len(self.shards))
+        return found
+
+    def drop(self, step: int) -> None:
+        """Forget the rounds of ``step``, and the grants made in them."""
+        for kind in KINDS:
+            gone = self.rounds.pop(f"{step}{kind}", None)
+            for slot in gone.arrivals if gone is not None else ():
+                self.grants.pop((f"{step}{kind}", slot), None)
+
+    def call_off(self) -> None:
+        """Wake all who wait."""
+        for reader in self.waiting:
+            self.timeline.at(self.timeline.now, reader.wake)
+        self.waiting.clear()
+
+
+class SimulatedStepLog(MemoryStepLog):
+    """See `StepLog`.
+
+    What a worker's step takes is queued at the servers; the few other requests (leases, money, announcements) are
+    answered at once.
+
+    Parameters
+    ----------
+    hub : SimulatedHub
+    process : Process or None
+        Who uses it; None: nobody that ever waits.
+    nonce : str
+    """
+
+    _hub: SimulatedHub
+
+    def __init__(self, hub: SimulatedHub, process: Process | None = None, nonce: str = "") -> None:
+        super().__init__(hub, nonce)
+        self._process = process
+        self._latency_s = hub.machine.link.latency_s
+
+    @property
+    def _now(self) -> float:
+        return self._hub.timeline.now
+
+    def now_s(self) -> float:
+        """See `StepLog`."""
+        return self._now
+
+    def renew(self, role: str, lease_s: float) -> None:
+        """See `StepLog`."""
+        self._hub.leases[role] = self._now + lease_s
+
+    def alive(self, roles: list[str]) -> list[bool]:
+        """See `StepLog`."""
+        now, leases = self._now, self._hub.leases
+        return [leases.get(role, -1.0) > now for role in roles]
+
+    def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
+        """See `StepLog`."""
+        super().abort(reason, n_workers, status)
+        self._hub.call_off()
+
+    # -- a worker's round
+
+    def _send(self, part: Round, reads: bool) -> _Reader:
+        """Write what a round takes to the servers; the worker's own work for that is done first."""
+        hub, process = self._hub, self._process
+        assert process is not None
+        costs, shards = hub.machine.costs, hub.shards
+        home = part.slot % len(shards)
+        gathering = hub.gathering(part.round_id)
+        gathering.keep(part, home)
+        n_bytes, count = gathering.own[part.slot]
+        hub.n_kept += count
+        process.spend(costs.send_byte_s * n_bytes)
+        process.clock()
+        reader = _Reader(process, part, reads)
+        storing_s = costs.command_s * count + costs.in_byte_s * n_bytes
+        if home == 0:
+            shards[0].request(costs.arrival_s + storing_s, n_bytes + ARRIVAL_BYTES, self._arrive, reader)
+        else:
+            # A worker arrives once its own server has answered.
+            shards[home].request(storing_s, n_bytes, shards[home].reply, REPLY_BYTES, self._stored, reader)
+        return reader
+
+    def _stored(self, reader: _Reader) -> None:
+        self._hub.shards[0].request(self._hub.machine.costs.arrival_s, ARRIVAL_BYTES, self._arrive, reader)
+
+    def _arrive(self, reader: _Reader) -> None:
+        """At the first server: the arrival counts; whoever is last completes the round."""
+        hub, part = self._hub, reader.part
+        now, first = self._now, hub.shards[0]
+        if hub.claims.get(part.slot) != self._nonce:
+            reader.error = Aborted("this worker's slot was given to another invocation")
+        elif hub.called_off is not None:
+            reader.error = Aborted(hub.called_off[1], hub.called_off[0])
+        if reader.error is not None:
+            first.reply(REPLY_BYTES, reader.wake)
+            return
+        hub.latest = max(hub.latest, part.step)
+        with hub.changed:  # nobody else is there, but the twin's announcements notify
+            granted = hub.grant((part.round_id, part.slot), part.wanted)
+        gathering = hub.gathering(part.round_id)
+        gathering.arrivals.setdefault(part.slot, part.report)
+        is_complete = len(gathering.arrivals) >= len(part.publishers)
+        has_supervisor = hub.leases.get("supervisor", -1.0) > now
+        reader.arrival = Arrival(is_complete, hub.plan, granted, has_supervisor)
+        reader.published_at = now + self._latency_s
+        if reader.reads:
+            gathering.readers.append(reader)
+            hub.waiting[reader] = None
+        else:
+            first.reply(REPLY_BYTES, reader.wake)
+        if is_complete and gathering.complete_at is None:
+            self._complete(part, gathering)
+
+    def _complete(self, part: Round, gathering: _Gathering) -> None:
+        hub = self._hub
+        gathering.complete_at = self._now
+        if part.report is not None:
+            reports = {slot: gathering.arrivals[slot] or {} for slot in sorted(gathering.arrivals)}
+            hub.steps.append(StepEntry(part.step, self._now, reports))
+            hub.shards[0].serve(hub.machine.costs.report_s * len(reports), self._logged)
+            hub.drop(part.step - 2)
+        for reader in gathering.readers:
+            self._fetch(reader, gathering, at_server=True)
+        gathering.readers = []
+
+    def _logged(self) -> None:
+        listener = self._hub.listener
+        if listener is not None:
+            process, ticket = listener
+            self._hub.listener = None
+            process.wake(ticket)
+
+    def _fetch(self, reader: _Reader, gathering: _Gathering, *, at_server: bool) -> None:
+        """Ask every server for its frames; at the first one the question lies behind the wait already."""
+        hub, part, costs = self._hub, reader.part, self._hub.machine.costs
+        hub.waiting.pop(reader, None)
+        wanted = self._wanted(part, gathering)
+        reader.n_pending = len(wanted) or 1
+        if not wanted:
+            hub.shards[0].reply(REPLY_BYTES, self._got, reader)
+        for number, count, n_bytes in wanted:
+            shard = hub.shards[number]
+            cpu_s = costs.command_s * count + costs.out_byte_s * n_bytes
+            hub.n_read += count
+            if number == 0 and at_server:
+                shard.serve(cpu_s, shard.reply, n_bytes, self._got, reader)
+            else:
+                delay_s = self._latency_s if at_server else 0.0
+                asked = COMMAND_BYTES + 40 * count
+                hub.timeline.after(delay_s, shard.request, cpu_s, asked, shard.reply, n_bytes, self._got, reader)
+
+    def _wanted(self, part: Round, gathering: _Gathering) -> list[tuple[int, int, float]]:
+        """(server, frames, bytes) that a worker reads of a round."""
+        shards, slot = len(self._hub.shards), part.slot
+        own_bytes, own_count = gathering.own.get(slot, (0, 0))
+        wanted: list[tuple[int, int, float]] = []
+        if part.parts is not None and not gathering.is_sized:
+            by_shard: dict[int, tuple[int, int]] = {}
+            for peer in part.peers:
+                count, n_bytes = by_shard.get(peer % shards, (0, 0))
+                by_shard[peer % shards] = count + 1, n_bytes + len(gathering.frames[peer][slot])
+            return [(number, *sizes) for number, sizes in sorted(by_shard.items())]
+        # Of parts that are only counted, everybody is addressed the same share.
+        share = 1.0 if part.parts is None else 1.0 / max(len(part.publishers) - 1, 1)
+        for number in range(shards):
+            is_home = number == slot % shards
+            count = gathering.counts[number] - (own_count if is_home else 0)
+            if count:
+                n_bytes = gathering.n_bytes[number] - (own_bytes if is_home else 0)
+                wanted.append((number, round(count * share), n_bytes * share))
+        return wanted
+
+    def _got(self, reader: _Reader) -> None:
+        reader.n_pending -= 1
+        if reader.n_pending == 0:
+            reader.wake()
+
+    def _await(self, reader: _Reader, pay: Callable[[], None]) -> None:
+        """Wait until ``reader`` has what it asked for."""
+        process, hub, part = reader.process, self._hub, reader.part
+        give_up_at = self._now + part.deadline_s
+        while process.pause(None if reader.n_pending else min(LOOK_S, part.deadline_s)) is None:
+            if not reader.n_pending and reader.arrival is not None:  # else it waits for the servers, not for peers
+                pay()
+                if self._now > give_up_at:
+                    hub.waiting.pop(reader, None)
+                    raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
+            reader.ticket = process.expect()
+        process.switch()
+        if reader.error is not None:
+            raise reader.error
+        if hub.called_off is not None:
+            raise Aborted(hub.called_off[1], hub.called_off[0])
+
+    def _frames(self, part: Round, gathering: _Gathering) -> list[Any]:
+        assert self._process is not None
+        wanted = self._wanted(part, gathering)
+        n_bytes = sum(size for _, _, size in wanted)
+        self._process.spend(self._hub.machine.costs.receive_byte_s * n_bytes)
+        if gathering.is_sized:
+            count = sum(count for _, count, _ in wanted)
+            return [Sized(int(n_bytes), gathering.stats, count)] if count else []
+        key = part.inbox
+        return [gathering.frames[slot][key] for slot in part.peers]
+
+    def publish(self, part: Round) -> Arrival:
+        """See `StepLog`."""
+        reader = self._send(part, reads=False)
+        self._await(reader, lambda: None)
+        assert reader.arrival is not None
+        return reader.arrival
+
+    def wait(self, part: Round, pay: Callable[[], None]) -> None:
+        """See `StepLog`."""
+        assert self._process is not None
+        gathering = self._hub.gathering(part.round_id)
+        if gathering.complete_at is None:
+            self._process.clock()
+        if gathering.complete_at is None:
+            reader = _Reader(self._process, part, reads=True)
+            reader.arrival = Arrival(False, None, 0, True)
+            gathering.readers.append(reader)
+            self._hub.waiting[reader] = None
+            self._await(reader, pay)
+
+    def frames(self, part: Round) -> list[Any]:
+        """See `StepLog`."""
+        assert self._process is not None
+        gathering = self._hub.gathering(part.round_id)
+        reader = _Reader(self._process, part, reads=True)
+        self._fetch(reader, gathering, at_server=False)
+        self._await(reader, lambda: None)
+        return self._frames(part, gathering)
+
+    def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
+        """See `StepLog`; one write, as with one server."""
+        gathering = self._hub.gathering(part.round_id)
+        reader = self._send(part, reads=True)
+        self._await(reader, pay)
+        assert reader.arrival is not None
+        assert gathering.complete_at is not None
+        complete_at = max(gathering.complete_at + self._latency_s, reader.published_at)
+        return Exchanged(reader.arrival, self._frames(part, gathering), reader.published_at, complete_at)
+
+    # -- supervisor
+
+    def read_steps(self, timeout_s: float) -> list[StepEntry]:
+        """See `StepLog`."""
+        hub, process = self._hub, self._process
+        assert process is not None
+        process.clock()
+        if len(hub.steps) <= self._n_read:
+            hub.listener = (process, process.expect())
+            process.pause(timeout_s)
+            hub.listener = None
+        entries = hub.steps[self._n_read :]
+        self._n_read += len(entries)
+        process.spend(hub.machine.costs.read_report_s * sum(len(entry.reports) for entry in entries))
+        return entries

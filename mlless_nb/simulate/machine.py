@@ -1,0 +1,171 @@
+"""Where a simulated run takes place: what work costs, how far apart the servers are, how functions start and end."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+from .shards import Link
+from .stragglers import Even, Stragglers
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of a core that each piece of work takes; `calibrate` measures them.
+
+    Attributes
+    ----------
+    step_s : float
+        The worker's loop: report, money, plan, whatever is done once a step.
+    row_s, filter_value_s : float
+        Gradient and optimiser, a training row; the significance filter, a value.
+    evaluate_row_s : float
+        A held-out row.
+    encode_byte_s, apply_byte_s, merge_byte_s : float
+        An update into a frame, a frame into the parameters, frames into their sum; a byte of the frame.
+    frame_s, part_s : float
+        Beside its bytes: a peer's frame that is read, a part that is addressed.
+    send_byte_s, receive_byte_s : float
+        A function's side of its connection.
+    command_s, arrival_s, report_s : float
+        Redis' thread: a frame that is kept or read, an arrival at a round with its wake-up call, a report that is put
+        into the log.
+    in_byte_s, out_byte_s : float
+        Redis' side of a connection.
+    look_s, read_report_s : float
+        The supervisor: a look around, and a worker's report of a step.
+    """
+
+    step_s: float = 100e-6
+    row_s: float = 30e-9
+    filter_value_s: float = 0.6e-9
+    evaluate_row_s: float = 8e-9
+    encode_byte_s: float = 0.1e-9
+    apply_byte_s: float = 0.1e-9
+    merge_byte_s: float = 0.2e-9
+    frame_s: float = 2e-6
+    part_s: float = 4e-6
+    send_byte_s: float = 0.1e-9
+    receive_byte_s: float = 0.1e-9
+    command_s: float = 2e-6
+    arrival_s: float = 25e-6
+    report_s: float = 1e-6
+    in_byte_s: float = 0.1e-9
+    out_byte_s: float = 0.1e-9
+    look_s: float = 100e-6
+    read_report_s: float = 10e-6
+
+
+@dataclass(frozen=True)
+class StartUp:
+    """Seconds from the invocation until a function runs: ``base_s + each_s * number + spread_s * Exp(1)``.
+
+    The supervisor is number 0, the worker of slot ``k`` number ``k + 1``.
+    """
+
+    base_s: float = 0.4
+    each_s: float = 0.0
+    spread_s: float = 0.0
+
+    def draw(self, draws: random.Random, number: int) -> float:
+        """The seconds of function ``number``."""
+        spread_s = self.spread_s * draws.expovariate(1.0) if self.spread_s else 0.0
+        return self.base_s + self.each_s * number + spread_s
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The object storage: seconds of a request, and bytes a second of one function."""
+
+    latency_s: float = 100e-6
+    bytes_s: float = 1e9
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine or one cloud.
+
+    Parameters
+    ----------
+    cores : int or None
+        Shared by all functions and servers, as on one machine; None: every function and server has its own core.
+    speed : float
+        Of a function's own core, against the one on which ``costs`` were measured.
+    crowding, switch_s : float
+        See `SharedCores`.
+    costs : Costs
+    link : Link
+    shards : int
+        Redis servers.
+    storage : Storage
+    start_up : StartUp
+    stragglers : Stragglers
+    lifetime_s : float
+        After which a platform ends a function, counted from its start.
+    is_local : bool
+        What functions are given to start on: as on one machine, or as on a cloud.
+    """
+
+    cores: int | None = None
+    speed: float = 1.0
+    crowding: float = 0.0
+    switch_s: float = 0.0
+    costs: Costs = field(default_factory=Costs)
+    link: Link = field(default_factory=Link)
+    shards: int = 1
+    storage: Storage = field(default_factory=Storage)
+    start_up: StartUp = field(default_factory=StartUp)
+    stragglers: Stragglers = field(default_factory=Even)
+    lifetime_s: float = 7 * 86_400.0
+    is_local: bool = True
+
+
+#: As `calibrate` measured them on the machine of ``benchmarks/RESULTS.md``.
+MEASURED = Costs(
+    step_s=163e-6,
+    row_s=20.6e-9,
+    filter_value_s=0.49e-9,
+    evaluate_row_s=8.2e-9,
+    encode_byte_s=0.074e-9,
+    apply_byte_s=0.093e-9,
+    merge_byte_s=0.148e-9,
+    frame_s=4.5e-6,
+    part_s=6.5e-6,
+    send_byte_s=0.171e-9,
+    receive_byte_s=0.117e-9,
+    command_s=0.34e-6,
+    arrival_s=65e-6,
+    report_s=1e-6,
+    in_byte_s=0.118e-9,
+    out_byte_s=0.162e-9,
+    look_s=300e-6,
+    read_report_s=9e-6,
+)
+#: Bytes cost so much more where processes take turns than where one has the caches to itself.
+_SHARED = 1.1
+_BYTES = ("encode_byte_s", "apply_byte_s", "merge_byte_s", "send_byte_s", "receive_byte_s", "in_byte_s", "out_byte_s")
+#: That machine: two cores for all, Redis on a unix socket. What the probe does not see, the price of taking turns, is
+#: fitted to the table of growth with one Redis server in RESULTS.md.
+TWO_CORES = Machine(
+    cores=2,
+    crowding=0.376,
+    switch_s=775e-6,
+    costs=replace(
+        MEASURED,
+        step_s=252e-6,
+        part_s=4e-6,
+        filter_value_s=4.1e-9,
+        **{name: _SHARED * getattr(MEASURED, name) for name in _BYTES},
+    ),
+    link=Link(15e-6),
+)
+#: Functions of one vCPU and servers in one region: 1 Gbit/s for a function as in the paper, 10 for a server.
+CLOUD = Machine(
+    costs=MEASURED,
+    speed=0.7,
+    link=Link(250e-6, 1.25e9, 125e6),
+    storage=Storage(20e-3, 65e6),
+    start_up=StartUp(0.5, 5e-3, 0.2),
+    lifetime_s=900.0,
+    is_local=False,
+)

@@ -1,0 +1,206 @@
+"""What stands for a worker's arithmetic: a curve and the sizes of frames, or the real replica; what either costs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..data.minibatches import CsrMinibatch
+from ..data.prepare import Manifest
+from ..messages import Invocation
+from ..models import model_from_json
+from ..replica import NO_STATS, Replica, Stats
+from .events import Process
+from .machine import Machine
+from .workload import HEADER_BYTES, SPARSE_VALUE_BYTES, Workload
+
+
+class Rows:
+    """A minibatch that is only counted."""
+
+    __slots__ = ("n",)
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+
+class Sized:
+    """A frame, or ``count`` of them together, by its size and what its header would tell."""
+
+    __slots__ = ("count", "n_bytes", "stats")
+
+    def __init__(self, n_bytes: int, stats: Stats = NO_STATS, count: int = 1) -> None:
+        self.n_bytes, self.stats, self.count = n_bytes, stats, count
+
+    def __len__(self) -> int:
+        return self.n_bytes
+
+
+class CurveReplica:
+    """A replica whose loss follows a curve; see `Replica` for what its methods stand for.
+
+    Peers' frames come as one `Sized`, which holds the sums of all stats of the round: a step costs the same for any
+    number of workers.
+    """
+
+    holds_owned = False
+    is_finite = True
+
+    def __init__(self, invocation: Invocation, manifest: Manifest, workload: Workload) -> None:
+        self.model = model_from_json(invocation.model)
+        self.n_rows, self.width = self.model.table_shape(manifest.shape)
+        #: Of the right size, and as good as no memory.
+        self.params = np.broadcast_to(np.float32(0), (self.n_rows, self.width))
+        self._workload, self._curve = workload, workload.curve
+        self._draws = random.Random(f"noise {invocation.seed} {invocation.slot}")
+        self._slot = invocation.slot
+        self._is_squared = self.model.metric == "RMSE"
+        self._progress = 0.0
+        self.n_made = self.n_sent = workload.n_values
+        self._share = 1.0
+        self.holds_back = workload.sync.filters
+
+    def _sum(self, loss: float, n: float) -> float:
+        """What ``n`` rows of this loss, in the model's metric, sum to."""
+        return n * loss * loss if self._is_squared else n * loss
+
+    def make(self, minibatches: Sequence[Any], step: int, n_active: int) -> float:
+        """The loss before the step is the curve's, with a minibatch's noise."""
+        curve = self._curve
+        loss = curve.loss(self._progress)
+        if curve.noise:
+            loss *= 1.0 + curve.noise * self._draws.gauss(0.0, 1.0)
+        self._progress += curve.gain(n_active)
+        if self.holds_back:
+            self._share = self._workload.sent.at(step, n_active)
+            self.n_sent = int(self._share * self.n_made)
+        return self._sum(loss, sum(minibatch.n for minibatch in minibatches))
+
+    def encode(self, step: int, stats: Stats) -> Sized:
+        """The frame for everybody."""
+        return Sized(self._workload.update_bytes(self._share), stats)
+
+    def apply(self, active: list[int], frames: Sequence[Sized], stats: Stats) -> Stats:
+        """The sums of all stats."""
+        return frames[0].stats if frames else stats
+
+    def apply_all(self, frames: Sequence[Sized]) -> None:
+        """Nothing: the curve knows."""
+
+    def encode_parts(self, step: int, stats: Stats, active: list[int]) -> dict[int, Sized]:
+        """This slot's own part, and those of all others as one."""
+        n_bytes, others = self._workload.update_bytes(self._share), len(active) - 1
+        own = n_bytes // len(active)
+        return {self._slot: Sized(own, stats), -1: Sized(n_bytes - own + HEADER_BYTES * others, stats, others)}
+
+    def merge(self, active: list[int], own: Sized, frames: Sequence[Sized], step: int) -> tuple[Sized, Stats]:
+        """The merged range, and the sums of all stats."""
+        n_bytes = self._workload.sum_bytes(len(active), self._share) // len(active) + HEADER_BYTES
+        return Sized(n_bytes), frames[0].stats if frames else own.stats
+
+    def apply_merged(self, active: list[int], own: Sized, frames: Sequence[Sized]) -> None:
+        """Nothing: the curve knows."""
+
+    def flush(self, step: int, *, owned_only: bool) -> Sized:
+        """What is held back: a share of the whole table."""
+        return Sized(HEADER_BYTES + int(SPARSE_VALUE_BYTES * (1.0 - self._share) * self.n_rows * self.width))
+
+    def disown(self) -> None:
+        """Nothing is owned."""
+
+    def evaluate(self, minibatch: Rows) -> float:
+        """Sum of losses of held-out rows: the curve's, without noise."""
+        return self._sum(self._curve.loss(self._progress), minibatch.n)
+
+
+class CostedReplica:
+    """A replica whose every piece of arithmetic is charged to its process, at the machine's costs."""
+
+    def __init__(
+        self,
+        inner: Replica | CurveReplica,
+        invocation: Invocation,
+        process: Process,
+        machine: Machine,
+        kernel_s: float | None,
+        filters: bool,
+    ) -> None:
+        self._inner, self._process, self._costs = inner, process, machine.costs
+        self._slot, self._stragglers, self._kernel_s = invocation.slot, machine.stragglers, kernel_s
+        self._filters = filters
+        self._draws = random.Random(f"compute {invocation.seed} {invocation.slot}")
+        self._factor = 1.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def _spend(self, cpu_s: float) -> None:
+        self._process.spend(cpu_s * self._factor)
+
+    def make(self, minibatches: Sequence[Any], step: int, n_active: int) -> float:
+        """See `Replica`; how slow the worker is in this step is drawn here."""
+        loss = self._inner.make(minibatches, step, n_active)
+        costs = self._costs
+        self._factor = self._stragglers.factor(self._draws, self._slot, step, self._process.clock())
+        cpu_s = costs.step_s
+        for minibatch in minibatches:
+            cpu_s += self._kernel_s if self._kernel_s is not None else costs.row_s * _size(minibatch)
+        if self._filters:
+            cpu_s += costs.filter_value_s * self._inner.n_made
+        self._spend(cpu_s)
+        return loss
+
+    def encode(self, step: int, stats: Stats) -> Any:
+        """See `Replica`."""
+        frame = self._inner.encode(step, stats)
+        self._spend(self._costs.encode_byte_s * len(frame))
+        return frame
+
+    def apply(self, active: list[int], frames: Sequence[Any], stats: Stats) -> Stats:
+        """See `Replica`."""
+        self._apply(len(frames), frames)
+        self._spend(self._costs.apply_byte_s * 4 * self._inner.n_made)
+        return self._inner.apply(active, frames, stats)
+
+    def _apply(self, n_frames: int, frames: Sequence[Any]) -> None:
+        n_bytes = sum(map(len, frames))
+        if n_frames and isinstance(frames[0], Sized):
+            n_frames = sum(frame.count for frame in frames)
+        self._spend(self._costs.apply_byte_s * n_bytes + self._costs.frame_s * n_frames)
+
+    def apply_all(self, frames: Sequence[Any]) -> None:
+        """See `Replica`."""
+        self._apply(len(frames), frames)
+        self._inner.apply_all(frames)
+
+    def encode_parts(self, step: int, stats: Stats, active: list[int]) -> dict[int, Any]:
+        """See `Replica`."""
+        parts = self._inner.encode_parts(step, stats, active)
+        n_bytes = sum(map(len, parts.values()))
+        self._spend(self._costs.encode_byte_s * n_bytes + self._costs.part_s * len(active))
+        return parts
+
+    def merge(self, active: list[int], own: Any, frames: Sequence[Any], step: int) -> tuple[Any, Stats]:
+        """See `Replica`."""
+        n_bytes = len(own) + sum(map(len, frames))
+        self._spend(self._costs.merge_byte_s * n_bytes + self._costs.frame_s * len(active))
+        return self._inner.merge(active, own, frames, step)
+
+    def apply_merged(self, active: list[int], own: Any, frames: Sequence[Any]) -> None:
+        """See `Replica`."""
+        self._apply(len(frames), frames)
+        self._spend(self._costs.apply_byte_s * len(own))
+        self._inner.apply_merged(active, own, frames)
+
+    def evaluate(self, minibatch: Any) -> float:
+        """See `Replica`."""
+        self._spend(self._costs.evaluate_row_s * _size(minibatch))
+        return self._inner.evaluate(minibatch)
+
+
+def _size(minibatch: Any) -> int:
+    """What a kernel's time grows with: ratings, or non-zeros."""
+    return len(minibatch.indices) if isinstance(minibatch, CsrMinibatch) else int(minibatch.n)

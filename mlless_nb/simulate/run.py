@@ -1,0 +1,269 @@
+"""From a job to a simulated run: what the driver does, in virtual time."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import checkpoint
+from ..data.prepare import Manifest
+from ..driver import LEASES_S, ROUND_TIMEOUT_S
+from ..errors import JobError
+from ..exchange.pattern import choose_pattern
+from ..job import CHECKPOINT_EVERY, EVAL_EVERY, TrainingJob
+from ..job_data import JobData
+from ..messages import Command, Ended, Invocation, Left, Message, Update
+from ..money import Cost, Rates, price_profile
+from ..money.meter import NUSD, to_nusd
+from ..money.start import StartingMoney
+from ..record import to_array
+from ..telemetry import Event, History
+from .cores import Cores, OwnCore, SharedCores
+from .events import Timeline
+from .functions import Function, World
+from .log import SimulatedHub, SimulatedStepLog
+from .machine import TWO_CORES, Machine
+from .shards import Shard
+from .workload import Workload
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What the Redis servers did: frames kept and read, bytes in and out, seconds of each server's thread."""
+
+    n_kept: int
+    n_read: int
+    bytes_in: float
+    bytes_out: float
+    server_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class SimulatedRun:
+    """How a simulated run went.
+
+    Attributes
+    ----------
+    status, reason : str
+        As of a real run.
+    history : History
+    cost : Cost
+        At the prices of the job's profile.
+    time_s : float
+        Virtual seconds from the invocation to the last word.
+    events : tuple of Event
+        What the supervisor told.
+    departures : tuple of (int, int)
+        (slot, last step) of the workers that left before the end, in the order of their steps.
+    traffic : Traffic
+    params : float32 (n_rows, width) or None
+        The model, where the arithmetic was done.
+    """
+
+    status: str
+    reason: str
+    history: History
+    cost: Cost
+    time_s: float
+    events: tuple[Event, ...]
+    departures: tuple[tuple[int, int], ...]
+    traffic: Traffic
+    params: NDArray[np.float32] | None = None
+
+    @property
+    def step_s(self) -> float:
+        """The median step, seconds, the first third (at most ten steps) left out; NaN where there are too few."""
+        steps = np.diff(self.history["time_s"])
+        steps = steps[min(10, self.history.n_steps // 3) :]
+        return float(np.median(steps)) if len(steps) else float("nan")
+
+
+def simulate(
+    job: TrainingJob | Workload,
+    machine: Machine = TWO_CORES,
+    seed: int = 0,
+    *,
+    commands: Iterable[tuple[float, Command]] = (),
+) -> SimulatedRun:
+    """Run ``job`` on a virtual clock, by the loops of the real workers and the real supervisor.
+
+    Parameters
+    ----------
+    job : TrainingJob or Workload
+        A job is trained in earnest (its arithmetic takes real time: for small models and some dozens of workers); a
+        workload follows its curve.
+    machine : Machine
+    seed : int
+        Decides all that is drawn: start-up, stragglers, noise. The same arguments give the same run.
+    commands : iterable of (float, Command)
+        What a person asks, and when, in virtual seconds.
+
+    Raises
+    ------
+    JobError
+        A job that cannot be simulated, or a budget that does not pay for the start.
+    """
+    return _Simulation(job, machine, seed).run(commands)
+
+
+class _Simulation:
+    def __init__(self, job: TrainingJob | Workload, machine: Machine, seed: int) -> None:
+        if machine.shards < 1:
+            raise JobError("machine.shards", machine.shards, "an integer >= 1")
+        self._job, self._machine, self._seed = job, machine, seed
+        self._timeline = Timeline()
+        shared = None
+        if machine.cores is not None:
+            shared = SharedCores(self._timeline, machine.cores, machine.crowding, machine.switch_s)
+        self._shared = shared
+        self._cores: Cores = shared or OwnCore(self._timeline, machine.speed)
+        self._shards = [Shard(self._timeline, machine.link, shared) for _ in range(machine.shards)]
+        self._hub = SimulatedHub(self._timeline, machine, self._shards)
+        self._world = World(self._timeline, machine, self._hub, job if isinstance(job, Workload) else None)
+        self._running: set[str] = set()
+
+    def run(self, commands: Iterable[tuple[float, Command]]) -> SimulatedRun:
+        functions = [Function(self._world, self._cores, invocation, self._ended) for invocation in self._invocations()]
+        draws = random.Random(f"start {self._seed}")
+        for number, function in enumerate(functions):
+            self._running.add(function.role)
+            self._timeline.at(self._machine.start_up.draw(draws, number), function.process.start)
+        for at_s, command in commands:
+            self._timeline.at(at_s, self._world.topics.send, "commands", command.encode())
+        self._share()
+        self._timeline.run()
+        for function in functions:
+            function.process.kill()
+        return self._outcome(functions)
+
+    def _ended(self, function: Function) -> None:
+        self._running.discard(function.role)
+        self._share()
+        if not self._running:
+            self._timeline.stop()
+
+    def _share(self) -> None:
+        if self._shared is not None:
+            n_workers = len(self._running) - ("supervisor" in self._running)
+            self._shared.share(n_workers + len(self._shards))
+
+    # -- what the driver tells the functions
+
+    def _invocations(self) -> list[Invocation]:
+        job, machine = self._job, self._machine
+        manifest, validation = self._data()
+        n_workers = job.workers
+        rates = Rates(price_profile(job.prices), job.memory_mb, machine.shards)
+        n_held_out = validation.n_minibatches if validation is not None else 0
+        money = StartingMoney(rates, n_workers, machine.is_local, n_held_out)
+        spent_before = rates.requests_nusd(18, 2)
+        least = money.least_nusd(spent_before)
+        cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
+        if cap is not None and cap < least:
+            raise JobError("budget", job.cap_usd, f"at least {least / NUSD:g} (US dollars)")
+        driver = SimulatedStepLog(self._hub)
+        driver.create(cap_nusd=cap, reserved_nusd=least)
+        driver.renew("driver", float("inf"))
+        common: dict[str, Any] = {
+            "job_id": "simulated",
+            "generation": "1",
+            "n_workers": n_workers,
+            "model": job.model.to_json(),
+            "optimizer": job.optimizer.to_json(),
+            "sync": job.sync.to_json(),
+            "stop": dataclasses.asdict(job.stop_rules),
+            "aggregate": job.aggregate,
+            "local_steps": job.local_steps,
+            "codec": job.codec,
+            "pattern": self._pattern(manifest),
+            "seed": job.seed if isinstance(job, TrainingJob) else self._seed,
+            "manifest": manifest.to_json(),
+            "validation": validation.to_json() if validation is not None else None,
+            "eval_every": job.eval_every or EVAL_EVERY,
+            "checkpoint_every": job.checkpoint_every or CHECKPOINT_EVERY,
+            "redis_urls": ["simulated"] * machine.shards,
+            "bus_url": "simulated",
+            "insecure": False,
+            "prices": job.prices,
+            "memory_mb": job.memory_mb,
+            "has_broker": False,
+            "launched_at_s": 0.0,
+            "spent_before_nusd": spent_before,
+            "lifetime_s": machine.lifetime_s,
+            "lease_s": LEASES_S[machine.is_local],
+            "round_timeout_s": ROUND_TIMEOUT_S,
+        }
+        if isinstance(job, Workload):
+            common.update(job.invocation)
+        return [
+            Invocation(role="supervisor", slot=-1, granted_nusd=money.supervisor_nusd, **common),
+            *(
+                Invocation(role="worker", slot=slot, granted_nusd=money.worker_nusd(slot), **common)
+                for slot in range(n_workers)
+            ),
+        ]
+
+    def _data(self) -> tuple[Manifest, Manifest | None]:
+        job = self._job
+        if isinstance(job, Workload):
+            held_out = job.manifest(job.n_held_out, "held-out") if job.n_held_out else None
+            return job.manifest(job.n, "train"), held_out
+        packed = JobData(job).pack(self._world.objects, lambda: False)
+        assert packed is not None  # nobody asked it to stop
+        return packed
+
+    def _pattern(self, manifest: Manifest) -> str:
+        job, link = self._job, self._machine.link
+        if job.pattern != "auto":
+            return job.pattern
+        n_rows, width = job.model.table_shape(manifest.shape)
+        values = manifest.n_touched * width * (0.1 if job.sync.filters else 1.0)
+        bytes_s = min(link.server_bytes_s, 3e9)
+        return choose_pattern(job.workers, int(4 * values), 4 * n_rows * width, 2 * link.latency_s, bytes_s)
+
+    # -- what came of it
+
+    def _outcome(self, functions: Sequence[Function]) -> SimulatedRun:
+        rows: list[list[float | None]] = []
+        events: list[Event] = []
+        ended: Ended | None = None
+        for body in self._world.topics.messages["events"]:
+            message = Message.decode(body)
+            if isinstance(message, Update):
+                rows += message.rows
+                events += [Event(time_s, text) for time_s, text in message.sentences]
+            elif isinstance(message, Ended):
+                ended = message
+        left = [function.last for function in functions if isinstance(function.last, Left)]
+        departures = sorted((last.step, last.slot) for last in left if last.status == "left")
+        hub, shards = self._hub, self._shards
+        traffic = Traffic(
+            hub.n_kept,
+            hub.n_read,
+            sum(shard.bytes_in for shard in shards),
+            sum(shard.bytes_out for shard in shards),
+            tuple(shard.cpu_s for shard in shards),
+        )
+        costs = {name: nusd / NUSD for name, nusd in ended.costs_nusd.items()} if ended is not None else {}
+        status, reason = (ended.status, ended.reason) if ended is not None else ("failed", "the supervisor was lost")
+        return SimulatedRun(
+            status,
+            reason,
+            History(to_array(rows)),
+            Cost(**costs),
+            ended.time_s if ended is not None else self._timeline.now,
+            tuple(events),
+            tuple((slot, step) for step, slot in departures),
+            traffic,
+            self._params(ended),
+        )
+
+    def _params(self, ended: Ended | None) -> NDArray[np.float32] | None:
+        blob = self._world.objects.blobs.get(ended.model_key or "") if ended is not None else None
+        return checkpoint.decode(blob)[0] if blob is not None else None

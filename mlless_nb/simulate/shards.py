@@ -1,0 +1,92 @@
+"""A Redis server in virtual time: what comes in waits for the line, then for the one thread, then for the line out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .cores import Cores
+from .events import Timeline
+
+
+@dataclass(frozen=True)
+class Link:
+    """The way between a function and a server.
+
+    Parameters
+    ----------
+    latency_s : float
+        One way, seconds.
+    server_bytes_s, function_bytes_s : float
+        What the server's line, shared by all functions, and a function's own carry, bytes a second in either direction.
+    """
+
+    latency_s: float = 0.0
+    server_bytes_s: float = math.inf
+    function_bytes_s: float = math.inf
+
+
+class Shard:
+    """One server: three queues, each first come, first served.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    link : Link
+    cores : Cores or None
+        Shared with others; None: a core of its own.
+    """
+
+    def __init__(self, timeline: Timeline, link: Link, cores: Cores | None) -> None:
+        self._timeline, self._link, self._cores = timeline, link, cores
+        self._in_free_s = self._out_free_s = self._cpu_free_s = 0.0
+        self._waiting: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
+        self._first = 0  # of those that wait
+        self._is_busy = False
+        #: Seconds of its thread, and bytes moved in and out.
+        self.cpu_s = 0.0
+        self.bytes_in = self.bytes_out = 0.0
+
+    def request(self, cpu_s: float, n_bytes: float, action: Callable[..., None], *arguments: Any) -> None:
+        """Send ``n_bytes`` to the server; ``action`` is called there once they have been dealt with for ``cpu_s``."""
+        self.bytes_in += n_bytes
+        link, now = self._link, self._timeline.now
+        self._in_free_s = max(now + link.latency_s, self._in_free_s) + n_bytes / link.server_bytes_s
+        arrived_s = max(self._in_free_s, now + link.latency_s + n_bytes / link.function_bytes_s)
+        if arrived_s > now:
+            self._timeline.at(arrived_s, self.serve, cpu_s, action, *arguments)
+        else:
+            self.serve(cpu_s, action, *arguments)
+
+    def serve(self, cpu_s: float, action: Callable[..., None], *arguments: Any) -> None:
+        """Deal with something that is at the server already."""
+        self.cpu_s += cpu_s
+        if self._cores is None:
+            self._cpu_free_s = max(self._timeline.now, self._cpu_free_s) + cpu_s
+            self._timeline.at(self._cpu_free_s, action, *arguments)
+        elif self._is_busy:
+            self._waiting.append((cpu_s, action, arguments))
+        else:
+            self._is_busy = True
+            self._cores.run(cpu_s, self._served, action, arguments)
+
+    def _served(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        if self._first < len(self._waiting):
+            cpu_s, following, its = self._waiting[self._first]
+            self._first += 1
+            assert self._cores is not None
+            self._cores.run(cpu_s, self._served, following, its)
+        else:
+            self._waiting.clear()
+            self._first, self._is_busy = 0, False
+        action(*arguments)
+
+    def reply(self, n_bytes: float, action: Callable[..., None], *arguments: Any) -> None:
+        """Send ``n_bytes`` back; ``action`` is called once the function has them."""
+        self.bytes_out += n_bytes
+        link, now = self._link, self._timeline.now
+        self._out_free_s = max(now, self._out_free_s) + n_bytes / link.server_bytes_s
+        sent_s = max(self._out_free_s, now + n_bytes / link.function_bytes_s)
+        self._timeline.at(sent_s + link.latency_s, action, *arguments)

@@ -1,0 +1,115 @@
+"""A run by its sizes and its curve: everything of a job but the arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..data.prepare import Manifest
+from ..job import CHECKPOINT_EVERY, EVAL_EVERY, Budget, Stop
+from ..models import PMF, Model
+from ..optimizers import SGD, Optimizer
+from ..sync import BSP, Sync
+from .curves import Curve, PowerCurve, SentFraction
+
+#: Bytes of a frame beside its values, and of a value that is sent on its own with its position.
+HEADER_BYTES, SPARSE_VALUE_BYTES = 64, 5
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What `simulate` needs of a job that is not trained in earnest.
+
+    Parameters
+    ----------
+    workers : int
+    curve : Curve
+        What the loss does.
+    model, optimizer, sync, stop, minibatch, seed, eval_every, checkpoint_every, prices, memory_mb
+        As of a `TrainingJob`; of model and optimiser only the sizes matter, and the metric.
+    pattern : {"broadcast", "scatter-reduce"}
+    budget : float or None
+        US dollars.
+    shape : tuple of int
+        Of the data: (n_users, n_items), or (n_features,).
+    n, n_held_out : int
+        Training and held-out rows.
+    n_touched : int
+        Rows of the parameter table that a minibatch touches.
+    kernel_s : float or None
+        Seconds of one minibatch's gradient and optimiser; None: ``minibatch`` times the machine's ``row_s``.
+    minibatch_bytes : int
+        Of a minibatch in the object storage.
+    sent : SentFraction
+        What ISP publishes.
+    invocation : mapping
+        Further fields of the functions' `Invocation`.
+    """
+
+    workers: int
+    curve: Curve = field(default_factory=PowerCurve)
+    model: Model = field(default_factory=lambda: PMF(rank=20))
+    optimizer: Optimizer = field(default_factory=lambda: SGD(8.0, 0.8, nesterov=True, lazy=True))
+    sync: Sync = field(default_factory=BSP)
+    stop: Stop = field(default_factory=lambda: Stop(steps=100))
+    minibatch: int = 6250
+    seed: int = 0
+    eval_every: int = EVAL_EVERY
+    checkpoint_every: int = CHECKPOINT_EVERY
+    prices: str = "aws-lambda-x86"
+    memory_mb: int = 2048
+    pattern: str = "broadcast"
+    budget: float | None = None
+    shape: tuple[int, ...] = (6040, 3706)
+    n: int = 900_000
+    n_held_out: int = 100_203
+    n_touched: int = 4900
+    kernel_s: float | None = None
+    minibatch_bytes: int = 95_000
+    sent: SentFraction = field(default_factory=SentFraction)
+    invocation: Mapping[str, Any] = field(default_factory=dict)
+    aggregate: str = "mean"
+    local_steps: int = 1
+    codec: str = "float32"
+
+    @property
+    def stop_rules(self) -> Stop:
+        """As of a `TrainingJob`."""
+        return self.stop
+
+    @property
+    def cap_usd(self) -> float | None:
+        """As of a `TrainingJob`."""
+        return Budget(self.budget).usd if self.budget is not None else None
+
+    @property
+    def table_shape(self) -> tuple[int, int]:
+        """(n_rows, width) of the parameters."""
+        return self.model.table_shape(self.shape)
+
+    @property
+    def n_values(self) -> int:
+        """Values of one worker's update."""
+        return self.n_touched * self.table_shape[1]
+
+    def update_bytes(self, share: float = 1.0) -> int:
+        """Bytes of a frame that publishes ``share`` of an update."""
+        if self.sync.filters:
+            return HEADER_BYTES + int(SPARSE_VALUE_BYTES * share * self.n_values)
+        return HEADER_BYTES + 4 * self.n_values + 2 * self.n_touched
+
+    def sum_bytes(self, n_workers: int, share: float = 1.0) -> int:
+        """Bytes of the sum of ``n_workers`` updates, of each of which ``share`` is published."""
+        n_rows, width = self.table_shape
+        touched = share * self.n_touched / n_rows
+        n_values = n_rows * width * (1.0 - (1.0 - touched) ** n_workers)
+        per_value = SPARSE_VALUE_BYTES if self.sync.filters else 4
+        return HEADER_BYTES + int(min(per_value * n_values, 4 * n_rows * width))
+
+    def manifest(self, n: int, name: str) -> Manifest:
+        """A manifest of ``n`` rows."""
+        size = min(self.minibatch, n)
+        count = -(-n // size)
+        kind = "ratings" if len(self.shape) == 2 else "csr"
+        return Manifest(name, kind, name, True, n, size, count, self.shape, 0.0, (0, count), self.n_touched)
