@@ -27,6 +27,7 @@ from .mind.eviction import asked_to_leave
 from .mind.outlook import Prices
 from .models import model_from_json
 from .money import Rates, price_profile
+from .money.bill import Bill
 from .money.budget import Prepaid
 from .money.meter import NUSD
 from .objects import ObjectStore
@@ -104,7 +105,7 @@ class Supervisor:
         self._suspects: dict[int, float] = {}
         self._called_off: tuple[str, str] | None = None
         self._aborted_at = math.inf
-        self._storage_nusd: dict[int, int] = {}
+        self._bill = Bill(self._rates, invocation.n_workers, prepaid, invocation.spent_before_nusd)
         self._step_s = self._workers_exit_s = 0.0
 
     @property
@@ -178,7 +179,7 @@ class Supervisor:
         self._reports = entry.reports
         self._workers_exit_s = max(report["exit_s"] for report in reports)
         for slot, report in entry.reports.items():
-            self._storage_nusd[slot] = report["storage"]
+            self._bill.note_requests(slot, report["storage"])
         if held is not None:
             self._step_s = max(entry.at_s - held.at_s, 0.9 * self._step_s)
             count = math.fsum(val_counts)
@@ -200,7 +201,7 @@ class Supervisor:
             step.loss,
             validation_loss,
             step.n_workers,
-            self._spent_nusd(time_s) / NUSD,
+            self._bill.spent(time_s) / NUSD,
             self._rates.servers_nusd(time_s) / NUSD,
             step.sent_bytes + merged_bytes,
             n_readers * step.sent_bytes + n_peers * merged_bytes,
@@ -223,6 +224,7 @@ class Supervisor:
                     self._tell(f"{self._job.n_workers} of {self._job.n_workers} workers started")
             elif isinstance(message, (Left, Failed)) and message.slot not in self._ended:
                 self._ended[message.slot] = message
+                self._bill.close(message.slot, message.spent_nusd, message.storage_nusd)
                 if isinstance(message, Left) and message.status == "left":
                     self._tell(f"Removed worker {message.slot} after step {message.step}; its bill ends")
                 elif isinstance(message, Failed):
@@ -337,30 +339,13 @@ class Supervisor:
         if not self._prepaid.buy(max(UPDATE_S, self._step_s), self._log.reserve):
             self._log.announce_stop("capped", "the budget does not pay for another step")
 
-    def _spent_nusd(self, time_s: float) -> int:
-        """What the run has cost by ``time_s``: every function's bill, and the servers' (both with the supervisor)."""
-        ended = sum(message.spent_nusd - message.storage_nusd for message in self._ended.values())
-        n_running = self._job.n_workers - len(self._ended)
-        running = n_running * self._rates.function_nusd(time_s) + self._prepaid.cost_nusd(time_s)
-        return ended + running + self._storage_cost_nusd()
-
-    def _storage_cost_nusd(self) -> int:
-        """Requests of the driver, the supervisor and every worker so far."""
-        by_slot = self._storage_nusd
-        if self._ended:
-            by_slot = {**by_slot, **{slot: message.storage_nusd for slot, message in self._ended.items()}}
-        workers = sum(by_slot.values())
-        return self._job.spent_before_nusd + self._prepaid.storage_nusd + workers
-
     def _tell(self, text: str) -> None:
         self._update.sentences.append([self._time_s, text])
 
     def _send_update(self) -> None:
         time_s = self._time_s
         cap, reserved = self._log.money()
-        spent = self._spent_nusd(time_s)
-        n_running = self._job.n_workers - len(self._ended)
-        rate = (n_running + 1) * self._rates.function_usd_s + self._rates.servers_usd_s
+        rate = (self._bill.n_running + 1) * self._rates.function_usd_s + self._rates.servers_usd_s
         self._update.state.update(
             status="running" if self._started else "starting",
             step=self._step,
@@ -368,7 +353,7 @@ class Supervisor:
             time_s=time_s,
             n_workers=self._n_active,
             n_workers_started=len(self._started),
-            spent_usd=spent / NUSD,
+            spent_usd=self._bill.spent(time_s) / NUSD,
             committed_usd=reserved / NUSD,
             budget_usd=None if cap is None else cap / NUSD,
             rate_usd_s=rate,
@@ -415,21 +400,10 @@ class Supervisor:
         return ended
 
     def _costs_nusd(self, time_s: float) -> dict[str, int]:
-        """The bill by component. What is gone without a word is billed to now, but never more than was granted."""
-        lost = self._job.n_workers - len(self._ended)
-        workers = sum(message.spent_nusd - message.storage_nusd for message in self._ended.values())
-        workers += lost * self._rates.function_nusd(time_s)
-        servers = self._rates.servers_nusd(time_s + self._rates.profile.function.tail_s)
-        redis_nusd = round(servers * self._rates.redis_usd_s / self._rates.servers_usd_s) if servers else 0
-        costs = {
-            "workers": workers,
-            "supervisor": self._rates.function_nusd(time_s),
-            "redis": redis_nusd,
-            "broker": servers - redis_nusd,
-            "storage": self._storage_cost_nusd(),
-        }
-        if lost:
+        """The bill by component. What is gone without a word is never billed more than was granted."""
+        costs = self._bill.by_component(time_s)
+        if self._bill.n_running:
             with contextlib.suppress(Aborted, redis.RedisError):
                 _, reserved = self._log.money()
-                costs["workers"] -= max(0, min(sum(costs.values()) - reserved, workers))
+                costs["workers"] -= max(0, min(sum(costs.values()) - reserved, costs["workers"]))
         return costs
