@@ -12,7 +12,7 @@ import threading
 from typing import Any
 
 import numpy as np
-from report import Report, median, parser, runs_of, span
+from report import Report, median, parser, runs_of
 from sets import ml1m
 
 import mlless_nb
@@ -84,13 +84,13 @@ def main() -> None:
             rows.append(
                 [
                     schedule + (", averaged in" if averages else ""),
-                    *(f"{median(losses[moment] for losses in runs):.4f}" for moment in moments[:-1]),
-                    span(losses[moments[-1]] for losses in runs),
+                    *(f"{median(losses[moment] for losses in runs):.4f}" for moment in moments),
+                    f"{min(losses[-1] for losses in runs):.4f} to {max(losses[-1] for losses in runs):.4f}",
                 ]
             )
     report.table(
         f"{split.label}, P={options.workers} at first, ISP(0.7): held-out RMSE after so many steps",
-        ["departures", *(f"{(moment + 1) * EVERY}" for moment in moments)],
+        ["departures", *(f"{(moment + 1) * EVERY}" for moment in moments), "range"],
         rows,
     )
     report.end(steps=steps, workers=options.workers, cases=cases)

@@ -98,6 +98,7 @@ class ISP:
         takes half of every residual back. The paper averages. On MovieLens-1M (PMF of rank 20, ``ISP(0.7)``, 8 workers
         of which four leave, 260 steps, three seeds) the held-out RMSE is 0.8881 when nobody leaves, 0.8883 without
         averaging and 0.8908 with it; it helps for a few steps after a departure, if at all. So it is off.
+        ``benchmarks/departures.py`` measures it.
 
     References
     ----------
