@@ -147,7 +147,8 @@ def fit(steps: Float64, losses: Float64, family: str, newest: float = NEWEST) ->
 
 def _values(family: str, theta: Float64, t: Float64) -> Float64:
     shape = theta[0] * t ** theta[1] + theta[2] if family == "reference" else (theta[0] * t + theta[1]) * t + theta[2]
-    return 1.0 / np.maximum(shape, _TINY) + theta[3]
+    values: Float64 = 1.0 / np.maximum(shape, _TINY) + theta[3]
+    return values
 
 
 def _jacobian(family: str, theta: Float64, t: Float64) -> Float64:

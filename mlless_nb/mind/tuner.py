@@ -54,7 +54,7 @@ class Decision:
     Attributes
     ----------
     kind : str
-        "knee", "remove", "keep" (said once for each new reason) or "outcome" (of a removal).
+        "knee", "remove", "keep" (said once for each new reason), "outcome" (of a removal) or "tuner" (paused, resumed).
     step : int
     time_s : float
     text : str
@@ -155,8 +155,7 @@ class ScaleInTuner:
         outlook = Outlook(history, self._stop, self._prices, self.times, self.effort)
         self.effort = outlook.effort
         interval_s = min(self._spec["interval_s"], INTERVAL_SHARE * self._rest_s(outlook))
-        began_s = float(history.column("time_s")[first])
-        if history.last("time_s") - max(began_s, self._knee_s(first)) < interval_s:
+        if history.last("time_s") - float(history.column("time_s")[first]) < interval_s:
             return []
         said = self._judge_removal(outlook)
         return said + self._consider(outlook, first)
@@ -177,9 +176,6 @@ class ScaleInTuner:
             return True
         return len(judged.since(float(history.column("step")[first])).steps) >= LEAST_EVALUATIONS
 
-    def _knee_s(self, first: int) -> float:
-        return float(self._history.column("time_s")[first]) if self._removal is not None else 0.0
-
     def _judge_removal(self, outlook: Outlook) -> list[Decision]:
         """Compare the losses since the last removal with the curve before it; sets the bar."""
         removal, self._removal = self._removal, None
@@ -197,7 +193,7 @@ class ScaleInTuner:
         is_worse = worse_by > 2 * Z * sd
         if is_worse:
             self._bar *= 2
-        numbers = {"worse_by": worse_by, "sd": sd, "projected": projected, "bar": self._bar}
+        numbers: dict[str, float | None] = {"worse_by": worse_by, "sd": sd, "projected": projected, "bar": self._bar}
         if not is_worse:
             return [self._say("outcome", "", numbers)]
         text = (
