@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from .eviction import worst_worker
 from .forecast import forecast
 from .history import History
@@ -83,13 +85,23 @@ class Advice:
         """
         staying = [slot for slot in sorted(reports) if slot not in leaving]
         found, self._said = self._said, []
-        for decision in self._tuner.decide():
+        for decision in self._decisions():
             if decision.kind != "remove":
                 found.append((decision, None))
             elif len(staying) > 1:
                 worker = worst_worker(reports, staying)
                 found.append((decision.about(worker), worker))
         return found
+
+    def _decisions(self) -> list[Decision]:
+        """The tuner's decisions; one that fails costs its advice, never the run."""
+        try:
+            return self._tuner.decide()
+        except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
+            self._has_tuner = self._tuner.is_on = False
+            history = self._history
+            text = f"The auto-tuner is off: {type(error).__name__}: {error}"
+            return [Decision("tuner", int(history.last("step")), history.last("time_s"), text)]
 
     def state(self, cap_usd: float | None) -> dict[str, Any]:
         """Fields of `mlless_nb.telemetry.RunState`: whether the tuner is on, and a new forecast if one is due."""
