@@ -16,6 +16,7 @@ from .exchange import pattern
 from .job import CHECKPOINT_EVERY, EVAL_EVERY, TrainingJob
 from .job_data import JobData
 from .messages import Command, Ended, Invocation, Message, Update
+from .mind.outlook import Prices
 from .models import FittedModel
 from .money import Cost, Rates, price_profile
 from .money.budget import EXIT_S
@@ -291,13 +292,11 @@ class Driver:
 
     def _replayed(self) -> dict[str, Any]:
         """What the decisions depend on beside the rows: see `mlless_nb.mind.replay`."""
-        rates = self._rates
         return {
             "n_workers": self.job.workers,
             "stop": dataclasses.asdict(self.job.stop_rules),
             "scale_in": self.job.scale_in.to_json(),
-            "worker_usd_s": rates.function_usd_s,
-            "fixed_usd_s": rates.function_usd_s + rates.servers_usd_s,
+            **dataclasses.asdict(Prices.of(self._rates)),
         }
 
     # -- commands

@@ -21,7 +21,7 @@ class ScaleIn:
     costs less. From the loss curves the tuner projects where the run would be with all its workers and where it will be
     with those left. It removes one more where the projected loss is worse by less than ``threshold``, where dollars x
     time to the target (or to what else ends the run) fall, and where the target stays in reach. A removal that turned
-    out worse than projected raises the bar for the next.
+    out worse than projected raises the bar for the next. A quarter of the workers always stays.
 
     Since that depends on the time that steps take, two runs of one seed need not remove workers at the same steps: for
     models that are the same bit for bit say ``ScaleIn.off()``. Runs of fewer than 50 steps, and what comes before the

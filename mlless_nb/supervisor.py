@@ -22,9 +22,8 @@ from .data.prepare import Manifest
 from .errors import DecodeError, ServiceError
 from .exchange import Aborted, StepEntry, StepLog
 from .messages import Command, Ended, Failed, FromWorker, Invocation, Left, Started, Update
-from .mind.advice import Advice
+from .mind.advice import Advice, Prices
 from .mind.eviction import asked_to_leave
-from .mind.outlook import Prices
 from .models import model_from_json
 from .money import Rates, price_profile
 from .money.bill import Bill
@@ -84,8 +83,7 @@ class Supervisor:
         self._rates = Rates(
             price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
         )
-        prices = Prices(self._rates.function_usd_s, self._rates.function_usd_s + self._rates.servers_usd_s)
-        self._mind = Advice(invocation.scale_in, invocation.n_workers, invocation.stop, prices)
+        self._mind = Advice(invocation.scale_in, invocation.n_workers, invocation.stop, Prices.of(self._rates))
         self._reports: dict[int, dict[str, Any]] = {}  # of the newest step, by slot
         self._leaving: set[int] = set()
         self._model = model_from_json(invocation.model)
@@ -305,25 +303,21 @@ class Supervisor:
         elif command.do == "scale_in":
             return self._scale_in(command)
         elif command.do == "tune":
-            if refused := self._mind.switch(bool(command.count)):
-                return refused
-            self._tell(f"The auto-tuner is {'on' if command.count else 'paused until it is resumed'}")
+            return self._mind.switch(bool(command.count))
         else:
             return f"{command.do!r} is not a command"
         return ""
 
     def _scale_in(self, command: Command) -> str:
-        plan = self._log.read_plan()
-        slots = asked_to_leave(command.slots, command.count, self._job.n_workers, plan.leaves)
+        leaves = self._log.read_plan().leaves
+        slots = asked_to_leave(command.slots, command.count, self._job.n_workers, leaves)
         if isinstance(slots, str):
             return slots
-        plan = self._log.announce_leave(slots)
-        self._leaving.update(plan.leaves)
+        leaves = self._log.announce_leave(slots).leaves
+        self._leaving.update(leaves)
         for slot in slots:
-            self._tell(f"Worker {slot} leaves after step {plan.leaves[slot] - 1}")
-        if self._mind.tuner == "on":
-            self._mind.switch(False)
-            self._tell("The auto-tuner is paused until it is resumed")
+            self._tell(f"Worker {slot} leaves after step {leaves[slot] - 1}")
+        self._mind.give_way()
         return ""
 
     # -- time and money
@@ -357,10 +351,8 @@ class Supervisor:
             committed_usd=reserved / NUSD,
             budget_usd=None if cap is None else cap / NUSD,
             rate_usd_s=rate,
-            tuner=self._mind.tuner,
+            **self._mind.state(None if cap is None else cap / NUSD),
         )
-        if (forecast := self._mind.forecast(None if cap is None else cap / NUSD)) is not None:
-            self._update.state["forecast"] = forecast
         for first in range(0, max(len(self._update.rows), 1), 500):
             part = Update(self._update.rows[first : first + 500])
             if first == 0:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from .eviction import worst_worker
 from .forecast import forecast
 from .history import History
 from .outlook import Outlook, Prices
 from .tuner import Decision, ScaleInTuner
+
+__all__ = ["Advice", "Prices"]
 
 #: Seconds of the run between two forecasts.
 FORECAST_S = 0.5
@@ -35,6 +39,7 @@ class Advice:
         self._tuner = ScaleInTuner(scale_in, n_workers, stop, prices, self._history)
         self._has_tuner = bool(scale_in["enabled"]) and n_workers > 1
         self._forecast_at_s = 0.0
+        self._said: list[tuple[Decision, int | None]] = []
 
     def append(self, row: Sequence[float | None]) -> None:
         """A step's row, as `mlless_nb.telemetry.COLUMNS` lays it out."""
@@ -55,7 +60,16 @@ class Advice:
         if not self._has_tuner:
             return "the run has no auto-tuner (ScaleIn.off(), or one worker)"
         self._tuner.pause(on=on)
+        history = self._history
+        step, time_s = (int(history.last("step")), history.last("time_s")) if history.n else (0, 0.0)
+        text = f"The auto-tuner is {'on again' if on else 'paused until it is resumed'}"
+        self._said.append((Decision("tuner", step, time_s, text), None))
         return ""
+
+    def give_way(self) -> None:
+        """A person has let workers go: the tuner is paused, if it was on."""
+        if self.tuner == "on":
+            self.switch(False)
 
     def decide(
         self, reports: Mapping[int, Mapping[str, Any]], leaving: Collection[int]
@@ -70,14 +84,29 @@ class Advice:
             Slots that have left or leave already.
         """
         staying = [slot for slot in sorted(reports) if slot not in leaving]
-        found: list[tuple[Decision, int | None]] = []
-        for decision in self._tuner.decide():
+        found, self._said = self._said, []
+        for decision in self._decisions():
             if decision.kind != "remove":
                 found.append((decision, None))
             elif len(staying) > 1:
                 worker = worst_worker(reports, staying)
                 found.append((decision.about(worker), worker))
         return found
+
+    def _decisions(self) -> list[Decision]:
+        """The tuner's decisions; one that fails costs its advice, never the run."""
+        try:
+            return self._tuner.decide()
+        except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
+            self._has_tuner = self._tuner.is_on = False
+            history = self._history
+            text = f"The auto-tuner is off: {type(error).__name__}: {error}"
+            return [Decision("tuner", int(history.last("step")), history.last("time_s"), text)]
+
+    def state(self, cap_usd: float | None) -> dict[str, Any]:
+        """Fields of `mlless_nb.telemetry.RunState`: whether the tuner is on, and a new forecast if one is due."""
+        made = self.forecast(cap_usd)
+        return {"tuner": self.tuner} | ({"forecast": made} if made is not None else {})
 
     def forecast(self, cap_usd: float | None) -> dict[str, Any] | None:
         """A new forecast when one is due, else None."""

@@ -147,7 +147,8 @@ def fit(steps: Float64, losses: Float64, family: str, newest: float = NEWEST) ->
 
 def _values(family: str, theta: Float64, t: Float64) -> Float64:
     shape = theta[0] * t ** theta[1] + theta[2] if family == "reference" else (theta[0] * t + theta[1]) * t + theta[2]
-    return 1.0 / np.maximum(shape, _TINY) + theta[3]
+    values: Float64 = 1.0 / np.maximum(shape, _TINY) + theta[3]
+    return values
 
 
 def _jacobian(family: str, theta: Float64, t: Float64) -> Float64:
@@ -225,7 +226,10 @@ def search(
         free = (theta > 0) | (gradient < 0)
         hessian[~free] = hessian[:, ~free] = 0.0
         hessian.flat[:: len(theta) + 1] = np.maximum(hessian.diagonal(), _TINY) * (1 + damping)
-        step = -np.linalg.solve(hessian, np.where(free, gradient, 0.0))
+        try:
+            step = -np.linalg.solve(hessian, np.where(free, gradient, 0.0))
+        except np.linalg.LinAlgError:  # the losses do not tell the thetas apart at all
+            break
         trial = np.clip(theta + step, 0.0, most)
         trial_error = values(trial) - y
         trial_cost = float(weights @ (trial_error * trial_error) + prior @ (trial * trial))

@@ -96,7 +96,8 @@ def fit_effort(
         return moved, power, np.maximum(theta[0] * power + theta[2], 1e-12)
 
     def values(theta: Float64) -> Float64:
-        return 1 / shape(theta)[2] + theta[3] + theta[4] * x
+        losses: Float64 = 1 / shape(theta)[2] + theta[3] + theta[4] * x
+        return losses
 
     def jacobian(theta: Float64) -> Float64:
         moved, power, inverse = shape(theta)

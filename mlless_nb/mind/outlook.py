@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..money import Rates
 from .curves import LEAST_POINTS, NEWEST, Curve
 from .effort import Effort, fit_effort
 from .history import History
@@ -31,6 +32,11 @@ class Prices:
 
     worker_usd_s: float
     fixed_usd_s: float
+
+    @classmethod
+    def of(cls, rates: Rates) -> Prices:
+        """The prices of a job: its workers; its supervisor and servers."""
+        return cls(rates.function_usd_s, rates.function_usd_s + rates.servers_usd_s)
 
     def usd_s(self, n_workers: int) -> float:
         """Dollars a second with ``n_workers`` workers."""

@@ -19,8 +19,7 @@ def replay(record: str | tuple[dict[str, Any], NDArray[np.float64]], scale_in: S
     """The decisions that ``scale_in`` makes on a recorded run, oldest first.
 
     The rows are those of the run as it was: they do not change with what is decided here. A removal counts as carried
-    out with the next row; the number of workers that the tuner sees is the recorded one, less those that it removed
-    itself, and never below one.
+    out with the next row: from then on the tuner sees no more workers than it left, nor more than there were.
 
     Parameters
     ----------
@@ -52,7 +51,7 @@ def replay(record: str | tuple[dict[str, Any], NDArray[np.float64]], scale_in: S
     removed, decisions = 0, []
     for row in rows:
         values = row.tolist()
-        values[workers] = max(values[workers] - removed, 1)
+        values[workers] = min(values[workers], n_workers - removed)
         history.append(values)
         found = tuner.decide()
         removed += sum(decision.kind == "remove" for decision in found)

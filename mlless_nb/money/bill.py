@@ -53,12 +53,5 @@ class Bill:
 
     def by_component(self, time_s: float) -> dict[str, int]:
         """The bill by component of `Cost`. Who is gone without a word is billed to now."""
-        servers = self._rates.servers_nusd(time_s + self._rates.profile.function.tail_s)
-        redis = round(servers * self._rates.redis_usd_s / self._rates.servers_usd_s) if servers else 0
-        return {
-            "workers": self._ended + self.n_running * self._rates.function_nusd(time_s),
-            "supervisor": self._rates.function_nusd(time_s),
-            "redis": redis,
-            "broker": servers - redis,
-            "storage": self._requests,
-        }
+        workers = self._ended + self.n_running * self._rates.function_nusd(time_s)
+        return {"workers": workers, **self._rates.others_nusd(time_s), "storage": self._requests}

@@ -78,6 +78,12 @@ class Rates:
         """Bill of the servers over ``span_s`` seconds, whole seconds up."""
         return _up(math.ceil(span_s - 1e-9) * self.servers_usd_s)
 
+    def others_nusd(self, span_s: float) -> dict[str, int]:
+        """Bills by component of the supervisor, and of the servers while it lasts, after ``span_s`` seconds."""
+        servers = self.servers_nusd(span_s + self.profile.function.tail_s)
+        redis = round(servers * self.redis_usd_s / self.servers_usd_s) if servers else 0
+        return {"supervisor": self.function_nusd(span_s), "redis": redis, "broker": servers - redis}
+
     def requests_nusd(self, gets: int, puts: int) -> int:
         """Bill of so many reads and writes of the object storage."""
         return _up(gets * self.profile.storage.get_usd + puts * self.profile.storage.put_usd)

@@ -212,3 +212,17 @@ def test_the_tuner_is_switched_where_there_is_one() -> None:
     off = Advice(ScaleIn.off().to_json(), 8, {}, PRICES)
     assert "no auto-tuner" in off.switch(True)
     assert off.tuner == "off"
+
+
+def test_a_tuner_that_fails_costs_its_advice_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    advice = Advice(ScaleIn().to_json(), 8, {}, PRICES)
+
+    def fail(_: ScaleInTuner) -> list[Decision]:
+        raise FloatingPointError("overflow")
+
+    monkeypatch.setattr(ScaleInTuner, "decide", fail)
+    advice.append(rows([1.0])[0])
+    ((decision, worker),) = advice.decide({}, ())
+    assert worker is None
+    assert decision.text == "The auto-tuner is off: FloatingPointError: overflow"
+    assert advice.tuner == "off"
