@@ -1,6 +1,6 @@
 """What the simulator says: steps against those measured here, the paper's settings, growth to thousands of workers.
 
-python benchmarks/simulate.py [--only calibration paper growth probe] [--quick]
+python benchmarks/simulate.py [--only calibration paper growth probe] [--workers 8 64 256] [--quick]
 """
 
 from __future__ import annotations
@@ -225,11 +225,11 @@ def _clicks(workers: int, minibatch: int, pattern: str) -> Workload:
     )
 
 
-def growth(report: Report, quick: bool) -> list[dict[str, Any]]:
+def growth(report: Report, counts: list[int]) -> list[dict[str, Any]]:
     """PMF of the 10M shape on a cloud, by workers, pattern and servers."""
     cases, rows = [], []
     sent, dead = SentFraction(0.05, 0.0), set()
-    for workers in GROWTH[: 3 if quick else None]:
+    for workers in counts:
         for sync, pattern, servers in (
             (BSP(), "broadcast", 1),
             (BSP(), "scatter-reduce", 1),
@@ -280,7 +280,10 @@ def _grown(workers: int, sync: BSP | ISP, pattern: str, servers: int, sent: Sent
     run = simulate(workload, machine)
     rows_s = workers * 6250 / run.step_s
     # The last row's bill has the hand-over in it.
-    spent, taken = (float(np.ptp(run.history[name][:-1])) for name in ("spent_usd", "time_s"))
+    between = slice(0, max(run.history.n_steps - 1, 1))
+    spent, taken = (
+        float(np.ptp(run.history[name][between])) if run.history.n_steps else 0.0 for name in ("spent_usd", "time_s")
+    )
     return {
         "P": workers,
         "sync": str(sync),
@@ -289,7 +292,7 @@ def _grown(workers: int, sync: BSP | ISP, pattern: str, servers: int, sent: Sent
         "step_s": run.step_s,
         "rows_s": rows_s,
         "usd_per_billion": spent / taken / rows_s * 1e9 if taken else float("nan"),
-        "out_bytes": float(np.median(run.history["received_bytes"])),
+        "out_bytes": float(np.median(run.history["received_bytes"])) if run.history.n_steps else float("nan"),
         "hand_over_s": run.time_s - float(run.history["time_s"][-1]) if run.history.n_steps else 0.0,
         "status": run.status,
         "reason": run.reason,
@@ -310,6 +313,7 @@ def main() -> None:
     arguments = parser(__doc__)
     parts = ["calibration", "paper", "growth", "probe"]
     arguments.add_argument("--only", choices=parts, nargs="+", default=parts)
+    arguments.add_argument("--workers", type=int, nargs="+", default=list(GROWTH), help="for growth")
     options = arguments.parse_args()
     report = Report("simulate", "What does the simulator say, here and where we cannot run?")
     figures: dict[str, Any] = {}
@@ -318,7 +322,7 @@ def main() -> None:
     if "paper" in options.only:
         figures["paper"] = paper(report, options.quick)
     if "growth" in options.only:
-        figures["growth"] = growth(report, options.quick)
+        figures["growth"] = growth(report, [8, 64, 256] if options.quick else options.workers)
     if "probe" in options.only:
         figures["probe_us"] = {name: 1e6 * value for name, value in probe(report).items()}
     report.end(**figures)
