@@ -1,6 +1,6 @@
 """What the simulator says: steps against those measured here, the paper's settings, growth to thousands of workers.
 
-python benchmarks/simulate.py [--only calibration paper growth probe] [--quick]
+python benchmarks/simulate.py [--only calibration paper growth probe] [--workers 8 64 256] [--quick]
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ ML20M |= {"kernel_s": 0.75e-3}
 #: The paper's sparse LR: Adam moves all of the 100,013 weights; 0.473 ms for 6,250 rows was measured.
 CLICKS = {"model": LogisticRegression(), "optimizer": Adam(0.01), "shape": (100_013,), "n_touched": 100_014}
 CLICKS |= {"n": 40_000_000, "n_held_out": 0}
-GROWTH = (8, 24, 64, 256, 1024, 4096)
+GROWTH = (8, 64, 256, 1024, 4096)
 
 
 def measured() -> dict[tuple[str, str, int, int], tuple[float, float]]:
@@ -224,11 +225,11 @@ def _clicks(workers: int, minibatch: int, pattern: str) -> Workload:
     )
 
 
-def growth(report: Report, quick: bool) -> list[dict[str, Any]]:
+def growth(report: Report, counts: list[int]) -> list[dict[str, Any]]:
     """PMF of the 10M shape on a cloud, by workers, pattern and servers."""
     cases, rows = [], []
     sent, dead = SentFraction(0.05, 0.0), set()
-    for workers in GROWTH[: 3 if quick else None]:
+    for workers in counts:
         for sync, pattern, servers in (
             (BSP(), "broadcast", 1),
             (BSP(), "scatter-reduce", 1),
@@ -244,23 +245,33 @@ def growth(report: Report, quick: bool) -> list[dict[str, Any]]:
             is_over = case["status"] != "finished"
             if is_over:
                 dead.add((sync, pattern, servers))  # more workers do not revive it
+            print(case, file=sys.stderr, flush=True)
             rows.append(
                 [
                     f"{workers:,}, {sync}, {pattern}, {servers} server{'s' * (servers > 1)}",
-                    None if is_over else 1e3 * case["step_s"],
-                    None if is_over else case["rows_s"] / 1e6,
-                    None if is_over else case["usd_per_billion"],
+                    1e3 * case["step_s"],
+                    case["rows_s"] / 1e6,
+                    case["usd_per_billion"],
                     amount(case["out_bytes"]),
+                    case["hand_over_s"],
                     case["reason"] if is_over else "",
                 ]
             )
-    columns = ["P, protocol, pattern", "step, ms", "million rows/s", "$ a billion rows", "out of Redis a step", ""]
+    columns = [
+        "P, protocol, pattern",
+        "step, ms",
+        "million rows/s",
+        "$ a billion rows",
+        "out of Redis a step",
+        "end, s",
+        "",
+    ]
     report.table("PMF, MovieLens-10M's shape, minibatches of 6,250, on a cloud (simulated)", columns, rows)
     return cases
 
 
 def _grown(workers: int, sync: BSP | ISP, pattern: str, servers: int, sent: SentFraction) -> dict[str, Any]:
-    steps = 12 if workers < 1000 else 3
+    steps = 10 if workers < 1000 else 3
     sizes = {**ML10M, "n": 6250 * workers * 20, "n_held_out": 0}
     workload = Workload(
         workers, sync=sync, sent=sent, pattern=pattern, stop=Stop(steps=steps), eval_every=1000, **sizes
@@ -268,7 +279,11 @@ def _grown(workers: int, sync: BSP | ISP, pattern: str, servers: int, sent: Sent
     machine: Machine = dataclasses.replace(CLOUD, shards=servers)
     run = simulate(workload, machine)
     rows_s = workers * 6250 / run.step_s
-    usd_s = (run.history["spent_usd"][-1] - run.history["spent_usd"][0]) / np.diff(run.history["time_s"][[0, -1]])[0]
+    # The last row's bill has the hand-over in it.
+    between = slice(0, max(run.history.n_steps - 1, 1))
+    spent, taken = (
+        float(np.ptp(run.history[name][between])) if run.history.n_steps else 0.0 for name in ("spent_usd", "time_s")
+    )
     return {
         "P": workers,
         "sync": str(sync),
@@ -276,8 +291,9 @@ def _grown(workers: int, sync: BSP | ISP, pattern: str, servers: int, sent: Sent
         "servers": servers,
         "step_s": run.step_s,
         "rows_s": rows_s,
-        "usd_per_billion": usd_s / rows_s * 1e9,
-        "out_bytes": run.traffic.bytes_out / max(run.history.n_steps, 1),
+        "usd_per_billion": spent / taken / rows_s * 1e9 if taken else float("nan"),
+        "out_bytes": float(np.median(run.history["received_bytes"])) if run.history.n_steps else float("nan"),
+        "hand_over_s": run.time_s - float(run.history["time_s"][-1]) if run.history.n_steps else 0.0,
         "status": run.status,
         "reason": run.reason,
     }
@@ -297,6 +313,7 @@ def main() -> None:
     arguments = parser(__doc__)
     parts = ["calibration", "paper", "growth", "probe"]
     arguments.add_argument("--only", choices=parts, nargs="+", default=parts)
+    arguments.add_argument("--workers", type=int, nargs="+", default=list(GROWTH), help="for growth")
     options = arguments.parse_args()
     report = Report("simulate", "What does the simulator say, here and where we cannot run?")
     figures: dict[str, Any] = {}
@@ -305,7 +322,7 @@ def main() -> None:
     if "paper" in options.only:
         figures["paper"] = paper(report, options.quick)
     if "growth" in options.only:
-        figures["growth"] = growth(report, options.quick)
+        figures["growth"] = growth(report, [8, 64, 256] if options.quick else options.workers)
     if "probe" in options.only:
         figures["probe_us"] = {name: 1e6 * value for name, value in probe(report).items()}
     report.end(**figures)

@@ -63,12 +63,17 @@ class Function:
         self.prepaid = self._prepaid()
         #: The last message; None while it runs, and when it was killed.
         self.last: Message | None = None
+        #: Its bill once it has ended, nano-dollars: the function, and its requests to the storage.
+        self.function_nusd = self.storage_nusd = 0
+
+    @property
+    def rates(self) -> Rates:
+        """Its prices."""
+        job = self.invocation
+        return Rates(price_profile(job.prices), job.memory_mb, len(job.redis_urls), job.has_broker)
 
     def _prepaid(self) -> Prepaid:
-        invocation, timeline = self.invocation, self._world.timeline
-        rates = Rates(
-            price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
-        )
+        invocation, timeline, rates = self.invocation, self._world.timeline, self.rates
         return Prepaid(
             rates,
             invocation.granted_nusd,
@@ -95,8 +100,10 @@ class Function:
         prepaid.end()
 
     def _end(self, on_end: Callable[[Function], None]) -> None:
-        hub = self._world.hub
-        hub.leases[self.role] = self._world.timeline.now + self.invocation.lease_s
+        now = self._world.timeline.now
+        self._world.hub.leases[self.role] = now + self.invocation.lease_s
+        self.function_nusd = self.rates.function_nusd(now - self.invocation.launched_at_s)
+        self.storage_nusd = self.prepaid.storage_nusd
         on_end(self)
 
     def _watch(self, was_called: bool = False) -> None:

@@ -250,20 +250,34 @@ class _Simulation:
             sum(shard.bytes_out for shard in shards),
             tuple(shard.cpu_s for shard in shards),
         )
-        costs = {name: nusd / NUSD for name, nusd in ended.costs_nusd.items()} if ended is not None else {}
-        status, reason = (ended.status, ended.reason) if ended is not None else ("failed", "the supervisor was lost")
+        ended = ended or self._last_word(functions)
+        costs = {name: nusd / NUSD for name, nusd in ended.costs_nusd.items()}
         return SimulatedRun(
-            status,
-            reason,
+            ended.status,
+            ended.reason,
             History(to_array(rows)),
             Cost(**costs),
-            ended.time_s if ended is not None else self._timeline.now,
+            ended.time_s,
             tuple(events),
             tuple((slot, step) for step, slot in departures),
             traffic,
             self._params(ended),
         )
 
-    def _params(self, ended: Ended | None) -> NDArray[np.float32] | None:
-        blob = self._world.objects.blobs.get(ended.model_key or "") if ended is not None else None
+    def _last_word(self, functions: Sequence[Function]) -> Ended:
+        """What the driver says where the supervisor did not: the bill is that of the functions' ends."""
+        supervisor, *workers = functions
+        plan, now = self._hub.plan, self._timeline.now
+        status, reason = self._hub.called_off or (plan.stop_status or "failed", plan.stop_reason)
+        rates = supervisor.rates
+        costs = {
+            "workers": sum(worker.function_nusd for worker in workers),
+            "supervisor": supervisor.function_nusd,
+            "redis": rates.servers_nusd(now),
+            "storage": supervisor.invocation.spent_before_nusd + sum(one.storage_nusd for one in functions),
+        }
+        return Ended(status, reason or "every function ended without a last word", 0, None, None, costs, now)
+
+    def _params(self, ended: Ended) -> NDArray[np.float32] | None:
+        blob = self._world.objects.blobs.get(ended.model_key or "")
         return checkpoint.decode(blob)[0] if blob is not None else None

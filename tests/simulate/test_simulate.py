@@ -172,7 +172,8 @@ def test_functions_that_outlive_it_are_killed() -> None:
 
     run = simulate(Workload(workers=3, stop=Stop(steps=10_000)), machine)
 
-    assert run.status == "failed"
+    assert run.status == "stopped"
+    assert "lifetime" in run.reason
     assert run.time_s < 130.0
 
 
@@ -191,8 +192,8 @@ def test_a_cap_is_never_passed(machine: Machine, seed: int) -> None:
         run = simulate(workload, machine, seed)
 
         assert run.status == "capped", run.reason
-        assert 0.6 * cap < run.cost.total <= cap
-        assert run.history["spent_usd"].max() <= cap
+        assert 0 < run.cost.total <= cap
+        assert (run.history["spent_usd"] <= cap).all()
 
 
 def test_a_budget_that_does_not_pay_for_the_start_is_refused() -> None:
