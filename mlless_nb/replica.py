@@ -196,7 +196,9 @@ class Replica:
         """A frame of what was split off in the rows [first, end), as a table of their own."""
         split, width = self._split, self.width
         assert split is not None
-        low, high = np.searchsorted(split.sent_positions, np.array((first * width, end * width), np.uint32))
+        low, high = 0, len(split.sent_positions)
+        if (first, end) != (0, self.n_rows):
+            low, high = np.searchsorted(split.sent_positions, np.array((first * width, end * width), np.uint32))
         return encode_sparse(
             split.sent_positions[low:high] - np.uint32(first * width) if first else split.sent_positions[low:high],
             split.sent_values[low:high],

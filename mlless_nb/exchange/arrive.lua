@@ -16,10 +16,6 @@ local holders = call('MGET', claim, supervisor)
 if holders[1] ~= ARGV[2] then return {-2, 0, 0, ''} end
 if state[4] then return {-3, 0, 0, state[4]} end
 if ARGV[6] ~= '0' then call('SET', lease, ARGV[2], 'PX', ARGV[6]) end
-if ARGV[14] == '1' then
-  call('PEXPIRE', job, ttl)
-  call('PEXPIRE', claim, ttl)
-end
 
 local latest, version, plan = tonumber(state[2]), tonumber(state[3]), ''
 if step > latest then
@@ -61,15 +57,17 @@ if is_new == 1 then
       local now = call('TIME')
       call('XADD', log, 'MAXLEN', '~', 10000, '*', 'step', step, 'at', now[1] .. '.' .. string.format('%06d', now[2]),
         unpack(call('HGETALL', arrivals)))
-      call('PEXPIRE', log, ttl)
       local past = prefix .. 'arrivals:' .. string.format('%d', step - (ARGV[15] or 2))
       call('UNLINK', past, past .. 'm', past .. 'r', past .. 'c')
     end
     if ARGV[13] == '1' then
       call('XADD', wake, 'MAXLEN', '~', 100, '*', 'round', round)
-      call('PEXPIRE', wake, ttl)
     end
   end
+end
+-- Last, when the streams are there; every worker's first arrival renews, so the one that begins them does.
+if ARGV[14] == '1' then
+  for _, key in ipairs({job, claim, log, wake}) do call('PEXPIRE', key, ttl) end
 end
 local told = 2 * arrived + (holders[2] and 1 or 0)
 if version > tonumber(ARGV[11]) then plan = call('HGET', job, 'plan')
