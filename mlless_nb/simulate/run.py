@@ -204,8 +204,6 @@ class _Simulation:
             "lease_s": LEASES_S[machine.is_local],
             "round_timeout_s": ROUND_TIMEOUT_S,
         }
-        if isinstance(job, Workload):
-            common.update(job.invocation)
         return [
             Invocation(role="supervisor", slot=-1, granted_nusd=money.supervisor_nusd, **common),
             *(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..data.prepare import Manifest
 from ..errors import JobError
@@ -48,8 +46,6 @@ class Workload:
         Of a minibatch in the object storage.
     sent : SentFraction
         What ISP publishes.
-    invocation : mapping
-        Further fields of the functions' `Invocation`.
     """
 
     workers: int
@@ -74,7 +70,6 @@ class Workload:
     kernel_s: float | None = None
     minibatch_bytes: int = 95_000
     sent: SentFraction = field(default_factory=SentFraction)
-    invocation: Mapping[str, Any] = field(default_factory=dict)
     aggregate: str = "mean"
     local_steps: int = 1
     codec: str = "float32"

@@ -300,13 +300,13 @@ def test_a_cap_is_never_passed(machine: Machine, seed: int) -> None:
         assert run.history.n_steps > 2
         # The end is announced when the least that one function needs is not to be had: its exit and three steps. What
         # the others hold then unspent is at most that, and a slice or a step: (P + 2) functions' exits and four steps.
-        # With even steps at least 88 % of these caps is spent; with steps of seconds it promises nothing.
+        # With even steps at least 87 % of these caps is spent; with steps of seconds it promises nothing.
         rates, longest_s = Rates(price_profile(workload.prices), workload.memory_mb), steps_s(run).max()
         held_s = EXIT_S + LAST_WORDS_S + 3 * longest_s + max(SLICE_S, longest_s)
         unspent = held_s * ((workload.workers + 2) * rates.function_usd_s + rates.servers_usd_s)
         assert cap - run.cost.total <= unspent
         if isinstance(machine.stragglers, Even):
-            assert unspent < 0.12 * cap
+            assert unspent < 0.13 * cap
         assert (run.history["spent_usd"] <= cap).all()
 
 
