@@ -1,6 +1,6 @@
 """Simulated runs over random curves and stragglers: does the tuner remove too early, or keep a run from its target?
 
-python benchmarks/simulate_tuner.py [--runs 1000] [--jobs 2] [--scale-in '{"threshold": 0.05}']
+python benchmarks/simulate_tuner.py [--runs 1000] [--minutes 4] [--jobs 2] [--scale-in '{"threshold": 0.05}']
 
 Every case is run with the auto-tuner, by the fields of `ScaleIn` that are given, and without. The knee is looked for in
 two ways: on the curve without its noise, from the beginning to the target, and by the tuner, on the losses it has seen.
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import random
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -156,13 +156,21 @@ def main() -> None:
     """Simulate and report."""
     arguments = parser(__doc__)
     arguments.add_argument("--jobs", type=int, default=2, help="processes")
+    arguments.add_argument("--minutes", type=float, default=math.inf, help="after which no further case is begun")
     arguments.add_argument("--scale-in", type=json.loads, default={}, metavar="JSON")
     options = arguments.parse_args()
     count = options.runs or (40 if options.quick else 1000)
     report = Report("simulate_tuner", "Does the tuner remove before the knee, or keep a run from its target?")
     began = time.perf_counter()
+    outcomes: list[Outcome] = []
     with ProcessPoolExecutor(options.jobs) as pool:
-        outcomes = list(pool.map(partial(run, scale_in=options.scale_in), range(count), chunksize=4))
+        cases = [pool.submit(run, seed, options.scale_in) for seed in range(count)]
+        for one in cases:
+            outcomes.append(one.result())
+            if time.perf_counter() - began > 60 * options.minutes:
+                pool.shutdown(cancel_futures=True)
+                break
+    count = len(outcomes)
     took_s = time.perf_counter() - began
     both = {seed: it for seed, it in enumerate(outcomes) if it.base_has_reached and it.has_reached}
     seeds = {

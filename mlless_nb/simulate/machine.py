@@ -142,8 +142,8 @@ MEASURED = Costs(
     read_report_s=9e-6,
 )
 #: Bytes cost so much more where processes take turns than where one has the caches to itself.
-_SHARED = 1.1
-_BYTES = ("encode_byte_s", "apply_byte_s", "merge_byte_s", "send_byte_s", "receive_byte_s", "in_byte_s", "out_byte_s")
+SHARED = 1.1
+BYTES = ("encode_byte_s", "apply_byte_s", "merge_byte_s", "send_byte_s", "receive_byte_s", "in_byte_s", "out_byte_s")
 #: That machine: two cores for all, Redis on a unix socket. What the probe does not see, the price of taking turns, is
 #: fitted to the table of growth with one Redis server in RESULTS.md.
 TWO_CORES = Machine(
@@ -155,7 +155,7 @@ TWO_CORES = Machine(
         step_s=252e-6,
         part_s=4e-6,
         filter_value_s=4.1e-9,
-        **{name: _SHARED * getattr(MEASURED, name) for name in _BYTES},
+        **{name: SHARED * getattr(MEASURED, name) for name in BYTES},
     ),
     link=Link(15e-6),
 )
