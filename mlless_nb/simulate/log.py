@@ -118,7 +118,7 @@ class SimulatedStepLog(MemoryStepLog):
         if is_complete and gathering.complete_at is None:
             self._complete(part, gathering)
         if reader.sought is not None:
-            self._look(reader)
+            self._search(reader)
 
     def _complete(self, part: Round, gathering: Gathering) -> None:
         hub = self._hub
@@ -135,7 +135,7 @@ class SimulatedStepLog(MemoryStepLog):
         watching, hub.watching = hub.watching, {}
         for reader in watching:
             reader.was_woken = True
-            self._look(reader)
+            self._search(reader)
 
     def _logged(self) -> None:
         listener = self._hub.listener
@@ -258,7 +258,7 @@ class SimulatedStepLog(MemoryStepLog):
 
     # -- looking for frames of rounds that need not be complete
 
-    def _look(self, reader: Reader) -> None:
+    def _search(self, reader: Reader) -> None:
         """At the first server: what is there of the frames it keeps goes back, then the other servers are asked."""
         hub, sought = self._hub, reader.sought or ()
         hub.waiting.pop(reader, None)
@@ -294,7 +294,7 @@ class SimulatedStepLog(MemoryStepLog):
         hub = self._hub
         if hub.n_calls > self._n_seen:
             reader.was_woken = True
-            self._look(reader)
+            self._search(reader)
         else:
             hub.watching[reader] = hub.waiting[reader] = None
             hub.timeline.after(LOOK_S, self._lapse, reader)
@@ -302,7 +302,7 @@ class SimulatedStepLog(MemoryStepLog):
     def _lapse(self, reader: Reader) -> None:
         if reader in self._hub.watching:
             del self._hub.watching[reader]
-            self._look(reader)
+            self._search(reader)
 
     def _found(self, reader: Reader) -> list[Frame | None]:
         assert self._process is not None
