@@ -17,7 +17,7 @@ import numpy as np
 from report import Report, amount, parser, times
 from sets import ml1m
 
-from mlless_nb import BSP, ISP, PMF, SGD, Adam, LogisticRegression, Stop, TrainingJob
+from mlless_nb import BSP, ISP, PMF, SGD, Adam, LogisticRegression, ScaleIn, Stop, TrainingJob
 from mlless_nb.simulate import (
     CLOUD,
     TWO_CORES,
@@ -128,6 +128,7 @@ def recorded(sync: BSP | ISP, workers: int, steps: int) -> SimulatedRun:
         stop=Stop(steps=steps),
         eval_every=5,
         pattern="broadcast",
+        scale_in=ScaleIn.off(),
     )
     return simulate(job, PAPER)
 
