@@ -17,7 +17,7 @@ import numpy as np
 from report import Report, amount, parser, times
 from sets import ml1m
 
-from mlless_nb import BSP, ISP, PMF, SGD, Adam, LogisticRegression, Stop, TrainingJob
+from mlless_nb import BSP, ISP, PMF, SGD, Adam, LogisticRegression, ScaleIn, Stop, TrainingJob
 from mlless_nb.simulate import (
     CLOUD,
     TWO_CORES,
@@ -64,7 +64,15 @@ def measured() -> dict[tuple[str, str, int, int], tuple[float, float]]:
     return found
 
 
-def local_step_ms(sync: str, pattern: str, servers: int, workers: int, sent_bytes: float) -> float:
+def local_step_ms(
+    sync: str,
+    pattern: str,
+    servers: int,
+    workers: int,
+    sent_bytes: float,
+    machine: Machine = TWO_CORES,
+    steps: int = 40,
+) -> float:
     """The simulated step here, where a worker that filters publishes ``sent_bytes`` of its update."""
     share = sent_bytes / (SPARSE_VALUE_BYTES * ML1M_TOUCHED * 21)
     workload = Workload(
@@ -73,10 +81,10 @@ def local_step_ms(sync: str, pattern: str, servers: int, workers: int, sent_byte
         sync=BSP() if sync == "BSP" else ISP(0.7),
         sent=SentFraction(share, 0.0),
         pattern=pattern,
-        stop=Stop(steps=40),
+        stop=Stop(steps=steps),
         n_held_out=0,
     )
-    return 1e3 * simulate(workload, dataclasses.replace(TWO_CORES, shards=servers)).step_s
+    return 1e3 * simulate(workload, dataclasses.replace(machine, shards=servers)).step_s
 
 
 def calibration(report: Report) -> list[dict[str, Any]]:
@@ -120,6 +128,7 @@ def recorded(sync: BSP | ISP, workers: int, steps: int) -> SimulatedRun:
         stop=Stop(steps=steps),
         eval_every=5,
         pattern="broadcast",
+        scale_in=ScaleIn.off(),
     )
     return simulate(job, PAPER)
 

@@ -1,26 +1,26 @@
-"""Simulated runs over random curves and stragglers: does a tuner remove too early, or keep a run from its target?
+"""Simulated runs over random curves and stragglers: does the tuner remove too early, or keep a run from its target?
 
-python benchmarks/simulate_tuner.py [--runs 1000] [--jobs 2] [--invocation '{...}'] [--baseline '{...}']
+python benchmarks/simulate_tuner.py [--runs 1000] [--minutes 4] [--jobs 2] [--scale-in '{"threshold": 0.05}']
 
-``--invocation`` holds fields of the functions' `Invocation` with which the tuner is on, ``--baseline`` those of the
-runs that each is compared with. Whatever the supervisor does with them is what is counted.
+Every case is run with the auto-tuner, by the fields of `ScaleIn` that are given, and without. The knee is looked for in
+two ways: on the curve without its noise, from the beginning to the target, and by the tuner, on the losses it has seen.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from typing import Any
 
 import numpy as np
-from report import Report, median, parser
+from report import Report, parser
 
-from mlless_nb import Stop
+from mlless_nb import ScaleIn, Stop
 from mlless_nb.simulate import (
     CLOUD,
     Costs,
@@ -37,6 +37,8 @@ from mlless_nb.simulate import (
 #: Full steps to the target, and how many times as many a run is given.
 STEPS, PATIENCE = 300, 3
 WORKERS = (8, 12, 16, 24)
+#: A run that takes so many times as long is named.
+SLOWER = 1.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Outcome:
 
     workers: int
     knee: int
+    seen_knee: int | None
     removed_at: tuple[int, ...]
     status: str
     has_reached: bool
@@ -57,8 +60,28 @@ class Outcome:
 
     @property
     def n_early(self) -> int:
-        """Workers that were removed before the knee."""
+        """Workers that were removed before the knee of the noise-free curve."""
         return sum(step < self.knee for step in self.removed_at)
+
+    @property
+    def n_unseen(self) -> int:
+        """Workers that were removed before the tuner said that the knee was past."""
+        return sum(self.seen_knee is None or step < self.seen_knee for step in self.removed_at)
+
+    @property
+    def time_ratio(self) -> float:
+        """Time to the target, with / without."""
+        return self.time_s / self.base_time_s
+
+    @property
+    def usd_ratio(self) -> float:
+        """Dollars to the target, with / without."""
+        return self.usd / self.base_usd
+
+    @property
+    def gain(self) -> float:
+        """Perf/$ = 1 / (seconds x dollars), with / without."""
+        return 1.0 / (self.time_ratio * self.usd_ratio)
 
 
 def case(seed: int) -> tuple[Workload, Machine, PowerCurve]:
@@ -103,16 +126,15 @@ def knee(curve: PowerCurve) -> int:
     return int(np.argmax(fallen - steps / STEPS))
 
 
-def run(seed: int, invocation: Mapping[str, Any], baseline: Mapping[str, Any]) -> Outcome:
-    """Simulate the case of ``seed``, with the tuner and, where that is another thing, without."""
+def run(seed: int, scale_in: Mapping[str, Any]) -> Outcome:
+    """Simulate the case of ``seed``, with the tuner and without."""
     workload, machine, curve = case(seed)
-    tuned = simulate(dataclasses.replace(workload, invocation=invocation), machine, seed)
-    plain = tuned
-    if invocation != baseline:
-        plain = simulate(dataclasses.replace(workload, invocation=baseline), machine, seed)
+    tuned = simulate(dataclasses.replace(workload, scale_in=ScaleIn(**scale_in)), machine, seed)
+    plain = simulate(workload, machine, seed)
     return Outcome(
         workload.workers,
         knee(curve),
+        next((decision["step"] for decision in tuned.decisions if decision["kind"] == "knee"), None),
         tuple(step for _, step in tuned.departures),
         tuned.status,
         "target" in tuned.reason,
@@ -125,48 +147,65 @@ def run(seed: int, invocation: Mapping[str, Any], baseline: Mapping[str, Any]) -
     )
 
 
+def spread(values: Sequence[float]) -> list[float]:
+    """The smallest, the 5th, 25th, 50th, 75th and 95th of a hundred, the largest; NaN of nothing."""
+    return [float(one) for one in np.quantile(values or [np.nan], [0, 0.05, 0.25, 0.5, 0.75, 0.95, 1])]
+
+
 def main() -> None:
     """Simulate and report."""
     arguments = parser(__doc__)
     arguments.add_argument("--jobs", type=int, default=2, help="processes")
-    arguments.add_argument("--invocation", type=json.loads, default={}, metavar="JSON")
-    arguments.add_argument("--baseline", type=json.loads, default={}, metavar="JSON")
+    arguments.add_argument("--minutes", type=float, default=math.inf, help="after which no further case is begun")
+    arguments.add_argument("--scale-in", type=json.loads, default={}, metavar="JSON")
     options = arguments.parse_args()
     count = options.runs or (40 if options.quick else 1000)
     report = Report("simulate_tuner", "Does the tuner remove before the knee, or keep a run from its target?")
     began = time.perf_counter()
+    outcomes: list[Outcome] = []
     with ProcessPoolExecutor(options.jobs) as pool:
-        one = partial(run, invocation=options.invocation, baseline=options.baseline)
-        outcomes = list(pool.map(one, range(count), chunksize=4))
+        cases = [pool.submit(run, seed, options.scale_in) for seed in range(count)]
+        for one in cases:
+            outcomes.append(one.result())
+            if time.perf_counter() - began > 60 * options.minutes:
+                pool.shutdown(cancel_futures=True)
+                break
+    count = len(outcomes)
     took_s = time.perf_counter() - began
-    broken = [seed for seed, it in enumerate(outcomes) if it.base_has_reached and not it.has_reached]
-    early = [seed for seed, it in enumerate(outcomes) if it.n_early]
-    both = [it for it in outcomes if it.base_has_reached and it.has_reached]
-    times_s, gains = (
-        [it.time_s / it.base_time_s for it in both],
-        [it.base_time_s * it.base_usd / (it.time_s * it.usd) for it in both],
-    )
-    figures = {
-        "runs": count,
-        "steps": sum(it.steps for it in outcomes),
-        "departures": sum(len(it.removed_at) for it in outcomes),
-        "runs_with_departures": sum(bool(it.removed_at) for it in outcomes),
-        "early": early,
-        "broken": broken,
-        "reached": sum(it.has_reached for it in outcomes),
-        "reached_without": sum(it.base_has_reached for it in outcomes),
-        "time_ratio": median(times_s),
-        "worst_time_ratio": max(times_s, default=float("nan")),
-        "perf_usd_ratio": median(gains),
-        "worst_perf_usd_ratio": min(gains, default=float("nan")),
-        "took_s": took_s,
+    both = {seed: it for seed, it in enumerate(outcomes) if it.base_has_reached and it.has_reached}
+    seeds = {
+        "broken": [seed for seed, it in enumerate(outcomes) if it.base_has_reached and not it.has_reached],
+        "early": [seed for seed, it in enumerate(outcomes) if it.n_early],
+        "unseen": [seed for seed, it in enumerate(outcomes) if it.n_unseen],
+        "slower": [seed for seed, it in both.items() if it.time_ratio > SLOWER],
+        "worse": [seed for seed, it in both.items() if it.gain < 1.0],
     }
-    rows = [[name, len(value) if isinstance(value, list) else value] for name, value in figures.items()]
-    report.table(f"{count} simulated runs of about {STEPS} steps, P = {', '.join(map(str, WORKERS))}", ["", ""], rows)
-    report.remark(
-        "Early: runs in which a worker left before the knee. Broken: the target was reached without, not with."
-    )
-    report.end(**figures)
+    counts = {
+        "target reached without the tuner": sum(it.base_has_reached for it in outcomes),
+        "and with it": sum(it.has_reached for it in outcomes),
+        "reached without, not with": len(seeds["broken"]),
+        "runs in which workers left": sum(bool(it.removed_at) for it in outcomes),
+        "workers that left": sum(len(it.removed_at) for it in outcomes),
+        "before the knee of the noise-free curve": sum(it.n_early for it in outcomes),
+        "in so many runs": len(seeds["early"]),
+        "before the tuner had seen a knee": sum(it.n_unseen for it in outcomes),
+        f"runs that took over {SLOWER:g} times as long": len(seeds["slower"]),
+        "runs with less Perf/$": len(seeds["worse"]),
+        "simulated steps": sum(it.steps for it in outcomes),
+        "seconds taken": took_s,
+    }
+    title = f"{count} simulated runs of about {STEPS} steps, P = {', '.join(map(str, WORKERS))}"
+    report.table(title, ["", ""], [[name, value] for name, value in counts.items()])
+    spreads = {
+        "time": spread([it.time_ratio for it in both.values()]),
+        "dollars": spread([it.usd_ratio for it in both.values()]),
+        "Perf/$": spread([it.gain for it in both.values()]),
+    }
+    columns = ["to the target, with / without", "least", "5 %", "25 %", "median", "75 %", "95 %", "most"]
+    report.table("Runs that reach it either way", columns, [[name, *values] for name, values in spreads.items()])
+    for name, found in seeds.items():
+        report.remark(f"Seeds, {name}: {', '.join(map(str, found)) or 'none'}.")
+    report.end(runs=count, **counts, seeds=seeds, **spreads)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from ..supervisor import Supervisor
 from ..worker import Worker
 from .cores import Cores
 from .events import Process, Timeline
-from .log import SimulatedHub, SimulatedStepLog
+from .hub import SimulatedHub
+from .log import SimulatedStepLog
 from .machine import Machine
 from .replicas import CostedReplica, CurveReplica
 from .services import SimulatedBus, SimulatedFeed, SimulatedObjects, Topics

@@ -2,119 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..exchange import LOOK_S, Aborted, Arrival, Exchanged, MemoryHub, MemoryStepLog, Plan, Round, StepEntry
-from ..exchange.base import KINDS
-from .events import Process, Timeline
-from .machine import Machine
+from ..exchange import LOOK_S, Aborted, Arrival, Exchanged, Frame, MemoryStepLog, Round, Sought, StepEntry
+from .events import Process
+from .hub import Gathering, Reader, SimulatedHub
 from .replicas import Sized
 from .shards import Shard
 
-#: Bytes of a command, of an arrival with its report, and of the shortest reply.
-COMMAND_BYTES, ARRIVAL_BYTES, REPLY_BYTES = 100, 600, 20
-
-
-class SharedPlan(Plan):
-    """A plan whose active slots are listed once for all who ask: thousands do, every step."""
-
-    def active(self, step: int, n_workers: int) -> list[int]:
-        """See `Plan`; not to be changed."""
-        known: dict[int, list[int]] = self.__dict__.setdefault("known", {})
-        if not self.leaves:
-            step = 0
-        found = known.get(step)
-        if found is None:
-            if len(known) > 8:
-                known.clear()
-            found = known[step] = super().active(step, n_workers)
-        return found
-
-
-class _Reader:
-    """A worker that waits for a round, and what it has learnt so far."""
-
-    __slots__ = ("arrival", "error", "n_pending", "part", "process", "published_at", "reads", "ticket")
-
-    def __init__(self, process: Process, part: Round, reads: bool) -> None:
-        self.process, self.part, self.reads = process, part, reads
-        self.ticket = process.expect()
-        self.arrival: Arrival | None = None
-        self.error: Aborted | None = None
-        self.published_at = 0.0
-        self.n_pending = 0
-
-    def wake(self) -> None:
-        self.process.wake(self.ticket)
-
-
-class _Gathering:
-    """A round as the servers know it."""
-
-    __slots__ = ("arrivals", "complete_at", "counts", "frames", "is_sized", "n_bytes", "own", "readers", "stats")
-
-    def __init__(self, n_shards: int) -> None:
-        self.arrivals: dict[int, dict[str, Any] | None] = {}
-        self.frames: dict[int, dict[int | None, Any]] = {}
-        self.readers: list[_Reader] = []
-        self.complete_at: float | None = None
-        self.is_sized = False
-        # By server: bytes and frames kept there.
-        self.n_bytes, self.counts = [0] * n_shards, [0] * n_shards
-        self.own: dict[int, tuple[int, int]] = {}
-        self.stats = (0.0, 0.0, 0.0, 0.0)
-
-    def keep(self, part: Round, shard: int) -> None:
-        """Keep what a worker publishes."""
-        frames: dict[int | None, Any] = dict(part.outgoing)
-        n_bytes = count = 0
-        for frame in frames.values():
-            n_bytes += len(frame)
-            if isinstance(frame, Sized):
-                self.is_sized = True
-                count += frame.count
-                mine, more = self.stats, frame.stats
-                self.stats = mine[0] + more[0], mine[1] + more[1], mine[2] + more[2], mine[3] + more[3]
-            else:
-                count += 1
-        self.frames[part.slot], self.own[part.slot] = frames, (n_bytes, count)
-        self.n_bytes[shard] += n_bytes
-        self.counts[shard] += count
-
-
-class SimulatedHub(MemoryHub):
-    """What the step logs of one simulated job share: its servers, and what is kept on them."""
-
-    def __init__(self, timeline: Timeline, machine: Machine, shards: list[Shard]) -> None:
-        super().__init__()
-        self.timeline, self.machine, self.shards = timeline, machine, shards
-        self.plan = SharedPlan()
-        self.rounds: dict[str, _Gathering] = {}
-        self.waiting: dict[_Reader, None] = {}
-        self.listener: tuple[Process, int] | None = None  # who waits for a step's end
-        #: Frames kept, and frames read.
-        self.n_kept = self.n_read = 0
-
-    def gathering(self, round_id: str) -> _Gathering:
-        """The round called ``round_id``."""
-        found = self.rounds.get(round_id)
-        if found is None:
-            found = self.rounds[round_id] = _Gathering(len(self.shards))
-        return found
-
-    def drop(self, step: int) -> None:
-        """Forget the rounds of ``step``, and the grants made in them."""
-        for kind in KINDS:
-            gone = self.rounds.pop(f"{step}{kind}", None)
-            for slot in gone.arrivals if gone is not None else ():
-                self.grants.pop((f"{step}{kind}", slot), None)
-
-    def call_off(self) -> None:
-        """Wake all who wait."""
-        for reader in self.waiting:
-            self.timeline.at(self.timeline.now, reader.wake)
-        self.waiting.clear()
+#: Bytes of a command, of an arrival with its report, of a frame's key, and of the shortest reply.
+COMMAND_BYTES, ARRIVAL_BYTES, KEY_BYTES, REPLY_BYTES = 100, 600, 40, 20
 
 
 class SimulatedStepLog(MemoryStepLog):
@@ -137,6 +35,7 @@ class SimulatedStepLog(MemoryStepLog):
         super().__init__(hub, nonce)
         self._process = process
         self._latency_s = hub.machine.link.latency_s
+        self._n_seen = 0  # wake-up calls before the last look
 
     @property
     def _now(self) -> float:
@@ -162,7 +61,7 @@ class SimulatedStepLog(MemoryStepLog):
 
     # -- a worker's round
 
-    def _send(self, part: Round, reads: bool) -> _Reader:
+    def _send(self, part: Round, reads: bool, sought: Sequence[Sought] | None = None) -> Reader:
         """Write what a round takes to the servers; the worker's own work for that is done first."""
         hub, process = self._hub, self._process
         assert process is not None
@@ -174,19 +73,23 @@ class SimulatedStepLog(MemoryStepLog):
         hub.n_kept += count
         process.spend(costs.send_byte_s * n_bytes)
         process.clock()
-        reader = _Reader(process, part, reads)
+        reader = Reader(process, part, reads, sought)
         storing_s = costs.command_s * count + costs.in_byte_s * n_bytes
         if home == 0:
             shards[0].request(costs.arrival_s + storing_s, n_bytes + ARRIVAL_BYTES, self._arrive, reader)
         else:
             # A worker arrives once its own server has answered.
-            shards[home].request(storing_s, n_bytes, shards[home].reply, REPLY_BYTES, self._stored, reader)
+            shards[home].request(storing_s, n_bytes, self._keep, reader, shards[home])
         return reader
 
-    def _stored(self, reader: _Reader) -> None:
+    def _keep(self, reader: Reader, home: Shard) -> None:
+        self._hub.gathering(reader.part.round_id).there.add(reader.part.slot)
+        home.reply(REPLY_BYTES, self._stored, reader)
+
+    def _stored(self, reader: Reader) -> None:
         self._hub.shards[0].request(self._hub.machine.costs.arrival_s, ARRIVAL_BYTES, self._arrive, reader)
 
-    def _arrive(self, reader: _Reader) -> None:
+    def _arrive(self, reader: Reader) -> None:
         """At the first server: the arrival counts; whoever is last completes the round."""
         hub, part = self._hub, reader.part
         now, first = self._now, hub.shards[0]
@@ -201,6 +104,7 @@ class SimulatedStepLog(MemoryStepLog):
         with hub.changed:  # nobody else is there, but the twin's announcements notify
             granted = hub.grant((part.round_id, part.slot), part.wanted)
         gathering = hub.gathering(part.round_id)
+        gathering.there.add(part.slot)
         gathering.arrivals.setdefault(part.slot, part.report)
         is_complete = len(gathering.arrivals) >= len(part.publishers)
         has_supervisor = hub.leases.get("supervisor", -1.0) > now
@@ -209,22 +113,29 @@ class SimulatedStepLog(MemoryStepLog):
         if reader.reads:
             gathering.readers.append(reader)
             hub.waiting[reader] = None
-        else:
+        elif reader.sought is None:
             first.reply(REPLY_BYTES, reader.wake)
         if is_complete and gathering.complete_at is None:
             self._complete(part, gathering)
+        if reader.sought is not None:
+            self._search(reader)
 
-    def _complete(self, part: Round, gathering: _Gathering) -> None:
+    def _complete(self, part: Round, gathering: Gathering) -> None:
         hub = self._hub
         gathering.complete_at = self._now
         if part.report is not None:
             reports = {slot: gathering.arrivals[slot] or {} for slot in sorted(gathering.arrivals)}
             hub.steps.append(StepEntry(part.step, self._now, reports))
             hub.shards[0].serve(hub.machine.costs.report_s * len(reports), self._logged)
-            hub.drop(part.step - 2)
+            hub.drop(part.step - part.kept_steps)
         for reader in gathering.readers:
             self._fetch(reader, gathering, at_server=True)
         gathering.readers = []
+        hub.n_calls += 1
+        watching, hub.watching = hub.watching, {}
+        for reader in watching:
+            reader.was_woken = True
+            self._search(reader)
 
     def _logged(self) -> None:
         listener = self._hub.listener
@@ -233,7 +144,7 @@ class SimulatedStepLog(MemoryStepLog):
             self._hub.listener = None
             process.wake(ticket)
 
-    def _fetch(self, reader: _Reader, gathering: _Gathering, *, at_server: bool) -> None:
+    def _fetch(self, reader: Reader, gathering: Gathering, *, at_server: bool) -> None:
         """Ask every server for its frames; at the first one the question lies behind the wait already."""
         hub, part, costs = self._hub, reader.part, self._hub.machine.costs
         hub.waiting.pop(reader, None)
@@ -249,10 +160,10 @@ class SimulatedStepLog(MemoryStepLog):
                 shard.serve(cpu_s, shard.reply, n_bytes, self._got, reader)
             else:
                 delay_s = self._latency_s if at_server else 0.0
-                asked = COMMAND_BYTES + 40 * count
+                asked = COMMAND_BYTES + KEY_BYTES * count
                 hub.timeline.after(delay_s, shard.request, cpu_s, asked, shard.reply, n_bytes, self._got, reader)
 
-    def _wanted(self, part: Round, gathering: _Gathering) -> list[tuple[int, int, float]]:
+    def _wanted(self, part: Round, gathering: Gathering) -> list[tuple[int, int, float]]:
         """(server, frames, bytes) that a worker reads of a round."""
         shards, slot = len(self._hub.shards), part.slot
         own_bytes, own_count = gathering.own.get(slot, (0, 0))
@@ -273,12 +184,12 @@ class SimulatedStepLog(MemoryStepLog):
                 wanted.append((number, round(count * share), n_bytes * share))
         return wanted
 
-    def _got(self, reader: _Reader) -> None:
+    def _got(self, reader: Reader) -> None:
         reader.n_pending -= 1
         if reader.n_pending == 0:
             reader.wake()
 
-    def _await(self, reader: _Reader, pay: Callable[[], None]) -> None:
+    def _await(self, reader: Reader, pay: Callable[[], None]) -> None:
         """Wait until ``reader`` has what it asked for."""
         process, hub, part = reader.process, self._hub, reader.part
         give_up_at = self._now + part.deadline_s
@@ -295,7 +206,7 @@ class SimulatedStepLog(MemoryStepLog):
         if hub.called_off is not None:
             raise Aborted(hub.called_off[1], hub.called_off[0])
 
-    def _frames(self, part: Round, gathering: _Gathering) -> list[Any]:
+    def _frames(self, part: Round, gathering: Gathering) -> list[Any]:
         assert self._process is not None
         wanted = self._wanted(part, gathering)
         n_bytes = sum(size for _, _, size in wanted)
@@ -320,7 +231,7 @@ class SimulatedStepLog(MemoryStepLog):
         if gathering.complete_at is None:
             self._process.clock()
         if gathering.complete_at is None:
-            reader = _Reader(self._process, part, reads=True)
+            reader = Reader(self._process, part, reads=True)
             reader.arrival = Arrival(False, None, 0, True)
             gathering.readers.append(reader)
             self._hub.waiting[reader] = None
@@ -330,7 +241,7 @@ class SimulatedStepLog(MemoryStepLog):
         """See `StepLog`."""
         assert self._process is not None
         gathering = self._hub.gathering(part.round_id)
-        reader = _Reader(self._process, part, reads=True)
+        reader = Reader(self._process, part, reads=True)
         self._fetch(reader, gathering, at_server=False)
         self._await(reader, lambda: None)
         return self._frames(part, gathering)
@@ -344,6 +255,88 @@ class SimulatedStepLog(MemoryStepLog):
         assert gathering.complete_at is not None
         complete_at = max(gathering.complete_at + self._latency_s, reader.published_at)
         return Exchanged(reader.arrival, self._frames(part, gathering), reader.published_at, complete_at)
+
+    # -- looking for frames of rounds that need not be complete
+
+    def _search(self, reader: Reader) -> None:
+        """At the first server: what is there of the frames it keeps goes back, then the other servers are asked."""
+        hub, sought = self._hub, reader.sought or ()
+        hub.waiting.pop(reader, None)
+        reader.n_seen = hub.n_calls
+        by_shard: dict[int, list[int]] = {0: []}
+        for number, (_, slot) in enumerate(sought):
+            by_shard.setdefault(slot % len(hub.shards), []).append(number)
+        reader.n_pending = len(by_shard)
+        for shard, numbers in by_shard.items():
+            asking_s = hub.machine.costs.command_s * len(numbers)
+            if shard == 0:
+                hub.shards[0].serve(asking_s, self._answer, reader, 0, numbers)
+            else:
+                asked = COMMAND_BYTES + KEY_BYTES * len(numbers)
+                arguments = (asking_s, asked, self._answer, reader, shard, numbers)
+                hub.timeline.after(self._latency_s, hub.shards[shard].request, *arguments)
+
+    def _answer(self, reader: Reader, shard: int, numbers: list[int]) -> None:
+        """At a server that was asked for the frames of these ``numbers``."""
+        hub, n_bytes, sought = self._hub, 0, reader.sought or ()
+        for number in numbers:
+            round_id, slot = sought[number]
+            gathering = hub.rounds.get(round_id)
+            if gathering is not None and slot in gathering.there:
+                reader.found[number] = gathering.frames[slot][None]
+                n_bytes += len(reader.found[number])
+                hub.n_read += 1
+        server = hub.shards[shard]
+        server.serve(hub.machine.costs.out_byte_s * n_bytes, server.reply, n_bytes + REPLY_BYTES, self._got, reader)
+
+    def _watch(self, reader: Reader) -> None:
+        """At the first server: look once a round is complete that was not at the last look, or after a while."""
+        hub = self._hub
+        if hub.n_calls > self._n_seen:
+            reader.was_woken = True
+            self._search(reader)
+        else:
+            hub.watching[reader] = hub.waiting[reader] = None
+            hub.timeline.after(LOOK_S, self._lapse, reader)
+
+    def _lapse(self, reader: Reader) -> None:
+        if reader in self._hub.watching:
+            del self._hub.watching[reader]
+            self._search(reader)
+
+    def _found(self, reader: Reader) -> list[Frame | None]:
+        assert self._process is not None
+        self._n_seen = reader.n_seen
+        n_bytes = sum(len(frame) for frame in reader.found if frame is not None)
+        self._process.spend(self._hub.machine.costs.receive_byte_s * n_bytes)
+        return reader.found
+
+    def publish_and_look(self, part: Round, sought: Sequence[Sought]) -> tuple[Arrival, list[Frame | None]]:
+        """See `StepLog`; one write to the first server."""
+        reader = self._send(part, reads=False, sought=sought)
+        self._await(reader, lambda: None)
+        assert reader.arrival is not None
+        return reader.arrival, self._found(reader)
+
+    def wait_for_any(self, part: Round, sought: Sequence[Sought], pay: Callable[[], None]) -> list[Frame | None]:
+        """See `StepLog`."""
+        process = self._process
+        assert process is not None
+        give_up_at = self._now + part.deadline_s
+        while True:
+            process.clock()
+            reader = Reader(process, part, True, sought)
+            reader.n_pending = 1  # wakes itself
+            asked = COMMAND_BYTES + KEY_BYTES * len(sought)
+            self._hub.shards[0].request(0.0, asked, self._watch, reader)
+            self._await(reader, pay)
+            found = self._found(reader)
+            if any(frame is not None for frame in found):
+                return found
+            if not reader.was_woken:
+                pay()
+                if self._now > give_up_at:
+                    raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
 
     # -- supervisor
 

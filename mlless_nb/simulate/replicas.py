@@ -28,12 +28,15 @@ class Rows:
 
 
 class Sized:
-    """A frame, or ``count`` of them together, by its size and what its header would tell."""
+    """A frame, or ``count`` of them together, by its size and what its header would tell.
 
-    __slots__ = ("count", "n_bytes", "stats")
+    ``worth`` is the progress that it brings to a replica to which updates are added one by one.
+    """
 
-    def __init__(self, n_bytes: int, stats: Stats = NO_STATS, count: int = 1) -> None:
-        self.n_bytes, self.stats, self.count = n_bytes, stats, count
+    __slots__ = ("count", "n_bytes", "stats", "worth")
+
+    def __init__(self, n_bytes: int, stats: Stats = NO_STATS, count: int = 1, worth: float = 0.0) -> None:
+        self.n_bytes, self.stats, self.count, self.worth = n_bytes, stats, count, worth
 
     def __len__(self) -> int:
         return self.n_bytes
@@ -43,7 +46,8 @@ class CurveReplica:
     """A replica whose loss follows a curve; see `Replica` for what its methods stand for.
 
     Peers' frames come as one `Sized`, which holds the sums of all stats of the round: a step costs the same for any
-    number of workers.
+    number of workers. With bounded staleness they come one by one, and each brings the replica on by its share of a
+    step, so that one that is behind has a higher loss.
     """
 
     holds_owned = False
@@ -61,7 +65,11 @@ class CurveReplica:
         self._progress = 0.0
         self.n_made = self.n_sent = workload.n_values
         self._share = 1.0
-        self.holds_back = workload.sync.filters
+        self._worth = 0.0  # of the own update
+        threshold, self.staleness = workload.sync.threshold_at(1), workload.sync.staleness
+        self.holds_back = threshold > 0
+        self.averages = workload.sync.averages and threshold > 0
+        self.differs = self.holds_back or self.staleness > 0
 
     def _sum(self, loss: float, n: float) -> float:
         """What ``n`` rows of this loss, in the model's metric, sum to."""
@@ -73,7 +81,10 @@ class CurveReplica:
         loss = curve.loss(self._progress)
         if curve.noise:
             loss *= 1.0 + curve.noise * self._draws.gauss(0.0, 1.0)
-        self._progress += curve.gain(n_active)
+        if self.staleness:
+            self._worth = curve.gain(n_active) / n_active
+        else:
+            self._progress += curve.gain(n_active)
         if self.holds_back:
             self._share = self._workload.sent.at(step, n_active)
             self.n_sent = int(self._share * self.n_made)
@@ -81,11 +92,20 @@ class CurveReplica:
 
     def encode(self, step: int, stats: Stats) -> Sized:
         """The frame for everybody."""
-        return Sized(self._workload.update_bytes(self._share), stats)
+        return Sized(self._workload.update_bytes(self._share), stats, worth=self._worth)
 
     def apply(self, active: list[int], frames: Sequence[Sized], stats: Stats) -> Stats:
         """The sums of all stats."""
         return frames[0].stats if frames else stats
+
+    def apply_own(self) -> None:
+        """The own update's share of a step."""
+        self._progress += self._worth
+
+    def apply_late(self, frame: Sized) -> Stats:
+        """A peer's update's share of a step; its stats."""
+        self._progress += frame.worth
+        return frame.stats
 
     def apply_all(self, frames: Sequence[Sized]) -> None:
         """Nothing: the curve knows."""
@@ -107,6 +127,9 @@ class CurveReplica:
     def flush(self, step: int, *, owned_only: bool) -> Sized:
         """What is held back: a share of the whole table."""
         return Sized(HEADER_BYTES + int(SPARSE_VALUE_BYTES * (1.0 - self._share) * self.n_rows * self.width))
+
+    def average(self) -> None:
+        """Nothing: the curve knows."""
 
     def disown(self) -> None:
         """Nothing is owned."""
@@ -164,6 +187,22 @@ class CostedReplica:
         self._apply(len(frames), frames)
         self._spend(self._costs.apply_byte_s * 4 * self._inner.n_made)
         return self._inner.apply(active, frames, stats)
+
+    def apply_own(self) -> None:
+        """See `Replica`."""
+        self._spend(self._costs.apply_byte_s * 4 * self._inner.n_made)
+        self._inner.apply_own()
+
+    def apply_late(self, frame: Any) -> Stats:
+        """See `Replica`."""
+        self._apply(1, [frame])
+        return self._inner.apply_late(frame)
+
+    def average(self) -> None:
+        """See `Replica`: a pass over the whole table."""
+        if self._inner.averages:
+            self._spend(self._costs.apply_byte_s * 4 * self._inner.n_rows * self._inner.width)
+        self._inner.average()
 
     def _apply(self, n_frames: int, frames: Sequence[Any]) -> None:
         n_bytes = sum(map(len, frames))

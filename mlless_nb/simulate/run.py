@@ -27,7 +27,8 @@ from ..telemetry import Event, History
 from .cores import Cores, OwnCore, SharedCores
 from .events import Timeline
 from .functions import Function, World
-from .log import SimulatedHub, SimulatedStepLog
+from .hub import SimulatedHub
+from .log import SimulatedStepLog
 from .machine import TWO_CORES, Machine
 from .shards import Shard
 from .workload import Workload
@@ -59,6 +60,8 @@ class SimulatedRun:
         Virtual seconds from the invocation to the last word.
     events : tuple of Event
         What the supervisor told.
+    decisions : tuple of dict
+        What the auto-tuner decided, on which numbers; see `mlless_nb.mind.tuner.Decision`.
     departures : tuple of (int, int)
         (slot, last step) of the workers that left before the end, in the order of their steps.
     traffic : Traffic
@@ -72,6 +75,7 @@ class SimulatedRun:
     cost: Cost
     time_s: float
     events: tuple[Event, ...]
+    decisions: tuple[dict[str, Any], ...]
     departures: tuple[tuple[int, int], ...]
     traffic: Traffic
     params: NDArray[np.float32] | None = None
@@ -178,6 +182,7 @@ class _Simulation:
             "optimizer": job.optimizer.to_json(),
             "sync": job.sync.to_json(),
             "stop": dataclasses.asdict(job.stop_rules),
+            "scale_in": job.scale_in.to_json(),
             "aggregate": job.aggregate,
             "local_steps": job.local_steps,
             "codec": job.codec,
@@ -199,8 +204,6 @@ class _Simulation:
             "lease_s": LEASES_S[machine.is_local],
             "round_timeout_s": ROUND_TIMEOUT_S,
         }
-        if isinstance(job, Workload):
-            common.update(job.invocation)
         return [
             Invocation(role="supervisor", slot=-1, granted_nusd=money.supervisor_nusd, **common),
             *(
@@ -222,6 +225,8 @@ class _Simulation:
         job, link = self._job, self._machine.link
         if job.pattern != "auto":
             return job.pattern
+        if job.sync.staleness:
+            return "broadcast"
         n_rows, width = job.model.table_shape(manifest.shape)
         values = manifest.n_touched * width * (0.1 if job.sync.filters else 1.0)
         bytes_s = min(link.server_bytes_s, 3e9)
@@ -232,11 +237,13 @@ class _Simulation:
     def _outcome(self, functions: Sequence[Function]) -> SimulatedRun:
         rows: list[list[float | None]] = []
         events: list[Event] = []
+        decisions: list[dict[str, Any]] = []
         ended: Ended | None = None
         for body in self._world.topics.messages["events"]:
             message = Message.decode(body)
             if isinstance(message, Update):
                 rows += message.rows
+                decisions += message.decisions
                 events += [Event(time_s, text) for time_s, text in message.sentences]
             elif isinstance(message, Ended):
                 ended = message
@@ -259,6 +266,7 @@ class _Simulation:
             Cost(**costs),
             ended.time_s,
             tuple(events),
+            tuple(decisions),
             tuple((slot, step) for step, slot in departures),
             traffic,
             self._params(ended),

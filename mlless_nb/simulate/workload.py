@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..data.prepare import Manifest
+from ..errors import JobError
 from ..job import CHECKPOINT_EVERY, EVAL_EVERY, Budget, Stop
 from ..models import PMF, Model
 from ..optimizers import SGD, Optimizer
+from ..scale_in import ScaleIn
 from ..sync import BSP, Sync
 from .curves import Curve, PowerCurve, SentFraction
 
@@ -28,7 +28,10 @@ class Workload:
         What the loss does.
     model, optimizer, sync, stop, minibatch, seed, eval_every, checkpoint_every, prices, memory_mb
         As of a `TrainingJob`; of model and optimiser only the sizes matter, and the metric.
+    scale_in : ScaleIn
+        The auto-tuner; off.
     pattern : {"broadcast", "scatter-reduce"}
+        With bounded staleness updates are broadcast.
     budget : float or None
         US dollars.
     shape : tuple of int
@@ -43,8 +46,6 @@ class Workload:
         Of a minibatch in the object storage.
     sent : SentFraction
         What ISP publishes.
-    invocation : mapping
-        Further fields of the functions' `Invocation`.
     """
 
     workers: int
@@ -59,6 +60,7 @@ class Workload:
     checkpoint_every: int = CHECKPOINT_EVERY
     prices: str = "aws-lambda-x86"
     memory_mb: int = 2048
+    scale_in: ScaleIn = field(default_factory=ScaleIn.off)
     pattern: str = "broadcast"
     budget: float | None = None
     shape: tuple[int, ...] = (6040, 3706)
@@ -68,10 +70,13 @@ class Workload:
     kernel_s: float | None = None
     minibatch_bytes: int = 95_000
     sent: SentFraction = field(default_factory=SentFraction)
-    invocation: Mapping[str, Any] = field(default_factory=dict)
     aggregate: str = "mean"
     local_steps: int = 1
     codec: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.sync.staleness and self.pattern == "scatter-reduce":
+            raise JobError("pattern", self.pattern, f"'broadcast' with {self.sync}")
 
     @property
     def stop_rules(self) -> Stop:

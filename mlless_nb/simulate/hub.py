@@ -1,0 +1,134 @@
+"""What the servers of a simulated job hold: its rounds, its plan, and who waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..exchange import KINDS, Aborted, Arrival, MemoryHub, Plan, Round, Sought
+from .events import Process, Timeline
+from .machine import Machine
+from .replicas import Sized
+from .shards import Shard
+
+
+class SharedPlan(Plan):
+    """A plan whose active slots are listed once for all who ask: thousands do, every step."""
+
+    def active(self, step: int, n_workers: int) -> list[int]:
+        """See `Plan`; not to be changed."""
+        known: dict[int, list[int]] = self.__dict__.setdefault("known", {})
+        if not self.leaves:
+            step = 0
+        found = known.get(step)
+        if found is None:
+            if len(known) > 8:
+                known.clear()
+            found = known[step] = super().active(step, n_workers)
+        return found
+
+
+class Reader:
+    """A worker that waits for a round, or for the frames of ``sought``, and what it has learnt so far."""
+
+    __slots__ = (
+        *("arrival", "error", "found", "n_pending", "n_seen", "part", "process", "published_at", "reads"),
+        *("sought", "ticket", "was_woken"),
+    )
+
+    def __init__(self, process: Process, part: Round, reads: bool, sought: Sequence[Sought] | None = None) -> None:
+        self.process, self.part, self.reads, self.sought = process, part, reads, sought
+        self.found: list[Any] = [None] * len(sought or ())
+        self.n_seen = 0  # wake-up calls before it looked
+        self.was_woken = False
+        self.ticket = process.expect()
+        self.arrival: Arrival | None = None
+        self.error: Aborted | None = None
+        self.published_at = 0.0
+        self.n_pending = 0
+
+    def wake(self) -> None:
+        self.process.wake(self.ticket)
+
+
+class Gathering:
+    """A round as the servers know it."""
+
+    __slots__ = (
+        "arrivals",
+        "complete_at",
+        "counts",
+        "frames",
+        "is_sized",
+        "n_bytes",
+        "own",
+        "readers",
+        "stats",
+        "there",
+    )
+
+    def __init__(self, n_shards: int) -> None:
+        self.arrivals: dict[int, dict[str, Any] | None] = {}
+        self.frames: dict[int, dict[int | None, Any]] = {}
+        self.readers: list[Reader] = []
+        self.complete_at: float | None = None
+        self.is_sized = False
+        # By server: bytes and frames kept there.
+        self.n_bytes, self.counts = [0] * n_shards, [0] * n_shards
+        self.own: dict[int, tuple[int, int]] = {}
+        self.there: set[int] = set()  # whose frames have come to their server
+        self.stats = (0.0, 0.0, 0.0, 0.0)
+
+    def keep(self, part: Round, shard: int) -> None:
+        """Keep what a worker publishes."""
+        frames: dict[int | None, Any] = dict(part.outgoing)
+        n_bytes = count = 0
+        for frame in frames.values():
+            n_bytes += len(frame)
+            if isinstance(frame, Sized):
+                self.is_sized = True
+                count += frame.count
+                mine, more = self.stats, frame.stats
+                self.stats = mine[0] + more[0], mine[1] + more[1], mine[2] + more[2], mine[3] + more[3]
+            else:
+                count += 1
+        self.frames[part.slot], self.own[part.slot] = frames, (n_bytes, count)
+        self.n_bytes[shard] += n_bytes
+        self.counts[shard] += count
+
+
+class SimulatedHub(MemoryHub):
+    """What the step logs of one simulated job share: its servers, and what is kept on them."""
+
+    def __init__(self, timeline: Timeline, machine: Machine, shards: list[Shard]) -> None:
+        super().__init__()
+        self.timeline, self.machine, self.shards = timeline, machine, shards
+        self.plan = SharedPlan()
+        self.rounds: dict[str, Gathering] = {}
+        self.waiting: dict[Reader, None] = {}
+        self.watching: dict[Reader, None] = {}  # who may not go on without one of the frames it looks for
+        self.n_calls = 0  # wake-up calls: rounds that are complete
+        self.listener: tuple[Process, int] | None = None  # who waits for a step's end
+        #: Frames kept, and frames read.
+        self.n_kept = self.n_read = 0
+
+    def gathering(self, round_id: str) -> Gathering:
+        """The round called ``round_id``."""
+        found = self.rounds.get(round_id)
+        if found is None:
+            found = self.rounds[round_id] = Gathering(len(self.shards))
+        return found
+
+    def drop(self, step: int) -> None:
+        """Forget the rounds of ``step``, and the grants made in them."""
+        for kind in KINDS:
+            gone = self.rounds.pop(f"{step}{kind}", None)
+            for slot in gone.arrivals if gone is not None else ():
+                self.grants.pop((f"{step}{kind}", slot), None)
+
+    def call_off(self) -> None:
+        """Wake all who wait."""
+        for reader in self.waiting:
+            self.timeline.at(self.timeline.now, reader.wake)
+        self.waiting.clear()
+        self.watching.clear()
