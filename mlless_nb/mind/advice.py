@@ -16,7 +16,7 @@ from .tuner import Decision, ScaleInTuner
 __all__ = ["Advice", "Prices"]
 
 #: Seconds of the run between two forecasts.
-FORECAST_S = 0.5
+FORECAST_S = 1.0
 
 
 class Advice:
