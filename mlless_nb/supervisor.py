@@ -257,7 +257,7 @@ class Supervisor:
         self._log.abort(reason, self._job.n_workers)
 
     def _is_lost(self) -> bool:
-        """Whether the run was called off and whoever has not said goodbye by now will not."""
+        """Whether the run was called off and who has not said goodbye by now will not."""
         self._called_off = self._called_off or self._log.aborted()
         if self._called_off is not None:
             self._aborted_at = min(self._aborted_at, self._clock())
@@ -339,7 +339,6 @@ class Supervisor:
     def _send_update(self) -> None:
         time_s = self._time_s
         cap, reserved = self._log.money()
-        rate = (self._bill.n_running + 1) * self._rates.function_usd_s + self._rates.servers_usd_s
         self._update.state.update(
             status="running" if self._started else "starting",
             step=self._step,
@@ -350,7 +349,7 @@ class Supervisor:
             spent_usd=self._bill.spent(time_s) / NUSD,
             committed_usd=reserved / NUSD,
             budget_usd=None if cap is None else cap / NUSD,
-            rate_usd_s=rate,
+            rate_usd_s=(self._bill.n_running + 1) * self._rates.function_usd_s + self._rates.servers_usd_s,
             **self._mind.state(None if cap is None else cap / NUSD),
         )
         for first in range(0, max(len(self._update.rows), 1), 500):
