@@ -54,7 +54,7 @@ services:
 
 $(VENV)/.installed-%: $(VENV)/.made $(SOURCES)
 	@echo "installing mlless_nb[$*] into $(VENV): a few minutes the first time"
-	@$(PIP) install --editable '.[$*]'
+	@$(PIP) install --no-compile --editable '.[$*]'
 	@touch $@
 
 $(VENV)/.made:
