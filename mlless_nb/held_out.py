@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from .data.feed import MinibatchFeed
 from .data.prepare import Manifest
+from .data.shares import Shares
 from .messages import Invocation
 from .objects import ObjectStore
 from .replica import Replica
@@ -37,6 +38,11 @@ class HeldOut:
         spec = invocation.validation
         self._manifest = Manifest.from_json(spec) if spec is not None else None
         self._feed = make_feed(objects, self._manifest, replica.n_rows) if self._manifest is not None else None
+        self._shares = (
+            Shares(self._manifest, invocation.slot, invocation.n_workers, by_shard=replica.holds_owned)
+            if self._manifest is not None
+            else None
+        )
         #: Seconds that an evaluation took, the longest so far; None before there was one.
         self.seconds: float | None = None
 
@@ -50,13 +56,12 @@ class HeldOut:
         if self._feed is not None:
             self._feed.close()
 
-    def share(self, rank: int, n_active: int) -> range:
-        """Which minibatches the worker of ``rank`` evaluates."""
-        if self._manifest is None:
-            return range(0)
-        if self._replica.holds_owned:
-            return self._manifest.shard(self._slot)
-        return range(rank, self._manifest.n_minibatches, n_active)
+    def share(self, active: list[int]) -> list[int]:
+        """Which minibatches this worker evaluates when the slots ``active`` do so together."""
+        if self._shares is None:
+            return []
+        self._shares.deal(active)
+        return self._shares.part
 
     def _common(self, step: int) -> list[int]:
         """The minibatch, if any, on which the evaluation at ``step`` or the next one after it compares replicas."""
@@ -64,19 +69,19 @@ class HeldOut:
             return []
         return [-(-step // self._every) % self._manifest.n_minibatches]
 
-    def n_unread(self, step: int, rank: int, n_active: int) -> int:
+    def n_unread(self, step: int, active: list[int]) -> int:
         """Minibatches that the next evaluation is to fetch."""
         feed = self._feed
         if feed is None:
             return 0
-        return sum(not feed.has(index) for index in {*self.share(rank, n_active), *self._common(step)})
+        return sum(not feed.has(index) for index in {*self.share(active), *self._common(step)})
 
     def evaluate(self, active: list[int]) -> tuple[float, float]:
         """Loss sum and count of this worker's share."""
         if self._feed is None or self._slot not in active:
             return 0.0, 0.0
         began = self._clock()
-        sums = self._sums(self._feed, self.share(active.index(self._slot), len(active)))
+        sums = self._sums(self._feed, self.share(active))
         self.seconds = max(self._clock() - began, self.seconds or 0.0)
         return sums
 
@@ -87,7 +92,7 @@ class HeldOut:
         """
         return self._sums(self._feed, self._common(step)) if self._feed is not None else (0.0, 0.0)
 
-    def _sums(self, feed: MinibatchFeed, indices: range | list[int]) -> tuple[float, float]:
+    def _sums(self, feed: MinibatchFeed, indices: list[int]) -> tuple[float, float]:
         total, count = 0.0, 0.0
         for index in indices:
             minibatch = feed.get(index)

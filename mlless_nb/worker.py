@@ -1,10 +1,8 @@
 """The worker: minibatches -> the replica's update -> exchange -> the peers' updates, step by step.
 
-Which minibatches a worker takes is a pure function of the plan: step ``t`` continues where step ``t - 1`` ended in the
-endless sequence 0, 1, ..., M - 1, 0, 1, ..., and the active slots take the next ones in slot order (data that is
-partitioned by user: each slot those of its own shard). Updates are applied in slot order too, so that replicas are
-bit-identical under BSP, and every worker judges the stop rules on the same numbers (they travel in the frames'
-headers), so that all end at the same step without asking anyone.
+Which minibatches a worker takes is a pure function of the plan (`Shares`). Updates are applied in slot order, so that
+replicas are bit-identical under BSP, and every worker judges the stop rules on the same numbers (they travel in the
+frames' headers), so that all end at the same step without asking anyone.
 
 With bounded staleness workers are at different steps and wait only for what is due. A verdict on a step's losses then
 finds them at different steps, and becomes an announced stop. At the end each waits for all that the others published,
@@ -25,6 +23,7 @@ from .channels import Bus
 from .data.feed import MinibatchFeed
 from .data.minibatches import Minibatch
 from .data.prepare import Manifest
+from .data.shares import Shares
 from .exchange import LOOK_S, Aborted, Arrival, Exchanged, Plan, Round, StepLog
 from .held_out import HeldOut
 from .messages import Failed, Invocation, Left, Started
@@ -88,6 +87,8 @@ class Worker:
         self._manifest = Manifest.from_json(invocation.manifest)
         self._replica = make_replica(invocation, self._manifest)
         self._feed = make_feed(objects, self._manifest, self._replica.n_rows)
+        n_workers, by_shard = invocation.n_workers, self._replica.holds_owned
+        self._shares = Shares(self._manifest, invocation.slot, n_workers, by_shard=by_shard)
         self._held_out = HeldOut(invocation, objects, self._replica, clock, make_feed)
         self._rules = StopRules(invocation.stop, self._replica.model.metric)
         self._verdict: Verdict | None = None  # of the rules, on the losses so far
@@ -135,16 +136,14 @@ class Worker:
             began = self._clock()
             self._step += 1
             active = self._plan.active(self._step, n_workers)
-            rank = active.index(self._slot)
-            self._prepaid.puts_ahead = 2 if rank == 0 else 0
-            self._prepaid.gets_ahead = (
-                1 + self._job.local_steps + self._held_out.n_unread(self._step, rank, len(active))
-            )
-            self._prepaid.keep_for_exit(self._exit_s(rank, len(active)))
-            minibatches = [self._feed.get(index) for index in self._turn(rank, len(active))]
+            self._prepaid.puts_ahead = 2 if self._slot == active[0] else 0
+            self._prepaid.gets_ahead = 1 + self._job.local_steps + self._held_out.n_unread(self._step, active)
+            self._prepaid.keep_for_exit(self._exit_s(active))
+            self._shares.deal(active)
+            minibatches = [self._feed.get(index) for index in self._shares.take(self._job.local_steps)]
             self._stats = self._make(minibatches, len(active), sums)
             self._position += len(active) * self._job.local_steps
-            verdict = self._judge(self._exchange_updates(active, rank, began))
+            verdict = self._judge(self._exchange_updates(active, began))
             leaving = self._leaving()
             staying = self._plan.active(self._step + 1, n_workers)
             if verdict is not None:
@@ -161,14 +160,6 @@ class Worker:
                 self._checkpoint(staying)
             self._step_s = max(self._clock() - began, self._step_s)
 
-    def _turn(self, rank: int, n_active: int) -> list[int]:
-        """The minibatches that the worker of ``rank`` takes next, by number."""
-        steps = range(self._job.local_steps)
-        if self._replica.holds_owned:  # nobody has left yet: all have taken as many
-            shard = self._manifest.shard(self._slot)
-            return [shard[(self._position // n_active + step) % len(shard)] for step in steps]
-        return [(self._position + step * n_active + rank) % self._manifest.n_minibatches for step in steps]
-
     def _make(self, minibatches: list[Minibatch], n_active: int, sums: tuple[float, float]) -> Stats:
         loss = self._replica.make(minibatches, self._step, n_active)
         return loss, float(sum(minibatch.n for minibatch in minibatches)), *sums
@@ -181,30 +172,30 @@ class Worker:
         """Who takes part for the last time in this step."""
         return sorted(slot for slot, first in self._plan.leaves.items() if first == self._step + 1)
 
-    def _exchange_updates(self, active: list[int], rank: int, began: float) -> list[Settled]:
+    def _exchange_updates(self, active: list[int], began: float) -> list[Settled]:
         """Publish the update and apply the peers'; the rounds that are done with then."""
         if self._staleness:
-            return self._run_ahead(active, rank, began)
+            return self._run_ahead(active, began)
         is_scattered = self._job.pattern == "scatter-reduce" and len(active) > 1
         exchange = self._scatter_reduce if is_scattered else self._broadcast
-        return [Settled(self._step, self._epoch, exchange(active, rank, began))]
+        return [Settled(self._step, self._epoch, exchange(active, began))]
 
-    def _broadcast(self, active: list[int], rank: int, began: float) -> Stats:
+    def _broadcast(self, active: list[int], began: float) -> Stats:
         """Every worker reads every peer's frame; the sums of the step's stats."""
         frame = self._replica.encode(self._step, self._stats)
         computed = self._clock()
-        self._prefetch(rank, len(active))
+        self._prefetch()
         done = self._exchange(self._round(str(self._step), active, active, frame, report=self._report(len(frame))))
         sums = self._replica.apply(active, done.frames, self._stats)
         self._note(began, computed, done.complete_at - done.published_at)
         return sums
 
-    def _scatter_reduce(self, active: list[int], rank: int, began: float) -> Stats:
+    def _scatter_reduce(self, active: list[int], began: float) -> Stats:
         """Every worker merges one range of rows and publishes it; the sums of the step's stats."""
         parts = self._replica.encode_parts(self._step, self._stats, active)
         own = parts.pop(self._slot)
         computed = self._clock()
-        self._prefetch(rank, len(active))
+        self._prefetch()
         report = self._report(sum(map(len, parts.values())))
         first = self._exchange(self._round(str(self._step), active, active, b"", report=report, parts=parts))
         merged, sums = self._replica.merge(active, own, first.frames, self._step)
@@ -214,11 +205,11 @@ class Worker:
         self._note(began, computed, waited, len(merged))
         return sums
 
-    def _run_ahead(self, active: list[int], rank: int, began: float) -> list[Settled]:
+    def _run_ahead(self, active: list[int], began: float) -> list[Settled]:
         """Every worker reads what there is of its peers' frames, and waits only for those that are due."""
         frame = self._replica.encode(self._step, self._stats)
         computed = self._clock()
-        self._prefetch(rank, len(active))
+        self._prefetch()
         part = self._round(str(self._step), active, active, frame, report=self._report(len(frame)))
         self._learn(self._ahead.publish(part, self._epoch, self._stats))
         is_last, waited = self._is_last(), 0.0
@@ -230,8 +221,8 @@ class Worker:
         self._note(began, computed, waited)
         return self._ahead.settle()
 
-    def _prefetch(self, rank: int, n_active: int) -> None:
-        for index in self._turn(rank, n_active):
+    def _prefetch(self) -> None:
+        for index in self._shares.next(self._job.local_steps):
             self._feed.prefetch(index)
 
     def _exchange(self, part: Round) -> Exchanged:
@@ -347,12 +338,12 @@ class Worker:
 
     # -- checkpoints, the end
 
-    def _exit_s(self, rank: int, n_active: int) -> float:
+    def _exit_s(self, active: list[int]) -> float:
         """Seconds that a good end takes beside saying goodbye: evaluating, and storing the model where that is done."""
         # Before the first evaluation: a minibatch takes no longer than a training step's.
-        guess_s = len(self._held_out.share(rank, n_active)) * self._tally.compute_s
+        guess_s = len(self._held_out.share(active)) * self._tally.compute_s
         took_s = self._held_out.seconds
-        return (guess_s if took_s is None else took_s) + (self._put_s if rank == 0 else 0.0)
+        return (guess_s if took_s is None else took_s) + (self._put_s if self._slot == active[0] else 0.0)
 
     def _checkpoint(self, active: list[int]) -> None:
         if self._replica.holds_owned:  # what is stored is to hold everybody's rows

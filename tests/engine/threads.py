@@ -175,7 +175,7 @@ class Observed(Worker):
         self.produced.reshape(self.params.shape)[rows] += self._replica._update
         return stats
 
-    def _scatter_reduce(self, active: list[int], rank: int, began: float) -> Stats:
+    def _scatter_reduce(self, active: list[int], began: float) -> Stats:
         plain = self._replica.encode_parts
 
         def encode_parts(step: int, stats: Stats, active: list[int]) -> dict[int, bytes]:
@@ -187,7 +187,7 @@ class Observed(Worker):
 
         self._replica.encode_parts = encode_parts  # type: ignore[method-assign]
         try:
-            return super()._scatter_reduce(active, rank, began)
+            return super()._scatter_reduce(active, began)
         finally:
             del self._replica.encode_parts
 

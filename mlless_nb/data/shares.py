@@ -1,0 +1,112 @@
+"""Which worker takes which minibatches, and in what order: a pure function of who was active when.
+
+Each worker has a share of the minibatches and goes through it over and over, so that it fetches only those, once. When
+workers leave, the rest keep theirs and are dealt what the leaving had. What M minibatches leave over when P workers
+have ``M // P`` each is common: in every P passes each worker takes each of it once. So no minibatch is taken more often
+than another in the long run, whatever P is, and with all workers an epoch takes every one of them once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from .prepare import Manifest
+
+
+class Shares:
+    """The minibatches of one packed dataset as the workers share them, seen by one of them.
+
+    All workers must `deal` to the same sequence of active slots, after as many minibatches taken.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    slot : int
+        Whose minibatches are asked for.
+    n_workers : int
+        P; all are active at the start.
+    by_shard : bool
+        Whether each slot begins with its own shard of ``manifest``.
+    """
+
+    def __init__(self, manifest: Manifest, slot: int, n_workers: int, *, by_shard: bool = False) -> None:
+        self._manifest, self._slot, self._by_shard = manifest, slot, by_shard
+        n_own, _ = divmod(manifest.n_minibatches, n_workers)
+        self._active: Sequence[int] = range(n_workers)
+        self._common: list[int] = [] if by_shard else list(range(n_own * n_workers, manifest.n_minibatches))
+        self._owned: dict[int, list[int]] = {}  # once it was dealt anew; before, see `_first`
+        self._begin()
+
+    def _begin(self) -> None:
+        self._n_taken = 0  # by each worker since the minibatches were dealt
+        self._order = itertools.chain.from_iterable(self._passes(self._slot))
+        self._ahead: deque[int] = deque()
+
+    def _first(self, slot: int) -> Sequence[int]:
+        """What ``slot`` has of its own at the start."""
+        if self._by_shard:
+            return self._manifest.shard(slot)
+        n_workers = len(self._active)
+        return range(slot, self._manifest.n_minibatches // n_workers * n_workers, n_workers)
+
+    def _own(self, slot: int) -> Sequence[int]:
+        return self._owned[slot] if self._owned else self._first(slot)
+
+    def _passes(self, slot: int) -> Iterator[Sequence[int]]:
+        """One after another what ``slot`` takes in its passes through its share."""
+        own, common, n_active, rank = self._own(slot), self._common, len(self._active), self._active.index(slot)
+        if not own:  # fewer minibatches than workers: each begins with another one
+            begin = rank % len(common)
+            yield from itertools.repeat(common[begin:] + common[:begin])
+        for number in itertools.count(rank):
+            first = number % n_active
+            yield [*own, *common[first : first + 1]]
+
+    def deal(self, active: Sequence[int]) -> None:
+        """From now on only ``active`` slots, ascending, take minibatches: those they had, and what the others had."""
+        if len(active) == len(self._active):
+            return
+        rest = {slot: self._rest(slot) for slot in self._active}
+        n_own, _ = divmod(self._manifest.n_minibatches, len(active))
+        left = [*self._common, *(index for slot in self._active if slot not in active for index in rest[slot])]
+        left += [index for slot in active for index in rest[slot][n_own:]]
+        owned = {}
+        for slot in active:
+            n_more = max(n_own - len(rest[slot]), 0)
+            owned[slot] = rest[slot][:n_own] + left[:n_more]
+            del left[:n_more]
+        self._active, self._owned, self._common = list(active), owned, left
+        self._begin()
+
+    def _rest(self, slot: int) -> list[int]:
+        """What ``slot`` has of its own, the one whose turn it is first."""
+        own, n_own, left = list(self._own(slot)), 0, self._n_taken
+        for turns in self._passes(slot) if own else ():
+            n_own += min(len(own), left)
+            left -= len(turns)
+            if left <= 0:
+                break
+        begin = n_own % max(len(own), 1)
+        return own[begin:] + own[:begin]
+
+    def next(self, n: int) -> list[int]:
+        """The ``n`` minibatches, by number, that this slot takes next."""
+        while len(self._ahead) < n:
+            self._ahead.append(next(self._order))
+        return list(itertools.islice(self._ahead, n))
+
+    def take(self, n: int) -> list[int]:
+        """The next ``n``, which are taken then."""
+        taken = self.next(n)
+        for _ in taken:
+            self._ahead.popleft()
+        self._n_taken += n
+        return taken
+
+    @property
+    def part(self) -> list[int]:
+        """This slot's part where each minibatch is somebody's: its own, and one of those that are common."""
+        rank = self._active.index(self._slot)
+        return [*self._own(self._slot), *self._common[rank : rank + 1]]
