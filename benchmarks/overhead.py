@@ -52,23 +52,29 @@ def median_us(call: Callable[[int], object]) -> float:
     return statistics.median(taken) * 1e6
 
 
-def arrival_us(url: str) -> tuple[float, float]:
-    """(what a report adds to an arrival at the step log, what a lease adds), client and server, microseconds.
+def arrival_us(url: str, workers: int) -> tuple[float, float]:
+    """(what a report adds to a worker's arrival at the step log, what a lease adds), client and server, microseconds.
 
-    One worker alone, so that every arrival completes its round: the whole entry of the log is in the figure.
+    The workers arrive one after another, so that one in P arrivals completes the round and writes the log.
     """
-    medians = {}
+    medians, everybody = {}, list(range(workers))
     for kind, report, lease_s in (("bare", None, 60.0), ("report", REPORT, 60.0), ("lease", None, 1e-6)):
-        log = RedisStepLog([url], f"overhead-{kind}", "1", "nonce")
-        log.create(cap_nusd=None, reserved_nusd=0)
-        log.claim(0)
+        logs = [RedisStepLog([url], f"overhead-{kind}", "1", f"nonce{slot}") for slot in range(workers)]
+        logs[0].create(cap_nusd=None, reserved_nusd=0)
+        for slot, log in enumerate(logs):
+            log.claim(slot)
 
-        def arrive(step: int, log: RedisStepLog = log, report: Any = report, lease_s: float = lease_s) -> None:
-            log.publish(Round(str(step + 1), step + 1, 0, [0], [0], b"", report, Wanted(), 0, max(lease_s, 1e-3), 60.0))
+        def arrive(step: int, logs: list[RedisStepLog] = logs, report: Any = report, lease_s: float = lease_s) -> None:
+            for slot, log in enumerate(logs):
+                part = Round(
+                    str(step + 1), step + 1, slot, everybody, [slot], b"", report, Wanted(), 0, max(lease_s, 1e-3), 60.0
+                )
+                log.publish(part)
 
-        medians[kind] = median_us(arrive)
-        log.delete()
-        log.close()
+        medians[kind] = median_us(arrive) / workers
+        logs[0].delete()
+        for log in logs:
+            log.close()
     return medians["report"] - medians["bare"], medians["lease"] - medians["bare"]
 
 
@@ -97,13 +103,10 @@ def main() -> None:
         "overhead",
         "Of the processor time of a step, how much goes into telemetry, leases, checkpoints and checksums?",
     )
-    redis = EmbeddedRedis().start()
-    try:
-        report_us, lease_us = arrival_us(redis.url)
-    finally:
-        redis.close()
     split, rows, cases = named("ml1m", folder_of_sets(options.sets)), [], []
     for workers in options.workers:
+        with EmbeddedRedis() as redis:
+            report_us, lease_us = arrival_us(redis.url, workers)
         for sync in (BSP(), ISP(0.7)):
             steps = (2400 if options.quick else 9600) // workers
             runs = [
@@ -122,9 +125,9 @@ def main() -> None:
     )
     report.remark(
         "All, and the supervisor, are read from the system while a run trains. The rest is timed by itself, client and "
-        "server: checksums over the bytes that a worker moves in a step, a report as what it adds to an arrival that "
-        "completes a round (which one in P does), a lease as what its renewal adds, times its share of the steps, a "
-        f"checkpoint as what storing it in memory takes, by {CHECKPOINT_EVERY} steps and the workers."
+        "server: checksums over the bytes that a worker moves in a step, a report as what it adds to an arrival (the "
+        "step log's entry, which one arrival in P writes, included), a lease as what its renewal adds, times its share "
+        f"of the steps, a checkpoint as what storing it in memory takes, by {CHECKPOINT_EVERY} steps and the workers."
     )
     report.end(runs=runs_of(options), cases=cases)
 

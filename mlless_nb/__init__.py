@@ -24,20 +24,21 @@ The way of a cell, which is also the map of this tree::
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
-
-from .data import datasets
-from .errors import BudgetError, CommandError, DataError, JobError, MllessError, RunError, ServiceError
-from .job import Budget, Stop, TrainingJob
-from .models import PMF, LogisticRegression
-from .optimizers import FTRL, SGD, AdaGrad, Adam
-from .registry import attach, runs, train
-from .run import TrainingRun
-from .scale_in import ScaleIn
-from .sync import BSP, ISP, SSP
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
+
+    from .data import datasets
+    from .errors import BudgetError, CommandError, DataError, JobError, MllessError, RunError, ServiceError
+    from .job import Budget, Stop, TrainingJob
+    from .models import PMF, LogisticRegression
+    from .optimizers import FTRL, SGD, AdaGrad, Adam
+    from .registry import attach, runs, train
+    from .run import TrainingRun
+    from .scale_in import ScaleIn
+    from .sync import BSP, ISP, SSP
 
 __version__ = "0.1.0"
 
@@ -68,6 +69,36 @@ __all__ = [
     "runs",
     "train",
 ]
+
+
+#: Where each name is defined. They are loaded when they are asked for: functions, which start in the time that a
+#: person waits, need few of them.
+_HOMES = {
+    "data.datasets": ["datasets"],
+    "errors": ["BudgetError", "CommandError", "DataError", "JobError", "MllessError", "RunError", "ServiceError"],
+    "job": ["Budget", "Stop", "TrainingJob"],
+    "models": ["PMF", "LogisticRegression"],
+    "optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
+    "registry": ["attach", "runs", "train"],
+    "run": ["TrainingRun"],
+    "scale_in": ["ScaleIn"],
+    "sync": ["BSP", "ISP", "SSP"],
+}
+
+
+if not TYPE_CHECKING:  # who reads types is to know what there is not
+
+    def __getattr__(name: str) -> Any:
+        for home, names in _HOMES.items():
+            if name in names:
+                module = importlib.import_module(f".{home}", __name__)
+                globals()[name] = found = module if home.endswith(f".{name}") else getattr(module, name)
+                return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def load_ipython_extension(ip: InteractiveShell) -> Any:

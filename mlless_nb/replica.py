@@ -175,7 +175,7 @@ class Replica:
         if self._n_owned and self._split is not None:
             if self._rows is None:
                 self._rows = self._all_rows
-            self._n_kept = int(np.searchsorted(self._rows, self._n_owned))
+            self._n_kept = int(np.searchsorted(self._rows, np.int32(self._n_owned)))
             apply_rows(self._split.residual, self._rows[: self._n_kept], self._update[: self._n_kept])
 
     def _shared(self) -> tuple[Int32 | None, Float32]:
@@ -265,7 +265,7 @@ class Replica:
         """A frame of the rows [first, end) as a table of their own."""
         if rows is None:
             return encode_update(None, update[first:end], step, self._slot, end - first, stats)
-        low, high = np.searchsorted(rows, (first, end))
+        low, high = np.searchsorted(rows, np.array((first, end), rows.dtype))  # of another type it casts all rows
         return encode_update(rows[low:high] - np.int32(first), update[low:high], step, self._slot, end - first, stats)
 
     def merge(self, active: list[int], own: bytes, frames: Sequence[Frame], step: int) -> tuple[bytes, Stats]:

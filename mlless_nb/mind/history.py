@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -54,13 +55,13 @@ class History:
         self._block[:, self.n] = [np.nan if value is None else value for value in values]
         step, loss, validation = values[0], values[3], values[4]
         self.n += 1
-        self.is_finite &= loss is not None and bool(np.isfinite(loss))
+        self.is_finite &= loss is not None and math.isfinite(loss)
         if validation is not None and validation == validation:
             if self.n_evaluations == self._evaluated.shape[1]:
                 self._evaluated = np.concatenate((self._evaluated, np.empty_like(self._evaluated)), axis=1)
             self._evaluated[:, self.n_evaluations] = step, validation
             self.n_evaluations += 1
-            self.is_finite &= bool(np.isfinite(validation))
+            self.is_finite &= math.isfinite(validation)
 
     def column(self, name: str) -> Float64:
         """A column as a view, float64 (n,)."""
