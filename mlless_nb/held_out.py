@@ -63,18 +63,15 @@ class HeldOut:
         self._shares.deal(active)
         return self._shares.part
 
-    def _common(self, step: int) -> list[int]:
-        """The minibatch, if any, on which the evaluation at ``step`` or the next one after it compares replicas."""
-        if self._manifest is None or not self._replica.differs:
-            return []
-        return [-(-step // self._every) % self._manifest.n_minibatches]
+    @property
+    def _common(self) -> list[int]:
+        """The minibatch, if any, on which replicas are compared: always the same, for every worker fetches it."""
+        return [0] if self._feed is not None and self._replica.differs else []
 
-    def n_unread(self, step: int, active: list[int]) -> int:
+    def n_unread(self, active: list[int]) -> int:
         """Minibatches that the next evaluation is to fetch."""
         feed = self._feed
-        if feed is None:
-            return 0
-        return sum(not feed.has(index) for index in {*self.share(active), *self._common(step)})
+        return sum(not feed.has(index) for index in {*self.share(active), *self._common}) if feed is not None else 0
 
     def evaluate(self, active: list[int]) -> tuple[float, float]:
         """Loss sum and count of this worker's share."""
@@ -85,12 +82,9 @@ class HeldOut:
         self.seconds = max(self._clock() - began, self.seconds or 0.0)
         return sums
 
-    def compare(self, step: int) -> tuple[float, float]:
-        """Loss sum and count of this replica on rows that are the same for all, zeros where it is like all others.
-
-        The minibatch is another one at each evaluation.
-        """
-        return self._sums(self._feed, self._common(step)) if self._feed is not None else (0.0, 0.0)
+    def compare(self) -> tuple[float, float]:
+        """Loss sum and count of this replica on rows that are the same for all, zeros where it is like all others."""
+        return self._sums(self._feed, self._common) if self._feed is not None else (0.0, 0.0)
 
     def _sums(self, feed: MinibatchFeed, indices: list[int]) -> tuple[float, float]:
         total, count = 0.0, 0.0

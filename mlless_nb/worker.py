@@ -137,7 +137,7 @@ class Worker:
             self._step += 1
             active = self._plan.active(self._step, n_workers)
             self._prepaid.puts_ahead = 2 if self._slot == active[0] else 0
-            self._prepaid.gets_ahead = 1 + self._job.local_steps + self._held_out.n_unread(self._step, active)
+            self._prepaid.gets_ahead = 1 + self._job.local_steps + self._held_out.n_unread(active)
             self._prepaid.keep_for_exit(self._exit_s(active))
             self._shares.deal(active)
             minibatches = [self._feed.get(index) for index in self._shares.take(self._job.local_steps)]
@@ -155,7 +155,7 @@ class Worker:
                 return Verdict("left", f"left after step {self._step}")
             sums = (0.0, 0.0)
             if self._step % self._job.eval_every == 0:
-                sums, self._quality = self._held_out.evaluate(staying), self._held_out.compare(self._step)
+                sums, self._quality = self._held_out.evaluate(staying), self._held_out.compare()
             if self._step % self._job.checkpoint_every == 0:
                 self._checkpoint(staying)
             self._step_s = max(self._clock() - began, self._step_s)

@@ -9,7 +9,6 @@ than another in the long run, whatever P is, and with all workers an epoch takes
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Iterator, Sequence
 
 from .prepare import Manifest
@@ -29,6 +28,11 @@ class Shares:
         P; all are active at the start.
     by_shard : bool
         Whether each slot begins with its own shard of ``manifest``.
+
+    Attributes
+    ----------
+    part : list of int
+        The minibatches of this slot where each is to be somebody's: its own, and one of those that are common.
     """
 
     def __init__(self, manifest: Manifest, slot: int, n_workers: int, *, by_shard: bool = False) -> None:
@@ -42,7 +46,9 @@ class Shares:
     def _begin(self) -> None:
         self._n_taken = 0  # by each worker since the minibatches were dealt
         self._order = itertools.chain.from_iterable(self._passes(self._slot))
-        self._ahead: deque[int] = deque()
+        self._ahead: list[int] = []
+        rank = self._active.index(self._slot)
+        self.part = [*self._own(self._slot), *self._common[rank : rank + 1]]
 
     def _first(self, slot: int) -> Sequence[int]:
         """What ``slot`` has of its own at the start."""
@@ -93,20 +99,13 @@ class Shares:
 
     def next(self, n: int) -> list[int]:
         """The ``n`` minibatches, by number, that this slot takes next."""
-        while len(self._ahead) < n:
-            self._ahead.append(next(self._order))
-        return list(itertools.islice(self._ahead, n))
+        if len(self._ahead) < n:
+            self._ahead += itertools.islice(self._order, n - len(self._ahead))
+        return self._ahead[:n]
 
     def take(self, n: int) -> list[int]:
         """The next ``n``, which are taken then."""
         taken = self.next(n)
-        for _ in taken:
-            self._ahead.popleft()
+        del self._ahead[:n]
         self._n_taken += n
         return taken
-
-    @property
-    def part(self) -> list[int]:
-        """This slot's part where each minibatch is somebody's: its own, and one of those that are common."""
-        rank = self._active.index(self._slot)
-        return [*self._own(self._slot), *self._common[rank : rank + 1]]
