@@ -22,10 +22,11 @@ def forecast_lines(state: RunState) -> list[str]:
         )
     elif state.target is not None:
         lines.append(f"target {metric(state.target)} is not in sight")
+    about = "about " if forecast["is_rough"] else ""
     if forecast["loss_at_cap"] is not None:
-        lines.append(f"{state.metric} {metric(forecast['loss_at_cap'])} when the budget is used up")
+        lines.append(f"{state.metric} {about}{metric(forecast['loss_at_cap'])} when the budget is used up")
     elif forecast["loss_at_end"] is not None:
-        lines.append(f"{state.metric} {metric(forecast['loss_at_end'])} at the end")
+        lines.append(f"{state.metric} {about}{metric(forecast['loss_at_end'])} at the end")
     if forecast["usd_per_percent"] is not None:
         lines.append(f"1 % less {state.metric} costs {usd(forecast['usd_per_percent'])} from here")
     return lines

@@ -18,10 +18,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .knee import noise_of
 from .smoothing import Bins, binned
 
 Float64 = NDArray[np.float64]
@@ -29,13 +31,17 @@ Float64 = NDArray[np.float64]
 #: The least points that a curve of four parameters is drawn through.
 LEAST_POINTS = 5
 #: Share of a history, its newest part, that is fitted: the start of training follows another law than its rest.
-NEWEST = 0.6
+NEWEST = 0.35
+#: Shares of the steps over which slopes are compared: the newest, and as many before.
+FIFTH = 0.2
+#: Standard errors by which two slopes must differ.
+CLEAR = 2.0
 EXPONENTS = np.array((0.35, 0.6, 1.0, 1.6, 2.6))
 POWERS = np.array((1.0, 2.0))
 #: Floors tried, as shares of the way from the lowest loss down to zero, and in the spread of the losses below it.
 FLOORS = np.array((0.02, 0.06, 0.15, 0.35, 0.7, 1.5, 3.0, 8.0))
 #: Starts of the search, the steps that each is given, and those that the best of them goes on for.
-STARTS, FIRST_STEPS, MORE_STEPS = 2, 4, 12
+STARTS, FIRST_STEPS, MORE_STEPS = 2, 4, 24
 #: The search ends where a step improves the error by no more than this share.
 SETTLED = 1e-6
 _TINY = 1e-12
@@ -143,6 +149,58 @@ def fit(steps: Float64, losses: Float64, family: str, newest: float = NEWEST) ->
     # Back from losses of mean 1 to those that came.
     units = np.array((1 / unit, 1.0 if family == "reference" else 1 / unit, 1 / unit, unit))
     return Curve(family, theta * units, scale, covariance * np.outer(units, units), noise * unit)
+
+
+class Pace(NamedTuple):
+    """How fast the newest losses fall.
+
+    Attributes
+    ----------
+    level : float
+        The loss at the newest step, by a straight line through the newest fifth of the steps.
+    slope : float
+        What it falls by in a step.
+    quickening : float
+        The slope as a multiple of that over the fifth before; 1 where noise may explain why it is larger. Above 1 the
+        losses fall faster than before.
+    """
+
+    level: float
+    slope: float
+    quickening: float
+
+
+def newest_pace(steps: Float64, losses: Float64) -> Pace:
+    """How fast the newest losses fall; steps rise, losses are finite."""
+    start, middle = (int(np.searchsorted(steps, steps[-1] * (1 - n * FIFTH) - 1e-9)) for n in (2, 1))
+    noise = noise_of(losses[start:])
+    level, slope, error = _line(steps[middle:], losses[middle:], noise)
+    _, before, error_before = _line(steps[start : middle + 1], losses[start : middle + 1], noise)
+    is_quicker = slope - before > CLEAR * math.hypot(error, error_before) and slope > 0
+    if not is_quicker:
+        return Pace(level, slope, min(max(slope / before, 0.0), 1.0) if before > 0 else 1.0)
+    return Pace(level, slope, slope / before if before > 0 else math.inf)
+
+
+def reach(steps: Float64, losses: Float64) -> float:
+    """How many steps ahead curves through a history can be relied on.
+
+    As many as it has seen, and none while the losses fall faster than before: these curves flatten, so the losses are
+    then on a descent whose depth is not known yet.
+    """
+    if len(losses) < LEAST_POINTS or not np.isfinite(losses).all():
+        return 0.0
+    return float(steps[-1]) if newest_pace(steps, losses).quickening <= 1 else 0.0
+
+
+def _line(x: Float64, y: Float64, noise: float) -> tuple[float, float, float]:
+    """The value at the last ``x`` of the straight line through all, its fall, and the fall's standard error."""
+    middle = float(x.mean())
+    spread = float((x - middle) @ (x - middle))
+    if spread <= 0 or not math.isfinite(noise):
+        return float(y[-1]), 0.0, math.inf
+    fall = -float((x - middle) @ y) / spread
+    return float(y.mean()) - fall * (float(x[-1]) - middle), fall, noise / math.sqrt(spread)
 
 
 def _values(family: str, theta: Float64, t: Float64) -> Float64:

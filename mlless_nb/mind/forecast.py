@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .curves import fit
+from .curves import reach
 from .history import History
-from .outlook import Outlook
+from .mixture import mix
+from .outlook import RECENT, Outlook
 
 #: Half of an 80 % interval, in standard deviations.
 Z = 1.2816
@@ -32,6 +33,7 @@ def forecast(history: History, outlook: Outlook, cap_usd: float | None) -> dict[
     -------
     dict
         ``loss_at_end`` and ``loss_at_cap``: the loss when another rule than the target, or the cap, ends the run;
+        ``is_rough``: whether that is further ahead than the curve can be relied on;
         ``usd_to_target`` and ``s_to_target``: [low, expected, high] of the whole run, an 80 % interval, high None where
         it may never get there; ``usd_per_percent``: dollars that the next 1 % of loss costs. What is unknown is None.
     """
@@ -53,39 +55,43 @@ def forecast(history: History, outlook: Outlook, cap_usd: float | None) -> dict[
         "step": int(step),
         "loss_at_end": loss_in(min(outlook.steps_left(p), affordable)),
         "loss_at_cap": loss_in(affordable),
+        "is_rough": False,
         "usd_to_target": None,
         "s_to_target": None,
         "usd_per_percent": None,
     }
+    horizon = affordable if math.isfinite(affordable) else outlook.steps_left(p)
+    if math.isfinite(horizon):
+        found["is_rough"] = horizon > reach(judged.steps, judged.losses)
     lower = outlook.steps_to(0.99 * outlook.loss_in(0, p), p)
     if lower <= farthest:
         found["usd_per_percent"] = lower * usd_step
     if outlook.target is not None:
         steps = _steps_to_target(outlook.target, outlook, farthest)
         if steps is not None:
-            found["usd_to_target"] = [None if n is None else spent + n * usd_step for n in steps]
-            found["s_to_target"] = [None if n is None else time_s + n * step_s for n in steps]
+            variation = history.step_variation(max(history.since_change(), history.n - RECENT))
+            found["usd_to_target"] = _interval(spent, steps, usd_step, variation)
+            found["s_to_target"] = _interval(time_s, steps, step_s, variation)
     return found
 
 
-def _steps_to_target(target: float, outlook: Outlook, farthest: float) -> tuple[float, float, float | None] | None:
-    """Steps to ``target`` with an 80 % interval; None where the curve does not come down to it."""
-    curve, judged, step, p = outlook.curve, outlook.judged, outlook.step, outlook.n_workers
-    assert curve is not None
-    steps = outlook.steps_to(target, p)
-    if steps > farthest:
+def _steps_to_target(target: float, outlook: Outlook, farthest: float) -> tuple[float, float, float] | None:
+    """Steps to ``target`` with an 80 % interval, infinite where it may not be reached; None where that is likely."""
+    mixture, p = mix(*outlook.effective[:2]), outlook.n_workers
+    if mixture is None:
         return None
-    if steps < 1:
-        return 0.0, 1.0, 1.0 + step / 10
-    # The curve's own sd does not know that the curve may be of another kind: how wrong an earlier one is now tells.
-    n_before = int(len(judged.steps) * 0.7)
-    before = fit(judged.steps[:n_before], judged.losses[:n_before], "reference")
-    wrong_by = abs(before.at(step) - outlook.loss_in(0, p)) if before is not None else 0.0
-    wrong_by *= steps / max(step - float(judged.steps[max(n_before - 1, 0)]), 1.0)
+    behind = outlook.moved - mixture.now  # steps since the newest evaluation
+    low, steps, high = (
+        max((there - mixture.now - behind) / outlook.effort.pace(p), 0.0)
+        for there in mixture.steps_to(target - outlook.effort.worse_by(p))
+    )
+    return (low, steps, high) if steps <= farthest else None
 
-    def edge(sign: float) -> float:
-        shift = sign * Z * math.hypot(curve.sd(outlook.moved + steps), wrong_by)
-        return outlook.steps_to(target - shift, p)
 
-    low, high = max(min(edge(-1.0), steps), 0.0), max(edge(1.0), steps)
-    return low, steps, high if high <= 2 * farthest else None
+def _interval(done: float, steps: tuple[float, float, float], unit: float, variation: float) -> list[float | None]:
+    """``done`` and what the steps add at ``unit`` each, whose mean may yet vary: low, expected, high."""
+    low, expected, high = (n * unit for n in steps)
+    varies = Z * variation * expected
+    low = max(expected - math.hypot(expected - low, varies), 0.0)
+    high = expected + math.hypot(high - expected, varies)
+    return [done + low, done + expected, done + high if math.isfinite(high) else None]

@@ -17,6 +17,8 @@ NAMES = ("step", "epoch", "time_s", "loss", "validation_loss", "n_workers", "spe
 _PICKED = [COLUMNS.index(name) for name in NAMES]
 #: Evaluations of held-out rows from which on they are judged, and no longer the training loss.
 LEAST_EVALUATIONS = 5
+#: Blocks between which step times are compared, and the least rows of one.
+BLOCKS, LEAST_BLOCK = 8, 10
 
 
 class Judged(NamedTuple):
@@ -91,6 +93,16 @@ class History:
             return float("nan")
         durations = np.sort(np.diff(times))
         return float(durations[: max(len(durations) - len(durations) // 20, 1)].mean())
+
+    def step_variation(self, first: int = 0) -> float:
+        """How much the mean step time varies between blocks of rows since ``first``, as a share of it; 0 of few rows.
+
+        Steps that others on the machine slow down do so together, hence blocks.
+        """
+        times = self.column("time_s")[first:]
+        size = max(len(times) // BLOCKS, LEAST_BLOCK)
+        blocks = np.diff(times[::size])
+        return float(blocks.std() / max(blocks.mean(), 1e-12)) if len(blocks) > 1 else 0.0
 
     def since_change(self) -> int:
         """The first row with the present number of workers."""

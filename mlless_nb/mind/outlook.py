@@ -11,7 +11,7 @@ import numpy as np
 from ..money import Rates
 from .curves import LEAST_POINTS, NEWEST, Curve
 from .effort import Effort, fit_effort
-from .history import History
+from .history import History, Judged
 
 #: Step times that are averaged at most, the newest.
 RECENT = 400
@@ -116,6 +116,7 @@ class Outlook:
         at = np.searchsorted(history.column("step"), judged.steps)
         first = self._first_fitted(workers)
         fall = float(history.column("loss")[:FIRST_STEPS].mean() - judged.losses[-FIRST_STEPS:].mean())
+        self._lost, self._lost_so_far = lost[at], lost_so_far[at]
         self.curve, self.effort = fit_effort(
             judged.steps[first:], judged.losses[first:], lost[at[first:]], lost_so_far[at[first:]], fall, effort
         )
@@ -129,6 +130,13 @@ class Outlook:
         if len(fewer) and steps[fewer[0]] > LEAST_BEFORE * self.step:
             newest = min(newest, int(np.searchsorted(judged.steps, (1 - NEWEST) * steps[fewer[0]])))
         return newest
+
+    @property
+    def effective(self) -> Judged:
+        """The losses that all workers would have made, over the steps in which they would have made them."""
+        judged, effort = self.judged, self.effort
+        steps = judged.steps - effort.slower * self._lost_so_far
+        return Judged(steps, judged.losses - effort.noise * self._lost, judged.is_validation)
 
     @property
     def step_s(self) -> float:

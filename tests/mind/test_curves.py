@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from mlless_nb.mind.curves import LEAST_POINTS, fit
+from mlless_nb.mind.curves import LEAST_POINTS, fit, reach
 from mlless_nb.mind.knee import find_knee
 from mlless_nb.mind.smoothing import MOST_BINS, binned, ewma
 
@@ -107,3 +108,30 @@ def test_a_straight_line_and_a_rise_have_no_knee(how: str) -> None:
     assert find_knee(STEPS, 1 - STEPS / 1000, how) is None
     assert find_knee(STEPS, 1 + STEPS / 1000, how) is None
     assert find_knee(STEPS, np.ones(400), how) is None
+
+
+def two_descents(steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A plateau near step 150, the steepest second descent at step 300."""
+    return 0.85 + 0.1 * np.exp(-steps / 30) + 0.06 / (1 + np.exp((steps - 300) / 40))
+
+
+def test_a_curve_is_relied_on_as_far_as_it_has_seen() -> None:
+    for make in FAMILIES.values():
+        assert reach(STEPS, make(STEPS)) == 400
+    assert reach(STEPS[:3], FAMILIES["current"](STEPS[:3])) == 0
+
+
+def test_a_second_descent_is_not_relied_on_until_it_flattens() -> None:
+    steps = np.arange(10.0, 801.0, 10.0)
+    relied_on = {int(steps[n - 1]): reach(steps[:n], two_descents(steps[:n])) > 0 for n in range(6, len(steps))}
+    assert relied_on[100]
+    assert not any(relied_on[step] for step in (220, 250, 280, 300))
+    assert all(relied_on[step] for step in range(450, 790, 10))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(list(FAMILIES)))
+def test_noise_alone_is_seldom_taken_for_a_descent(seed: int, family: str) -> None:
+    rng = np.random.default_rng(seed)
+    relied_on = [reach(STEPS, FAMILIES[family](STEPS) + rng.normal(0, 0.01, 400)) > 0 for _ in range(40)]
+    assert np.mean(relied_on) > 0.8
