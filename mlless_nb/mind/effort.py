@@ -1,10 +1,12 @@
 """What fewer workers cost in loss: a curve through a run whose workers became fewer. Pure.
 
-The global minibatch of p workers is noisier than that of all P. That shows in two ways, each proportional to
-``x = 1/p - 1/P``: a step moves the model less, and the loss settles higher::
+The global minibatch of p workers is noisier than that of all P. With ``x = 1/p - 1/P`` that shows in two ways: a step
+moves the model less, and the loss settles higher::
 
-    loss(t) = L_P(t - kappa * sum of x over the steps so far) + c * x
+    loss(t) = L_P(sum of 1 / (1 + kappa x) over the steps so far) + c x
 
+The first is what a gradient noise scale of ``B`` minibatches makes of the steps, ``(1 + B/P) / (1 + B/p)``, with
+``kappa = B / (1 + B/P)``, which is at most P (McCandlish et al., "An empirical model of large-batch training", 2018).
 ``c`` and ``kappa`` are fitted together with the curve, to all that was seen with several numbers of workers.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +24,9 @@ from .smoothing import binned
 
 Float64 = NDArray[np.float64]
 
-#: ``c`` (as a share of the fall of the loss so far) and ``kappa`` before any removal: 0 with these standard deviations.
+#: ``c`` as a share of the fall of the loss so far, and ``kappa`` as a share of P, before any removal: 0 with these
+#: standard deviations.
 NOISE_SD, SLOWER_SD = 0.05, 0.25
-#: The most that ``kappa`` may be: with one worker of very many a step still moves a tenth as far.
-MOST_SLOWER = 0.9
 #: Residuals of a fit are taken to be no smaller than this share of the loss.
 LEAST_NOISE = 2e-4
 
@@ -37,9 +39,13 @@ class Effort:
     noise: float = 0.0
     noise_sd: float = 0.0
     slower: float = 0.0
-    slower_sd: float = SLOWER_SD
+    slower_sd: float = math.nan
 
-    def lost(self, n_workers: float) -> float:
+    def __post_init__(self) -> None:
+        if math.isnan(self.slower_sd):
+            object.__setattr__(self, "slower_sd", SLOWER_SD * self.n_all)
+
+    def lost(self, n_workers: Any) -> Any:
         """``x``: 0 with all workers."""
         return 1 / n_workers - 1 / self.n_all
 
@@ -49,11 +55,23 @@ class Effort:
 
     def pace(self, n_workers: int, z: float = 0.0) -> float:
         """How far a step moves the model, as a share of a step of all workers."""
-        return max(1 - (self.slower + z * self.slower_sd) * self.lost(n_workers), 1 - MOST_SLOWER)
+        return 1 / (1 + (self.slower + z * self.slower_sd) * self.lost(n_workers))
+
+    def behind(self, n_workers: Float64, n_steps: Float64) -> Float64:
+        """Steps of all workers by which those taken by fewer are worth less.
+
+        Parameters
+        ----------
+        n_workers : float64 (k,)
+        n_steps : float64 (n, k)
+            Steps so far with as many.
+        """
+        lost: Float64 = n_steps @ (1 - 1 / (1 + self.slower * self.lost(n_workers)))
+        return lost
 
 
 def fit_effort(
-    steps: Float64, losses: Float64, lost: Float64, lost_so_far: Float64, fall: float, before: Effort
+    steps: Float64, losses: Float64, lost: Float64, n_workers: Float64, n_steps: Float64, fall: float, before: Effort
 ) -> tuple[Curve | None, Effort]:
     """The curve of a run with all its workers, and what fewer cost it.
 
@@ -61,8 +79,12 @@ def fit_effort(
     ----------
     steps, losses : float64 (n,)
         Judged records.
-    lost, lost_so_far : float64 (n,)
-        ``x`` at each of them, and its sum over all steps until then.
+    lost : float64 (n,)
+        ``x`` at each of them.
+    n_workers : float64 (k,)
+        The numbers of workers there were.
+    n_steps : float64 (n, k)
+        Steps with as many until each record.
     fall : float
         By how much the loss has come down since the start.
     before : Effort
@@ -71,9 +93,9 @@ def fit_effort(
     Returns
     -------
     Curve or None, Effort
-        The curve is over ``t - kappa * lost_so_far``.
+        The curve is over the steps of all workers that those taken are worth.
     """
-    plain = fit(steps - before.slower * lost_so_far, losses - before.noise * lost, "reference", 1.0)
+    plain = fit(steps - before.behind(n_workers, n_steps), losses - before.noise * lost, "reference", 1.0)
     if plain is None:
         return None, before
     unit = max(abs(plain.at(float(steps[-1]))), 1e-100)
@@ -83,15 +105,16 @@ def fit_effort(
     if float(np.ptp(lost)) == 0:
         return plain, before
     bins = binned(steps, losses)
-    x, sums = binned(steps, lost).losses, binned(steps, lost_so_far).losses
     scale = plain.scale
-    t, y, sums = bins.steps / scale, bins.losses / unit, sums / scale
+    t, y = bins.steps / scale, bins.losses / unit
+    x, all_x = binned(steps, lost).losses, before.lost(n_workers)
+    taken = np.stack([binned(steps, column).losses for column in n_steps.T], axis=1) / scale
     weights = bins.counts / bins.counts.mean()
     theta = plain.theta / np.array((1 / unit, 1, 1 / unit, unit))
     start = np.append(theta, (before.noise / unit, before.slower))
 
     def shape(theta: Float64) -> tuple[Float64, Float64, Float64]:
-        moved = np.maximum(t - theta[5] * sums, 1e-9)
+        moved = np.maximum(t - taken @ (1 - 1 / (1 + theta[5] * all_x)), 1e-9)
         power = moved ** theta[1]
         return moved, power, np.maximum(theta[0] * power + theta[2], 1e-12)
 
@@ -104,11 +127,11 @@ def fit_effort(
         by_shape = -1 / inverse**2
         slope = by_shape * theta[0] * theta[1] * power / moved
         columns = (by_shape * power, by_shape * theta[0] * power * np.log(moved), by_shape, np.ones(len(t)), x)
-        return np.stack((*columns, -slope * sums), axis=1)
+        return np.stack((*columns, -slope * (taken @ (all_x / (1 + theta[5] * all_x) ** 2))), axis=1)
 
     noise = max(plain.noise / unit, LEAST_NOISE)
-    prior = np.array((0, 0, 0, 0, (noise * unit / noise_sd) ** 2, (noise / SLOWER_SD) ** 2))
-    most = np.array((np.inf, 8.0, np.inf, np.inf, np.inf, MOST_SLOWER))
+    prior = np.array((0, 0, 0, 0, (noise * unit / noise_sd) ** 2, (noise / (SLOWER_SD * before.n_all)) ** 2))
+    most = np.array((np.inf, 8.0, np.inf, np.inf, np.inf, before.n_all))
     theta, _ = search(values, jacobian, start, most, prior, y, weights, MORE_STEPS)
     error = (values(theta) - y) * np.sqrt(weights)
     variance = max(float(error @ error) / max(len(y) - 6, 1), LEAST_NOISE**2)

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..money import Rates
 from .curves import LEAST_POINTS, NEWEST, Curve
 from .effort import Effort, fit_effort
 from .history import History, Judged
+
+Float64 = NDArray[np.float64]
 
 #: Step times that are averaged at most, the newest.
 RECENT = 400
@@ -24,6 +27,9 @@ FIRST_STEPS = 5
 LEAST_BEFORE = 0.1
 #: The likelihood of losing the target from which on a removal counts as breaking it.
 MOST_RISK = 0.05
+#: Slope of the curve, as a share of its mean over the whole run, from which on the run's knee is past: where it is 1, by
+#: a curve that is known well.
+KNEE_SLOPE = 0.75
 
 
 @dataclass(frozen=True)
@@ -111,16 +117,22 @@ class Outlook:
         if not history.is_finite or not len(judged.steps):
             return
         workers = history.column("n_workers")
-        lost = 1 / workers - 1 / effort.n_all
-        lost_so_far = np.cumsum(lost)
         at = np.searchsorted(history.column("step"), judged.steps)
+        lost = effort.lost(workers[at])
+        self._numbers, n_steps = _phases(workers)
         first = self._first_fitted(workers)
         fall = float(history.column("loss")[:FIRST_STEPS].mean() - judged.losses[-FIRST_STEPS:].mean())
-        self._lost, self._lost_so_far = lost[at], lost_so_far[at]
+        self._lost, self._n_steps = lost, n_steps[at]
         self.curve, self.effort = fit_effort(
-            judged.steps[first:], judged.losses[first:], lost[at[first:]], lost_so_far[at[first:]], fall, effort
+            judged.steps[first:],
+            judged.losses[first:],
+            lost[first:],
+            self._numbers,
+            self._n_steps[first:],
+            fall,
+            effort,
         )
-        self.moved = max(self.step - self.effort.slower * float(lost_so_far[-1]), 1.0)
+        self.moved = max(self.step - float(self.effort.behind(self._numbers, n_steps[-1:])[0]), 1.0)
 
     def _first_fitted(self, workers: Any) -> int:
         """The first judged record that is fitted: one of the newest, or for some time one with all workers."""
@@ -135,7 +147,7 @@ class Outlook:
     def effective(self) -> Judged:
         """The losses that all workers would have made, over the steps in which they would have made them."""
         judged, effort = self.judged, self.effort
-        steps = judged.steps - effort.slower * self._lost_so_far
+        steps = judged.steps - effort.behind(self._numbers, self._n_steps)
         return Judged(steps, judged.losses - effort.noise * self._lost, judged.is_validation)
 
     @property
@@ -175,6 +187,19 @@ class Outlook:
             left = min(left, (self._stop["time_s"] - self._history.last("time_s")) / step_s)
         return max(left, 0.0)
 
+    @property
+    def is_past_knee(self) -> bool:
+        """Whether the loss falls more slowly now than on the average of the whole run, as far as its end is in sight.
+
+        That is where a convex curve is farthest below the chord from its beginning to its end.
+        """
+        steps, judged = self.rest(self.n_workers).steps, self.judged
+        if self.curve is None or not math.isfinite(steps):
+            return True
+        fall = float(judged.losses[0]) - self.loss_in(steps, self.n_workers)
+        slope = self.loss_in(0, self.n_workers) - self.loss_in(1, self.n_workers)
+        return slope * (self.step + steps - float(judged.steps[0])) <= KNEE_SLOPE * fall
+
     def rest(self, n_workers: int) -> Rest:
         """What is left with ``n_workers`` workers."""
         step_s = self._times.at(n_workers)
@@ -199,6 +224,14 @@ class Outlook:
         floor, sd = self.curve.floor, max(self.curve.floor_sd, 1e-12)
         in_reach = _normal((self.target - now - floor) / sd)
         return _normal((self.target - then - floor) / sd) < (1 - MOST_RISK) * in_reach
+
+
+def _phases(workers: Float64) -> tuple[Float64, Float64]:
+    """The numbers of workers there were, (k,), and the steps with as many until each row, (n, k)."""
+    begins = np.flatnonzero(np.diff(workers, prepend=workers[0] + 1))
+    ends = np.append(begins[1:], len(workers))
+    rows = np.arange(1.0, len(workers) + 1)[:, None]
+    return workers[begins], np.clip(rows - begins, 0, ends - begins)
 
 
 def _normal(z: float) -> float:

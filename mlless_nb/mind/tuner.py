@@ -248,6 +248,8 @@ class ScaleInTuner:
             return self._keep("a quarter of the workers stays in any case", numbers)
         if now.steps < LAST_STEPS:
             return self._keep("the run is about to end", numbers)
+        if not outlook.is_past_knee:
+            return self._keep("the loss still falls more quickly than on the average of the run", numbers)
         if s - Z * sd < threshold < s + Z * sd:
             return self._keep(f"it is not clear whether the loss would be worse by less than {threshold:.1%}", numbers)
         if s >= threshold:
