@@ -35,7 +35,7 @@ NEWEST = 0.35
 #: Shares of the steps over which slopes are compared: the newest, and as many before.
 FIFTH = 0.2
 #: Standard errors by which two slopes must differ.
-CLEAR = 2.0
+CLEAR = 3.0
 EXPONENTS = np.array((0.35, 0.6, 1.0, 1.6, 2.6))
 POWERS = np.array((1.0, 2.0))
 #: Floors tried, as shares of the way from the lowest loss down to zero, and in the spread of the losses below it.

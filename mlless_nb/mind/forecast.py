@@ -76,15 +76,22 @@ def forecast(history: History, outlook: Outlook, cap_usd: float | None) -> dict[
 
 
 def _steps_to_target(target: float, outlook: Outlook, farthest: float) -> tuple[float, float, float] | None:
-    """Steps to ``target`` with an 80 % interval, infinite where it may not be reached; None where that is likely."""
-    mixture, p = mix(*outlook.effective[:2]), outlook.n_workers
+    """Steps until ``target`` ends the run, with an 80 % interval, infinite where it may not; None where that is likely.
+
+    That is with the evaluation that comes next after the loss is there, or as many more as must confirm it.
+    """
+    mixture, judged, p = mix(*outlook.effective[:2]), outlook.judged, outlook.n_workers
     if mixture is None:
         return None
-    behind = outlook.moved - mixture.now  # steps since the newest evaluation
-    low, steps, high = (
-        max((there - mixture.now - behind) / outlook.effort.pace(p), 0.0)
-        for there in mixture.steps_to(target - outlook.effort.worse_by(p))
-    )
+    newest = float(judged.steps[-1])
+    every = newest - float(judged.steps[-2])
+
+    def until(there: float) -> float:
+        since = (there - mixture.now) / outlook.effort.pace(p)
+        n_evaluations = max(math.ceil(since / every - 1e-9), 1) if math.isfinite(since) else math.inf
+        return max(newest + (n_evaluations + outlook.confirmations - 1) * every - outlook.step, 0.0)
+
+    low, steps, high = map(until, mixture.steps_to(target - outlook.effort.worse_by(p)))
     return (low, steps, high) if steps <= farthest else None
 
 

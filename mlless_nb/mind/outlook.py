@@ -160,6 +160,11 @@ class Outlook:
         """The loss that ends the run, None where none does."""
         return self._stop.get("target")
 
+    @property
+    def confirmations(self) -> int:
+        """Evaluations in a row that must reach the target."""
+        return int(self._stop.get("confirmations") or 1)
+
     def loss_in(self, steps: float, n_workers: int) -> float:
         """The loss after so many more steps with ``n_workers`` workers; there must be a curve."""
         assert self.curve is not None

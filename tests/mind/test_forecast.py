@@ -1,0 +1,62 @@
+"""What a forecast says of a run: when its target ends it, how sure that is, and what is too far ahead to tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mind.curves import STEP_S, hyperbola, rows
+
+from mlless_nb import ScaleIn
+from mlless_nb.mind.advice import Advice
+from mlless_nb.mind.history import History
+from mlless_nb.mind.outlook import Prices
+
+
+def forecast(made: list[list[float | None]], **stop: float) -> dict[str, Any]:
+    """The forecast after the rows ``made``."""
+    advice = Advice(ScaleIn.off().to_json(), 8, stop, Prices(3e-5, 7e-5))
+    for row in made:
+        advice.append(row)
+    found = advice.forecast(None)
+    assert found is not None
+    return found
+
+
+def evaluated(n_steps: int) -> list[list[float | None]]:
+    """Rows of a run whose held-out loss is known every 10 steps."""
+    return rows([hyperbola(step) for step in range(1, n_steps + 1)], eval_every=10)
+
+
+def test_the_loss_at_an_end_far_ahead_is_said_to_be_rough() -> None:
+    assert not forecast(evaluated(300), steps=500)["is_rough"]
+    assert forecast(evaluated(300), steps=1000)["is_rough"]
+
+
+def test_a_target_ends_the_run_with_the_evaluation_that_confirms_it() -> None:
+    made = evaluated(304)
+    time_s = made[-1][2]
+    assert time_s is not None
+    once = forecast(made, target=hyperbola(600))["s_to_target"]
+    # Evaluations are at steps 310, 320 and so on.
+    n_steps = (once[1] - time_s) / STEP_S
+    assert (n_steps + 4) / 10 == pytest.approx(round((n_steps + 4) / 10))
+    assert n_steps == pytest.approx(296, rel=0.2)
+    confirmed = forecast(made, target=hyperbola(600), confirmations=5)["s_to_target"]
+    assert confirmed[1] - once[1] == pytest.approx(40 * STEP_S)
+
+
+def test_steps_of_uneven_length_widen_the_interval() -> None:
+    spreads, variations = [], []
+    for slower in (1.0, 3.0):
+        history, made, time_s = History(), evaluated(400), 1.0
+        for row in made:
+            time_s += STEP_S * (slower if int(row[0] or 0) % 100 < 50 else 1.0)
+            row[2] = time_s
+            history.append(row)
+        low, expected, _ = forecast(made, target=0.51)["s_to_target"]
+        variations.append(history.step_variation())
+        spreads.append((expected - low) / (expected - time_s))
+    assert variations[0] == pytest.approx(0, abs=1e-9)
+    assert variations[1] > 0.2
+    assert spreads[1] > spreads[0]
