@@ -48,15 +48,20 @@ def rows(
 
 
 def live(
-    loss_at: Callable[[int, int], float], n_steps: int, n_workers: int, decide: Callable[[list[float | None]], int]
+    loss_at: Callable[[int, int], float],
+    n_steps: int,
+    n_workers: int,
+    decide: Callable[[list[float | None]], int],
+    *,
+    is_quicker: bool = True,
 ) -> list[int]:
     """Workers at each step of a run in which ``decide`` (row in, workers to remove out) acts with the next step.
 
-    Steps take time in proportion to their workers; ``loss_at(step, n_workers)`` is the loss.
+    Steps take time in proportion to their workers, or all as long; ``loss_at(step, n_workers)`` is the loss.
     """
     time_s, spent, left, seen = 1.0, 1.0 * PRICES.usd_s(n_workers), n_workers, []
     for step in range(1, n_steps + 1):
-        duration = STEP_S * left / n_workers
+        duration = STEP_S * left / n_workers if is_quicker else STEP_S
         time_s += duration
         spent += duration * PRICES.usd_s(left)
         loss = loss_at(step, left)

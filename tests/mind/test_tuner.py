@@ -74,9 +74,22 @@ def test_nobody_goes_where_it_is_off_or_paused() -> None:
     assert not off.tuner.is_on
 
 
-def test_one_worker_stays() -> None:
-    run = Run({"target": 0.52}, n_workers=2)
-    assert live(lambda step, _: hyperbola(step), 600, 2, run)[-1] == 1
+def test_a_quarter_of_the_workers_stays() -> None:
+    run = Run({"target": 0.505})
+    assert live(lambda step, _: hyperbola(step), 3000, 8, run)[-1] == 2
+    assert any("a quarter of the workers stays" in decision.text for decision in run.decisions)
+
+
+def test_steps_that_move_the_model_less_keep_the_workers() -> None:
+    moved = 0.0
+
+    def as_far_as_workers(step: int, n_workers: int) -> float:
+        nonlocal moved
+        moved += n_workers / 8  # as where gradients are all noise
+        return hyperbola(moved)
+
+    run = Run({"target": 0.52})
+    assert live(as_far_as_workers, 600, 8, run, is_quicker=False)[-1] >= 6
 
 
 def test_a_run_about_to_end_and_a_short_one_are_left_alone() -> None:
@@ -102,7 +115,7 @@ def test_a_removal_that_turned_out_worse_raises_the_bar() -> None:
         return hyperbola(step) + (0.0 if n_workers == 8 else 0.01)
 
     run = Run({"target": 0.53})
-    live(worse, 200, 8, run)
+    live(worse, 400, 8, run)
     outcome = next(decision for decision in run.decisions if decision.kind == "outcome")
     assert outcome.text.startswith("The loss with 7 workers is")
     assert outcome.numbers["worse_by"] == pytest.approx(0.01, rel=0.2)
@@ -180,10 +193,10 @@ def test_a_record_without_its_job_is_refused_in_one_line() -> None:
 
 
 def test_advice_names_the_worker_and_forecasts() -> None:
-    advice = Advice(ScaleIn().to_json(), 3, {"target": 0.53}, PRICES)
+    advice = Advice(ScaleIn().to_json(), 8, {"target": 0.53}, PRICES)
     assert advice.tuner == "on"
     found: list[tuple[Decision, int | None]] = []
-    reports = {slot: {"quality": [0.5 + slot % 2, 1.0], "times": [0.1, 0.1, 0.0]} for slot in range(3)}
+    reports = {slot: {"quality": [0.5 + slot % 2, 1.0], "times": [0.1, 0.1, 0.0]} for slot in range(8)}
     forecasts = []
 
     def step(row: list[float | None]) -> int:
@@ -194,8 +207,8 @@ def test_advice_names_the_worker_and_forecasts() -> None:
             forecasts.append(made)
         return sum(worker is not None for _, worker in decided)
 
-    live(lambda step, _: hyperbola(step), 200, 3, step)
-    assert next(worker for _, worker in found if worker is not None) == 1
+    live(lambda step, _: hyperbola(step), 300, 8, step)
+    assert next(worker for _, worker in found if worker is not None) % 2 == 1
     low, expected, high = forecasts[-1]["usd_to_target"]
     assert low <= expected
     assert high is None or high >= expected
