@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +44,12 @@ class Effort:
         if math.isnan(self.slower_sd):
             object.__setattr__(self, "slower_sd", SLOWER_SD * self.n_all)
 
-    def lost(self, n_workers: Any) -> Any:
+    def lost(self, n_workers: float) -> float:
         """``x``: 0 with all workers."""
+        return 1 / n_workers - 1 / self.n_all
+
+    def lost_by(self, n_workers: Float64) -> Float64:
+        """``x`` of each of several numbers of workers."""
         return 1 / n_workers - 1 / self.n_all
 
     def worse_by(self, n_workers: int, z: float = 0.0) -> float:
@@ -66,7 +69,7 @@ class Effort:
         n_steps : float64 (n, k)
             Steps so far with as many.
         """
-        lost: Float64 = n_steps @ (1 - 1 / (1 + self.slower * self.lost(n_workers)))
+        lost: Float64 = n_steps @ (1 - 1 / (1 + self.slower * self.lost_by(n_workers)))
         return lost
 
 
@@ -107,7 +110,7 @@ def fit_effort(
     bins = binned(steps, losses)
     scale = plain.scale
     t, y = bins.steps / scale, bins.losses / unit
-    x, all_x = binned(steps, lost).losses, before.lost(n_workers)
+    x, all_x = binned(steps, lost).losses, before.lost_by(n_workers)
     taken = np.stack([binned(steps, column).losses for column in n_steps.T], axis=1) / scale
     weights = bins.counts / bins.counts.mean()
     theta = plain.theta / np.array((1 / unit, 1, 1 / unit, unit))

@@ -27,8 +27,8 @@ FIRST_STEPS = 5
 LEAST_BEFORE = 0.1
 #: The likelihood of losing the target from which on a removal counts as breaking it.
 MOST_RISK = 0.05
-#: Slope of the curve, as a share of its mean over the whole run, from which on the run's knee is past: where it is 1, by
-#: a curve that is known well.
+#: Slope of the curve, as a share of its mean over the whole run, from which on the run's knee is past. It is where the
+#: share is 1; but the end of the run is not known well when it has just begun.
 KNEE_SLOPE = 0.75
 
 
@@ -118,7 +118,7 @@ class Outlook:
             return
         workers = history.column("n_workers")
         at = np.searchsorted(history.column("step"), judged.steps)
-        lost = effort.lost(workers[at])
+        lost = effort.lost_by(workers[at])
         self._numbers, n_steps = _phases(workers)
         first = self._first_fitted(workers)
         fall = float(history.column("loss")[:FIRST_STEPS].mean() - judged.losses[-FIRST_STEPS:].mean())

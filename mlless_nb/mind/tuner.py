@@ -124,6 +124,7 @@ class ScaleInTuner:
         self._misfit = 0.0  # by how much the curve was wrong, a little ahead, while nobody left
         self._hindcast_at = 0.0  # the step at which that was looked at
         self._has_judged = False  # whether this decision is the first after a removal
+        self._saw_target = False
         self._bar = LEAST_SAVING
         self._not_before = 0  # records: who looked in vain looks again after some more, not until luck helps
         self._reason = ""
@@ -257,12 +258,17 @@ class ScaleInTuner:
         to_target = outlook.steps_to(outlook.target, n_workers) if outlook.target is not None else 0.0
         is_blind = not math.isfinite(to_target)
         is_half = n_workers <= CAREFUL_SHARE * self._n_all
+        self._saw_target |= not is_blind
+        if is_blind and self._saw_target:
+            return self._keep("the target is not in sight any more", numbers)
         if is_half and to_target > FAR * outlook.step:
             return self._keep("the target is not in sight", numbers)
         if is_half and self.times.at(n_workers) > QUICKER * self.times.at(self._n_all):
             return self._keep("fewer workers do not make steps quicker", numbers)
         if not is_blind and outlook.breaks_target(n_workers - 1, Z):
             return self._keep(f"with {n_workers - 1} the target may get out of reach", numbers)
+        if self._may_take_longer(outlook, now.steps, then.steps):
+            return self._keep("with one worker less the run may take longer", numbers)
         if saving < self._bar:
             return self._keep(f"one worker less would save {max(saving, 0.0):.1%}", numbers)
         effort, n_left = outlook.effort, n_workers - 1
@@ -314,14 +320,21 @@ class ScaleInTuner:
         elapsed_s, spent = history.last("time_s"), history.last("spent_usd")
         rest_s, then_s = steps_now * d_now, steps_then * d_then
         usd, then_usd = rest_s * self._prices.usd_s(n_workers), then_s * self._prices.usd_s(n_workers - 1)
-        if elapsed_s + self._slowest_s(outlook, then_s) > self._longest_s(outlook, elapsed_s + rest_s):
-            return -1.0, -1.0
         whole = (elapsed_s + then_s) * (spent + then_usd) / max((elapsed_s + rest_s) * (spent + usd), 1e-30)
         return 1 - whole, 1 - then_usd / max(usd, 1e-30)
 
-    def _slowest_s(self, outlook: Outlook, then_s: float) -> float:
-        """Seconds left with one worker less, should a step then move the model as little as is not unlikely."""
-        return then_s * outlook.effort.pace(outlook.n_workers - 1) / outlook.effort.pace(outlook.n_workers - 1, 1.0)
+    def _may_take_longer(self, outlook: Outlook, steps_now: float, steps_then: float) -> bool:
+        """Whether one worker less may make the run take longer than it is let, as far as its end is in sight.
+
+        A step may then move the model as little as is not unlikely.
+        """
+        if not math.isfinite(steps_then):
+            return False
+        n_workers, effort, elapsed_s = outlook.n_workers, outlook.effort, self._history.last("time_s")
+        then_s = (
+            steps_then * self.times.at(n_workers - 1) * effort.pace(n_workers - 1) / effort.pace(n_workers - 1, 1.0)
+        )
+        return elapsed_s + then_s > self._longest_s(outlook, elapsed_s + steps_now * self.times.at(n_workers))
 
     def _longest_s(self, outlook: Outlook, whole_s: float) -> float:
         """The longest that the whole run may take: a little more than had everybody stayed, by what is known now."""
