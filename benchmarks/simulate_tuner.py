@@ -1,9 +1,10 @@
 """Simulated runs over random curves and stragglers: does the tuner remove too early, or keep a run from its target?
 
-python benchmarks/simulate_tuner.py [--runs 1000] [--minutes 4] [--jobs 2] [--scale-in '{"threshold": 0.05}']
+python benchmarks/simulate_tuner.py [--alone] [--runs 1000] [--minutes 4] [--jobs 2] [--scale-in '{"threshold": 0.05}']
 
-Every case is run with the auto-tuner, by the fields of `ScaleIn` that are given, and without. The knee is looked for in
-two ways: on the curve without its noise, from the beginning to the target, and by the tuner, on the losses it has seen.
+Every case is run with the auto-tuner, by the fields of `ScaleIn` that are given, and without: as a whole simulated run,
+or, with ``--alone``, as rows that are made for the mind (`mind_alone`). The knee is looked for in two ways: on the curve
+without its noise, from the beginning to the target, and by the tuner, on the losses it has seen.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
+from mind_alone import run_alone
 from report import Report, parser
 
 from mlless_nb import ScaleIn, Stop
@@ -147,6 +149,27 @@ def run(seed: int, scale_in: Mapping[str, Any]) -> Outcome:
     )
 
 
+def run_mind(seed: int, scale_in: Mapping[str, Any]) -> Outcome:
+    """Let the mind alone decide on the case of ``seed``, and let nobody decide."""
+    workload, machine, curve = case(seed)
+    tuned = run_alone(workload, machine, curve, seed, ScaleIn(**scale_in))
+    plain = run_alone(workload, machine, curve, seed, ScaleIn.off())
+    return Outcome(
+        workload.workers,
+        knee(curve),
+        tuned.seen_knee,
+        tuned.departures,
+        "finished",
+        tuned.has_reached,
+        tuned.n_steps,
+        tuned.time_s,
+        tuned.usd,
+        plain.has_reached,
+        plain.time_s,
+        plain.usd,
+    )
+
+
 def spread(values: Sequence[float]) -> list[float]:
     """The smallest, the 5th, 25th, 50th, 75th and 95th of a hundred, the largest; NaN of nothing."""
     return [float(one) for one in np.quantile(values or [np.nan], [0, 0.05, 0.25, 0.5, 0.75, 0.95, 1])]
@@ -157,6 +180,7 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--jobs", type=int, default=2, help="processes")
     arguments.add_argument("--minutes", type=float, default=math.inf, help="after which no further case is begun")
+    arguments.add_argument("--alone", action="store_true", help="the mind alone")
     arguments.add_argument("--scale-in", type=json.loads, default={}, metavar="JSON")
     options = arguments.parse_args()
     count = options.runs or (40 if options.quick else 1000)
@@ -164,7 +188,7 @@ def main() -> None:
     began = time.perf_counter()
     outcomes: list[Outcome] = []
     with ProcessPoolExecutor(options.jobs) as pool:
-        cases = [pool.submit(run, seed, options.scale_in) for seed in range(count)]
+        cases = [pool.submit(run_mind if options.alone else run, seed, options.scale_in) for seed in range(count)]
         for one in cases:
             outcomes.append(one.result())
             if time.perf_counter() - began > 60 * options.minutes:
@@ -194,7 +218,8 @@ def main() -> None:
         "simulated steps": sum(it.steps for it in outcomes),
         "seconds taken": took_s,
     }
-    title = f"{count} simulated runs of about {STEPS} steps, P = {', '.join(map(str, WORKERS))}"
+    what = "runs of the mind alone" if options.alone else "simulated runs"
+    title = f"{count} {what} of about {STEPS} steps, P = {', '.join(map(str, WORKERS))}"
     report.table(title, ["", ""], [[name, value] for name, value in counts.items()])
     spreads = {
         "time": spread([it.time_ratio for it in both.values()]),
