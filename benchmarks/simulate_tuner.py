@@ -3,7 +3,7 @@
 python benchmarks/simulate_tuner.py [--alone] [--runs 1000] [--minutes 4] [--jobs 2] [--scale-in '{"threshold": 0.05}']
 
 Every case is run with the auto-tuner, by the fields of `ScaleIn` that are given, and without: as a whole simulated run,
-or, with ``--alone``, as rows that are made for the mind (`mind_alone`). The knee is looked for in two ways: on the curve
+or, with ``--alone``, as rows that are made for the mind (`mind_alone`). The knee is looked for twice: on the curve
 without its noise, from the beginning to the target, and by the tuner, on the losses it has seen.
 """
 
