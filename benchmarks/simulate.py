@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from report import Report, parser
+from report import Report, number, parser
 
 from mlless_nb import BSP, ISP, Stop
 from mlless_nb.money import Rates, price_profile
@@ -121,7 +121,7 @@ def growth(report: Report, counts: list[int]) -> list[dict[str, Any]]:
         rows: list[list[Any]] = []
         for sync, pattern, servers in ways:
             one_by_one = [found[str(sync), pattern, servers, workers] for workers in counts]
-            cells = [f"{case[name]:.3g}" if case[name] is not None else "-" for case in one_by_one]
+            cells = [number(case[name]) for case in one_by_one]
             marks = [" *" if case["fails"] else "" for case in one_by_one]
             label = f"{sync}, {pattern}, {servers} server{'s' * (servers > 1)}"
             rows.append([label, *(cell + mark for cell, mark in zip(cells, marks, strict=True))])
