@@ -6,11 +6,12 @@ python benchmarks/growth.py [--workers 2 4 8 12 16 24] [--servers 1 2] [--runs 5
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 from report import Report, amount, parser, runs_of, span, times
-from runs import measure, medians
+from runs import Measured, measure, medians
 from sets import ml1m
 
 from mlless_nb import BSP, ISP, PMF, SGD
@@ -38,19 +39,22 @@ def main() -> None:
     options = arguments.parse_args()
     split, runs = ml1m(), runs_of(options)
     report = Report("growth", "How do a worker's bytes and the step's time grow with the number of workers?")
+    asked = list(itertools.product((BSP(), ISP(0.7)), options.servers, options.workers, PATTERNS))
+    found: dict[Any, list[Measured]] = {one: [] for one in asked}
+    for _ in range(runs):  # in turns, so that what else goes on meanwhile falls on all alike
+        for one in asked:
+            sync, n_servers, workers, pattern = one
+            steps = max(20, 480 // workers) if options.quick else max(40, 1920 // workers)
+            with servers(n_servers) as urls:
+                found[one].append(measure(split, steps, workers, sync=sync, redis=urls, pattern=pattern, **JOB))
     cases: list[dict[str, Any]] = []
     for sync in (BSP(), ISP(0.7)):
         rows = []
         for n_servers in options.servers:
             for workers in options.workers:
-                steps = max(20, 480 // workers) if options.quick else max(40, 1920 // workers)
                 step_ms = {}
                 for pattern in PATTERNS:
-                    with servers(n_servers) as urls:
-                        measured = [
-                            measure(split, steps, workers, sync=sync, redis=urls, pattern=pattern, **JOB)
-                            for _ in range(runs)
-                        ]
+                    measured = found[sync, n_servers, workers, pattern]
                     ours = medians(measured)
                     step_ms[pattern] = ours["step_ms"]
                     # What a worker would publish were it to broadcast: its own update.

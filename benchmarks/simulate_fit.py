@@ -2,7 +2,7 @@
 
 python benchmarks/simulate_fit.py [--quick]
 
-The measured figures are read from RESULTS.md ("Growth with the workers"). Six constants are fitted by least squares on
+The measured figures are read from RESULTS.md ("Growth with the workers"). Four constants are fitted by least squares on
 the logarithms, robustly; what the table says little about stays near where it starts: at what was probed.
 """
 
@@ -24,8 +24,6 @@ START = {
     "crowding": 0.3,
     "switch_s": 500e-6,
     "step_s": MEASURED.step_s,
-    "part_s": MEASURED.part_s,
-    "filter_value_s": MEASURED.filter_value_s,
     "bytes": 1.0,
 }
 #: Relative misfits above this count less than their square; how hard a constant is pulled back to its start.
@@ -37,9 +35,8 @@ STEPS = 12
 
 def machine_of(constants: dict[str, float]) -> Machine:
     """`TWO_CORES` with these constants."""
-    names = ("step_s", "part_s", "filter_value_s")
     shared = {name: constants["bytes"] * getattr(MEASURED, name) for name in BYTES}
-    costs = dataclasses.replace(MEASURED, **{name: constants[name] for name in names}, **shared)
+    costs = dataclasses.replace(MEASURED, step_s=constants["step_s"], **shared)
     return dataclasses.replace(TWO_CORES, crowding=constants["crowding"], switch_s=constants["switch_s"], costs=costs)
 
 
@@ -62,8 +59,6 @@ def in_use() -> dict[str, float]:
         "crowding": TWO_CORES.crowding,
         "switch_s": TWO_CORES.switch_s,
         "step_s": costs.step_s,
-        "part_s": costs.part_s,
-        "filter_value_s": costs.filter_value_s,
         "bytes": costs.send_byte_s / MEASURED.send_byte_s,
     }
 

@@ -11,7 +11,8 @@ The way of a cell, which is also the map of this tree::
     embedded      the private Redis of the default; watchdog and sweep: nothing stays when this process is killed
     function      what runs inside a function
     worker        the loop: minibatches -> update -> exchange -> the peers' updates
-      replica                    the arithmetic of a step: gradient, optimiser, filter, frames
+      replica                    the arithmetic of a step: gradient, optimiser, filter, frames; in tables
+      hand_over                  nothing that is held back is lost: at the end, and when workers leave
       models/ optimizers sync    what is computed, by kernels/ (Cython)
       exchange/                  how updates reach the other workers; leases, plan and money
       checkpoint                 models in the object storage

@@ -34,6 +34,7 @@ from .messages import Invocation
 from .models import PMF, model_from_json
 from .optimizers import SGD, optimizer_from_json
 from .sync import sync_from_json
+from .tables import allocate_tables
 
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
@@ -41,8 +42,6 @@ Int32 = NDArray[np.int32]
 #: What a frame's header tells of a step: training loss sum and count, validation loss sum and count.
 Stats = tuple[float, float, float, float]
 NO_STATS: Stats = (0.0, 0.0, 0.0, 0.0)
-#: Tables larger than this together do not fit a core's cache and are interleaved where that helps.
-INTERLEAVED_BYTES = 4 << 20
 
 
 class Replica:
@@ -194,22 +193,29 @@ class Replica:
 
     def _encode_sent(self, first: int, end: int, step: int, stats: Stats) -> bytes:
         """A frame of what was split off in the rows [first, end), as a table of their own."""
-        split, width = self._split, self.width
+        split = self._split
         assert split is not None
-        low, high = 0, len(split.sent_positions)
-        if (first, end) != (0, self.n_rows):
-            low, high = np.searchsorted(split.sent_positions, np.array((first * width, end * width), np.uint32))
+        positions, values = self._between(split.sent_positions, split.sent_values, first, end)
         return encode_sparse(
-            split.sent_positions[low:high] - np.uint32(first * width) if first else split.sent_positions[low:high],
-            split.sent_values[low:high],
+            positions,
+            values,
             step,
             self._slot,
             end - first,
-            width,
+            self.width,
             stats,
             codec=self._codec,
             residual=split.residual[first:end],
         )
+
+    def _between(
+        self, positions: NDArray[np.uint32], values: Float32, first: int, end: int
+    ) -> tuple[NDArray[np.uint32], Float32]:
+        """Those of the values that lie in the rows [first, end), and where they lie in a table of these."""
+        if (first, end) == (0, self.n_rows):
+            return positions, values
+        low, high = np.searchsorted(positions, np.array((first * self.width, end * self.width), np.uint32))
+        return positions[low:high] - np.uint32(first * self.width), values[low:high]
 
     def apply(self, active: list[int], frames: Sequence[Frame], stats: Stats) -> Stats:
         """Add the own update and the peers' in slot order; the sums of all their stats."""
@@ -310,18 +316,48 @@ class Replica:
         return not self.holds_owned and (self.holds_back or self.staleness > 0)
 
     @property
+    def withholds(self) -> bool:
+        """Whether something of any row may not have been published yet."""
+        return self._codec != "float32" or self._sync.threshold_at(1) > 0
+
+    @property
     def holds_back(self) -> bool:
         """Whether anything produced here may not have been published yet."""
-        return self._n_owned > 0 or self._codec != "float32" or self._sync.threshold_at(1) > 0
+        return self._n_owned > 0 or self.withholds
 
     def flush(self, step: int, *, owned_only: bool) -> bytes:
         """A frame of all that is held back (of the owned rows only), which is held back no more."""
-        residual = self._split.residual if self._split is not None else self._out[:0]
-        if owned_only:
-            residual = residual[: self._n_owned]
+        positions, values = self._flush(self._n_owned if owned_only else self.n_rows)
+        return encode_sparse(positions, values, step, self._slot, self.n_rows, self.width, NO_STATS)
+
+    def _flush(self, n_rows: int) -> tuple[NDArray[np.uint32], Float32]:
+        residual = self._split.residual[:n_rows] if self._split is not None else self._out[:0]
         positions, values = np.empty(residual.size, np.uint32), np.empty(residual.size, np.float32)
         count = flush_residual(residual, positions, values) if residual.size else 0
-        return encode_sparse(positions[:count], values[:count], step, self._slot, self.n_rows, self.width, NO_STATS)
+        return positions[:count], values[:count]
+
+    def flush_parts(self, step: int, active: list[int]) -> dict[int, bytes]:
+        """`flush` of all rows by range, for the slot that takes it in. The own range has the own values already."""
+        held, parts = self._flush(self.n_rows), {}
+        for slot, (first, end) in zip(active, self.ranges(len(active)), strict=True):
+            positions, values = self._between(*held, first, end)
+            parts[slot] = encode_sparse(positions, values, step, self._slot, end - first, self.width, NO_STATS)
+        return parts
+
+    def take_in(self, active: list[int], frames: Sequence[Frame], step: int) -> bytes:
+        """Add what the peers held back of this slot's range to the parameters; a frame of these."""
+        first, end = self.ranges(len(active))[active.index(self._slot)]
+        for frame in frames:
+            apply_frame(frame, self.params[first:end])
+        return encode_update(
+            None, np.ascontiguousarray(self.params[first:end]), step, self._slot, end - first, NO_STATS
+        )
+
+    def take_over(self, active: list[int], own: bytes, frames: Sequence[Frame]) -> None:
+        """The parameters are those that each slot of ``active`` publishes of its range."""
+        rest = iter(frames)
+        for slot, (first, end) in zip(active, self.ranges(len(active)), strict=True):
+            apply_frame(own if slot == self._slot else next(rest), self.params[first:end], add=False)
 
     def average(self) -> None:
         """Average in the replica of a worker that leaves: ``params <- (params + its params) / 2``.
@@ -358,19 +394,3 @@ def _stats(frame: Frame) -> Stats:
 def _add(sums: list[float], stats: Stats) -> None:
     for number, value in enumerate(stats):
         sums[number] += value
-
-
-def allocate_tables(n_rows: int, width: int, n_tables: int, is_dense: bool) -> list[Float32]:
-    """Zeroed float32 tables (n_rows, width): parameters, optimiser state, residual.
-
-    Large ones of which a step touches few rows lie side by side, so that a row's parameters, state and residual are
-    fetched together (1.4 times as quick at 80,000 x 21); small ones, and those walked from end to end, do not.
-    """
-    lanes = 16  # a cache line of floats, where every row begins
-    if is_dense or width < lanes or 4 * n_rows * width * n_tables < INTERLEAVED_BYTES:
-        return [np.zeros((n_rows, width), np.float32) for _ in range(n_tables)]
-    stride = -(-width * n_tables // lanes) * lanes
-    block = np.zeros(n_rows * stride + lanes, np.float32)
-    start = -block.ctypes.data // 4 % lanes
-    rows = block[start : start + n_rows * stride].reshape(n_rows, stride)
-    return [rows[:, number * width : (number + 1) * width] for number in range(n_tables)]

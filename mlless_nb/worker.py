@@ -25,6 +25,7 @@ from .data.minibatches import Minibatch
 from .data.prepare import Manifest
 from .data.shares import Shares
 from .exchange import LOOK_S, Aborted, Arrival, Exchanged, Plan, Round, StepLog
+from .hand_over import HandOver
 from .held_out import HeldOut
 from .messages import Failed, Invocation, Left, Started
 from .mind import StopRules, Verdict
@@ -90,6 +91,7 @@ class Worker:
         n_workers, by_shard = invocation.n_workers, self._replica.holds_owned
         self._shares = Shares(self._manifest, invocation.slot, n_workers, by_shard=by_shard)
         self._held_out = HeldOut(invocation, objects, self._replica, clock, make_feed)
+        self._handing_over = HandOver(self._slot, log, self._replica, prepaid, self._pay_for_waiting, self._round)
         self._rules = StopRules(invocation.stop, self._replica.model.metric)
         self._verdict: Verdict | None = None  # of the rules, on the losses so far
         self._plan = Plan()
@@ -147,10 +149,11 @@ class Worker:
             leaving = self._leaving()
             staying = self._plan.active(self._step + 1, n_workers)
             if verdict is not None:
-                self._hand_over(active, active)
+                self._handing_over.run(self._step, active, active)
                 return verdict
             if leaving and (self._staleness == 0 or self._slot in leaving):  # else what they leave comes when it comes
-                self._hand_over(active if self._replica.holds_owned else leaving, staying)
+                givers = active if self._replica.holds_owned else leaving
+                self._handing_over.run(self._step, givers, staying)
             if self._slot in leaving:
                 return Verdict("left", f"left after step {self._step}")
             sums = (0.0, 0.0)
@@ -277,34 +280,6 @@ class Worker:
     def _is_stopped(self) -> bool:
         return self._plan.stop_after is not None and self._step >= self._plan.stop_after
 
-    def _hand_over(self, givers: list[int], takers: list[int]) -> None:
-        """Exchange what ``givers`` hold back so that nothing produced is lost: at the end, and when workers leave.
-
-        Where nothing is held back the leaving give nothing, but are waited for all the same: until then they read the
-        step's frames, which their owners remove two steps later.
-        """
-        if self._replica.holds_back or givers != takers:
-            stays = givers != takers and self._slot in takers
-            self._give(f"{self._step}r", givers, takers, owned_only=stays)
-            for _ in set(givers) - set(takers) if stays else ():
-                self._replica.average()
-        self._replica.disown()
-
-    def _give(self, round_id: str, givers: list[int], takers: list[int], *, owned_only: bool) -> None:
-        is_giver = self._slot in givers
-        frame = self._replica.flush(self._step, owned_only=owned_only) if is_giver else b""
-        part = self._round(round_id, givers, takers, frame)
-        is_complete = False
-        if is_giver:
-            arrival = self._log.publish(part)
-            self._prepaid.add(arrival.granted_nusd)
-            is_complete = arrival.is_complete
-        if self._slot not in takers or not part.peers:
-            return
-        if not is_complete:
-            self._log.wait(part, self._pay_for_waiting)
-        self._replica.apply_all(self._log.frames(part))
-
     def _round(
         self,
         round_id: str,
@@ -347,7 +322,7 @@ class Worker:
 
     def _checkpoint(self, active: list[int]) -> None:
         if self._replica.holds_owned:  # what is stored is to hold everybody's rows
-            self._give(f"{self._step}c", active, active, owned_only=True)
+            self._handing_over.give(f"{self._step}c", self._step, active, active, owned_only=True)
         if self._slot == active[0] and self._replica.is_finite:
             began = self._clock()
             params, every = self._replica.params, self._job.checkpoint_every

@@ -8,6 +8,9 @@
 -- with status and reason instead of the plan.  A redis.call costs a fifth of the whole: what one worker in P finds out, or
 -- one step in many, is asked for only then.
 local call = redis.call
+-- Values (slots and reports) that an entry of the log has at most; Lua cannot unpack 8,000.  A step with more workers is
+-- several entries, all but the last with 'more'.
+local MOST = 4000
 local job, arrivals, log, lease, claim, supervisor, wake, prefix = unpack(KEYS)
 local round, step, slot, ttl = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[7]
 local state = call('HMGET', job, 'generation', 'latest', 'version', 'abort')
@@ -54,11 +57,16 @@ if is_new == 1 then
   if arrived == 1 then call('PEXPIRE', arrivals, ttl) end
   if arrived == tonumber(ARGV[12]) then
     if ARGV[8] ~= '' then
-      local now = call('TIME')
-      call('XADD', log, 'MAXLEN', '~', 10000, '*', 'step', step, 'at', now[1] .. '.' .. string.format('%06d', now[2]),
-        unpack(call('HGETALL', arrivals)))
+      local now, reports, first = call('TIME'), call('HGETALL', arrivals), 1
+      local at = now[1] .. '.' .. string.format('%06d', now[2])
+      while #reports - first >= MOST do
+        call('XADD', log, 'MAXLEN', '~', 10000, '*', 'step', step, 'at', at, 'more', 1,
+          unpack(reports, first, first + MOST - 1))
+        first = first + MOST
+      end
+      call('XADD', log, 'MAXLEN', '~', 10000, '*', 'step', step, 'at', at, unpack(reports, first))
       local past = prefix .. 'arrivals:' .. string.format('%d', step - (ARGV[15] or 2))
-      call('UNLINK', past, past .. 'm', past .. 'r', past .. 'c')
+      call('UNLINK', past, past .. 'm', past .. 'r', past .. 'c')  -- 'p' comes at the end only
     end
     if ARGV[13] == '1' then
       call('XADD', wake, 'MAXLEN', '~', 100, '*', 'round', round)

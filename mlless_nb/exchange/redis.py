@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from importlib import resources
+from typing import Any
 
 import redis
 from redis.backoff import ExponentialBackoff
@@ -63,6 +64,7 @@ class RedisStepLog:
         self._reserve = self._redis.register_script(_script("reserve"))
         self._abort = self._redis.register_script(_script("abort"))
         self._last_entry = "0-0"
+        self._reports: dict[int, dict[str, Any]] = {}  # of a step of which not every entry was read
         self._rounds = Rounds(self._shards, self._prefix, generation, nonce, _script("arrive"), TTL_S)
 
     def _key(self, *parts: object) -> str:
@@ -201,6 +203,9 @@ class RedisStepLog:
             for entry_id, fields in rows[0] if rows and isinstance(rows[0], list) else rows:
                 self._last_entry = entry_id.decode()
                 step, at_s = int(fields.pop(b"step")), float(fields.pop(b"at"))
-                reports = {int(slot): json.loads(text) for slot, text in fields.items()}
-                entries.append(StepEntry(step, at_s, reports))
+                is_last = fields.pop(b"more", None) is None
+                self._reports |= {int(slot): json.loads(text) for slot, text in fields.items()}
+                if is_last:
+                    entries.append(StepEntry(step, at_s, self._reports))
+                    self._reports = {}
         return entries

@@ -194,13 +194,17 @@ class Outlook:
             left = min(left, (self._stop["time_s"] - self._history.last("time_s")) / step_s)
         return max(left, 0.0)
 
+    def steps_in_sight(self, n_workers: int) -> float:
+        """Steps to the target, or to the rule that ends a run without one; infinite where that is not in sight."""
+        return self.steps_left(n_workers) if self.target is None else self.steps_to(self.target, n_workers)
+
     @property
     def is_past_knee(self) -> bool:
         """Whether the loss falls more slowly now than on the average of the whole run, as far as its end is in sight.
 
         That is where a convex curve is farthest below the chord from its beginning to its end.
         """
-        steps, judged = self.rest(self.n_workers).steps, self.judged
+        judged, steps = self.judged, self.steps_in_sight(self.n_workers)
         if self.curve is None or not math.isfinite(steps):
             return True
         if len(judged.steps) < LEAST_JUDGED:

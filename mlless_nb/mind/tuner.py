@@ -255,19 +255,19 @@ class ScaleInTuner:
             return self._keep(f"it is not clear whether the loss would be worse by less than {threshold:.1%}", numbers)
         if s >= threshold:
             return self._keep(f"the projected loss is {s:.2%} worse than with {self._n_all} workers", numbers)
-        to_target = outlook.steps_to(outlook.target, n_workers) if outlook.target is not None else 0.0
-        is_blind = not math.isfinite(to_target)
+        in_sight = outlook.steps_in_sight(n_workers)
+        is_blind = not math.isfinite(in_sight)
         is_half = n_workers <= CAREFUL_SHARE * self._n_all
         self._saw_target |= not is_blind
         if is_blind and self._saw_target:
             return self._keep("the target is not in sight any more", numbers)
-        if is_half and to_target > FAR * outlook.step:
+        if is_half and outlook.target is not None and in_sight > FAR * outlook.step:
             return self._keep("the target is not in sight", numbers)
         if is_half and self.times.at(n_workers) > QUICKER * self.times.at(self._n_all):
             return self._keep("fewer workers do not make steps quicker", numbers)
         if not is_blind and outlook.breaks_target(n_workers - 1, Z):
             return self._keep(f"with {n_workers - 1} the target may get out of reach", numbers)
-        if self._may_take_longer(outlook, now.steps, then.steps):
+        if not is_blind and self._may_take_longer(outlook, now.steps, then.steps):
             return self._keep("with one worker less the run may take longer", numbers)
         if saving < self._bar:
             return self._keep(f"one worker less would save {max(saving, 0.0):.1%}", numbers)

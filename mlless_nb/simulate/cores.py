@@ -57,7 +57,8 @@ class SharedCores:
         How much longer a job takes when many processes share the cores, and push each other's data out of the caches:
         ``1 + crowding * max(0, 1 - count / n_processes)`` times as long.
     switch_s : float
-        Seconds that a process needs, in the same proportion, to be back on a core after it waited.
+        Seconds that a process needs to be back on a core after it waited for many others; ``1 - 1 / n_processes`` of
+        that with ``n_processes``.
     """
 
     def __init__(self, timeline: Timeline, count: int, crowding: float = 0.0, switch_s: float = 0.0) -> None:
@@ -76,8 +77,9 @@ class SharedCores:
 
     def share(self, n_processes: int) -> None:
         """From now on ``n_processes`` share the cores."""
-        crowd = max(0.0, 1.0 - self._count / max(n_processes, 1))
-        self._slowdown, self.return_s = 1.0 + self._crowding * crowd, self._switch_s * crowd
+        n = max(n_processes, 1)
+        self._slowdown = 1.0 + self._crowding * max(0.0, 1.0 - self._count / n)
+        self.return_s = self._switch_s * (1.0 - 1.0 / n)
 
     def run(self, cpu_s: float, action: Callable[..., None], *arguments: Any) -> None:
         """See `Cores`."""

@@ -23,6 +23,9 @@ from .replicas import CostedReplica, CurveReplica
 from .services import SimulatedBus, SimulatedFeed, SimulatedObjects, Topics
 from .workload import Workload
 
+#: Seconds of running that are bought at a time, in the end, for a function that waits and has no cap.
+LONGEST_SLICE_S = 30.0
+
 
 class World:
     """All that the functions of one run share.
@@ -62,6 +65,7 @@ class Function:
         self.log = SimulatedStepLog(world.hub, self.process, f"invocation of {invocation.slot}")
         self.objects = SimulatedObjects(world.objects, self.process, world.machine, world.workload)
         self.prepaid = self._prepaid()
+        self._slice_s = 0.1
         #: The last message; None while it runs, and when it was killed.
         self.last: Message | None = None
         #: Its bill once it has ended, nano-dollars: the function, and its requests to the storage.
@@ -115,6 +119,10 @@ class Function:
         if prepaid.left_s <= 0 and not (hub.cap is None and prepaid.buy(0.0, self.log.reserve)):
             timeline.after(0.0, self.process.kill)
             return
+        if hub.cap is None and prepaid.left_s <= BUY_AHEAD_S:
+            # Nobody minds how much is bought at a time: few looks at functions that wait for minutes.
+            self._slice_s = min(2.0 * self._slice_s, LONGEST_SLICE_S)
+            prepaid.buy(self._slice_s, self.log.reserve)
         if prepaid.left_s <= BUY_AHEAD_S and not was_called:
             is_refused = not prepaid.buy(0.0, self.log.reserve)
             if is_refused and prepaid.left_s <= LAST_CALL_S:

@@ -9,7 +9,7 @@ from ..exchange import KINDS, Aborted, Arrival, MemoryHub, Plan, Round, Sought
 from .events import Process, Timeline
 from .machine import Machine
 from .replicas import Sized
-from .shards import Shard
+from .shards import Line, Shard
 
 
 class SharedPlan(Plan):
@@ -33,11 +33,13 @@ class Reader:
 
     __slots__ = (
         *("arrival", "error", "found", "n_pending", "n_seen", "part", "process", "published_at", "reads"),
-        *("sought", "ticket", "was_woken"),
+        *("line", "sought", "ticket", "was_woken"),
     )
 
-    def __init__(self, process: Process, part: Round, reads: bool, sought: Sequence[Sought] | None = None) -> None:
-        self.process, self.part, self.reads, self.sought = process, part, reads, sought
+    def __init__(
+        self, process: Process, line: Line, part: Round, reads: bool, sought: Sequence[Sought] | None = None
+    ) -> None:
+        self.process, self.line, self.part, self.reads, self.sought = process, line, part, reads, sought
         self.found: list[Any] = [None] * len(sought or ())
         self.n_seen = 0  # wake-up calls before it looked
         self.was_woken = False

@@ -9,7 +9,7 @@ from ..exchange import LOOK_S, Aborted, Arrival, Exchanged, Frame, MemoryStepLog
 from .events import Process
 from .hub import Gathering, Reader, SimulatedHub
 from .replicas import Sized
-from .shards import Shard
+from .shards import Line, Shard
 
 #: Bytes of a command, of an arrival with its report, of a frame's key, and of the shortest reply.
 COMMAND_BYTES, ARRIVAL_BYTES, KEY_BYTES, REPLY_BYTES = 100, 600, 40, 20
@@ -33,7 +33,7 @@ class SimulatedStepLog(MemoryStepLog):
 
     def __init__(self, hub: SimulatedHub, process: Process | None = None, nonce: str = "") -> None:
         super().__init__(hub, nonce)
-        self._process = process
+        self._process, self._line = process, Line()
         self._latency_s = hub.machine.link.latency_s
         self._n_seen = 0  # wake-up calls before the last look
 
@@ -73,21 +73,22 @@ class SimulatedStepLog(MemoryStepLog):
         hub.n_kept += count
         process.spend(costs.send_byte_s * n_bytes)
         process.clock()
-        reader = Reader(process, part, reads, sought)
+        reader = Reader(process, self._line, part, reads, sought)
         storing_s = costs.command_s * count + costs.in_byte_s * n_bytes
         if home == 0:
-            shards[0].request(costs.arrival_s + storing_s, n_bytes + ARRIVAL_BYTES, self._arrive, reader)
+            shards[0].request(self._line, costs.arrival_s + storing_s, n_bytes + ARRIVAL_BYTES, self._arrive, reader)
         else:
             # A worker arrives once its own server has answered.
-            shards[home].request(storing_s, n_bytes, self._keep, reader, shards[home])
+            shards[home].request(self._line, storing_s, n_bytes, self._keep, reader, shards[home])
         return reader
 
     def _keep(self, reader: Reader, home: Shard) -> None:
         self._hub.gathering(reader.part.round_id).there.add(reader.part.slot)
-        home.reply(REPLY_BYTES, self._stored, reader)
+        home.reply(reader.line, REPLY_BYTES, self._stored, reader)
 
     def _stored(self, reader: Reader) -> None:
-        self._hub.shards[0].request(self._hub.machine.costs.arrival_s, ARRIVAL_BYTES, self._arrive, reader)
+        first, arrival_s = self._hub.shards[0], self._hub.machine.costs.arrival_s
+        first.request(reader.line, arrival_s, ARRIVAL_BYTES, self._arrive, reader)
 
     def _arrive(self, reader: Reader) -> None:
         """At the first server: the arrival counts; whoever is last completes the round."""
@@ -98,7 +99,7 @@ class SimulatedStepLog(MemoryStepLog):
         elif hub.called_off is not None:
             reader.error = Aborted(hub.called_off[1], hub.called_off[0])
         if reader.error is not None:
-            first.reply(REPLY_BYTES, reader.wake)
+            first.reply(reader.line, REPLY_BYTES, reader.wake)
             return
         hub.latest = max(hub.latest, part.step)
         with hub.changed:  # nobody else is there, but the twin's announcements notify
@@ -114,7 +115,7 @@ class SimulatedStepLog(MemoryStepLog):
             gathering.readers.append(reader)
             hub.waiting[reader] = None
         elif reader.sought is None:
-            first.reply(REPLY_BYTES, reader.wake)
+            first.reply(reader.line, REPLY_BYTES, reader.wake)
         if is_complete and gathering.complete_at is None:
             self._complete(part, gathering)
         if reader.sought is not None:
@@ -151,17 +152,18 @@ class SimulatedStepLog(MemoryStepLog):
         wanted = self._wanted(part, gathering)
         reader.n_pending = len(wanted) or 1
         if not wanted:
-            hub.shards[0].reply(REPLY_BYTES, self._got, reader)
+            hub.shards[0].reply(reader.line, REPLY_BYTES, self._got, reader)
         for number, count, n_bytes in wanted:
             shard = hub.shards[number]
             cpu_s = costs.command_s * count + costs.out_byte_s * n_bytes
             hub.n_read += count
             if number == 0 and at_server:
-                shard.serve(cpu_s, shard.reply, n_bytes, self._got, reader)
+                shard.serve(cpu_s, shard.reply, reader.line, n_bytes, self._got, reader)
             else:
                 delay_s = self._latency_s if at_server else 0.0
                 asked = COMMAND_BYTES + KEY_BYTES * count
-                hub.timeline.after(delay_s, shard.request, cpu_s, asked, shard.reply, n_bytes, self._got, reader)
+                answer = (shard.reply, reader.line, n_bytes, self._got, reader)
+                hub.timeline.after(delay_s, shard.request, reader.line, cpu_s, asked, *answer)
 
     def _wanted(self, part: Round, gathering: Gathering) -> list[tuple[int, int, float]]:
         """(server, frames, bytes) that a worker reads of a round."""
@@ -193,10 +195,12 @@ class SimulatedStepLog(MemoryStepLog):
         """Wait until ``reader`` has what it asked for."""
         process, hub, part = reader.process, self._hub, reader.part
         give_up_at = self._now + part.deadline_s
-        while process.pause(None if reader.n_pending else min(LOOK_S, part.deadline_s)) is None:
+        # Where there is no cap nothing comes of paying while one waits, and nobody looks around for it.
+        look_s = part.deadline_s if hub.cap is None else min(LOOK_S, part.deadline_s)
+        while process.pause(None if reader.n_pending else look_s) is None:
             if not reader.n_pending and reader.arrival is not None:  # else it waits for the servers, not for peers
                 pay()
-                if self._now > give_up_at:
+                if self._now >= give_up_at:
                     hub.waiting.pop(reader, None)
                     raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
             reader.ticket = process.expect()
@@ -231,7 +235,7 @@ class SimulatedStepLog(MemoryStepLog):
         if gathering.complete_at is None:
             self._process.clock()
         if gathering.complete_at is None:
-            reader = Reader(self._process, part, reads=True)
+            reader = Reader(self._process, self._line, part, reads=True)
             reader.arrival = Arrival(False, None, 0, True)
             gathering.readers.append(reader)
             self._hub.waiting[reader] = None
@@ -241,7 +245,7 @@ class SimulatedStepLog(MemoryStepLog):
         """See `StepLog`."""
         assert self._process is not None
         gathering = self._hub.gathering(part.round_id)
-        reader = Reader(self._process, part, reads=True)
+        reader = Reader(self._process, self._line, part, reads=True)
         self._fetch(reader, gathering, at_server=False)
         self._await(reader, lambda: None)
         return self._frames(part, gathering)
@@ -273,7 +277,7 @@ class SimulatedStepLog(MemoryStepLog):
                 hub.shards[0].serve(asking_s, self._answer, reader, 0, numbers)
             else:
                 asked = COMMAND_BYTES + KEY_BYTES * len(numbers)
-                arguments = (asking_s, asked, self._answer, reader, shard, numbers)
+                arguments = (reader.line, asking_s, asked, self._answer, reader, shard, numbers)
                 hub.timeline.after(self._latency_s, hub.shards[shard].request, *arguments)
 
     def _answer(self, reader: Reader, shard: int, numbers: list[int]) -> None:
@@ -287,7 +291,8 @@ class SimulatedStepLog(MemoryStepLog):
                 n_bytes += len(reader.found[number])
                 hub.n_read += 1
         server = hub.shards[shard]
-        server.serve(hub.machine.costs.out_byte_s * n_bytes, server.reply, n_bytes + REPLY_BYTES, self._got, reader)
+        answer = (server.reply, reader.line, n_bytes + REPLY_BYTES, self._got, reader)
+        server.serve(hub.machine.costs.out_byte_s * n_bytes, *answer)
 
     def _watch(self, reader: Reader) -> None:
         """At the first server: look once a round is complete that was not at the last look, or after a while."""
@@ -325,10 +330,10 @@ class SimulatedStepLog(MemoryStepLog):
         give_up_at = self._now + part.deadline_s
         while True:
             process.clock()
-            reader = Reader(process, part, True, sought)
+            reader = Reader(process, self._line, part, True, sought)
             reader.n_pending = 1  # wakes itself
             asked = COMMAND_BYTES + KEY_BYTES * len(sought)
-            self._hub.shards[0].request(0.0, asked, self._watch, reader)
+            self._hub.shards[0].request(self._line, 0.0, asked, self._watch, reader)
             self._await(reader, pay)
             found = self._found(reader)
             if any(frame is not None for frame in found):

@@ -67,7 +67,7 @@ class CurveReplica:
         self._share = 1.0
         self._worth = 0.0  # of the own update
         threshold, self.staleness = workload.sync.threshold_at(1), workload.sync.staleness
-        self.holds_back = threshold > 0
+        self.holds_back = self.withholds = threshold > 0
         self.averages = workload.sync.averages and threshold > 0
         self.differs = self.holds_back or self.staleness > 0
 
@@ -112,8 +112,10 @@ class CurveReplica:
 
     def encode_parts(self, step: int, stats: Stats, active: list[int]) -> dict[int, Sized]:
         """This slot's own part, and those of all others as one."""
-        n_bytes, others = self._workload.update_bytes(self._share), len(active) - 1
-        own = n_bytes // len(active)
+        return self._parts(self._workload.update_bytes(self._share), stats, len(active))
+
+    def _parts(self, n_bytes: int, stats: Stats, n_active: int) -> dict[int, Sized]:
+        own, others = n_bytes // n_active, n_active - 1
         return {self._slot: Sized(own, stats), -1: Sized(n_bytes - own + HEADER_BYTES * others, stats, others)}
 
     def merge(self, active: list[int], own: Sized, frames: Sequence[Sized], step: int) -> tuple[Sized, Stats]:
@@ -124,9 +126,28 @@ class CurveReplica:
     def apply_merged(self, active: list[int], own: Sized, frames: Sequence[Sized]) -> None:
         """Nothing: the curve knows."""
 
+    @property
+    def _table_bytes(self) -> int:
+        return 4 * self.n_rows * self.width
+
+    def _held_bytes(self) -> int:
+        """What is held back: of the whole table, a share."""
+        return min(int(SPARSE_VALUE_BYTES / 4 * (1.0 - self._share) * self._table_bytes), self._table_bytes)
+
     def flush(self, step: int, *, owned_only: bool) -> Sized:
-        """What is held back: a share of the whole table."""
-        return Sized(HEADER_BYTES + int(SPARSE_VALUE_BYTES * (1.0 - self._share) * self.n_rows * self.width))
+        """A frame of all that is held back."""
+        return Sized(HEADER_BYTES + self._held_bytes())
+
+    def flush_parts(self, step: int, active: list[int]) -> dict[int, Sized]:
+        """As of `encode_parts`."""
+        return self._parts(self._held_bytes(), NO_STATS, len(active))
+
+    def take_in(self, active: list[int], frames: Sequence[Sized], step: int) -> Sized:
+        """A range of the parameters."""
+        return Sized(HEADER_BYTES + self._table_bytes // len(active))
+
+    def take_over(self, active: list[int], own: Sized, frames: Sequence[Sized]) -> None:
+        """Nothing: the curve knows."""
 
     def average(self) -> None:
         """Nothing: the curve knows."""
@@ -217,9 +238,11 @@ class CostedReplica:
 
     def encode_parts(self, step: int, stats: Stats, active: list[int]) -> dict[int, Any]:
         """See `Replica`."""
-        parts = self._inner.encode_parts(step, stats, active)
+        return self._encoded(self._inner.encode_parts(step, stats, active), len(active))
+
+    def _encoded(self, parts: dict[int, Any], n_active: int) -> dict[int, Any]:
         n_bytes = sum(map(len, parts.values()))
-        self._spend(self._costs.encode_byte_s * n_bytes + self._costs.part_s * len(active))
+        self._spend(self._costs.encode_byte_s * n_bytes + self._costs.part_s * n_active)
         return parts
 
     def merge(self, active: list[int], own: Any, frames: Sequence[Any], step: int) -> tuple[Any, Stats]:
@@ -233,6 +256,28 @@ class CostedReplica:
         self._apply(len(frames), frames)
         self._spend(self._costs.apply_byte_s * len(own))
         self._inner.apply_merged(active, own, frames)
+
+    def flush(self, step: int, *, owned_only: bool) -> Any:
+        """See `Replica`."""
+        frame = self._inner.flush(step, owned_only=owned_only)
+        self._spend(self._costs.encode_byte_s * len(frame))
+        return frame
+
+    def flush_parts(self, step: int, active: list[int]) -> dict[int, Any]:
+        """See `Replica`."""
+        return self._encoded(self._inner.flush_parts(step, active), len(active))
+
+    def take_in(self, active: list[int], frames: Sequence[Any], step: int) -> Any:
+        """See `Replica`."""
+        self._apply(len(frames), frames)
+        frame = self._inner.take_in(active, frames, step)
+        self._spend(self._costs.encode_byte_s * len(frame))
+        return frame
+
+    def take_over(self, active: list[int], own: Any, frames: Sequence[Any]) -> None:
+        """See `Replica`."""
+        self._apply(len(frames), frames)
+        self._inner.take_over(active, own, frames)
 
     def evaluate(self, minibatch: Any) -> float:
         """See `Replica`."""

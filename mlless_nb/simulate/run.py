@@ -154,8 +154,8 @@ class _Simulation:
 
     def _share(self) -> None:
         if self._shared is not None:
-            n_workers = len(self._running) - ("supervisor" in self._running)
-            self._shared.share(n_workers + len(self._shards))
+            # Servers run while workers wait: it is the workers that push each other off.
+            self._shared.share(len(self._running) - ("supervisor" in self._running))
 
     # -- what the driver tells the functions
 

@@ -28,6 +28,16 @@ class Link:
     function_bytes_s: float = math.inf
 
 
+class Line:
+    """A function's own line, for all servers: what it sends goes one after the other, and so does what it receives."""
+
+    __slots__ = ("received_s", "sent_s")
+
+    def __init__(self) -> None:
+        #: When it will have sent, and received, what is on the way.
+        self.sent_s = self.received_s = 0.0
+
+
 class Shard:
     """One server: three queues, each first come, first served.
 
@@ -49,12 +59,13 @@ class Shard:
         self.cpu_s = 0.0
         self.bytes_in = self.bytes_out = 0.0
 
-    def request(self, cpu_s: float, n_bytes: float, action: Callable[..., None], *arguments: Any) -> None:
+    def request(self, line: Line, cpu_s: float, n_bytes: float, action: Callable[..., None], *arguments: Any) -> None:
         """Send ``n_bytes`` to the server; ``action`` is called there once they have been dealt with for ``cpu_s``."""
         self.bytes_in += n_bytes
         link, now = self._link, self._timeline.now
+        line.sent_s = max(now, line.sent_s) + n_bytes / link.function_bytes_s
         self._in_free_s = max(now + link.latency_s, self._in_free_s) + n_bytes / link.server_bytes_s
-        arrived_s = max(self._in_free_s, now + link.latency_s + n_bytes / link.function_bytes_s)
+        arrived_s = max(self._in_free_s, line.sent_s + link.latency_s)
         if arrived_s > now:
             self._timeline.at(arrived_s, self.serve, cpu_s, action, *arguments)
         else:
@@ -83,10 +94,10 @@ class Shard:
             self._first, self._is_busy = 0, False
         action(*arguments)
 
-    def reply(self, n_bytes: float, action: Callable[..., None], *arguments: Any) -> None:
+    def reply(self, line: Line, n_bytes: float, action: Callable[..., None], *arguments: Any) -> None:
         """Send ``n_bytes`` back; ``action`` is called once the function has them."""
         self.bytes_out += n_bytes
         link, now = self._link, self._timeline.now
         self._out_free_s = max(now, self._out_free_s) + n_bytes / link.server_bytes_s
-        sent_s = max(self._out_free_s, now + n_bytes / link.function_bytes_s)
-        self._timeline.at(sent_s + link.latency_s, action, *arguments)
+        line.received_s = max(now, line.received_s) + n_bytes / link.function_bytes_s
+        self._timeline.at(max(self._out_free_s, line.received_s) + link.latency_s, action, *arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -206,3 +207,26 @@ def test_a_script_that_the_server_forgot_is_loaded_again(make: Make) -> None:  #
         logs[0]._redis.script_flush()
     publish(logs[1], 1, 1)
     assert publish(logs[2], 1, 2, NOTHING).is_complete
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("n_workers", [2000, 2001, 5000])  # what one entry of the log holds, one more, several
+def test_the_reports_of_thousands_of_workers_come_together(redis_url: str, n_workers: int) -> None:
+    job_id = uuid.uuid4().hex
+    log, reader = (RedisStepLog([redis_url], job_id, "generation", "nonce") for _ in range(2))
+    log.create(cap_nusd=None, reserved_nusd=0)
+    slots = list(range(n_workers))
+    log._redis.mset({f"{log._prefix}claim:{slot}": "nonce" for slot in slots})
+    one = replace(part(1, 0), publishers=slots, waiters=[])
+    # Most have arrived already, by what an arrival leaves: each on its own would take a second.
+    reports = {slot: f'{{"slot":{slot}}}' for slot in slots[:-10]}
+    log._redis.hset(f"{log._prefix}arrivals:1", mapping=reports)
+
+    arrivals = [log.publish(replace(one, slot=slot, report={"slot": slot})) for slot in slots[-10:]]
+    steps = reader.read_steps(1.0)
+
+    assert [arrival.is_complete for arrival in arrivals] == [False] * 9 + [True]
+    assert [(entry.step, entry.reports) for entry in steps] == [(1, {slot: {"slot": slot} for slot in slots})]
+    log.delete()
+    for opened in (log, reader):
+        opened.close()

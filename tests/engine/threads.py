@@ -140,7 +140,7 @@ class Witness(MemoryStepLog):
 
     def publish(self, part: Round) -> Arrival:
         """See `MemoryStepLog`."""
-        if part.parts is None and not part.round_id.endswith("m"):  # the merged ranges are everybody's
+        if part.parts is None and not part.round_id.endswith(("m", "p")):  # the merged ranges are everybody's
             self.count(part.frame, 0)
         with self.shared.changed:
             arrival = super().publish(part)
@@ -175,21 +175,18 @@ class Observed(Worker):
         self.produced.reshape(self.params.shape)[rows] += self._replica._update
         return stats
 
-    def _scatter_reduce(self, active: list[int], began: float) -> Stats:
-        plain = self._replica.encode_parts
+    def observe_parts(self, name: str) -> None:
+        """Count the parts that the replica's method of this name makes, the own one among them."""
+        plain = getattr(self._replica, name)
 
-        def encode_parts(step: int, stats: Stats, active: list[int]) -> dict[int, bytes]:
-            parts = plain(step, stats, active)
+        def observed(*arguments: Any) -> dict[int, bytes]:
+            parts: dict[int, bytes] = plain(*arguments)
             width = self.params.shape[1]
-            for frame, (first, _) in zip(parts.values(), self._replica.ranges(len(active)), strict=True):
+            for frame, (first, _) in zip(parts.values(), self._replica.ranges(len(parts)), strict=True):
                 self.log.count(frame, first * width)
             return parts
 
-        self._replica.encode_parts = encode_parts  # type: ignore[method-assign]
-        try:
-            return super()._scatter_reduce(active, began)
-        finally:
-            del self._replica.encode_parts
+        setattr(self._replica, name, observed)
 
     def observe_averages(self) -> None:
         """Sum what averaging takes back."""
@@ -253,6 +250,8 @@ def train(job: Job, announcer: Any = None) -> Outcome:
         worker = Observed(job.invocation(slot), log, bus, OBJECTS, prepaid)
         worker.log, worker.produced, worker.is_slow = log, np.zeros(shape[0] * shape[1]), slot in job.slow
         worker.observe_averages()
+        worker.observe_parts("encode_parts")
+        worker.observe_parts("flush_parts")
         workers.append(worker)
     ends: dict[int, Left | Failed] = {}
     threads = [

@@ -12,7 +12,7 @@ pytest.importorskip("greenlet")
 
 from mlless_nb.simulate.cores import OwnCore, SharedCores
 from mlless_nb.simulate.events import Killed, Process, Timeline
-from mlless_nb.simulate.shards import Link, Shard
+from mlless_nb.simulate.shards import Line, Link, Shard
 
 
 def test_processes_meet_in_virtual_time() -> None:
@@ -121,7 +121,7 @@ def test_requests_queue_at_a_server(is_shared: bool) -> None:
     shard = Shard(timeline, Link(), SharedCores(timeline, 2) if is_shared else None)
 
     for _ in range(3):
-        timeline.at(1.0, shard.request, 2.0, 0.0, lambda: ends.append(timeline.now))
+        timeline.at(1.0, shard.request, Line(), 2.0, 0.0, lambda: ends.append(timeline.now))
     timeline.run()
 
     assert ends == pytest.approx([3.0, 5.0, 7.0])
@@ -135,10 +135,10 @@ def test_bytes_queue_for_the_line() -> None:
 
     def stored() -> None:
         there.append(timeline.now)
-        shard.reply(200.0, lambda: back.append(timeline.now))
+        shard.reply(Line(), 200.0, lambda: back.append(timeline.now))
 
     for _ in range(2):
-        timeline.at(0.0, shard.request, 0.25, 50.0, stored)
+        timeline.at(0.0, shard.request, Line(), 0.25, 50.0, stored)
     timeline.run()
 
     assert there == pytest.approx([1.25, 1.75])  # latency, line, thread
@@ -151,7 +151,25 @@ def test_a_functions_own_line_may_be_the_slow_one() -> None:
     shard = Shard(timeline, Link(0.0, server_bytes_s=1000.0, function_bytes_s=10.0), None)
 
     for _ in range(2):
-        timeline.at(0.0, shard.request, 0.0, 50.0, lambda: there.append(timeline.now))
+        timeline.at(0.0, shard.request, Line(), 0.0, 50.0, lambda: there.append(timeline.now))
     timeline.run()
 
     assert there == pytest.approx([5.0, 5.0])  # side by side
+
+
+def test_servers_share_a_functions_line() -> None:
+    """Two servers, 50 B to each and 20 B back from each, by one line of 10 B/s: as from one server."""
+    timeline, there, back = Timeline(), [], []
+    line = Line()
+    shards = [Shard(timeline, Link(0.0, server_bytes_s=1000.0, function_bytes_s=10.0), None) for _ in range(2)]
+
+    def stored(shard: Shard) -> None:
+        there.append(timeline.now)
+        shard.reply(line, 20.0, lambda: back.append(timeline.now))
+
+    for shard in shards:
+        timeline.at(0.0, shard.request, line, 0.0, 50.0, stored, shard)
+    timeline.run()
+
+    assert there == pytest.approx([5.0, 10.0])
+    assert back == pytest.approx([7.0, 12.0])

@@ -325,6 +325,32 @@ def test_people_may_scale_in() -> None:
     assert set(run.history["n_workers"]) == {5.0, 3.0}
 
 
+@pytest.mark.parametrize("workers", [8, 64])
+def test_what_is_not_looked_at_takes_as_long(workers: int) -> None:
+    """With a cap functions are woken five times a second while they wait, without one hardly ever."""
+    workload = Workload(workers, sync=ISP(0.7), sent=SentFraction(0.5, 0.0), stop=Stop(steps=4), n_held_out=0)
+    machine = free(link=Link(1e-3, server_bytes_s=1e8), shards=2)  # steps of a tenth of a second, and of five
+
+    free_to_spend, capped = (simulate(dataclasses.replace(workload, budget=one), machine) for one in (None, 1e6))
+
+    for column in capped.history:
+        np.testing.assert_array_equal(free_to_spend.history[column], capped.history[column])
+    assert free_to_spend.cost == capped.cost
+    assert free_to_spend.time_s == capped.time_s
+
+
+def test_what_is_held_back_is_handed_over_as_two_models_a_worker() -> None:
+    """Nothing is published but at the end: then each worker reads its range of everybody's rest, and all ranges."""
+    p, sync = 8, ISP(0.7)
+    workload = Workload(p, sync=sync, sent=SentFraction(0.0), stop=Stop(steps=2), n_held_out=0)
+
+    run = simulate(workload, free(link=Link(server_bytes_s=1e9)))
+
+    n_rows, width = workload.table_shape
+    read = run.traffic.bytes_out - run.history["received_bytes"].sum()
+    assert read == pytest.approx(p * 2 * (p - 1) / p * 4 * n_rows * width, rel=0.01)
+
+
 def test_a_target_on_a_curve() -> None:
     """Loss 1 / (0.1 t + 1): at or below 0.5 after 10 steps; evaluations come every 5."""
     curve = PowerCurve(start=1.0, floor=0.0, speed=0.1, noise=0.0)
