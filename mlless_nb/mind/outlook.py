@@ -30,8 +30,6 @@ MOST_RISK = 0.05
 #: Slope of the curve, as a share of its mean over the whole run, from which on the run's knee is past. It is where the
 #: share is 1; but the end of the run is not known well when it has just begun.
 KNEE_SLOPE = 0.75
-#: Judged records before the knee of the run is looked for: a curve through fewer says little about its end.
-LEAST_JUDGED = 8
 
 
 @dataclass(frozen=True)
@@ -207,8 +205,6 @@ class Outlook:
         judged, steps = self.judged, self.steps_in_sight(self.n_workers)
         if self.curve is None or not math.isfinite(steps):
             return True
-        if len(judged.steps) < LEAST_JUDGED:
-            return False
         fall = float(judged.losses[0]) - self.loss_in(steps, self.n_workers)
         slope = self.loss_in(0, self.n_workers) - self.loss_in(1, self.n_workers)
         return slope * (self.step + steps - float(judged.steps[0])) <= KNEE_SLOPE * fall

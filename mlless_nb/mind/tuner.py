@@ -28,6 +28,8 @@ from .outlook import Outlook, Prices, StepTimes
 Z = 1.2816
 #: The least records, and evaluations of held-out rows, between two removals; and what counts as "about to end".
 LEAST_RECORDS, LEAST_EVALUATIONS, LAST_STEPS = 12, 1, 20
+#: Judged records before anybody goes: a curve through fewer says little about the end of the run.
+LEAST_JUDGED = 8
 #: Shares of what is left of the run: of the interval, and of the horizon with the steps that it has at least.
 INTERVAL_SHARE, HORIZON_SHARE, HORIZON_STEPS = 0.05, 0.1, 50
 #: Records over which a curve's prediction is compared with what came.
@@ -176,6 +178,8 @@ class ScaleInTuner:
         if history.n - first < LEAST_RECORDS or history.n < self._not_before:
             return False
         judged = history.judged
+        if len(judged.steps) < LEAST_JUDGED:
+            return False
         if not judged.is_validation or self._removal is None:
             return True
         return len(judged.since(float(history.column("step")[first])).steps) >= LEAST_EVALUATIONS
