@@ -37,7 +37,7 @@ class Shares:
 
     def __init__(self, manifest: Manifest, slot: int, n_workers: int, *, by_shard: bool = False) -> None:
         self._manifest, self._slot, self._by_shard = manifest, slot, by_shard
-        n_own, _ = divmod(manifest.n_minibatches, n_workers)
+        n_own = manifest.n_minibatches // n_workers
         self._active: Sequence[int] = range(n_workers)
         self._common: list[int] = [] if by_shard else list(range(n_own * n_workers, manifest.n_minibatches))
         self._owned: dict[int, list[int]] = {}  # once it was dealt anew; before, see `_first`
@@ -75,7 +75,7 @@ class Shares:
         if len(active) == len(self._active):
             return
         rest = {slot: self._rest(slot) for slot in self._active}
-        n_own, _ = divmod(self._manifest.n_minibatches, len(active))
+        n_own = self._manifest.n_minibatches // len(active)
         left = [*self._common, *(index for slot in self._active if slot not in active for index in rest[slot])]
         left += [index for slot in active for index in rest[slot][n_own:]]
         owned = {}
