@@ -17,6 +17,7 @@ from mlless_nb import ScaleIn
 from mlless_nb.mind.advice import Advice
 from mlless_nb.mind.outlook import Prices
 from mlless_nb.money import Rates, price_profile
+from mlless_nb.report import Report
 from mlless_nb.simulate import Machine, PowerCurve, Workload
 from mlless_nb.telemetry import COLUMNS
 
@@ -64,7 +65,7 @@ def run_alone(workload: Workload, machine: Machine, curve: PowerCurve, seed: int
             step=step, time_s=time_s, loss=loss, validation_loss=held_out, n_workers=len(active), spent_usd=usd
         )
         advice.append([known[name] for name in COLUMNS])
-        reports = {slot: {"times": [seconds, 0.0, 0.0], "quality": [0.0, 0.0]} for slot, seconds in busy_s.items()}
+        reports = {slot: Report(compute_s=seconds) for slot, seconds in busy_s.items()}
         for decision, slot in advice.decide(reports, last_steps):
             if decision.kind == "knee":
                 seen_knee = step

@@ -8,7 +8,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from report import Report, median, number, parser, runs_of
@@ -23,23 +22,13 @@ from mlless_nb.exchange.redis import RedisStepLog
 from mlless_nb.job import CHECKPOINT_EVERY
 from mlless_nb.kernels import crc32c
 from mlless_nb.objects import MemoryObjects
+from mlless_nb.report import Report as WorkersReport
 
 #: Calls of which one figure is the median.
 CALLS = 400
 #: Seconds between two renewals of a worker's lease, on this machine.
 LEASED_S = 5.0 / 8
-#: As large as a worker's report is.
-REPORT: dict[str, Any] = {
-    "stats": (5123.456789, 6250.0, 0.0, 0.0),
-    "position": 1234,
-    "storage": 123456,
-    "exit_s": 0.123,
-    "n_sent": 12345,
-    "n_made": 123456,
-    "bytes": 123456,
-    "times": [0.000654, 0.001234, 0.000543],
-    "merged": 0,
-}
+REPORT = WorkersReport(5123.456789, 6250.0, compute_s=0.000654, exchange_s=0.001234, wait_s=0.000543, n_sent=12345)
 
 
 def median_us(call: Callable[[int], object]) -> float:

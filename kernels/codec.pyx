@@ -259,7 +259,7 @@ def read_header(frame not None):
 
 
 def apply_frame(frame not None, float[:, :] params not None, *, bint add=True):
-    """Add a frame's values to ``params``; returns how many.
+    """Add a frame's values to ``params``; returns its stats: loss_sum, loss_count, val_sum, val_count.
 
     Parameters
     ----------
@@ -310,7 +310,7 @@ def apply_frame(frame not None, float[:, :] params not None, *, bint add=True):
                 frame_put(&header, values, ids, add, stride, &params[0, 0])
         if not valid:
             raise DecodeError(fault.decode())
-        return count
+        return header.loss_sum, header.loss_count, header.val_sum, header.val_count
     finally:
         if room.at != NULL:
             scratch_return(room)

@@ -34,6 +34,14 @@ class FrameHeader(NamedTuple):
 
 def check_fields(step: int, slot: int, n_rows: int, width: int) -> None:
     """Raise ValueError unless each field fits its place in a header, and the table's positions fit 32 bits."""
+    if (
+        0 <= step < 2**32
+        and 0 <= slot < 2**16
+        and 0 <= width < 2**16
+        and n_rows >= 0
+        and n_rows * width < 2**32 > n_rows
+    ):
+        return
     for name, value, limit in (
         ("step", step, 2**32),
         ("slot", slot, 2**16),

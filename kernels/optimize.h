@@ -27,6 +27,7 @@ typedef struct {
     const float *grad;      /* (m, width) */
     int walks_all;          /* out is (n_rows, width), else (m, width) */
     float *out;             /* STEP_NONE: the update, only read */
+    int moves;              /* with a split: params take the update in, and out is not written */
     float l2;               /* of rows below l2_rows */
     ptrdiff_t l2_rows;
     float_table params, first, second, residual; /* residual.at NULL: nothing is split */

@@ -3,6 +3,7 @@ from numpy.typing import NDArray
 
 class SignificanceSplit:
     threshold: float
+    moves: bool
     def __init__(self, n_rows: int, width: int, residual: NDArray[np.float32] | None = None) -> None: ...
     @property
     def residual(self) -> NDArray[np.float32]: ...

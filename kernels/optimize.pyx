@@ -30,6 +30,7 @@ cdef extern from "optimize.h" nogil:
         const float *grad
         int walks_all
         float *out
+        int moves
         float *values
         float l2, threshold
         float_table params, first, second, residual
@@ -60,6 +61,9 @@ cdef class SignificanceSplit:
     ----------
     threshold : float
         ``v_t``, at least 0; 0 at first.
+    moves : bool
+        Whether the pass that makes an update and splits it also adds it to ``params``, which it has at hand, once they
+        were compared with. What ``out`` holds then is undefined. False at first; `split_significant` adds nothing.
     count : int
         Values that the last update sent.
     positions : uint32
@@ -79,6 +83,7 @@ cdef class SignificanceSplit:
 
     cdef readonly object residual, positions, values
     cdef readonly Py_ssize_t count
+    cdef public bint moves
     cdef double v
     cdef float[:, ::view.contiguous] held
     cdef uint32_t[::1] at
@@ -144,7 +149,7 @@ def split_significant(
     work.m = params.shape[0] if rows is None else rows.shape[0]
     if update.shape[0] != work.m or update.shape[1] != params.shape[1]:
         raise ValueError(f"update has shape {update.shape[0], update.shape[1]}: must be {work.m, params.shape[1]}")
-    work.walks_all, work.out, work.rule.kind = rows is None, <float *>&update[0, 0], STEP_NONE
+    work.walks_all, work.out, work.rule.kind, work.moves = rows is None, <float *>&update[0, 0], STEP_NONE, False
     walk(&work, params, rows, None, None, split)
     return split.count
 
@@ -192,7 +197,7 @@ def sgd_update(
     Parameters
     ----------
     params : float32 (n_rows, width)
-        Read for the penalty and the split only.
+        Read for the penalty and the split only; changed where that ``moves`` them.
     rows : int32 (m,)
         The touched rows, strictly ascending.
     grad : float32 (m, width)
@@ -201,7 +206,7 @@ def sgd_update(
     l2, l2_rows : float, int
         The gradient of rows below ``l2_rows`` grows by ``l2 * params``.
     out : float32 (m, width) or (n_rows, width)
-        Overwritten; its shape is the mode, see the module.
+        Overwritten; its shape is the mode, see the module. It may be ``grad``.
     split : SignificanceSplit, optional
         Takes ``out`` in too.
 
@@ -359,7 +364,7 @@ cdef int run(update_pass *work, const float[:, ::view.contiguous] params, const 
     if (out.shape[0] != m and out.shape[0] != n_rows) or out.shape[1] != width:
         raise ValueError(f"out has shape {out.shape[0], out.shape[1]}: must be {m, width} or {n_rows, width}")
     work.m, work.grad, work.walks_all, work.out = m, &grad[0, 0], out.shape[0] == n_rows, &out[0, 0]
-    work.l2, work.l2_rows = l2, l2_rows
+    work.l2, work.l2_rows, work.moves = l2, l2_rows, split is not None and split.moves
     return walk(work, params, rows, first, second, split)
 
 

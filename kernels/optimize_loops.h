@@ -44,11 +44,12 @@ typedef struct {
     uint32_t *positions;
     float *values;
     ptrdiff_t count;
+    int moves;
 } LEVEL(sink);
 
 /* Step and split of n floats that lie side by side in every array; residual NULL: nothing is split. */
 static ALWAYS_INLINE TARGET void LEVEL(step_vector)(
-    const step_rule *rule, const int kind, ptrdiff_t n, const float *g, float *a, float *b, float *out, const float *x,
+    const step_rule *rule, const int kind, ptrdiff_t n, const float *g, float *a, float *b, float *out, float *x,
     float *residual, uint32_t base, LEVEL(sink) *to) {
     const int has_a = kind > STEP_SGD, has_b = kind == STEP_ADAM || kind == STEP_FTRL;
     VEC first = {0}, second = {0}, u;
@@ -58,16 +59,18 @@ static ALWAYS_INLINE TARGET void LEVEL(step_vector)(
         u = LEVEL(load)(out, n);
     } else {
         u = LEVEL(step)(rule, kind, LEVEL(load)(g, n), &first, &second);
-        LEVEL(store)(out, n, u);
+        if (!residual || !to->moves) LEVEL(store)(out, n, u);
     }
     if (has_a) LEVEL(store)(a, n, first);
     if (has_b) LEVEL(store)(b, n, second);
-    if (residual)
+    if (residual) {
         to->count = LEVEL(split)(u, n, x, residual, to->threshold, base, to->positions, to->values, to->count);
+        if (to->moves) LEVEL(store)(x, n, LEVEL(load)(x, n) + u);
+    }
 }
 
 static ALWAYS_INLINE TARGET void LEVEL(step_flat)(
-    const step_rule *rule, const int kind, ptrdiff_t n, const float *g, float *a, float *b, float *out, const float *x,
+    const step_rule *rule, const int kind, ptrdiff_t n, const float *g, float *a, float *b, float *out, float *x,
     float *residual, uint32_t base, LEVEL(sink) *to) {
     ptrdiff_t k = 0;
     if (residual) {
@@ -112,7 +115,7 @@ static NEVER_INLINE TARGET const float *LEVEL(slope)(
     else if (pass->l2 == 0.0f)
         return pass->grad + start * width;
     else
-        memcpy(out, pass->grad + start * width, sizeof(float) * size * width);
+        memmove(out, pass->grad + start * width, sizeof(float) * size * width);
     if (pass->l2 == 0.0f) return out;
     for (ptrdiff_t r = 0; r < size; r++) {
         const ptrdiff_t row = ids ? ids[start + r] : start + r;
@@ -183,6 +186,7 @@ static ALWAYS_INLINE TARGET void LEVEL(step_narrow)(
     if (pass->first.at) LEVEL(scatter)(a, ids, start, size, width, pass->first);
     if (pass->second.at) LEVEL(scatter)(b, ids, start, size, width, pass->second);
     if (splits) LEVEL(scatter)(held, ids, start, size, width, pass->residual);
+    if (splits && pass->moves) LEVEL(scatter)(x, ids, start, size, width, pass->params);
     for (ptrdiff_t k = before; k < to->count; k++) { /* from places in the block to places in the table */
         const uint32_t at = to->positions[k], r = width == 1 ? at : at / (uint32_t)width;
         const uint32_t row = (uint32_t)(ids ? ids[start + r] : start + r);
@@ -199,7 +203,7 @@ static ALWAYS_INLINE TARGET void LEVEL(run_kind)(update_pass *pass, const int ki
                          (!pass->second.at || pass->second.stride == width) &&
                          (!splits || (pass->residual.stride == width && pass->params.stride == width)));
     const ptrdiff_t most = width < STEP_BLOCK ? STEP_BLOCK / width : 1;
-    LEVEL(sink) to = {pass->threshold, pass->positions, pass->values, 0};
+    LEVEL(sink) to = {pass->threshold, pass->positions, pass->values, 0, pass->moves};
     ptrdiff_t next = 0;
     for (ptrdiff_t start = 0; start < walked; start += most) {
         const ptrdiff_t size = walked - start < most ? walked - start : most, at = start * width;

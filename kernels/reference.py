@@ -140,7 +140,7 @@ class SignificanceSplit:
 
     def __init__(self, n_rows: int, width: int, residual: Float32 | None = None) -> None:
         self.residual = np.zeros((n_rows, width), np.float32) if residual is None else residual
-        self.threshold, self.count = 0.0, 0
+        self.threshold, self.count, self.moves = 0.0, 0, False
         self.positions, self.values = np.empty(0, np.uint32), np.empty(0, np.float32)
 
     @property
@@ -192,6 +192,8 @@ def _write(
     out[:] = update
     if split is not None:
         split_significant(params, walked.astype(np.int32), out, split)
+        if split.moves:
+            params[walked] += out
 
 
 def sgd_update(

@@ -243,8 +243,8 @@ def _read_rowmasks(index: bytes, width: int) -> list[int]:
     return ids
 
 
-def apply_frame(frame: bytes, params: Float32, *, add: bool = True) -> int:
-    """``params += values`` (or =) at their positions; nothing is written unless the whole frame is valid."""
+def apply_frame(frame: bytes, params: Float32, *, add: bool = True) -> tuple[float, float, float, float]:
+    """``params += values`` (or =) at their positions, where the whole frame is valid; returns its stats."""
     header = read_header(frame)
     if (header.n_rows, header.width) != params.shape:
         raise DecodeError("frame is for another table")
@@ -252,7 +252,7 @@ def apply_frame(frame: bytes, params: Float32, *, add: bool = True) -> int:
     if len(values):
         at = np.divmod(positions, header.width)
         params[at] = params[at] + values if add else values
-    return len(values)
+    return header.loss_sum, header.loss_count, header.val_sum, header.val_count
 
 
 def merge_frames(

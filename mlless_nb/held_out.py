@@ -43,6 +43,8 @@ class HeldOut:
             if self._manifest is not None
             else None
         )
+        # Minibatches not fetched yet, and among how many workers that was counted: 0 means that it may have changed.
+        self._n_unread = self._counted = 0
         #: Seconds that an evaluation took, the longest so far; None before there was one.
         self.seconds: float | None = None
 
@@ -71,7 +73,10 @@ class HeldOut:
     def n_unread(self, active: list[int]) -> int:
         """Minibatches that the next evaluation is to fetch."""
         feed = self._feed
-        return sum(not feed.has(index) for index in {*self.share(active), *self._common}) if feed is not None else 0
+        if feed is not None and self._counted != len(active):
+            indices = {*self.share(active), *self._common}
+            self._counted, self._n_unread = len(active), sum(not feed.has(index) for index in indices)
+        return self._n_unread
 
     def evaluate(self, active: list[int]) -> tuple[float, float]:
         """Loss sum and count of this worker's share."""
@@ -87,7 +92,7 @@ class HeldOut:
         return self._sums(self._feed, self._common) if self._feed is not None else (0.0, 0.0)
 
     def _sums(self, feed: MinibatchFeed, indices: list[int]) -> tuple[float, float]:
-        total, count = 0.0, 0.0
+        total, count, self._counted = 0.0, 0.0, 0
         for index in indices:
             minibatch = feed.get(index)
             total += self._replica.evaluate(minibatch)

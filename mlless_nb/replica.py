@@ -89,6 +89,9 @@ class Replica:
         self._all_rows = np.arange(self.n_rows, dtype=np.int32)
         self._rows: Int32 | None = None
         self._update = self._out
+        # Where replicas differ anyway, each may add its own update at once: in the pass that makes it.
+        self._fuses = not (self._is_local or self._n_owned)
+        self._may_move = self._fuses and self._filters and invocation.pattern != "scatter-reduce"
         self.n_made = self.n_sent = self._n_kept = 0
 
     # -- making an update
@@ -97,21 +100,22 @@ class Replica:
         """Make the update of ``step`` (1-based) from this worker's minibatches; returns the sum of their losses.
 
         Of one minibatch it is what the optimiser says; of several (local steps) the way that they lead, each begun
-        where the one before ended. The parameters are as they were until `apply`.
+        where the one before ended. The parameters are as they were until `apply`, or
+        (where replicas differ anyway) have the update in them already.
         """
         scale = 1.0 / n_active if self._is_mean else 1.0
         split = self._split if self._filters else None
         if split is not None:
-            split.threshold = self._sync.threshold_at(step)
-        fuses = not (self._is_local or self._n_owned)
+            split.threshold = threshold = self._sync.threshold_at(step)
+            split.moves = self._may_move and threshold > 0
         if self._is_local:
             loss = self._walk(minibatches, step, scale)
         else:
-            loss = self._optimize(minibatches[0], step, scale, split if fuses else None)
+            loss = self._optimize(minibatches[0], step, scale, split if self._fuses else None)
         self.n_made = self._update.size
         self._keep_owned()
         rows, update = self._shared()
-        if split is not None and not fuses:
+        if split is not None and not self._fuses:
             split_significant(self.params, rows, update, split)
         self.n_sent = split.count if split is not None else update.size
         return loss
@@ -123,7 +127,7 @@ class Replica:
             self._grad = np.empty((n_touched + n_touched // 8, self.width), np.float32)
         self._rows = None if self._is_dense else minibatch.rows
         grad = self._grad[:n_touched]
-        self._update = self._room(self.n_rows if self._is_dense else n_touched)
+        self._update = self._room(self.n_rows) if self._is_dense else grad
         loss = self.model.gradient(self.params, minibatch, self._manifest.mean, self._manifest.size, grad)
         self._optimizer.update(
             self.params, minibatch.rows, grad, self._state, step, scale, self._l2, self._l2_rows, self._update, split
@@ -219,25 +223,28 @@ class Replica:
 
     def apply(self, active: list[int], frames: Sequence[Frame], stats: Stats) -> Stats:
         """Add the own update and the peers' in slot order; the sums of all their stats."""
-        sums, rest = [0.0] * 4, iter(frames)
+        own, params, rest = self._slot, self.params, iter(frames)
+        loss_sum = loss_count = val_sum = val_count = 0.0
         for slot in active:
-            if slot == self._slot:
-                apply_rows(self.params, self._rows, self._update)
-                _add(sums, stats)
+            if slot == own:
+                self.apply_own()
+                theirs = stats
             else:
-                frame = next(rest)
-                apply_frame(frame, self.params)
-                _add(sums, _stats(frame))
-        return sums[0], sums[1], sums[2], sums[3]
+                theirs = apply_frame(next(rest), params)
+            loss_sum += theirs[0]
+            loss_count += theirs[1]
+            val_sum += theirs[2]
+            val_count += theirs[3]
+        return loss_sum, loss_count, val_sum, val_count
 
     def apply_own(self) -> None:
-        """Add the own update, where the peers' come when they come."""
-        apply_rows(self.params, self._rows, self._update)
+        """Add the own update, unless that was done when it was made."""
+        if self._split is None or not self._split.moves:
+            apply_rows(self.params, self._rows, self._update)
 
     def apply_late(self, frame: Frame) -> Stats:
         """Add a peer's update; its stats."""
-        apply_frame(frame, self.params)
-        return _stats(frame)
+        return apply_frame(frame, self.params)
 
     def apply_all(self, frames: Sequence[Frame]) -> None:
         """Add frames that nothing of this replica's own comes with."""
@@ -278,8 +285,9 @@ class Replica:
         """The merged range of this slot as a frame, and the sums of all stats."""
         rest, sums = iter(frames), [0.0] * 4
         parts = [own if slot == self._slot else next(rest) for slot in active]
-        for part in parts:
-            _add(sums, _stats(part))
+        for header in map(read_header, parts):
+            for number, value in enumerate((header.loss_sum, header.loss_count, header.val_sum, header.val_count)):
+                sums[number] += value
         first, end = self.ranges(len(active))[active.index(self._slot)]
         return merge_frames(parts, 0, end - first, step, self._slot, NO_STATS), (sums[0], sums[1], sums[2], sums[3])
 
@@ -384,13 +392,3 @@ class Replica:
     def is_finite(self) -> bool:
         """Whether every parameter is."""
         return bool(np.isfinite(self.params).all())
-
-
-def _stats(frame: Frame) -> Stats:
-    header = read_header(frame)
-    return header.loss_sum, header.loss_count, header.val_sum, header.val_count
-
-
-def _add(sums: list[float], stats: Stats) -> None:
-    for number, value in enumerate(stats):
-        sums[number] += value

@@ -30,6 +30,7 @@ from .money.bill import Bill
 from .money.budget import Prepaid
 from .money.meter import NUSD
 from .objects import ObjectStore
+from .report import Report
 from .worker import START_LEASES
 
 #: Seconds between two updates to the driver.
@@ -84,7 +85,7 @@ class Supervisor:
             price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
         )
         self._mind = Advice(invocation.scale_in, invocation.n_workers, invocation.stop, Prices.of(self._rates))
-        self._reports: dict[int, dict[str, Any]] = {}  # of the newest step, by slot
+        self._reports: dict[int, Report] = {}  # of the newest step, by slot
         self._leaving: set[int] = set()
         self._model = model_from_json(invocation.model)
         self._manifest = Manifest.from_json(invocation.manifest)
@@ -161,30 +162,30 @@ class Supervisor:
 
     def _record(self, entry: StepEntry) -> None:
         """Turn the step before ``entry`` into a row; its validation loss and timings came with ``entry``."""
-        held, reports = self._held, list(entry.reports.values())
-        loss_sums, loss_counts, val_sums, val_counts = zip(*[report["stats"] for report in reports], strict=True)
+        held, n_workers = self._held, len(entry.reports)
+        all_of: Any = Report._make(zip(*entry.reports.values(), strict=True))  # a tuple for each field
         self._held = _Step(
             entry.step,
-            max(report["position"] for report in reports) / self._manifest.n_minibatches,
+            max(all_of.position) / self._manifest.n_minibatches,
             entry.at_s,
-            self._model.metric_value(math.fsum(loss_sums), math.fsum(loss_counts)),
-            len(reports),
-            sum(report["bytes"] for report in reports),
-            sum(report["n_sent"] for report in reports) / max(sum(report["n_made"] for report in reports), 1),
-            sum(report["staleness"] for report in reports) / len(reports),
+            self._model.metric_value(math.fsum(all_of.loss_sum), math.fsum(all_of.loss_count)),
+            n_workers,
+            sum(all_of.sent_bytes),
+            sum(all_of.n_sent) / max(sum(all_of.n_made), 1),
+            sum(all_of.staleness) / n_workers,
         )
-        self._step, self._epoch, self._n_active = entry.step, self._held.epoch, len(reports)
+        self._step, self._epoch, self._n_active = entry.step, self._held.epoch, n_workers
         self._reports = entry.reports
-        self._workers_exit_s = max(report["exit_s"] for report in reports)
+        self._workers_exit_s = max(all_of.exit_s)
         for slot, report in entry.reports.items():
-            self._bill.note_requests(slot, report["storage"])
+            self._bill.note_requests(slot, report.storage_nusd)
         if held is not None:
             self._step_s = max(entry.at_s - held.at_s, 0.9 * self._step_s)
-            count = math.fsum(val_counts)
-            validation = self._model.metric_value(math.fsum(val_sums), count) if count else None
-            times = zip(*[report["times"] for report in reports], strict=True)
-            merged = sum(report["merged"] for report in reports)
-            self._add_row(held, validation, [math.fsum(column) / len(reports) for column in times], merged)
+            count = math.fsum(all_of.val_count)
+            validation = self._model.metric_value(math.fsum(all_of.val_sum), count) if count else None
+            times = (all_of.compute_s, all_of.exchange_s, all_of.wait_s)
+            means = [math.fsum(seconds) / n_workers for seconds in times]
+            self._add_row(held, validation, means, sum(all_of.merged_bytes))
 
     def _add_row(self, step: _Step, validation_loss: float | None, mean_times: list[float], merged_bytes: int) -> None:
         time_s = step.at_s - self._job.launched_at_s

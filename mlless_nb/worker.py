@@ -15,7 +15,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from . import checkpoint
 from .ahead import Ahead
@@ -33,6 +32,7 @@ from .money.budget import Prepaid
 from .objects import ObjectStore
 from .pending import Settled
 from .replica import Replica, Stats
+from .report import Report
 
 #: Steps whose longest duration stands for the next one's when money is asked for.
 _STEP_MEMORY = 0.9
@@ -287,7 +287,7 @@ class Worker:
         waiters: list[int],
         frame: bytes,
         *,
-        report: dict[str, Any] | None = None,
+        report: Report | None = None,
         parts: dict[int, bytes] | None = None,
     ) -> Round:
         """This worker's part in a round. Money is asked for in a step's own round, the one with a report."""
@@ -329,22 +329,24 @@ class Worker:
             checkpoint.save(self._objects, self._job.job_id, params, self._step, every)
             self._put_s = max(self._clock() - began, self._put_s)
 
-    def _report(self, n_bytes: int) -> dict[str, Any]:
+    def _report(self, n_bytes: int) -> Report:
         """What the supervisor is told of this step; the tally is that of the step before."""
-        tally = self._tally
-        return {
-            "stats": self._stats,
-            "position": self._position,
-            "storage": self._prepaid.storage_nusd,
-            "exit_s": round(self._prepaid.exit_s, 3),
-            "n_sent": self._replica.n_sent,
-            "n_made": self._replica.n_made,
-            "bytes": n_bytes,
-            "times": [round(s, 6) for s in (tally.compute_s, tally.exchange_s, tally.wait_s)],
-            "merged": tally.merged_bytes,
-            "staleness": self._ahead.staleness(self._step),
-            "quality": self._quality,
-        }
+        tally, replica = self._tally, self._replica
+        return Report(
+            *self._stats,
+            *self._quality,
+            tally.compute_s,
+            tally.exchange_s,
+            tally.wait_s,
+            self._prepaid.exit_s,
+            self._position,
+            self._prepaid.storage_nusd,
+            replica.n_sent,
+            replica.n_made,
+            n_bytes,
+            tally.merged_bytes,
+            self._ahead.staleness(self._step),
+        )
 
     def _finish(self, verdict: Verdict) -> Left:
         """Store the model if this worker is the one to, evaluate for the last time, and say goodbye."""

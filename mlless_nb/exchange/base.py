@@ -17,7 +17,9 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from ..report import Report
 
 #: Seconds between two looks at the state of the run while a worker waits.
 LOOK_S = 0.2
@@ -54,6 +56,8 @@ class Plan:
 
     def active(self, step: int, n_workers: int) -> list[int]:
         """Slots that take part in ``step`` (1-based), ascending."""
+        if not self.leaves:
+            return list(range(n_workers))
         return [slot for slot in range(n_workers) if self.leaves.get(slot, step + 1) > step]
 
     @staticmethod
@@ -69,16 +73,14 @@ class Plan:
         )
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """Money a worker asks for, nano-dollars: what it would like, and the least that lets it go on."""
 
     nusd: int = 0
     least_nusd: int = 0
 
 
-@dataclass(frozen=True)
-class Arrival:
+class Arrival(NamedTuple):
     """What a worker learns from publishing.
 
     ``is_complete``: all have arrived, there is nothing to wait for. ``plan``: the plan when it is newer than the one
@@ -91,8 +93,7 @@ class Arrival:
     has_supervisor: bool
 
 
-@dataclass(frozen=True)
-class Exchanged:
+class Exchanged(NamedTuple):
     """A complete round: what the worker learnt from arriving, and the peers' frames in the order asked for.
 
     The frames may be views that are valid until the next exchange. ``published_at`` and ``complete_at`` are readings of
@@ -105,9 +106,9 @@ class Exchanged:
     complete_at: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class Round:
-    """One worker's part in a round.
+    """One worker's part in a round; nobody changes it, but one is made every step, and freezing takes as long again.
 
     The round is complete when all ``publishers`` have arrived; then ``waiters`` are woken. A ``report`` makes the
     completed step an entry of the log. ``wanted`` is the money asked for, ``known_plan`` the version of the plan that
@@ -126,13 +127,18 @@ class Round:
     publishers: list[int]
     waiters: list[int]
     frame: bytes
-    report: dict[str, Any] | None
+    report: Report | None
     wanted: Wanted
     known_plan: int
     lease_s: float
     deadline_s: float
     parts: dict[int, bytes] | None = None
     staleness: int = 0
+    #: The publishers but this slot: whose frames it reads.
+    peers: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.peers = [slot for slot in self.publishers if slot != self.slot]
 
     @property
     def kept_steps(self) -> int:
@@ -144,9 +150,9 @@ class Round:
         return 2 + 2 * self.staleness
 
     @property
-    def peers(self) -> list[int]:
-        """The publishers but this slot: whose frames it reads."""
-        return [slot for slot in self.publishers if slot != self.slot]
+    def is_awaited(self) -> bool:
+        """Whether anybody but this slot waits for the round."""
+        return self.waiters != [self.slot] and bool(self.waiters)
 
     @property
     def outgoing(self) -> dict[int | None, bytes]:
@@ -167,7 +173,7 @@ class StepEntry:
 
     step: int
     at_s: float
-    reports: dict[int, dict[str, Any]]
+    reports: dict[int, Report]
 
 
 class StepLog(Protocol):

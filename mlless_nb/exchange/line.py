@@ -10,13 +10,12 @@ reads its socket itself: the frames of a step are neither joined before they are
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
 from typing import Any
 
 import redis
 from redis import exceptions
 
-from .resp import ReplyError, ReplyReader, pack
+from ..kernels.resp import ReplyError, ReplyReader, pack
 
 #: Times that the commands of a step are sent again over a new connection when one is lost; all are safe to repeat.
 TRIES = 5
@@ -61,7 +60,10 @@ class Line:
             self._connect()
         else:
             self._reader.begin()
-        self._carry(self._write, pack(commands))
+        try:
+            self._write(pack(commands))
+        except BaseException as error:
+            raise self._lost(error) from None
 
     def read(self, *, views: bool = False) -> Any:
         """The next reply; with ``views``, strings are memoryviews that are valid until the next `send`.
@@ -73,7 +75,12 @@ class Line:
         redis.ConnectionError, redis.TimeoutError
             The connection was lost.
         """
-        reply = self._carry(self._read, views)
+        if self._socket is None:
+            raise redis.ConnectionError("the connection was closed")
+        try:
+            reply = self._reader.read(views=views)
+        except BaseException as error:
+            raise self._lost(error) from None
         if isinstance(reply, ReplyError):
             kind, _, message = str(reply).partition(" ")
             raise _ERRORS[kind](message) if kind in _ERRORS else exceptions.ResponseError(str(reply))
@@ -97,37 +104,31 @@ class Line:
         self._socket = self._connection._sock
         self._reader.begin(self._socket.recv_into)
 
-    def _read(self, views: bool) -> Any:
-        return self._reader.read(views=views)
-
     def _write(self, pieces: list[bytes]) -> None:
         if isinstance(self._socket, ssl.SSLSocket) or not hasattr(self._socket, "sendmsg"):
             for piece in pieces:
                 self._socket.sendall(piece)
             return
+        n_sent = self._socket.sendmsg(pieces[:_MOST_PIECES])
+        if n_sent == sum(map(len, pieces)):
+            return
         rest: list[bytes | memoryview] = [*pieces]
-        while rest:
-            n_sent = self._socket.sendmsg(rest[:_MOST_PIECES])
+        while True:
             n_whole = 0
             while n_whole < len(rest) and n_sent >= len(rest[n_whole]):
                 n_sent -= len(rest[n_whole])
                 n_whole += 1
             del rest[:n_whole]
-            if n_sent:
-                rest[0] = memoryview(rest[0])[n_sent:]
+            if not rest:
+                return
+            rest[0] = memoryview(rest[0])[n_sent:]
+            n_sent = self._socket.sendmsg(rest[:_MOST_PIECES])
 
-    def _carry(self, action: Callable[[Any], Any], argument: Any) -> Any:
-        """Read or write; whatever goes wrong is told as redis-py tells it, and ends the connection."""
-        if self._socket is None:
-            raise redis.ConnectionError("the connection was closed")
-        try:
-            return action(argument)
-        except TimeoutError:
-            self.drop()
-            raise redis.TimeoutError("Redis did not answer in time") from None
-        except (OSError, EOFError, ValueError) as error:
-            self.drop()
-            raise redis.ConnectionError(f"the connection to Redis was lost: {error}") from None
-        except BaseException:
-            self.drop()
-            raise
+    def _lost(self, error: BaseException) -> BaseException:
+        """Ends the connection; what went wrong as redis-py tells it."""
+        self.drop()
+        if isinstance(error, TimeoutError):
+            error = redis.TimeoutError("Redis did not answer in time")
+        elif isinstance(error, (OSError, EOFError, ValueError)):
+            error = redis.ConnectionError(f"the connection to Redis was lost: {error}")
+        return error

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..report import Report
 from .base import (
     KINDS,
     LOOK_S,
@@ -35,7 +36,7 @@ class MemoryHub:
     plan: Plan = field(default_factory=Plan)
     called_off: tuple[str, str] | None = None
     frames: dict[tuple[str, int, int | None], bytes] = field(default_factory=dict)
-    arrivals: dict[str, dict[int, dict[str, Any] | None]] = field(default_factory=dict)
+    arrivals: dict[str, dict[int, Report | None]] = field(default_factory=dict)
     grants: dict[tuple[str, int], int] = field(default_factory=dict)
     refunded: set[int] = field(default_factory=set)
     claims: dict[int, str] = field(default_factory=dict)
@@ -191,7 +192,7 @@ class MemoryStepLog:
             arrivals.setdefault(part.slot, part.report)
             if is_new and len(arrivals) == len(part.publishers):
                 if part.report is not None:
-                    reports = {slot: report or {} for slot, report in arrivals.items()}
+                    reports = {slot: report or Report() for slot, report in arrivals.items()}
                     hub.steps.append(StepEntry(part.step, time.monotonic(), reports))
                     for kind in KINDS:
                         hub.arrivals.pop(f"{past}{kind}", None)

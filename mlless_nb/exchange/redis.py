@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from importlib import resources
-from typing import Any
 
 import redis
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
+from ..report import Report
 from .base import Aborted, Arrival, Exchanged, Frame, Plan, Round, Sought, StepEntry
 from .rounds import GONE, Rounds, called_off
 
@@ -64,7 +63,7 @@ class RedisStepLog:
         self._reserve = self._redis.register_script(_script("reserve"))
         self._abort = self._redis.register_script(_script("abort"))
         self._last_entry = "0-0"
-        self._reports: dict[int, dict[str, Any]] = {}  # of a step of which not every entry was read
+        self._reports: dict[int, Report] = {}  # of a step of which not every entry was read
         self._rounds = Rounds(self._shards, self._prefix, generation, nonce, _script("arrive"), TTL_S)
 
     def _key(self, *parts: object) -> str:
@@ -204,7 +203,7 @@ class RedisStepLog:
                 self._last_entry = entry_id.decode()
                 step, at_s = int(fields.pop(b"step")), float(fields.pop(b"at"))
                 is_last = fields.pop(b"more", None) is None
-                self._reports |= {int(slot): json.loads(text) for slot, text in fields.items()}
+                self._reports |= {int(slot): Report.decode(body) for slot, body in fields.items()}
                 if is_last:
                     entries.append(StepEntry(step, at_s, self._reports))
                     self._reports = {}

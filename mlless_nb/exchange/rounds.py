@@ -15,9 +15,9 @@ round trip takes longer than that, it would save one.)
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -34,12 +34,11 @@ LEASE_SHARE = 1 / 8
 GONE = "the run's data is gone from Redis (was it restarted or flushed?)"
 FENCED = "this worker's slot was given to another invocation"
 _Result = TypeVar("_Result")
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def frame_key(prefix: str, round_id: str, slot: int, receiver: int | None) -> str:
     """Where the frame of ``slot`` for ``receiver`` (None: for all) is kept."""
-    return f"{prefix}frame:{round_id}:{slot}" + ("" if receiver is None else f">{receiver}")
+    return f"{prefix}frame:{round_id}:{slot}" if receiver is None else f"{prefix}frame:{round_id}:{slot}>{receiver}"
 
 
 def called_off(text: bytes) -> Aborted:
@@ -72,8 +71,9 @@ class Rounds:
         self._first = self._lines[0]
         self._prefix, self._generation, self._nonce = prefix, generation, nonce
         self._script, self._sha = arrive, hashlib.sha1(arrive.encode(), usedforsecurity=False).hexdigest()
-        self._ttl_ms = ttl_s * 1000
-        self._kept: dict[tuple[int, int], dict[str, None]] = {}  # keys of frames by (slot, step)
+        self._ttl = str(ttl_s * 1000)
+        # Keys of frames by slot, oldest step first.
+        self._kept: defaultdict[int, deque[tuple[int, dict[str, None]]]] = defaultdict(deque)
         self._seen = "0"  # the last wake-up call read
         # When the lease and the TTLs were renewed, by slot; and by the arrival that is on its way.
         self._renewed: dict[int, tuple[float, float]] = {}
@@ -170,25 +170,25 @@ class Rounds:
     def _storing(self, part: Round) -> list[tuple[Any, ...]]:
         """Commands that keep the frames, if anybody reads them, and drop those that nobody needs any more."""
         commands: list[tuple[Any, ...]] = []
-        if any(slot != part.slot for slot in part.waiters):
-            keys = self._kept.setdefault((part.slot, part.step), {})
+        kept = self._kept[part.slot]
+        if part.is_awaited:
+            if not kept or kept[-1][0] != part.step:
+                kept.append((part.step, {}))
+            keys = kept[-1][1]
             for receiver, frame in part.outgoing.items():
                 key = frame_key(self._prefix, part.round_id, part.slot, receiver)
                 # Not over again when repeated: a twin of this worker cannot replace what was read already.
-                commands.append(("SET", key, frame, "NX", "PX", self._ttl_ms))
+                commands.append(("SET", key, frame, "NX", "PX", self._ttl))
                 keys[key] = None
-        past = [key for kept in self._past(part) for key in self._kept[kept]]
-        if past:
-            commands.append(("UNLINK", *past))
+        newest = part.step - part.kept_steps
+        if kept and kept[0][0] <= newest:
+            commands.append(("UNLINK", *(key for step, keys in kept if step <= newest for key in keys)))
         return commands
 
-    def _past(self, part: Round) -> list[tuple[int, int]]:
-        newest = part.step - part.kept_steps
-        return [(slot, step) for slot, step in self._kept if slot == part.slot and step <= newest]
-
     def _forget(self, part: Round) -> None:
-        for kept in self._past(part):
-            del self._kept[kept]
+        kept, newest = self._kept[part.slot], part.step - part.kept_steps
+        while kept and kept[0][0] <= newest:
+            kept.popleft()
 
     def _arriving(self, part: Round) -> tuple[Any, ...]:
         """The command that arrives at a round."""
@@ -215,13 +215,13 @@ class Rounds:
             part.step,
             part.slot,
             self._lease_ms(part) if renews else 0,
-            self._ttl_ms,
-            "" if part.report is None else _encode(part.report),
+            self._ttl,
+            b"" if part.report is None else part.report.encode(),
             part.wanted.nusd,
             part.wanted.least_nusd,
             part.known_plan,
             len(part.publishers),
-            int(any(slot != part.slot for slot in part.waiters)),
+            int(part.is_awaited),
             int(refreshes),
             *kept_steps,
         )
@@ -245,25 +245,28 @@ class Rounds:
     # -- waiting and reading
 
     def _exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
-        if not part.peers:
+        peers = part.peers
+        if not peers:
             arrival = self._publish(part)
             now = time.monotonic()
             return Exchanged(arrival, [], now, now)
-        here = [slot for slot in part.peers if self._home(slot) is self._first]
+        here = peers if len(self._lines) == 1 else [slot for slot in peers if self._home(slot) is self._first]
         asking = [self._asking(part, here)] if here else []
         arrival = self._arrive(part, [self._watching(), *asking])
         published_at = time.monotonic()
         woken = self._woken(self._first.read())
         complete_at = time.monotonic()
-        found = dict(zip(here, self._first.read(views=True), strict=True)) if here else {}
+        frames = self._first.read(views=True) if here else []
         self._forget(part)
         if part.round_id.encode() not in woken:
             # Too early, or woken by something else: on with the patient way.
-            found = {}
+            frames = []
             if not arrival.is_complete:
                 self._wait(part, pay, woken)
             complete_at = time.monotonic()
-        return Exchanged(arrival, self._fetch(part, found), published_at, complete_at)
+        if len(frames) < len(peers) or None in frames:
+            frames = self._fetch(part, dict(zip(here, frames, strict=False)))
+        return Exchanged(arrival, frames, published_at, complete_at)
 
     def _watching(self) -> tuple[Any, ...]:
         """The command that blocks until somebody is woken."""

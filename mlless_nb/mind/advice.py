@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..report import Report
 from .eviction import worst_worker
 from .forecast import forecast
 from .history import History
@@ -71,9 +72,7 @@ class Advice:
         if self.tuner == "on":
             self.switch(False)
 
-    def decide(
-        self, reports: Mapping[int, Mapping[str, Any]], leaving: Collection[int]
-    ) -> list[tuple[Decision, int | None]]:
+    def decide(self, reports: Mapping[int, Report], leaving: Collection[int]) -> list[tuple[Decision, int | None]]:
         """Decisions, each with the slot of the worker that leaves, if one does.
 
         Parameters

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from ..report import Report
+
+NOTHING = Report()
 #: Replicas whose losses differ by less than this, relative to the best one's, are as good as each other.
 TIE = 1e-6
 
 
-def worst_worker(reports: Mapping[int, Mapping[str, Any]], staying: list[int]) -> int:
+def worst_worker(reports: Mapping[int, Report], staying: list[int]) -> int:
     """The slot, one of ``staying``, that the run misses least.
 
     Parameters
     ----------
     reports : Mapping
-        Each slot's newest report: ``quality`` is its replica's [loss sum, count] on held-out rows that are the same for
-        all, [0, 0] where there is none; ``times`` its seconds [compute, exchange, wait] of a step.
+        Each slot's newest report.
     staying : list of int
         Slots to choose from, at least one.
     """
     losses, slowness = {}, {}
     for slot in staying:
-        report = reports.get(slot, {})
-        loss_sum, count = report.get("quality", (0.0, 0.0))
-        losses[slot] = loss_sum / count if count else 0.0
-        slowness[slot] = sum(report.get("times", (0.0, 0.0))[:2])
+        report = reports.get(slot, NOTHING)
+        losses[slot] = report.quality_sum / report.quality_count if report.quality_count else 0.0
+        slowness[slot] = report.compute_s + report.exchange_s
     worst, best = max(losses.values()), min(losses.values())
-    is_known = all(reports.get(slot, {}).get("quality", (0.0, 0.0))[1] for slot in staying)
+    is_known = all(reports.get(slot, NOTHING).quality_count for slot in staying)
     if is_known and worst - best > TIE * abs(best):
         candidates = [slot for slot in staying if losses[slot] >= worst - TIE * abs(best)]
     else:

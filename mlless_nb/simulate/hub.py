@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..exchange import KINDS, Aborted, Arrival, MemoryHub, Plan, Round, Sought
+from ..report import Report
 from .events import Process, Timeline
 from .machine import Machine
 from .replicas import Sized
@@ -70,7 +71,7 @@ class Gathering:
     )
 
     def __init__(self, n_shards: int) -> None:
-        self.arrivals: dict[int, dict[str, Any] | None] = {}
+        self.arrivals: dict[int, Report | None] = {}
         self.frames: dict[int, dict[int | None, Any]] = {}
         self.readers: list[Reader] = []
         self.complete_at: float | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..exchange import LOOK_S, Aborted, Arrival, Exchanged, Frame, MemoryStepLog, Round, Sought, StepEntry
+from ..report import Report
 from .events import Process
 from .hub import Gathering, Reader, SimulatedHub
 from .replicas import Sized
@@ -125,7 +126,7 @@ class SimulatedStepLog(MemoryStepLog):
         hub = self._hub
         gathering.complete_at = self._now
         if part.report is not None:
-            reports = {slot: gathering.arrivals[slot] or {} for slot in sorted(gathering.arrivals)}
+            reports = {slot: gathering.arrivals[slot] or Report() for slot in sorted(gathering.arrivals)}
             hub.steps.append(StepEntry(part.step, self._now, reports))
             hub.shards[0].serve(hub.machine.costs.report_s * len(reports), self._logged)
             hub.drop(part.step - part.kept_steps)

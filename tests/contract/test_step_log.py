@@ -19,6 +19,7 @@ from mlless_nb.exchange import (
     StepLog,
     Wanted,
 )
+from mlless_nb.report import Report
 
 Make = Callable[[str], StepLog]
 ALL = [0, 1, 2]
@@ -56,7 +57,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
 def part(step: int, slot: int, wanted: Wanted = NOTHING, known_plan: int = 0, deadline_s: float = 10.0) -> Round:
     """What slot ``slot`` of three brings to ``step``."""
     frame = f"{step} of {slot}".encode()
-    return Round(str(step), step, slot, ALL, ALL, frame, {"slot": slot}, wanted, known_plan, 5.0, deadline_s)
+    return Round(str(step), step, slot, ALL, ALL, frame, Report(position=slot), wanted, known_plan, 5.0, deadline_s)
 
 
 def publish(log: StepLog, step: int, slot: int, wanted: Wanted = NOTHING, known_plan: int = 0) -> Arrival:
@@ -101,7 +102,7 @@ def test_publishing_twice_counts_once(make: Make) -> None:
     assert publish(logs[2], 1, 2).is_complete
     assert publish(logs[2], 1, 2).is_complete
     entries = make("reader").read_steps(1.0)
-    assert [(entry.step, entry.reports) for entry in entries] == [(1, {slot: {"slot": slot} for slot in ALL})]
+    assert [(entry.step, entry.reports) for entry in entries] == [(1, {slot: Report(position=slot) for slot in ALL})]
 
 
 def test_a_second_invocation_of_a_slot_is_fenced(make: Make) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlless_nb.exchange.resp import LARGE, ReplyError, ReplyReader, pack
+from mlless_nb.kernels.resp import LARGE, ReplyError, ReplyReader, pack
 
 TEXT = st.text(st.characters(codec="ascii", exclude_characters="\r\n"), max_size=20)
 

@@ -13,6 +13,7 @@ import redis
 from contract.test_step_log import ALL, NOTHING, Make, copied, make, part, publish, three  # noqa: F401 - a fixture
 
 from mlless_nb.exchange import Aborted, MemoryStepLog, RedisStepLog, Round, StepLog
+from mlless_nb.report import Report
 
 #: A frame that is sent as it is, and one that is copied together with its command.
 SIZES = (200_000, 3)
@@ -219,14 +220,14 @@ def test_the_reports_of_thousands_of_workers_come_together(redis_url: str, n_wor
     log._redis.mset({f"{log._prefix}claim:{slot}": "nonce" for slot in slots})
     one = replace(part(1, 0), publishers=slots, waiters=[])
     # Most have arrived already, by what an arrival leaves: each on its own would take a second.
-    reports = {slot: f'{{"slot":{slot}}}' for slot in slots[:-10]}
+    reports = {slot: Report(position=slot).encode() for slot in slots[:-10]}
     log._redis.hset(f"{log._prefix}arrivals:1", mapping=reports)
 
-    arrivals = [log.publish(replace(one, slot=slot, report={"slot": slot})) for slot in slots[-10:]]
+    arrivals = [log.publish(replace(one, slot=slot, report=Report(position=slot))) for slot in slots[-10:]]
     steps = reader.read_steps(1.0)
 
     assert [arrival.is_complete for arrival in arrivals] == [False] * 9 + [True]
-    assert [(entry.step, entry.reports) for entry in steps] == [(1, {slot: {"slot": slot} for slot in slots})]
+    assert [(entry.step, entry.reports) for entry in steps] == [(1, {slot: Report(position=slot) for slot in slots})]
     log.delete()
     for opened in (log, reader):
         opened.close()

@@ -50,7 +50,7 @@ def check_staleness(job: Job, outcome: Outcome) -> None:
     """Nobody computes on what is older than the protocol allows."""
     for entry in outcome.hub.steps:
         for report in entry.reports.values():
-            assert 0 <= report["staleness"] <= job.sync.staleness
+            assert 0 <= report.staleness <= job.sync.staleness
 
 
 @settings(max_examples=60, deadline=None)
@@ -110,7 +110,7 @@ def test_others_run_ahead_of_a_slow_worker_by_the_slack_and_no_further(
     assert seen == [sync.staleness] * (steps - sync.staleness)
     check_accounts(job, outcome)
     check_staleness(job, outcome)
-    behind = [max(report["staleness"] for report in entry.reports.values()) for entry in outcome.hub.steps]
+    behind = [max(report.staleness for report in entry.reports.values()) for entry in outcome.hub.steps]
     assert max(behind) == sync.staleness
 
 
@@ -197,7 +197,7 @@ def test_averaging_is_the_mean_of_the_replica_and_the_leaving_one(monkeypatch: p
 def test_the_quality_of_all_replicas_is_measured_on_the_same_rows() -> None:
     job = Job(PMF(rank=2), SGD(0.5), ISP(0.7), 3, 16, "mean", {})
     entries = train(job).hub.steps
-    qualities = [[tuple(entry.reports[slot]["quality"]) for slot in range(3)] for entry in entries]
+    qualities = [[entry.reports[slot][4:6] for slot in range(3)] for entry in entries]
     assert qualities[:3] == [[(0.0, 0.0)] * 3] * 3  # the first evaluation is after step 3
     for row in qualities[3:]:
         assert len({count for _, count in row}) == 1
@@ -206,9 +206,11 @@ def test_the_quality_of_all_replicas_is_measured_on_the_same_rows() -> None:
     assert len({row[0] for row in qualities[3:]}) == 5  # one for each evaluation
     for sync in (BSP(), ISP(0.0)):
         reports = [entry.reports for entry in train(dataclasses.replace(job, sync=sync)).hub.steps]
-        assert all(tuple(report["quality"]) == (0.0, 0.0) for row in reports for report in row.values())
+        assert all(
+            (report.quality_sum, report.quality_count) == (0.0, 0.0) for row in reports for report in row.values()
+        )
     assert any(
-        report["quality"][1] > 0
+        report.quality_count > 0
         for entry in train(dataclasses.replace(job, sync=SSP(2))).hub.steps
         for report in entry.reports.values()
     )

@@ -170,9 +170,14 @@ class Observed(Worker):
             with hub.changed:
                 while hub.latest < furthest and time.monotonic() < give_up_at:
                     hub.changed.wait(0.001)
+        before, split = self.params.astype(np.float64), self._replica._split
         stats = super()._make(minibatches, n_active, sums)
-        rows = slice(None) if self._replica._rows is None else self._replica._rows
-        self.produced.reshape(self.params.shape)[rows] += self._replica._update
+        if split is not None and split.moves:  # the update is in the parameters already, and nowhere else
+            self.produced += (self.params - before).ravel()
+        else:
+            np.testing.assert_array_equal(self.params, before)
+            rows = slice(None) if self._replica._rows is None else self._replica._rows
+            self.produced.reshape(self.params.shape)[rows] += self._replica._update
         return stats
 
     def observe_parts(self, name: str) -> None:

@@ -88,7 +88,7 @@ def test_fused_or_not_and_spaced_or_not_the_bits_are_the_same(
     grad = rng.normal(size=(len(rows), width)).astype(np.float32)
     step, results = getattr(kernels, name), []
     for is_spaced in (False, True):
-        for is_fused in (False, True):
+        for is_fused, moves in ((False, False), (True, False), (True, True)):
             block = np.full((n_rows, (2 + n_states) * width + 1), 9.0, np.float32)
             tables = [block[:, k * width : (k + 1) * width] for k in range(2 + n_states)]
             if not is_spaced:
@@ -96,13 +96,17 @@ def test_fused_or_not_and_spaced_or_not_the_bits_are_the_same(
             for table, start in zip(tables, (params, held, *states), strict=True):
                 table[:] = start
             split = kernels.SignificanceSplit(n_rows, width, tables[1])
-            split.threshold = threshold
-            out = np.full((n_rows if dense else len(rows), width), np.nan, np.float32)
-            step(tables[0], rows, grad, *tables[2:], *knobs.values(), l2, n_rows // 2, out, split if is_fused else None)
+            split.threshold, split.moves = threshold, moves
+            slope = grad.copy()
+            out = slope if is_fused and not dense else np.full((n_rows if dense else len(rows), width), np.nan, "f4")
+            knobbed = (*tables[2:], *knobs.values(), l2, n_rows // 2, out, split if is_fused else None)
+            step(tables[0], rows, slope, *knobbed)
             if not is_fused:
                 kernels.split_significant(tables[0], None if dense else rows, out, split)
+            if not moves:
+                kernels.apply_rows(tables[0], None if dense else rows, out)
             sent = (split.sent_positions.tobytes(), split.sent_values.tobytes())
-            results.append((out.tobytes(), *sent, *(table.tobytes() for table in tables)))
+            results.append((*sent, *(table.tobytes() for table in tables)))
             assert (block[:, -1] == 9.0).all()
     assert all(result == results[0] for result in results)
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlless_nb.mind.eviction import asked_to_leave, worst_worker
+from mlless_nb.report import Report
 
 
-def report(loss: float | None, seconds: float) -> dict[str, Any]:
+def report(loss: float | None, seconds: float) -> Report:
     """A worker's report."""
-    return {"quality": [2 * loss, 2.0] if loss is not None else [0.0, 0.0], "times": [seconds, 0.0, 9 - seconds]}
+    quality = (2 * loss, 2.0) if loss is not None else (0.0, 0.0)
+    return Report(0.0, 0.0, 0.0, 0.0, *quality, compute_s=seconds, wait_s=9 - seconds)
 
 
 def test_the_worst_replica_leaves() -> None:

@@ -16,6 +16,7 @@ from mlless_nb.mind import replay
 from mlless_nb.mind.advice import Advice
 from mlless_nb.mind.history import History
 from mlless_nb.mind.tuner import Decision, ScaleInTuner
+from mlless_nb.report import Report
 from mlless_nb.telemetry import COLUMNS
 
 
@@ -196,7 +197,9 @@ def test_advice_names_the_worker_and_forecasts() -> None:
     advice = Advice(ScaleIn().to_json(), 8, {"target": 0.53}, PRICES)
     assert advice.tuner == "on"
     found: list[tuple[Decision, int | None]] = []
-    reports = {slot: {"quality": [0.5 + slot % 2, 1.0], "times": [0.1, 0.1, 0.0]} for slot in range(8)}
+    reports = {
+        slot: Report(quality_sum=0.5 + slot % 2, quality_count=1.0, compute_s=0.1, exchange_s=0.1) for slot in range(8)
+    }
     forecasts = []
 
     def step(row: list[float | None]) -> int:
