@@ -13,6 +13,14 @@
 #include <string.h>
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
+/* Keeps a product from being fused with the sums that it goes into: each use of it is of the same, rounded value. */
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define ROUNDED(v) __asm__("" : "+v"(v))
+#elif defined(__aarch64__)
+#define ROUNDED(v) __asm__("" : "+w"(v))
+#else
+#define ROUNDED(v) __asm__("" : "+m"(v))
+#endif
 #define NEVER_INLINE __attribute__((noinline)) /* within a large loop its own would be short of registers */
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))

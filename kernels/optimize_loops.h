@@ -59,6 +59,7 @@ static ALWAYS_INLINE TARGET void LEVEL(step_vector)(
         u = LEVEL(load)(out, n);
     } else {
         u = LEVEL(step)(rule, kind, LEVEL(load)(g, n), &first, &second);
+        if (residual) ROUNDED(u);
         if (!residual || !to->moves) LEVEL(store)(out, n, u);
     }
     if (has_a) LEVEL(store)(a, n, first);
