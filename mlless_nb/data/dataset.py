@@ -25,6 +25,8 @@ TABLE_FEATURES = 1 << 26
 Owners = NDArray[np.int32]
 #: Rows among which a split draws at once.
 DRAW_ROWS = 1 << 20
+#: Items are marked in a table of all, instead of sorted, where that is at most so many times a minibatch's ratings.
+UNIQUE_FROM = 16
 
 
 class Dataset(ABC):
@@ -200,18 +202,23 @@ class Ratings(Dataset):
         """See `Dataset`; within a minibatch ratings are sorted by (user, item)."""
         check_size(size)
         n_users, n_items = self.shape
-        local_item = np.empty(n_items, np.int32)
+        local_item, is_there = np.empty(n_items, np.int32), np.zeros(n_items, bool)
         order = _order(self.n, seed)
         for start in range(0, self.n, size):
             taken = order[start : start + size] if order is not None else slice(start, start + size)
             users, items, rating = self.users[taken], self.items[taken], self.ratings[taken]
-            # Stable, so that twins (the same user and item twice) lie in the same order on every machine.
-            by_pair = np.argsort(users.astype(np.int64) * n_items + items, kind="stable")
+            by_pair = _stable_order(users.astype(np.int64) * n_items + items, n_users * n_items)
             users, items = users[by_pair], items[by_pair]
             is_first = np.empty(len(users), bool)
             is_first[0] = True
             np.not_equal(users[1:], users[:-1], out=is_first[1:])
-            user_rows, item_rows = users[is_first], np.unique(items)
+            user_rows = users[is_first]
+            if n_items < UNIQUE_FROM * len(items):
+                is_there[items] = True
+                item_rows = np.flatnonzero(is_there).astype(np.int32)
+                is_there[item_rows] = False
+            else:
+                item_rows = np.unique(items)
             local_item[item_rows] = np.arange(len(user_rows), len(user_rows) + len(item_rows), dtype=np.int32)
             yield RatingsMinibatch(
                 np.concatenate([user_rows, item_rows + np.int32(n_users)]),
@@ -321,6 +328,17 @@ def draw(n: int, n_held: int, seed: int) -> NDArray[np.bool_]:
         mask[start + rng.permutation(size)[:here]] = True
         left -= here
     return mask
+
+
+def _stable_order(keys: NDArray[np.int64], end: int) -> NDArray[np.int64]:
+    """Where ``keys``, all below ``end``, come from when sorted; equal ones in the order they have, on every machine."""
+    n = len(keys)
+    if end * n >= 2**63:
+        return np.argsort(keys, kind="stable")
+    # With its place in it no key is there twice, and what sorts values is four times as quick as what sorts places.
+    placed = keys * n + np.arange(n)
+    placed.sort()
+    return placed % n
 
 
 def _order(n: int, seed: int | None) -> NDArray[np.int64] | None:
