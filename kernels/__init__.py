@@ -3,7 +3,7 @@
 Every function here has a twin of the same name in :mod:`mlless_nb.kernels.reference`, in plain NumPy: the oracle of the
 tests. The compiled ones check shapes, types and index bounds once, at their Python face, and run without the GIL. A
 wheel carries each loop for several instruction sets and picks one at run time; on one machine results are identical
-from run to run.
+from run to run. (``resp``, the reading of what Redis answers, computes nothing: it is here because it is compiled.)
 """
 
 try:

@@ -15,6 +15,7 @@ The way of a cell, which is also the map of this tree::
       hand_over                  nothing that is held back is lost: at the end, and when workers leave
       models/ optimizers sync    what is computed, by kernels/ (Cython)
       exchange/                  how updates reach the other workers; leases, plan and money
+      report                     what the supervisor is told of a step
       checkpoint                 models in the object storage
     supervisor    step log in -> telemetry out, commands announced
       mind/                      stop rules, scale-in, forecasts: pure decisions
