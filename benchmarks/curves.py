@@ -17,12 +17,14 @@ from workloads import WORKERS, WORKLOADS, Workload
 import mlless_nb
 from mlless_nb import ScaleIn, Stop, TrainingJob
 from mlless_nb.mind.advice import Advice
-from mlless_nb.mind.curves import fit, reach
+from mlless_nb.mind.effort import Effort
+from mlless_nb.mind.history import History
 from mlless_nb.mind.knee import find_knee
-from mlless_nb.mind.outlook import Prices
+from mlless_nb.mind.outlook import Outlook, Prices, StepTimes
 from mlless_nb.telemetry import COLUMNS
 
 AHEAD = (50, 100, 200)
+FAMILIES = ("reference", "current")
 #: Steps between two predictions.
 EVERY = 10
 #: Records around a step whose mean stands for its training loss: one minibatch's alone is mostly noise.
@@ -81,28 +83,35 @@ class Errors(NamedTuple):
     all: dict[int, list[float]]
 
 
-def errors(rows: Rows, family: str, judged: str) -> Errors:
-    """The errors of one run, predicted every `EVERY` steps."""
+def errors(rows: Rows, judged: str) -> dict[str, Errors]:
+    """The errors of one run by family, predicted every `EVERY` steps from what the tuner would then know."""
     steps, training = rows[:, 0], rows[:, COLUMNS.index("loss")]
     values = rows[:, COLUMNS.index(judged)]
     known = np.isfinite(values)
     at, losses = steps[known], values[known]
     knee = next((n for n in range(50, len(steps), EVERY) if find_knee(steps[:n], training[:n])), len(steps))
     around = AROUND / 2 if judged == "loss" else 0
-    found = Errors({ahead: [] for ahead in AHEAD}, {ahead: [] for ahead in AHEAD})
-    for now in range(knee, len(steps), EVERY):
-        seen = at <= now
-        curve = fit(at[seen], losses[seen], family)
-        if curve is None:
+    found = {family: Errors({ahead: [] for ahead in AHEAD}, {ahead: [] for ahead in AHEAD}) for family in FAMILIES}
+    history = History()
+    for row in rows:
+        told = row.copy()
+        if judged == "loss":
+            told[COLUMNS.index("validation_loss")] = np.nan
+        history.append(told.tolist())
+        now = row[0]
+        if now < knee or (now - knee) % EVERY:
             continue
-        farthest = reach(at[seen], losses[seen])
-        for ahead in AHEAD:
-            there = np.abs(at - now - ahead) <= around
-            if now + ahead + around <= steps[-1] and there.any():
-                error = abs(curve.at(now + ahead) / float(losses[there].mean()) - 1)
-                found.all[ahead].append(error)
-                if ahead <= farthest:
-                    found.relied_on[ahead].append(error)
+        outlook = Outlook(history, {}, Prices(1.0, 0.0), StepTimes(), Effort(WORKERS))
+        for family, curve in zip(FAMILIES, (outlook.curve, outlook.current(0)), strict=True):
+            if curve is None:
+                continue
+            for ahead in AHEAD:
+                there = np.abs(at - now - ahead) <= around
+                if now + ahead + around <= steps[-1] and there.any():
+                    error = abs(curve.at(now + ahead) / float(losses[there].mean()) - 1)
+                    found[family].all[ahead].append(error)
+                    if outlook.sees(ahead, WORKERS):
+                        found[family].relied_on[ahead].append(error)
     return found
 
 
@@ -139,8 +148,9 @@ def curve_rows(name: str, runs: list[tuple[Rows, Prices]], figures: dict[str, An
     """The lines of a workload in the table of errors."""
     lines = []
     for judged, label in (("validation_loss", "held-out"), ("loss", "training")):
-        for family in ("reference", "current"):
-            found = [errors(rows, family, judged) for rows, _ in runs]
+        by_family = [errors(rows, judged) for rows, _ in runs]
+        for family in FAMILIES:
+            found = [one[family] for one in by_family]
             relied_on = {ahead: [error for one in found for error in one.relied_on[ahead]] for ahead in AHEAD}
             every = [error for one in found for error in one.all[AHEAD[-1]]]
             cells = [_cell(relied_on[ahead]) for ahead in AHEAD]
@@ -181,7 +191,7 @@ def main() -> None:
         "Error of the projected loss, %: median, 95 %; predicted every 10 steps from the knee on",
         [
             "workload, what is fitted, family",
-            *(f"{ahead} steps ahead" for ahead in AHEAD),
+            *(f"{ahead} steps ahead, relied on" for ahead in AHEAD),
             "relied on, of 200 ahead",
             "200 ahead, relied on or not",
             "the paper, to 200",
@@ -189,9 +199,11 @@ def main() -> None:
         lines,
     )
     report.remark(
-        "Errors are shares of the loss that came. A curve is relied on no further ahead than it has seen, and not "
-        "while the losses fall faster than before. Both factorisations come to a plateau before their main descent, of "
-        "which nothing in a loss tells while it lasts; the last column but one counts the predictions made there too."
+        "Errors are shares of the loss that came. The curves are the tuner's own, and relied on are the predictions on "
+        "which it may let a worker go: a curve is read no further ahead than it has seen and, while the losses fall "
+        "faster than before, no further than the newest fifth of the steps. The columns of 50, 100 and 200 steps ahead "
+        "have these, the last but one also those on which nobody goes. Both factorisations come to a plateau before "
+        "their main descent, of which nothing in a loss tells while it lasts."
     )
     report.table(
         "Dollars to the target as forecast half-way there",

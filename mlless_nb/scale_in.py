@@ -33,7 +33,8 @@ class ScaleIn:
         The longest between two removals, seconds > 0; short runs are tuned in shorter ones (12 steps, or 5 % of what is
         left of the run).
     horizon_s : float
-        How far ahead losses are compared, seconds > 0; in short runs less (50 steps, or 10 % of what is left).
+        How far ahead losses are compared, seconds > 0; in short runs less (50 steps, or 10 % of what is left), and no
+        further than the loss curve can be relied on.
     threshold : float
         ``S`` in [0, 1]: the most by which the projected loss may be worse, relative to that with all workers.
     knee : {"slope", "kneedle"}

@@ -30,6 +30,8 @@ Float64 = NDArray[np.float64]
 
 #: The least points that a curve of four parameters is drawn through.
 LEAST_POINTS = 5
+#: Records before a curve through them is relied on: fewer say little about the end of a run.
+LEAST_JUDGED = 8
 #: Share of a history, its newest part, that is fitted: the start of training follows another law than its rest.
 NEWEST = 0.35
 #: Shares of the steps over which slopes are compared: the newest, and as many before.
@@ -185,12 +187,13 @@ def newest_pace(steps: Float64, losses: Float64) -> Pace:
 def reach(steps: Float64, losses: Float64) -> float:
     """How many steps ahead curves through a history can be relied on.
 
-    As many as it has seen, and none while the losses fall faster than before: these curves flatten, so the losses are
-    then on a descent whose depth is not known yet.
+    As many as it has seen. While the losses fall faster than before that is the newest fifth of the steps: these curves
+    flatten, so the losses are then on a descent whose depth is not known yet, of which they have seen no more. And none
+    of fewer than `LEAST_JUDGED` records.
     """
-    if len(losses) < LEAST_POINTS or not np.isfinite(losses).all():
+    if len(losses) < LEAST_JUDGED or not np.isfinite(losses).all():
         return 0.0
-    return float(steps[-1]) if newest_pace(steps, losses).quickening <= 1 else 0.0
+    return float(steps[-1]) * (1.0 if newest_pace(steps, losses).quickening <= 1 else FIFTH)
 
 
 def _line(x: Float64, y: Float64, noise: float) -> tuple[float, float, float]:

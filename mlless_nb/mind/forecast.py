@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .curves import reach
 from .history import History
 from .mixture import mix
 from .outlook import RECENT, Outlook
@@ -35,7 +34,8 @@ def forecast(history: History, outlook: Outlook, cap_usd: float | None) -> dict[
         ``loss_at_end`` and ``loss_at_cap``: the loss when another rule than the target, or the cap, ends the run;
         ``is_rough``: whether that is further ahead than the curve can be relied on;
         ``usd_to_target`` and ``s_to_target``: [low, expected, high] of the whole run, an 80 % interval, high None where
-        it may never get there; ``usd_per_percent``: dollars that the next 1 % of loss costs. What is unknown is None.
+        it may never get there; ``usd_per_percent``: dollars that the next 1 % of loss costs, where the curve can be
+        relied on as far ahead. What is unknown is None.
     """
     curve, judged = outlook.curve, outlook.judged
     if curve is None or len(judged.steps) < LEAST_RECORDS:
@@ -62,9 +62,9 @@ def forecast(history: History, outlook: Outlook, cap_usd: float | None) -> dict[
     }
     horizon = affordable if math.isfinite(affordable) else outlook.steps_left(p)
     if math.isfinite(horizon):
-        found["is_rough"] = horizon > reach(judged.steps, judged.losses)
+        found["is_rough"] = not outlook.sees(horizon, p)
     lower = outlook.steps_to(0.99 * outlook.loss_in(0, p), p)
-    if lower <= farthest:
+    if outlook.sees(lower, p):
         found["usd_per_percent"] = lower * usd_step
     if outlook.target is not None:
         steps = _steps_to_target(outlook.target, outlook, farthest)

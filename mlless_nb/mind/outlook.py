@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..money import Rates
-from .curves import LEAST_POINTS, NEWEST, Curve
+from .curves import LEAST_POINTS, NEWEST, Curve, fit, reach
 from .effort import Effort, fit_effort
 from .history import History, Judged
 
@@ -149,6 +150,25 @@ class Outlook:
         judged, effort = self.judged, self.effort
         steps = judged.steps - effort.behind(self._numbers, self._n_steps)
         return Judged(steps, judged.losses - effort.noise * self._lost, judged.is_validation)
+
+    @cached_property
+    def reach(self) -> float:
+        """How many steps ahead its curves can be relied on; 0 where there is none."""
+        return reach(*self.effective[:2]) if self.curve is not None else 0.0
+
+    def sees(self, steps: float, n_workers: int) -> bool:
+        """Whether the loss after so many more steps with ``n_workers`` workers is within reach."""
+        return steps * self.effort.pace(n_workers) <= self.reach
+
+    def current(self, first: int) -> Curve | None:
+        """The paper's ``l_p``, through the losses since row ``first``, a removal; None where they are too few.
+
+        While nobody has left it is through the newest part, as the reference is.
+        """
+        if not first:
+            return fit(*self.judged[:2], "current")
+        since = self.judged.since(float(self._history.column("step")[first]))
+        return fit(*since[:2], "current", 1.0) if len(since.steps) >= 2 * LEAST_POINTS else None
 
     @property
     def step_s(self) -> float:

@@ -6,9 +6,13 @@ let go when the projected loss is worse by less than ``S``::
 
     s = (l_p(t + horizon / d_p) - L_P(t + horizon / d_P)) / L_P(t + horizon / d_P) < S
 
-What goes beyond it keeps a removal from doing harm: nothing while the interval of ``s`` straddles ``S`` (80 %), while
-the target may get out of reach, or when time x dollars to the end would not improve. What the removals so far cost in
-loss, see `mlless_nb.mind.effort`, tells what the next will.
+Neither is read further ahead than curves can be relied on (`mlless_nb.mind.curves.reach`): the horizon ends there, and
+where that leaves too little of it nobody goes. Only how many steps the target takes is read further ahead, and that can
+keep a worker but never lets one go.
+
+What else goes beyond the paper keeps a removal from doing harm: nothing while the interval of ``s`` straddles ``S``
+(80 %), while the target may not be reached any more, or when time x dollars to the end would not improve. What the
+removals so far cost in loss, see `mlless_nb.mind.effort`, tells what the next will.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from .curves import LEAST_POINTS, Curve, fit
+from .curves import LEAST_JUDGED, Curve, fit
 from .effort import Effort
 from .history import History
 from .knee import falls, find_knee
@@ -28,8 +32,6 @@ from .outlook import Outlook, Prices, StepTimes
 Z = 1.2816
 #: The least records, and evaluations of held-out rows, between two removals; and what counts as "about to end".
 LEAST_RECORDS, LEAST_EVALUATIONS, LAST_STEPS = 12, 1, 20
-#: Judged records before anybody goes: a curve through fewer says little about the end of the run.
-LEAST_JUDGED = 8
 #: Shares of what is left of the run: of the interval, and of the horizon with the steps that it has at least.
 INTERVAL_SHARE, HORIZON_SHARE, HORIZON_STEPS = 0.05, 0.1, 50
 #: Records over which a curve's prediction is compared with what came.
@@ -46,6 +48,8 @@ LEAST_STAY = 0.25
 QUICKER = 0.9
 #: Curves are not read further ahead than this, steps.
 FARTHEST = 200
+#: Share of the horizon that must be within reach of the curves: nobody goes on less.
+LEAST_SEEN = 0.25
 #: What a removal must save of time x dollars to the end; doubled by each removal that turned out worse than projected.
 LEAST_SAVING = 0.01
 #: How much longer than with all its workers a run is let take.
@@ -221,7 +225,7 @@ class ScaleInTuner:
 
     def _consider(self, outlook: Outlook, first: int) -> list[Decision]:
         history, n_workers = self._history, outlook.n_workers
-        if outlook.curve is None:
+        if outlook.curve is None or math.isnan(self.times.at(n_workers)):
             return []
         if not self._has_judged and outlook.step >= HINDCAST_AGAIN * self._hindcast_at:
             self._hindcast_at, self._misfit = outlook.step, self._hindcast(outlook)
@@ -243,9 +247,7 @@ class ScaleInTuner:
         )
         saving, saved = self._saving(outlook, now.steps, then.steps)
         numbers.update(saving=saving, usd_saved=saved)
-        s, sd = numbers["s"], numbers["s_sd"]
-        assert s is not None
-        assert sd is not None
+        s, sd, horizon_s, wanted_s = (numbers[name] or 0.0 for name in ("s", "s_sd", "horizon_s", "wanted_s"))
         threshold = self._spec["threshold"]
         if not falls(history.column("loss")):
             return self._keep("the loss does not fall clearly", numbers)
@@ -255,6 +257,8 @@ class ScaleInTuner:
             return self._keep("the run is about to end", numbers)
         if not outlook.is_past_knee:
             return self._keep("the loss still falls more quickly than on the average of the run", numbers)
+        if horizon_s < LEAST_SEEN * wanted_s:
+            return self._keep("how the loss will go on cannot be told from its curve yet", numbers)
         if s - Z * sd < threshold < s + Z * sd:
             return self._keep(f"it is not clear whether the loss would be worse by less than {threshold:.1%}", numbers)
         if s >= threshold:
@@ -279,9 +283,10 @@ class ScaleInTuner:
         level, pace = effort.worse_by(n_left), effort.pace(n_left)
         self._removal = _Removal(outlook.curve, outlook.step, outlook.moved, level, pace, n_left)
         self._n_wanted, self._reason = n_workers - 1, ""
+        about = "" if is_blind or outlook.target is None or outlook.sees(in_sight, n_workers) else "about "
         text = (
-            f"Auto-tuner removed {{worker}}: projected loss at +{numbers['horizon_s']:.2g} s {numbers['loss']:.4f} vs "
-            f"{numbers['reference']:.4f} with {self._n_all} workers, saves {max(saved, 0.0):.0%}"
+            f"Auto-tuner removed {{worker}}: projected loss at +{horizon_s:.2g} s {numbers['loss']:.4f} vs "
+            f"{numbers['reference']:.4f} with {self._n_all} workers, saves {about}{max(saved, 0.0):.0%}"
         )
         return [self._say("remove", text, numbers)]
 
@@ -289,7 +294,8 @@ class ScaleInTuner:
         """The paper's ``s`` and the standard deviation that the curves leave it.
 
         A reference that is fitted once, at the knee, is soon wrong by more than what is to be seen. It is therefore
-        drawn anew through all losses so far, less what the workers that are gone have cost.
+        drawn anew through all losses so far, less what the workers that are gone have cost. The current curve too is
+        read no further ahead than it has seen.
         """
         history, n_workers, effort = self._history, outlook.n_workers, outlook.effort
         curve, step, moved = outlook.curve, outlook.step, outlook.moved
@@ -297,20 +303,30 @@ class ScaleInTuner:
         d_now, d_all = self.times.at(n_workers), self.times.at(self._n_all)
         if math.isnan(d_all):
             d_all = d_now
+        shorter_s = min(d_all, d_now)
         horizon_s = min(self._spec["horizon_s"], max(HORIZON_STEPS * d_all, HORIZON_SHARE * self._rest_s(outlook)))
-        n_all, n_now = (min(horizon_s // duration, FARTHEST) for duration in (d_all, d_now))
+        wanted_s = min(horizon_s, FARTHEST * shorter_s)
+        horizon_s = min(wanted_s, outlook.reach * shorter_s)
+        n_all, n_now = (math.floor(horizon_s / duration + 1e-9) for duration in (d_all, d_now))
         # Where the run would be had everybody stayed: the steps that the quicker ones of fewer won are not counted.
         reference = curve.at(moved + n_all)
         there = moved + n_now * effort.pace(n_workers)
         loss, sd = outlook.loss_in(n_now, n_workers), curve.sd_between(there, moved + n_all)
-        since = outlook.judged.since(float(history.column("step")[first]) if first else 0.0)
-        current = fit(since.steps, since.losses, "current", 1.0) if len(since.steps) >= 2 * LEAST_POINTS else None
+        current = outlook.current(first)
         # A curve through the few records since the removal may know less than the one through all of them.
-        if current is not None and current.sd(step + n_now) < curve.sd(there):
+        if current is not None and n_now <= history.n - first and current.sd(step + n_now) < curve.sd(there):
             loss, sd = current.at(step + n_now), math.hypot(current.sd(step + n_now), curve.sd(moved + n_all))
         scale = max(abs(reference), 1e-12)
         s = (loss - reference) / scale
-        return {"horizon_s": horizon_s, "loss": loss, "reference": reference, "s": s, "s_sd": sd / scale}
+        return {
+            "horizon_s": horizon_s,
+            "wanted_s": wanted_s,
+            "reach": outlook.reach,
+            "loss": loss,
+            "reference": reference,
+            "s": s,
+            "s_sd": sd / scale,
+        }
 
     def _saving(self, outlook: Outlook, steps_now: float, steps_then: float) -> tuple[float, float]:
         """Shares of time x dollars of the whole run, and of the dollars to come, that one worker less would save."""

@@ -33,6 +33,13 @@ def test_the_loss_at_an_end_far_ahead_is_said_to_be_rough() -> None:
     assert forecast(evaluated(300), steps=1000)["is_rough"]
 
 
+def test_a_lower_loss_has_a_price_only_where_the_curve_can_be_relied_on() -> None:
+    falling = forecast(evaluated(300))
+    assert falling["usd_per_percent"] > 0
+    flat = rows([0.5 + 0.2 * 0.97**step for step in range(1, 301)], eval_every=10)
+    assert forecast(flat)["usd_per_percent"] is None
+
+
 def test_a_target_ends_the_run_with_the_evaluation_that_confirms_it() -> None:
     made = evaluated(304)
     time_s = made[-1][2]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mind.curves import PRICES, hyperbola, live, rows
+from mind.curves import PRICES, STEP_S, hyperbola, live, rows
 
 from mlless_nb import CommandError, ScaleIn
-from mlless_nb.mind import replay
+from mlless_nb.mind import outlook, replay
 from mlless_nb.mind.advice import Advice
 from mlless_nb.mind.history import History
 from mlless_nb.mind.tuner import Decision, ScaleInTuner
@@ -73,6 +73,37 @@ def test_nobody_goes_where_it_is_off_or_paused() -> None:
     assert paused.tuner.is_on
     off.tuner.pause(on=True)
     assert not off.tuner.is_on
+
+
+def two_descents(step: int, _: int) -> float:
+    """A plateau near step 100, the steepest second descent at step 200."""
+    return 0.85 + 0.1 * math.exp(-step / 30) + 0.06 / (1 + math.exp((200 - step) / -25))
+
+
+def test_no_curve_is_read_further_ahead_than_it_is_relied_on() -> None:
+    run = Run({"target": 0.86})
+    workers = live(two_descents, 350, 8, run)
+    assert workers[-1] < 8
+    looked = [decision for decision in run.decisions if "horizon_s" in decision.numbers]
+    shortened = 0
+    for decision in looked:
+        horizon_s, wanted_s, reach = (decision.numbers[name] or 0.0 for name in ("horizon_s", "wanted_s", "reach"))
+        assert horizon_s <= reach * STEP_S + 1e-9
+        assert reach <= decision.step
+        shortened += horizon_s < wanted_s
+    assert shortened
+
+
+def test_where_too_little_lies_within_reach_nobody_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = {}
+    for ahead in (12, 25):
+        monkeypatch.setattr(outlook, "reach", lambda steps, losses, ahead=ahead: float(ahead))
+        run = Run({"target": 0.53})
+        left[ahead] = live(lambda step, _: hyperbola(step), 250, 8, run)[-1]
+        assert any("cannot be told from its curve yet" in decision.text for decision in run.decisions)
+    assert left[12] == 8
+    # A quarter of the 50 steps that the horizon has is enough; of the more that quicker steps make of it, it is not.
+    assert 1 < left[25] < 8
 
 
 def test_a_quarter_of_the_workers_stays() -> None:
