@@ -88,7 +88,7 @@ def redis_server(name: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="mlless-link-") as folder:
         config = f'bind {THERE}\nport {PORT}\nrequirepass {password}\nsave ""\nappendonly no\ndir {folder}\n'
         process = subprocess.Popen(
-            ["ip", "netns", "exec", name, find_programs()[0], "-"],  # the password is not for the process list
+            ["ip", "netns", "exec", name, next(find_programs()), "-"],  # the password is not for the process list
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,

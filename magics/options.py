@@ -57,9 +57,19 @@ def _switch(flag: str, help: str) -> tuple[str, dict[str, Any]]:
 #: Flags, each with the arguments of argparse's ``add_argument``. A flag that is not given leaves the job's own default.
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     _option("--workers", "N", integer, "worker functions; a supervisor function comes on top (default 4)"),
-    _option("--budget", "USD", number, "the most the run may cost, US dollars (default: no cap)"),
+    _option(
+        "--budget",
+        "USD",
+        number,
+        "the most the run may cost, US dollars (default: no cap); a run that no rule ends trains until that is spent",
+    ),
     _option("--target", "X", number, "end once the validation loss is at or below X"),
-    _option("--epochs", "N", number, "end after N passes over the training data"),
+    _option(
+        "--epochs",
+        "N",
+        number,
+        "end after N passes over the training data (default 10 where neither rule nor budget is)",
+    ),
     _option("--steps", "N", integer, "end after N steps"),
     _option("--time-s", "S", number, "end S seconds after the functions were invoked"),
     _option("--patience", "N", integer, "end once N evaluations in a row brought no better validation loss"),

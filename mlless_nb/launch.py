@@ -71,6 +71,13 @@ def _is_ours(path: Path) -> bool:
     return path.stat().st_uid == os.getuid()
 
 
+def is_local(backend: str | Mapping[str, Any]) -> bool:
+    """Whether functions of this backend are processes of this machine."""
+    if isinstance(backend, Mapping):
+        return bool(backend.get("lithops", {}).get("backend") == "localhost")
+    return backend in ("embedded", "localhost")
+
+
 class LithopsLauncher:
     """The functions of one run.
 
@@ -92,9 +99,7 @@ class LithopsLauncher:
     def __init__(self, backend: str | Mapping[str, Any], n_functions: int, memory_mb: int) -> None:
         import lithops
 
-        self.is_local = backend in ("embedded", "localhost") or (
-            isinstance(backend, Mapping) and backend.get("lithops", {}).get("backend") == "localhost"
-        )
+        self.is_local = is_local(backend)
         self._memory_mb = memory_mb
         config, name = (None, str(backend)) if isinstance(backend, str) else (_copy(backend), None)
         if self.is_local:

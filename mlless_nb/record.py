@@ -88,8 +88,8 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
             continue  # a damaged record hides no other
         if run in names:
             return summary, _read_rows(path.parent / ROWS), path.parent / MODEL
-    known = ", ".join(sorted({path.parent.name for path in folders})[:8]) or "none"
-    raise CommandError(f"no ended run is called {run!r}; ended runs on this machine: {known}")
+    newest = ", ".join(path.parent.name for path in folders[:8]) or "none"
+    raise CommandError(f"no ended run is called {run!r}; ended runs on this machine: {newest}")
 
 
 def _read_rows(path: Path) -> NDArray[np.float64]:

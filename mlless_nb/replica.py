@@ -100,8 +100,8 @@ class Replica:
         """Make the update of ``step`` (1-based) from this worker's minibatches; returns the sum of their losses.
 
         Of one minibatch it is what the optimiser says; of several (local steps) the way that they lead, each begun
-        where the one before ended. The parameters are as they were until `apply`, or, where replicas differ anyway, have
-        the update in them already.
+        where the one before ended. The parameters are as they were until `apply`; where replicas differ anyway, the
+        update may be in them already.
         """
         scale = 1.0 / n_active if self._is_mean else 1.0
         split = self._split if self._filters else None

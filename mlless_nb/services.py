@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 from .channels import open_bus
 from .channels.urls import REDIS_SCHEMES, scheme_of
@@ -10,7 +11,7 @@ from .embedded import EmbeddedRedis, acquire_shared, check_redis, release
 from .errors import JobError
 from .exchange import RedisStepLog
 from .job import TrainingJob
-from .launch import LithopsLauncher
+from .launch import LithopsLauncher, is_local
 from .watchdog import Watchdog
 
 
@@ -34,8 +35,18 @@ class Services:
         self._watchdog: Watchdog | None = None
         self._watched_groups: list[int] = []
         self._watched_paths: list[str] = []
-        self.launcher = LithopsLauncher(job.backend, job.workers + 1, job.memory_mb)
+        # The private server starts while Lithops gets ready: either takes 50 ms.
+        with ThreadPoolExecutor(1) as beside:
+            is_embedded = job.redis_urls is None and is_local(job.backend)
+            starting = beside.submit(acquire_shared) if is_embedded else None
+            try:
+                self.launcher = LithopsLauncher(job.backend, job.workers + 1, job.memory_mb)
+            except BaseException:
+                if starting is not None and starting.exception() is None:
+                    release(starting.result())
+                raise
         try:
+            self.embedded = starting.result() if starting is not None else None
             self.redis_urls = self._redis_urls(job)
             self.has_broker = job.bus is not None and job.bus.startswith("amqp")
             self.bus_url = self._bus_url(job)
@@ -47,14 +58,13 @@ class Services:
         self.log = RedisStepLog(self.redis_urls, run_id, uuid.uuid4().hex, "driver")
 
     def _redis_urls(self, job: TrainingJob) -> list[str]:
-        if job.redis_urls is not None:
-            for url in job.redis_urls:
-                check_redis(url, insecure=job.insecure)
-            return job.redis_urls
-        if not self.launcher.is_local:
+        if self.embedded is not None:
+            return [self.embedded.url]
+        if job.redis_urls is None:
             raise JobError("redis", None, "the URL of a Redis server that the functions of this backend can reach")
-        self.embedded = acquire_shared()
-        return [self.embedded.url]
+        for url in job.redis_urls:
+            check_redis(url, insecure=job.insecure)
+        return job.redis_urls
 
     def _bus_url(self, job: TrainingJob) -> str:
         if job.bus is None:

@@ -271,7 +271,7 @@ def test_another_program_is_tried_when_the_first_does_not_run(tmp_path: Path, mo
     broken = tmp_path / "valkey-server"
     broken.write_text("#!/bin/sh\necho cannot run here\nexit 1\n")
     broken.chmod(0o755)
-    programs = embedded.find_programs()
+    programs = list(embedded.find_programs())
     monkeypatch.setattr(embedded, "START_S", 2.0)
     monkeypatch.setattr(embedded, "find_programs", lambda: [str(broken), *programs])
     with EmbeddedRedis() as server:
@@ -295,7 +295,7 @@ def test_programs_on_the_path_must_be_new_enough(tmp_path: Path, monkeypatch: py
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     monkeypatch.setattr(embedded.importlib.util, "find_spec", lambda name: None)
-    assert embedded.find_programs() == [str(tmp_path / "redis-server")]
+    assert list(embedded.find_programs()) == [str(tmp_path / "redis-server")]
 
 
 def test_a_long_temporary_folder_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ thread (a subshell's, or the main one); everything asked of a run returns at onc
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from typing import Any
@@ -14,6 +15,8 @@ from ..errors import MllessError
 
 #: Acknowledgements that are kept for a command that comes again.
 KEPT_REPLIES = 200
+#: A comma that can only part thousands; all others may be meant as the point.
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
 
 
 class Controls:
@@ -69,11 +72,13 @@ def _whole(value: object) -> int:
 
 
 def _dollars(value: object) -> float:
-    text = value.strip().lstrip("$").replace(",", "") if isinstance(value, str) else value
+    text = value.strip().removeprefix("$") if isinstance(value, str) else value
+    if isinstance(text, str) and _THOUSANDS.fullmatch(text):
+        text = text.replace(",", "")
     try:
         amount = float(text)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         amount = float("nan")
     if not 0 < amount < float("inf"):
-        raise MllessError(f"budget={value!r}: must be dollars above 0, e.g. 0.40")
+        raise MllessError(f"budget={value!r}: must be dollars above 0, with a point before the cents, e.g. 0.40")
     return amount

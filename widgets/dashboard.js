@@ -245,7 +245,11 @@ class View {
     };
     const number = (value, digits) => (Number.isNaN(value) ? "" : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
     const lines = [];
-    for (let i = rows.n - 1; i >= 0; i -= every) {
+    for (let last = rows.n - 1; last >= 0; last -= every) {
+      // Of the rows that a line stands for it shows the newest one that was evaluated.
+      let i = last;
+      while (i > last - every && i > 0 && Number.isNaN(rows.at(i, VALIDATION))) i--;
+      if (Number.isNaN(rows.at(i, VALIDATION)) || last === rows.n - 1) i = last;
       const at = (column) => rows.at(i, column);
       lines.push(line("td", [
         number(at(STEP), 0), number(at(EPOCH), 2), `${number(at(TIME), 1)} s`, number(at(LOSS), 4), number(at(VALIDATION), 4), number(at(WORKERS), 0), `$${number(at(SPENT), 6)}`, `$${number(at(SERVERS), 6)}`,

@@ -124,9 +124,18 @@ def test_what_cannot_be_done_is_refused_in_words(message: dict[str, Any], says: 
 def test_dollars_are_read_as_people_write_them() -> None:
     run = FakeRun()
     controls = Controls(run)
-    for i, text in enumerate(("0.40", "$0.40", " 1,000.5 ")):
+    for i, text in enumerate(("0.40", "$0.40", " 1,000.5 ", "$1,000,000")):
         assert controls.handle({"cmd": "budget", "id": str(i), "value": text})["ok"]
-    assert run.commands == [("budget", 0.4), ("budget", 0.4), ("budget", 1000.5)]
+    assert run.commands == [("budget", 0.4), ("budget", 0.4), ("budget", 1000.5), ("budget", 1e6)]
+
+
+@pytest.mark.parametrize("text", ["0,05", "1,5", "1,00", "1.000,5", "0,400", ",5", "1,0000"])
+def test_a_comma_that_may_be_a_decimal_one_is_refused(text: str) -> None:
+    run = FakeRun()
+    reply = Controls(run).handle({"cmd": "budget", "id": "x", "value": text})
+    assert not reply["ok"]
+    assert "with a point" in reply["text"]
+    assert run.commands == []
 
 
 def test_nothing_is_asked_of_a_run_that_has_ended() -> None:
