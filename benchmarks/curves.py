@@ -199,8 +199,9 @@ def main() -> None:
         lines,
     )
     report.remark(
-        "Errors are shares of the loss that came. The curves are the tuner's own, and relied on are the predictions on "
-        "which it may let a worker go: a curve is read no further ahead than it has seen and, while the losses fall "
+        "Errors are shares of the loss that came. The reference is the tuner's own curve; the current one it fits once "
+        "somebody has left, here it is fitted to the same records. Relied on are the predictions on which a worker may "
+        "go: a curve is read no further ahead than it has seen and, while the losses fall "
         "faster than before, no further than the newest fifth of the steps. The columns of 50, 100 and 200 steps ahead "
         "have these, the last but one also those on which nobody goes. Both factorisations come to a plateau before "
         "their main descent, of which nothing in a loss tells while it lasts."

@@ -163,7 +163,7 @@ class Outlook:
     def current(self, first: int) -> Curve | None:
         """The paper's ``l_p``, through the losses since row ``first``, a removal; None where they are too few.
 
-        While nobody has left it is through the newest part, as the reference is.
+        With no removal it is through the newest part, as the reference is.
         """
         if not first:
             return fit(*self.judged[:2], "current")

@@ -312,7 +312,7 @@ class ScaleInTuner:
         reference = curve.at(moved + n_all)
         there = moved + n_now * effort.pace(n_workers)
         loss, sd = outlook.loss_in(n_now, n_workers), curve.sd_between(there, moved + n_all)
-        current = outlook.current(first)
+        current = outlook.current(first) if first else None  # while nobody has left, it would be the reference again
         # A curve through the few records since the removal may know less than the one through all of them.
         if current is not None and n_now <= history.n - first and current.sd(step + n_now) < curve.sd(there):
             loss, sd = current.at(step + n_now), math.hypot(current.sd(step + n_now), curve.sd(moved + n_all))
