@@ -357,15 +357,15 @@ class Driver:
     def _clean_up(self, ended: Ended) -> tuple[FittedModel | None, str]:
         """Fetch the model and remove everything else; returns the model and what to say."""
         model: FittedModel | None = None
-        note, was_read = "", False
+        note = ""
         if self._is_launched:
             launcher, folder = self._services.launcher, f"runs/{self.run.id}"
             fetch = partial(
                 ending.fetch_model, launcher.objects, self.job, self.run.id, self._data.shape, self._data.mean, ended
             )
-            model, note, was_read = ending.insist(fetch, launcher.place_of(folder))
+            model, note = ending.insist(fetch, launcher.place_of(folder))
         # A model that could not be read is not to be lost: its objects stay.
-        keep_objects = not was_read
+        keep_objects = not self._is_launched or model is None
         left = ending.remove_all(self._services, self.run.id, keep_objects=keep_objects)
         self.run.telemetry.tell(ended.time_s, f"{ended.status}: {ended.reason}{note}; {left}")
         return model, note

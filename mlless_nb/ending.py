@@ -67,8 +67,8 @@ def reckon_nusd(services: Services, rates: Rates, n_workers: int, time_s: float,
 
 def fetch_model(
     objects: ObjectStore, job: TrainingJob, run_id: str, shape: tuple[int, ...], mean: float, ended: Ended
-) -> tuple[FittedModel | None, str]:
-    """The model that the run left, None where there was nothing to leave yet, and what to say of it."""
+) -> tuple[FittedModel, str]:
+    """The model that the run left, and what to say of it."""
     if ended.model_key is not None and ended.status != "failed":
         try:
             params, _ = checkpoint.decode(objects.get(ended.model_key))
@@ -77,21 +77,22 @@ def fetch_model(
             pass  # its function was ended before it was stored
     found = checkpoint.newest(objects, run_id)
     if found is None:
-        return None, "; there was no checkpoint yet"
+        params = job.model.init(shape, mean, job.seed)
+        return job.model.fitted(params, shape, mean), "; no checkpoint yet, the model is untrained"
     _, params, step = found
     return job.model.fitted(params, shape, mean), f"; the model is that of step {step}"
 
 
-def insist(fetch: Callable[[], tuple[FittedModel | None, str]], place: str) -> tuple[FittedModel | None, str, bool]:
-    """What ``fetch`` returns at one of `FETCH_TRIES` tries, else no model and where it lies; and which it was."""
+def insist(fetch: Callable[[], tuple[FittedModel, str]], place: str) -> tuple[FittedModel | None, str]:
+    """What ``fetch`` returns at one of `FETCH_TRIES` tries, else no model and where it lies."""
     for left in reversed(range(FETCH_TRIES)):
         try:
-            return *fetch(), True
+            return fetch()
         except Exception as error:
             note = f"; the model could not be read ({type(error).__name__}: {error}) and is left in {place}"
         if left:
             time.sleep(FETCH_PAUSE_S)
-    return None, note, False
+    return None, note
 
 
 def remove_all(services: Services, run_id: str, *, keep_objects: bool) -> str:

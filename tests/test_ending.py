@@ -9,10 +9,8 @@ import pytest
 
 from mlless_nb import ending
 from mlless_nb.errors import ServiceError
-from mlless_nb.messages import Ended
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.meter import NUSD
-from mlless_nb.objects import MemoryObjects
 from mlless_nb.telemetry import RunState
 
 RATES = Rates(price_profile("aws-lambda-x86"), 1769)
@@ -88,14 +86,6 @@ def test_a_model_is_asked_for_three_times(n_failures: int, monkeypatch: pytest.M
     found = ending.insist(fetch, "the bucket")
     assert len(tries) == min(n_failures + 1, 3)
     if n_failures < 3:
-        assert found == ("model", "; of step 3", True)
+        assert found == ("model", "; of step 3")
     else:
-        note = "; the model could not be read (ServiceError: no answer) and is left in the bucket"
-        assert found == (None, note, False)
-
-
-def test_a_run_that_failed_before_its_first_checkpoint_leaves_no_model() -> None:
-    """What a model starts from would look like one that was trained."""
-    ended = Ended("failed", "worker 1 was lost", 3, None, None, {}, 1.0)
-    found = ending.fetch_model(MemoryObjects(), SimpleNamespace(), "run", (3, 4), 0.0, ended)
-    assert found == (None, "; there was no checkpoint yet")
+        assert found == (None, "; the model could not be read (ServiceError: no answer) and is left in the bucket")
