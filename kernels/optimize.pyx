@@ -28,9 +28,8 @@ cdef extern from "optimize.h" nogil:
         Py_ssize_t n_rows, width, m, l2_rows, count
         const int32_t *rows
         const float *grad
-        int walks_all
+        int walks_all, moves
         float *out
-        int moves
         float *values
         float l2, threshold
         float_table params, first, second, residual
@@ -62,8 +61,7 @@ cdef class SignificanceSplit:
     threshold : float
         ``v_t``, at least 0; 0 at first.
     moves : bool
-        Whether the pass that makes an update and splits it also adds it to ``params``, which it has at hand, once they
-        were compared with. What ``out`` holds then is undefined. False at first; `split_significant` adds nothing.
+        Whether the pass that makes an update and splits it also adds it to ``params``; ``out`` is undefined then.
     count : int
         Values that the last update sent.
     positions : uint32

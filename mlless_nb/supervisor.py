@@ -183,8 +183,7 @@ class Supervisor:
             self._step_s = max(entry.at_s - held.at_s, 0.9 * self._step_s)
             count = math.fsum(all_of.val_count)
             validation = self._model.metric_value(math.fsum(all_of.val_sum), count) if count else None
-            times = (all_of.compute_s, all_of.exchange_s, all_of.wait_s)
-            means = [math.fsum(seconds) / n_workers for seconds in times]
+            means = [math.fsum(one) / n_workers for one in (all_of.compute_s, all_of.exchange_s, all_of.wait_s)]
             self._add_row(held, validation, means, sum(all_of.merged_bytes))
 
     def _add_row(self, step: _Step, validation_loss: float | None, mean_times: list[float], merged_bytes: int) -> None:
