@@ -14,17 +14,24 @@ static ALWAYS_INLINE TARGET void LEVEL(store)(float *p, ptrdiff_t n, VEC v) {
         PUT_PART(p, n, v);
 }
 
-/* The first n <= LANES lanes of u. */
+#define EVERY_LANE (~(INTS){0})
+
+/* `after` in the lanes that are touched, -1 and not 0; `before` in the others. */
+static ALWAYS_INLINE TARGET VEC LEVEL(where)(INTS touched, VEC after, VEC before) {
+    return (VEC)(((INTS)after & touched) | ((INTS)before & ~touched));
+}
+
+/* The touched ones of the first n <= LANES lanes of u. */
 static ALWAYS_INLINE TARGET ptrdiff_t LEVEL(split)(
-    VEC u, ptrdiff_t n, const float *x, float *residual, float threshold, uint32_t base, uint32_t *positions,
-    float *values, ptrdiff_t count) {
-    const VEC sum = LEVEL(load)(residual, n) + u;
+    VEC u, ptrdiff_t n, INTS touched, const float *x, float *residual, float threshold, uint32_t base,
+    uint32_t *positions, float *values, ptrdiff_t count) {
+    const VEC held = LEVEL(load)(residual, n), sum = LEVEL(where)(touched, held + u, held);
     const VEC magnitude = (VEC)((INTS)sum & 0x7fffffff);
     const VEC least = threshold * (VEC)((INTS)LEVEL(load)(x, n) & 0x7fffffff);
 #ifdef HAS_COMPRESS
     const __m512i ramp = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i places = _mm512_add_epi32(ramp, _mm512_set1_epi32((int)base));
-    const __mmask16 here = (__mmask16)(0xffffu >> (16 - n));
+    const __mmask16 here = (__mmask16)(0xffffu >> (16 - n)) & _mm512_movepi32_mask((__m512i)touched);
     const __mmask16 non_zero = _mm512_mask_cmp_ps_mask(here, (__m512)sum, _mm512_setzero_ps(), _CMP_NEQ_UQ);
     const __mmask16 sent = _mm512_mask_cmp_ps_mask(non_zero, (__m512)magnitude, (__m512)least, _CMP_NLE_UQ);
     LEVEL(store)(residual, n, (VEC)_mm512_maskz_mov_ps((__mmask16)~sent, (__m512)sum));
@@ -32,7 +39,7 @@ static ALWAYS_INLINE TARGET ptrdiff_t LEVEL(split)(
     _mm512_storeu_si512(positions + count, _mm512_maskz_compress_epi32(sent, places));
     return count + __builtin_popcount(sent);
 #else
-    const INTS sent = ~(INTS)(magnitude <= least) & (INTS)(sum != 0.0f); /* -1 or 0 */
+    const INTS sent = ~(INTS)(magnitude <= least) & (INTS)(sum != 0.0f) & touched; /* -1 or 0 */
     LEVEL(store)(residual, n, (VEC)((INTS)sum & ~sent));
     int32_t is_sent[LANES];
     float sums[LANES];

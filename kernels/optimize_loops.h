@@ -47,14 +47,15 @@ typedef struct {
     int moves;
 } LEVEL(sink);
 
-/* Step and split of n floats that lie side by side in every array; residual NULL: nothing is split. */
+/* Step and split of the touched ones of n floats that lie side by side in every array; residual NULL: nothing is split. */
 static ALWAYS_INLINE TARGET void LEVEL(step_vector)(
-    const step_rule *rule, const int kind, ptrdiff_t n, const float *g, float *a, float *b, float *out, float *x,
-    float *residual, uint32_t base, LEVEL(sink) *to) {
+    const step_rule *rule, const int kind, ptrdiff_t n, INTS touched, const float *g, float *a, float *b, float *out,
+    float *x, float *residual, uint32_t base, LEVEL(sink) *to) {
     const int has_a = kind > STEP_SGD, has_b = kind == STEP_ADAM || kind == STEP_FTRL;
     VEC first = {0}, second = {0}, u;
     if (has_a) first = LEVEL(load)(a, n);
     if (has_b) second = LEVEL(load)(b, n);
+    const VEC old_first = first, old_second = second;
     if (kind == STEP_NONE) {
         u = LEVEL(load)(out, n);
     } else {
@@ -62,11 +63,13 @@ static ALWAYS_INLINE TARGET void LEVEL(step_vector)(
         if (residual) ROUNDED(u);
         if (!residual || !to->moves) LEVEL(store)(out, n, u);
     }
-    if (has_a) LEVEL(store)(a, n, first);
-    if (has_b) LEVEL(store)(b, n, second);
+    if (has_a) LEVEL(store)(a, n, LEVEL(where)(touched, first, old_first));
+    if (has_b) LEVEL(store)(b, n, LEVEL(where)(touched, second, old_second));
     if (residual) {
-        to->count = LEVEL(split)(u, n, x, residual, to->threshold, base, to->positions, to->values, to->count);
-        if (to->moves) LEVEL(store)(x, n, LEVEL(load)(x, n) + u);
+        const VEC before = LEVEL(load)(x, n);
+        to->count =
+            LEVEL(split)(u, n, touched, x, residual, to->threshold, base, to->positions, to->values, to->count);
+        if (to->moves) LEVEL(store)(x, n, LEVEL(where)(touched, before + u, before));
     }
 }
 
@@ -77,14 +80,16 @@ static ALWAYS_INLINE TARGET void LEVEL(step_flat)(
     if (residual) {
         for (; k + LANES <= n; k += LANES)
             LEVEL(step_vector)(
-                rule, kind, LANES, g + k, a + k, b + k, out + k, x + k, residual + k, base + (uint32_t)k, to);
+                rule, kind, LANES, EVERY_LANE, g + k, a + k, b + k, out + k, x + k, residual + k, base + (uint32_t)k,
+                to);
         if (k < n)
             LEVEL(step_vector)(
-                rule, kind, n - k, g + k, a + k, b + k, out + k, x + k, residual + k, base + (uint32_t)k, to);
+                rule, kind, n - k, EVERY_LANE, g + k, a + k, b + k, out + k, x + k, residual + k, base + (uint32_t)k,
+                to);
     } else {
         for (; k + LANES <= n; k += LANES)
-            LEVEL(step_vector)(rule, kind, LANES, g + k, a + k, b + k, out + k, x, NULL, 0, to);
-        if (k < n) LEVEL(step_vector)(rule, kind, n - k, g + k, a + k, b + k, out + k, x, NULL, 0, to);
+            LEVEL(step_vector)(rule, kind, LANES, EVERY_LANE, g + k, a + k, b + k, out + k, x, NULL, 0, to);
+        if (k < n) LEVEL(step_vector)(rule, kind, n - k, EVERY_LANE, g + k, a + k, b + k, out + k, x, NULL, 0, to);
     }
 }
 
@@ -195,6 +200,48 @@ static ALWAYS_INLINE TARGET void LEVEL(step_narrow)(
     }
 }
 
+/* Touched rows of width 1 that are not far apart: every row on the way goes through the vectors, and those that are not
+ * touched stay as they are. */
+static ALWAYS_INLINE TARGET void LEVEL(step_among)(
+    const update_pass *pass, const step_rule *rule, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g,
+    float *out, LEVEL(sink) *to) {
+    float slope[STEP_BLOCK], u[STEP_BLOCK];
+    int32_t touched[STEP_BLOCK];
+    const int32_t *ids = pass->rows + start;
+    const int splits = pass->residual.at != NULL;
+    for (ptrdiff_t r = 0; r < size;) {
+        const ptrdiff_t base = ids[r], end = pass->n_rows - base < STEP_BLOCK ? pass->n_rows : base + STEP_BLOCK;
+        const ptrdiff_t first = r;
+        memset(slope, 0, sizeof(float) * (end - base));
+        memset(touched, 0, sizeof(int32_t) * (end - base));
+        for (; r < size && ids[r] < end; r++) {
+            slope[ids[r] - base] = g[r];
+            touched[ids[r] - base] = -1;
+        }
+        const ptrdiff_t n = ids[r - 1] + 1 - base;
+        float *a = pass->first.at + base, *b = pass->second.at + base, *x = pass->params.at + base;
+        float *residual = splits ? pass->residual.at + base : NULL;
+        ptrdiff_t k = 0;
+        for (; k + LANES <= n; k += LANES)
+            LEVEL(step_vector)(
+                rule, kind, LANES, *(const INTS *)(touched + k), slope + k, a + k, b + k, u + k, x + k,
+                splits ? residual + k : NULL, (uint32_t)(base + k), to);
+        if (k < n)
+            LEVEL(step_vector)(
+                rule, kind, n - k, (INTS)LEVEL(load)((const float *)touched + k, n - k), slope + k, a + k, b + k, u + k,
+                x + k, splits ? residual + k : NULL, (uint32_t)(base + k), to);
+        if (!splits || !to->moves)
+            for (ptrdiff_t j = first; j < r; j++) out[j] = u[ids[j] - base];
+    }
+}
+
+/* Whether the rows from `start` on are walked so. */
+static ALWAYS_INLINE TARGET int LEVEL(is_among)(const update_pass *pass, ptrdiff_t start, ptrdiff_t size) {
+    return !pass->walks_all && pass->width == 1 && pass->first.stride == 1 &&
+           pass->second.stride == 1 && pass->params.stride == 1 && pass->residual.stride == 1 &&
+           pass->rows[start + size - 1] - pass->rows[start] < STEP_AMONG * size;
+}
+
 static ALWAYS_INLINE TARGET void LEVEL(run_kind)(update_pass *pass, const int kind) {
     const step_rule rule = pass->rule;
     const ptrdiff_t width = pass->width, walked = pass->walks_all ? pass->n_rows : pass->m;
@@ -214,6 +261,8 @@ static ALWAYS_INLINE TARGET void LEVEL(run_kind)(update_pass *pass, const int ki
             LEVEL(step_flat)(
                 &rule, kind, size * width, g, pass->first.at + at, pass->second.at + at, out, pass->params.at + at,
                 splits ? pass->residual.at + at : NULL, (uint32_t)at, &to);
+        else if (kind > STEP_NONE && LEVEL(is_among)(pass, start, size))
+            LEVEL(step_among)(pass, &rule, kind, start, size, g, out, &to);
         else if (width < STEP_NARROW)
             LEVEL(step_narrow)(pass, &rule, kind, start, size, g, out, &to);
         else

@@ -63,7 +63,7 @@ def test_step_equals_the_reference(
 @pytest.mark.parametrize(("name", "n_states", "knobs"), STEPS, ids=IDS)
 @pytest.mark.parametrize("dense", [True, False])
 @given(
-    n_rows=st.integers(1, 200),
+    n_rows=st.integers(1, 200) | st.just(2500),
     width=st.integers(1, 40) | st.just(1),
     share=st.floats(0, 1),
     l2=st.sampled_from([0.0, 0.2]),
