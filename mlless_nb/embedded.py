@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from .allocator import large_pages
 from .channels.urls import OLDEST_REDIS, RedisServer, check_redis, mask_url
 from .errors import ServiceError
 from .watchdog import Watchdog
@@ -102,7 +103,7 @@ class EmbeddedRedis(Watchdog):
         config = folder / "redis.conf"
         config.touch(mode=0o600)
         config.write_text(_CONFIG.format(socket=_quoted(socket_path), folder=_quoted(folder), password=password))
-        self._guard(folder, program, str(config))
+        self._guard(folder, "env", large_pages(), program, str(config))
         if not _answers(socket_path, password, START_S):
             log = folder / "log"
             said = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import sys
 import threading
 import time
 import uuid
@@ -12,6 +10,7 @@ from typing import Any
 
 import redis
 
+from .allocator import keep_memory
 from .channels import Bus, open_bus
 from .exchange import RedisStepLog
 from .messages import Failed, Invocation, Message
@@ -21,8 +20,6 @@ from .objects import LithopsObjects, ObjectStore
 from .supervisor import Supervisor
 from .sync import sync_from_json
 from .worker import Worker
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def run_function(payload: str, storage: Any) -> str:
@@ -42,7 +39,7 @@ def run_function(payload: str, storage: Any) -> str:
     """
     invocation = Invocation.decode(payload)
     objects = LithopsObjects(storage)
-    _keep_memory()
+    keep_memory()
     log = RedisStepLog(invocation.redis_urls, invocation.job_id, invocation.generation, uuid.uuid4().hex)
     is_over = threading.Event()
     try:
@@ -119,14 +116,3 @@ def _prepaid(invocation: Invocation, log: RedisStepLog, objects: ObjectStore) ->
     )
     prepaid.steps_to_end += sync_from_json(invocation.sync).staleness
     return prepaid
-
-
-def _keep_memory() -> None:
-    """Let glibc keep freed blocks: frames of a megabyte are made and dropped every step."""
-    if sys.platform == "linux":
-        try:
-            mallopt = ctypes.CDLL(None).mallopt
-        except (OSError, AttributeError):
-            return  # not glibc
-        mallopt(_M_MMAP_THRESHOLD, 64 << 20)
-        mallopt(_M_TRIM_THRESHOLD, 512 << 20)

@@ -21,6 +21,7 @@ from typing import Any
 
 import platformdirs
 
+from .allocator import large_pages
 from .errors import JobError, ServiceError
 from .job import backend_name
 from .objects import LithopsObjects
@@ -44,7 +45,8 @@ def import_ahead() -> None:
 def _interpreter() -> str:
     """An executable that runs `runtime` under this very interpreter; Lithops takes no arguments with a runtime."""
     text = (
-        "#!/bin/sh\nexport OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1\n"
+        "#!/bin/sh\nexport OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 "
+        f"{shlex.quote(large_pages())}\n"
         f'exec {shlex.quote(sys.executable)} -P {shlex.quote(str(Path(__file__).with_name("runtime.py")))} "$@"\n'
     )
     name = f"runtime-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
