@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,7 @@ class RunState:
     validation_loss: float | None = None
     n_workers: int = 0
     n_workers_started: int = 0
+    leaving: Sequence[int] = ()  # workers that have left or are told to
     spent_usd: float = 0.0
     committed_usd: float = 0.0  # spent, and reserved by the functions to end cleanly
     budget_usd: float | None = None
