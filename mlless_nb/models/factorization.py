@@ -144,12 +144,11 @@ class PMFModel:
     kind = "pmf"
 
     def __init__(self, params: dict[str, NDArray[Any]]) -> None:
-        user_factors, item_factors = params["user_factors"], params["item_factors"]
-        n_users, rank = user_factors.shape
-        n_items = len(item_factors)
+        n_users, n_items = params["user_bias"].size, params["item_bias"].size
+        rank = params["user_factors"].shape[-1:]
         shapes = {
-            "user_factors": (n_users, rank),
-            "item_factors": (n_items, rank),
+            "user_factors": (n_users, *rank),
+            "item_factors": (n_items, *rank),
             "user_bias": (n_users,),
             "item_bias": (n_items,),
             "mean": (),
