@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import MllessError
+
 #: Columns of a telemetry row, in order; all float64. ``validation_loss`` is NaN where a step was not evaluated.
 COLUMNS = (
     "step",  # 1-based
@@ -109,7 +111,10 @@ class History(Mapping[str, NDArray[np.float64]]):
 
     def to_pandas(self) -> Any:
         """The history as a ``pandas.DataFrame`` (needs pandas)."""
-        import pandas as pd
+        try:
+            import pandas as pd
+        except ModuleNotFoundError:
+            raise MllessError("history.to_pandas() needs pandas; install it: pip install pandas") from None
 
         return pd.DataFrame(dict(self))
 
