@@ -55,7 +55,7 @@ def read_cell(
     ------
     CellError
         With the cell's line: a syntax error, an exception of the body itself, a field that is missing, of the wrong
-        kind, or given twice. An exception from deeper down, in code the body calls, passes as it is.
+        kind, misspelt or given twice. An exception from deeper down, in code the body calls, passes as it is.
     """
     body = _parse(text, filename)
     lines = _assigned_lines(body)

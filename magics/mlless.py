@@ -9,7 +9,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from ..errors import JobError, MllessError
-from ..specification import nearest
+from ..specification import SYNONYMS, hint, nearest
 from .cell import FIELDS, at_its_line, read_cell, unused
 from .launching import start
 from .options import BEHAVIOUR, OPTIONS, job_options
@@ -62,9 +62,9 @@ class MllessMagics(Magics):
 
 def _refuse_unknown(words: list[str]) -> None:
     if words:
-        near = nearest(words[0], [flag for flag, _ in OPTIONS])
         field = words[0].lstrip("-").replace("-", "_")
-        hint = f"; is {near} meant?" if near else "; %%mlless? lists the options"
+        near = nearest("--" + SYNONYMS.get(field, field).replace("_", "-"), [flag for flag, _ in OPTIONS])
+        meant = f"; is {near} meant?" if near else hint(field, FIELDS) or "; %%mlless? lists the options"
         if field in FIELDS:
-            hint = f"; write `{field} = ...` into the cell"
-        raise UsageError(f"%%mlless {' '.join(words)}: not an option{hint}")
+            meant = f"; write `{field} = ...` into the cell"
+        raise UsageError(f"%%mlless {' '.join(words)}: not an option{meant}")
