@@ -63,7 +63,7 @@ class MllessMagics(Magics):
 def _refuse_unknown(words: list[str]) -> None:
     if words:
         field = words[0].lstrip("-").replace("-", "_")
-        near = nearest("--" + SYNONYMS.get(field, field).replace("_", "-"), [flag for flag, _ in OPTIONS])
+        near = nearest("--" + SYNONYMS.get(field, field).replace("_", "-"), [flag for flag, _ in OPTIONS], 0.7)
         meant = f"; is {near} meant?" if near else hint(field, FIELDS) or "; %%mlless? lists the options"
         if field in FIELDS:
             meant = f"; write `{field} = ...` into the cell"

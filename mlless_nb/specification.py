@@ -85,7 +85,7 @@ def nearest(name: str, valid: Collection[str], cutoff: float = 0.6) -> str | Non
 
 
 def hint(name: str, valid: Collection[str]) -> str:
-    """What is meant by ``name``, which is none of the fields ``valid``: "; is rank meant?", or "" for all one knows."""
+    """What is meant by ``name``, which is none of the fields ``valid``: "; is rank meant?", or ""."""
     name = SYNONYMS.get(name.lower(), name)
     homes: dict[str, list[str]] = {}  # other specifications, by field
     for kind in _specifications:
@@ -95,4 +95,5 @@ def hint(name: str, valid: Collection[str]) -> str:
         name = nearest(name, valid, 0.7) or nearest(name, homes, 0.8) or name
     if name in valid:
         return f"; is {name} meant?"
-    return f"; is {name} of {' or '.join(homes[name])} meant?" if name in homes else ""
+    calls = " or ".join(f"{home}({name}=...)" for home in homes.get(name, []))
+    return f"; is {calls} meant?" if calls else ""

@@ -205,7 +205,7 @@ def test_an_unknown_field_is_refused(kind: Callable[..., Any]) -> None:
             lambda: TrainingJob(PMF(), epochs=3),
             "TrainingJob.epochs=3: must be named one of model, optimizer",
         ),
-        (lambda: TrainingJob(PMF(), epochs=3), "; is epochs of Stop meant?"),
+        (lambda: TrainingJob(PMF(), epochs=3), "; is Stop(epochs=...) meant?"),
         (lambda: TrainingJob(PMF(), batch_size=3), "; is minibatch meant?"),
         (lambda: TrainingJob(rediss="redis://:hidden@a"), "TrainingJob.rediss=<class 'str'>: must be named one of"),
     ],

@@ -78,7 +78,7 @@ class TestTrain:
         [
             ("--wrokers 4", "--wrokers 4: not an option; is --workers meant?"),
             ("--batch-size 50", "--batch-size 50: not an option; is --minibatch meant?"),
-            ("--lr 3", "--lr 3: not an option; is learning_rate of SGD or Adam or AdaGrad or FTRL meant?"),
+            ("--lr 3", "--lr 3: not an option; is SGD(learning_rate=...) or Adam"),
             ("--data 3", "--data 3: not an option; write `data = ...` into the cell"),
             ("--workers four", "'four' is not an integer"),
             ("--budget much", "'much' is not a number"),
