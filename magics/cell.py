@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import symtable
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 from ..errors import JobError, MllessError
 from ..job import Stop, TrainingJob
+from ..specification import hint, nearest
 
 #: Lines of the cell above its body: the ``%%mlless`` line itself.
 LINES_ABOVE = 1
@@ -55,10 +55,11 @@ def read_cell(
     ------
     CellError
         With the cell's line: a syntax error, an exception of the body itself, a field that is missing, of the wrong
-        kind, or given twice. An exception from deeper down, in code the body calls, passes as it is.
+        kind, misspelt or given twice. An exception from deeper down, in code the body calls, passes as it is.
     """
     body = _parse(text, filename)
     lines = _assigned_lines(body)
+    _refuse_misspelt(text, body, lines)
     scope = _run(body, namespace, filename)
     assigned = symtable.symtable(text, filename, "exec")
     given = {name: scope[name] for name in lines if name in scope and name in FIELDS and _is_bound(assigned, name)}
@@ -71,11 +72,20 @@ def read_cell(
     for name in REQUIRED:
         if name not in given:
             raise CellError(1, _missing(name, lines, namespace))
-    _refuse_misspelt(body, lines)
     try:
         return TrainingJob(**given)
     except JobError as error:
         raise at_its_line(text, error) from error
+
+
+def unused(text: str) -> str:
+    """One line on the names that the cell, whose body is ``text``, assigns for nothing; "" where there are none."""
+    body = _parse(text, "<mlless cell>")
+    names = _unused(text, body, _assigned_lines(body))
+    if not names:
+        return ""
+    listed = ", ".join(f"{name} (line {line})" for name, line in names.items())
+    return f"not used in the cell, and not kept after it: {listed}"
 
 
 def at_its_line(text: str, error: JobError) -> CellError:
@@ -145,21 +155,37 @@ def _with_rules(stop: object, rules: Mapping[str, Any], line: int) -> Stop:
         raise CellError(1, str(error)) from error
 
 
-def _refuse_misspelt(body: ast.Module, lines: Mapping[str, int]) -> None:
+def _unused(text: str, body: ast.Module, lines: Mapping[str, int]) -> dict[str, int]:
+    """Name -> line, of what the body assigns though it neither is a field nor is read; _names and loops' names pass."""
+    table = symtable.symtable(text, "<mlless cell>", "exec")
+    nodes = list(ast.walk(body))
+    looped = [node.target for node in nodes if isinstance(node, (ast.For, ast.comprehension))]
+    opened = [item.optional_vars for node in nodes if isinstance(node, ast.With) for item in node.items]
+    passes = {*FIELDS} | {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    passes |= {n.id for target in [*looped, *opened] if target for n in ast.walk(target) if isinstance(n, ast.Name)}
+    return {
+        name: line
+        for name, line in lines.items()
+        if name not in passes
+        and not name.startswith("_")
+        and _is_bound(table, name)
+        and not table.lookup(name).is_imported()
+    }
+
+
+def _refuse_misspelt(text: str, body: ast.Module, lines: Mapping[str, int]) -> None:
     """A name that nothing reads and that is nearly a field's is a slip: without it the job would be another one."""
-    read = {n.id for n in ast.walk(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    for name, line in lines.items():
-        near = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.7)
-        if near and name not in FIELDS and name not in read:
-            raise CellError(line, f"{name} is not a field of a job; is {near[0]} meant?")
+    for name, line in _unused(text, body, lines).items():
+        if meant := hint(name, FIELDS):
+            fields = ", ".join(FIELDS)
+            raise CellError(line, f"{name} is not a field of a job, and not used in the cell{meant} Fields: {fields}")
 
 
 def _missing(name: str, lines: Mapping[str, int], namespace: Mapping[str, Any]) -> str:
     example = {"model": "PMF(rank=20)", "optimizer": "SGD(learning_rate=8.0)", "data": 'datasets.movielens("1m")'}
     message = f"the cell does not name {name}; add a line such as `{name} = {example.get(name, '...')}`"
-    near = difflib.get_close_matches(name, [other for other in lines if other not in FIELDS], n=1, cutoff=0.75)
-    if near:
-        message += f" (line {lines[near[0]]} assigns {near[0]}; is {name} meant?)"
+    if near := nearest(name, [other for other in lines if other not in FIELDS], 0.75):
+        message += f" (line {lines[near]} assigns {near}; is {name} meant?)"
     elif name in namespace:
         message += f" (`{name} = {name}` takes the notebook's variable)"
     return message

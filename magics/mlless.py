@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -10,7 +9,8 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from ..errors import JobError, MllessError
-from .cell import FIELDS, at_its_line, read_cell
+from ..specification import SYNONYMS, hint, nearest
+from .cell import FIELDS, at_its_line, read_cell, unused
 from .launching import start
 from .options import BEHAVIOUR, OPTIONS, job_options
 from .verbs import perform
@@ -50,6 +50,8 @@ class MllessMagics(Magics):
             behaviour = {name: value for name, value in vars(given).items() if name in BEHAVIOUR}
             filename = self.shell.compile.cache(f"%%mlless {line}\n{cell}", self.shell.execution_count)
             job = read_cell(cell, self.shell.user_ns, *job_options(vars(given)), filename)
+            if note := unused(cell):
+                print(note)
             try:
                 start(self.shell, job, **behaviour)
             except JobError as error:
@@ -60,9 +62,9 @@ class MllessMagics(Magics):
 
 def _refuse_unknown(words: list[str]) -> None:
     if words:
-        near = difflib.get_close_matches(words[0], [flag for flag, _ in OPTIONS], n=1)
         field = words[0].lstrip("-").replace("-", "_")
-        hint = f"; is {near[0]} meant?" if near else "; %%mlless? lists the options"
+        near = nearest("--" + SYNONYMS.get(field, field).replace("_", "-"), [flag for flag, _ in OPTIONS], 0.7)
+        meant = f"; is {near} meant?" if near else hint(field, FIELDS) or "; %%mlless? lists the options"
         if field in FIELDS:
-            hint = f"; write `{field} = ...` into the cell"
-        raise UsageError(f"%%mlless {' '.join(words)}: not an option{hint}")
+            meant = f"; write `{field} = ...` into the cell"
+        raise UsageError(f"%%mlless {' '.join(words)}: not an option{meant}")

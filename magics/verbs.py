@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from IPython.display import display
 import mlless_nb
 
 from .. import widgets
+from ..specification import nearest
 from ..widgets.wording import usd
 from .lines import cost_so_far, detached_line, is_live, status_line
 from .waiting import until_end
@@ -32,8 +32,8 @@ def perform(line: str) -> None:
     """
     words = line.split() or ["status"]
     if words[0] not in VERBS:
-        near = difflib.get_close_matches(words[0], VERBS, n=1)
-        hint = f"; {near[0]} is meant?" if near else ""
+        near = nearest(words[0], VERBS)
+        hint = f"; is {near} meant?" if near else ""
         raise UsageError(f"%mlless {words[0]}: must be one of {', '.join(VERBS)}{hint} (%%mlless, with two %, trains)")
     VERBS[words[0]](words[1:])
 

@@ -3,7 +3,7 @@
 The way of a cell, which is also the map of this tree::
 
     magics/       text of a cell -> TrainingJob
-    job           what a job is, checked before anything is launched or billed
+    job           what a job is, checked before anything is launched or billed; specification: a slip is named
     registry      train(job) -> TrainingRun, the runs of this process; attach
     driver        packs, launches, follows; on services, and with ending for the end, it always cleans up
     data/         datasets -> minibatches in the object storage (objects)

@@ -196,8 +196,9 @@ class Driver:
             Invocation(role="worker", slot=slot, granted_nusd=self._money.worker_nusd(slot), **common)
             for slot in range(job.workers)
         ]
-        self._launched_at = time.monotonic()
         self._record = Record(self.run.id)
+        self._record.begin({"state": self.run.telemetry.state.to_json(), "cost": {}, "job": self._replayed()})
+        self._launched_at = time.monotonic()
         launcher.invoke([invocation.encode().decode() for invocation in [supervisor, *workers]])
         self._is_launched = True
         self._services.watch_functions(f"runs/{self.run.id}")

@@ -131,10 +131,7 @@ def keep(
     """Write the run's end into its record: its state with the last ``changes``, its cost, ``job`` for replays."""
     state = dataclasses.replace(telemetry.state, pending=(), spent_usd=cost.total, **changes)
     if model is not None:
-        try:
-            model.save(record.model_path)
-        except OSError:
-            record.is_complete = False
+        record.keep_model(model)
     record.end({"state": state.to_json(), "cost": dataclasses.asdict(cost), "job": job})
     if not record.is_complete:
         telemetry.tell(changes["time_s"], f"history incomplete: {record.folder} could not be written")

@@ -3,13 +3,14 @@
 ::
 
     MllessError
-    ├── JobError (ValueError)       a field of the job is wrong; nothing was launched or billed
-    │   ├── DataError               the dataset is
-    │   └── BudgetError             the budget is
-    ├── CommandError (ValueError)   a command to a run cannot be carried out; the run is unaffected
-    ├── ServiceError                Redis, RabbitMQ, the object storage or the backend does not do its part
-    ├── DecodeError (ValueError)    bytes from elsewhere are not what they claim to be
-    └── RunError                    a training run failed; the last checkpoint's model is kept
+    ├── JobError (ValueError)          a field of the job is wrong; nothing was launched or billed
+    │   ├── ArgumentError (TypeError)  there is no such field, or one is missing
+    │   ├── DataError                  the dataset is
+    │   └── BudgetError                the budget is
+    ├── CommandError (ValueError)      a command to a run cannot be carried out; the run is unaffected
+    ├── ServiceError                   Redis, RabbitMQ, the object storage or the backend does not do its part
+    ├── DecodeError (ValueError)       bytes from elsewhere are not what they claim to be
+    └── RunError                       a training run failed; the last checkpoint's model is kept
 
 A caller who wants one clear line writes::
 
@@ -48,6 +49,10 @@ class JobError(MllessError, ValueError):
 
     def __reduce__(self) -> tuple[type[JobError], tuple[str, object, str]]:
         return type(self), (self.field, self.value, self.valid)
+
+
+class ArgumentError(JobError, TypeError):
+    """A call has a field that there is not, lacks one, or gives one twice."""
 
 
 class DataError(JobError):

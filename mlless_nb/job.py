@@ -14,8 +14,8 @@ from .errors import BudgetError, JobError
 from .models import PMF, LogisticRegression, Model
 from .money.catalogue import profile_names
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
-from .plain import make_plain
 from .scale_in import ScaleIn
+from .specification import specification
 from .sync import BSP, ISP, SSP, Sync
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -65,6 +65,7 @@ def _masked(value: object) -> object:
     return mask_url(value) if isinstance(value, str) else type(value)
 
 
+@specification
 @dataclass(frozen=True)
 class Budget:
     """The most a run may cost, in US dollars. The run's cost never passes it.
@@ -78,11 +79,11 @@ class Budget:
     usd: float
 
     def __post_init__(self) -> None:
-        make_plain(self)
         if not _is_number(self.usd) or self.usd <= 0:
             raise BudgetError("budget", self.usd, "a finite number of US dollars > 0, e.g. 0.25")
 
 
+@specification
 @dataclass(frozen=True)
 class Stop:
     """When training ends; whichever rule is met first. With no rule a run ends at its budget, or else after 10 epochs.
@@ -114,7 +115,6 @@ class Stop:
     confirmations: int = 1
 
     def __post_init__(self) -> None:
-        make_plain(self)
         for name in ("target", "epochs", "time_s"):
             value = getattr(self, name)
             if value is not None and (not _is_number(value) or value <= 0):
@@ -133,6 +133,7 @@ def _default_stop() -> Stop:
     return Stop()
 
 
+@specification
 @dataclass(frozen=True)
 class TrainingJob:
     """One training job, checked field by field when it is made.
@@ -221,7 +222,6 @@ class TrainingJob:
     insecure: bool = False
 
     def __post_init__(self) -> None:
-        make_plain(self)
         self._check_types()
         self._check_values()
         self.model.check_data(self.data)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from .errors import JobError
 from .kernels import SignificanceSplit, adagrad_update, adam_update, ftrl_update, momentum_update, sgd_update
-from .plain import make_plain
+from .specification import specification
 
 Float32 = NDArray[np.float32]
 State = dict[str, Float32]
@@ -96,6 +96,7 @@ class _Optimizer:
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
 
+@specification
 @dataclass(frozen=True)
 class SGD(_Optimizer):
     """Stochastic gradient descent, plain or with (Nesterov) momentum.
@@ -132,7 +133,6 @@ class SGD(_Optimizer):
     kind: ClassVar[str] = "sgd"
 
     def __post_init__(self) -> None:
-        make_plain(self)
         _check(self, learning_rate=_POSITIVE, momentum=_BELOW_ONE, decay=_AT_LEAST_ZERO)
         _check_flags(self, "nesterov", "lazy", "per_sample")
         if self.nesterov and not self.momentum:
@@ -162,6 +162,7 @@ class SGD(_Optimizer):
         return f"SGD {self.learning_rate:g}{momentum}{', per sample' if self.per_sample else ''}{_suffix(self)}"
 
 
+@specification
 @dataclass(frozen=True)
 class Adam(_Optimizer):
     """Adam: first and second moments, both corrected for their start at 0; eps outside the root.
@@ -183,7 +184,6 @@ class Adam(_Optimizer):
     kind: ClassVar[str] = "adam"
 
     def __post_init__(self) -> None:
-        make_plain(self)
         _check(self, learning_rate=_POSITIVE, b1=_BELOW_ONE, b2=_BELOW_ONE, eps=_POSITIVE, decay=_AT_LEAST_ZERO)
         _check_flags(self, "lazy")
 
@@ -207,6 +207,7 @@ class Adam(_Optimizer):
         return f"Adam {self.learning_rate:g}{_suffix(self)}"
 
 
+@specification
 @dataclass(frozen=True)
 class AdaGrad(_Optimizer):
     """AdaGrad: ``s = s + g^2``; ``u = -lr * g / (sqrt(s) + eps)``. Exact on sparse gradients: what is untouched stays.
@@ -226,7 +227,6 @@ class AdaGrad(_Optimizer):
     kind: ClassVar[str] = "adagrad"
 
     def __post_init__(self) -> None:
-        make_plain(self)
         _check(self, learning_rate=_POSITIVE, eps=_POSITIVE, decay=_AT_LEAST_ZERO)
         _check_flags(self, "lazy")
 
@@ -250,6 +250,7 @@ class AdaGrad(_Optimizer):
         return f"AdaGrad {self.learning_rate:g}{_suffix(self)}"
 
 
+@specification
 @dataclass(frozen=True)
 class FTRL(_Optimizer):
     """FTRL-Proximal: a learning rate a coordinate, and weights that are exactly 0 until they are worth their l1.
@@ -276,7 +277,6 @@ class FTRL(_Optimizer):
     kind: ClassVar[str] = "ftrl"
 
     def __post_init__(self) -> None:
-        make_plain(self)
         _check(self, learning_rate=_POSITIVE, beta=_AT_LEAST_ZERO, l1=_AT_LEAST_ZERO, l2=_AT_LEAST_ZERO)
         if not self.beta and not self.l2:
             raise JobError("FTRL.beta", self.beta, "> 0 where l2 is 0: what has no gradient yet would be 0 / 0")

@@ -163,10 +163,12 @@ def runs() -> list[TrainingRun]:
 def attach(run: str) -> TrainingRun:
     """The handle on a run by name or id: a live one of this process, or an ended one from this machine's records.
 
+    Of a run whose process was killed it tells the steps that were kept, and that it failed.
+
     Raises
     ------
     CommandError
-        When there is no such run.
+        When there is no such run, or it is live in another process.
     """
     for known in reversed(runs()):
         if run in (known.id, known.name):

@@ -113,20 +113,27 @@ class TrainingRun:
         Raises
         ------
         CommandError
-            When the run has ended, there is no such worker, or none would stay.
+            When the run has ended, there is no such worker or it leaves already, or none would stay.
         """
         n, worker_id = plain(n), plain(worker_id)
         state = self.telemetry.state
         if state.status in ENDED:
             raise CommandError(f"run {self.name!r} has ended ({state.status}); no worker is left to remove")
-        n_workers = state.n_workers or (self.job.workers if self.job is not None else 0)
-        started = self.job.workers if self.job is not None else n_workers
+        started = self.job.workers if self.job is not None else state.n_workers
+        staying = [worker for worker in range(started) if worker not in state.leaving]
+        n_workers = len(staying)
         if worker_id is not None:
             if isinstance(worker_id, bool) or not isinstance(worker_id, int) or not 0 <= worker_id < started:
                 raise CommandError(f"worker_id={worker_id!r}: must be a worker of this run, 0 to {started - 1}")
+            pending = f"removing worker {worker_id} ..."
+            if worker_id not in staying or pending in state.pending:
+                others = ", ".join(str(worker) for worker in staying if worker != worker_id)
+                raise CommandError(
+                    f"worker_id={worker_id}: must be one that stays ({others}); it leaves already, or has"
+                )
             if n_workers < 2:
                 raise CommandError(f"worker_id={worker_id}: the last worker cannot be removed; run.stop() ends the run")
-            self._ask(Command(_new_id(), "scale_in", slots=[worker_id]), f"removing worker {worker_id} ...")
+            self._ask(Command(_new_id(), "scale_in", slots=[worker_id]), pending)
             return
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n < n_workers:
             most = n_workers - 1

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .errors import JobError
-from .plain import make_plain
+from .specification import specification
 
 KNEES = ("slope", "kneedle")
 
 
+@specification
 @dataclass(frozen=True)
 class ScaleIn:
     """When workers are let go: past the knee of the loss curve, one an interval, while that pays.
@@ -54,7 +55,6 @@ class ScaleIn:
     enabled: bool = True
 
     def __post_init__(self) -> None:
-        make_plain(self)
         for name in ("interval_s", "horizon_s"):
             if not _is_number(value := getattr(self, name)) or value <= 0:
                 raise JobError(f"ScaleIn.{name}", value, "a finite number of seconds > 0")

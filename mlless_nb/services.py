@@ -14,6 +14,19 @@ from .job import TrainingJob
 from .launch import LithopsLauncher, is_local
 from .watchdog import Watchdog
 
+#: The extra of Lithops that brings a cloud's packages, by what the name of a module that is missing begins with.
+EXTRAS = {
+    "alibabacloud": "aliyun",
+    "azure": "azure",
+    "boto": "aws",
+    "google": "gcp",
+    "httplib2": "gcp",
+    "ibm": "ibm",
+    "kubernetes": "kubernetes",
+    "oci": "oracle",
+    "oss2": "aliyun",
+}
+
 
 class Services:
     """The functions' launcher, Redis, the control bus and the step log of one run.
@@ -40,7 +53,7 @@ class Services:
             is_embedded = job.redis_urls is None and is_local(job.backend)
             starting = beside.submit(acquire_shared) if is_embedded else None
             try:
-                self.launcher = LithopsLauncher(job.backend, job.workers + 1, job.memory_mb)
+                self.launcher = _launcher(job)
             except BaseException:
                 if starting is not None and starting.exception() is None:
                     release(starting.result())
@@ -121,3 +134,16 @@ class Services:
         server, self.embedded = self.embedded, None
         if server is not None:
             release(server)
+
+
+def _launcher(job: TrainingJob) -> LithopsLauncher:
+    """The launcher of ``job``'s functions; where packages of its backend are missing the error says what to install."""
+    try:
+        return LithopsLauncher(job.backend, job.workers + 1, job.memory_mb)
+    except JobError as error:
+        missing = error.__context__  # Lithops imports a backend when it is asked for
+        if not isinstance(missing, ModuleNotFoundError) or not missing.name:
+            raise
+        extra = next((extra for start, extra in EXTRAS.items() if missing.name.startswith(start)), "all")
+        valid = f"one whose packages are installed; {missing.name} is not: pip install 'lithops[{extra}]'"
+        raise JobError("backend", error.value, valid) from None

@@ -309,8 +309,7 @@ class Supervisor:
         return ""
 
     def _scale_in(self, command: Command) -> str:
-        leaves = self._log.read_plan().leaves
-        slots = asked_to_leave(command.slots, command.count, self._job.n_workers, leaves)
+        slots = asked_to_leave(command.slots, command.count, self._job.n_workers, self._log.read_plan().leaves)
         if isinstance(slots, str):
             return slots
         leaves = self._log.announce_leave(slots).leaves
@@ -346,6 +345,7 @@ class Supervisor:
             time_s=time_s,
             n_workers=self._n_active,
             n_workers_started=len(self._started),
+            leaving=sorted(self._leaving),
             spent_usd=self._bill.spent(time_s) / NUSD,
             committed_usd=reserved / NUSD,
             budget_usd=None if cap is None else cap / NUSD,

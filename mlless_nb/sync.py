@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import JobError
-from .plain import make_plain
+from .specification import specification
 
 #: The largest staleness: frames are kept for twice as many steps, and whoever is that far ahead learns little.
 MOST_STALENESS = 100
@@ -19,6 +19,7 @@ def _check_staleness(kind: str, value: object) -> None:
         raise JobError(f"{kind}.staleness", value, f"an integer between 0 and {MOST_STALENESS}, e.g. 3")
 
 
+@specification
 @dataclass(frozen=True)
 class BSP:
     """Bulk-synchronous parallel: every worker publishes its whole update and waits for its peers', every step."""
@@ -39,6 +40,7 @@ class BSP:
         return "BSP"
 
 
+@specification
 @dataclass(frozen=True)
 class SSP:
     """Stale-synchronous parallel: a worker publishes its whole update, and waits only when it is too far ahead.
@@ -63,7 +65,6 @@ class SSP:
     averages = False
 
     def __post_init__(self) -> None:
-        make_plain(self)
         _check_staleness("SSP", self.staleness)
 
     def threshold_at(self, step: int) -> float:
@@ -78,6 +79,7 @@ class SSP:
         return f"SSP {self.staleness}"
 
 
+@specification
 @dataclass(frozen=True)
 class ISP:
     """Insignificance-bounded synchronous parallel: a worker publishes only the significant part of its updates.
@@ -111,7 +113,6 @@ class ISP:
     filters = True
 
     def __post_init__(self) -> None:
-        make_plain(self)
         if isinstance(self.threshold, bool) or not isinstance(self.threshold, (int, float)):
             raise JobError("ISP.threshold", self.threshold, "a number >= 0, e.g. 0.7")
         if not 0 <= self.threshold <= sys.float_info.max:

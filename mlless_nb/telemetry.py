@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .errors import MllessError
 
 #: Columns of a telemetry row, in order; all float64. ``validation_loss`` is NaN where a step was not evaluated.
 COLUMNS = (
@@ -63,6 +65,7 @@ class RunState:
     validation_loss: float | None = None
     n_workers: int = 0
     n_workers_started: int = 0
+    leaving: Sequence[int] = ()  # workers that have left or are told to
     spent_usd: float = 0.0
     committed_usd: float = 0.0  # spent, and reserved by the functions to end cleanly
     budget_usd: float | None = None
@@ -108,7 +111,10 @@ class History(Mapping[str, NDArray[np.float64]]):
 
     def to_pandas(self) -> Any:
         """The history as a ``pandas.DataFrame`` (needs pandas)."""
-        import pandas as pd
+        try:
+            import pandas as pd
+        except ModuleNotFoundError:
+            raise MllessError("history.to_pandas() needs pandas; install it: pip install pandas") from None
 
         return pd.DataFrame(dict(self))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import socket
 import subprocess
 import threading
@@ -182,10 +183,39 @@ def test_a_wrong_specification_is_named(kind: Callable[..., Any], field: str, va
     assert caught.value.valid
 
 
-def test_an_unknown_option_is_refused() -> None:
-    for kind, required in ((TrainingJob, {"model": PMF(2), "optimizer": SGD(0.1), "data": RATINGS}), (Stop, {})):
-        with pytest.raises(TypeError, match="worker_count"):
-            kind(worker_count=4, **required)
+@pytest.mark.parametrize(
+    "kind", [TrainingJob, Stop, Budget, PMF, LogisticRegression, SGD, Adam, ISP, SSP, BSP, ScaleIn]
+)
+def test_an_unknown_field_is_refused(kind: Callable[..., Any]) -> None:
+    with pytest.raises(JobError, match=r"\.whatever=4: must be (named one of|left out)") as caught:
+        kind(whatever=4)
+    assert isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: PMF(rnak=3), "PMF.rnak=3: must be named one of rank, l2, biases, init_scale; is rank meant?"),
+        (lambda: SGD(lr=1), "; is learning_rate meant?"),
+        (lambda: SGD(), "SGD.learning_rate=None: must be given; there are learning_rate, momentum"),
+        (lambda: ISP(0.7, threshold=0.5), "ISP.threshold=0.5: must be given once"),
+        (lambda: LogisticRegression(0.1, 3), "LogisticRegression='2 values': must be at most 1: l2"),
+        (lambda: BSP(3), "BSP='1 values': must be left out: there are no fields"),
+        (
+            lambda: TrainingJob(PMF(), epochs=3),
+            "TrainingJob.epochs=3: must be named one of model, optimizer",
+        ),
+        (lambda: TrainingJob(PMF(), epochs=3), "; is Stop(epochs=...) meant?"),
+        (lambda: TrainingJob(PMF(), batch_size=3), "; is minibatch meant?"),
+        (lambda: TrainingJob(rediss="redis://:hidden@a"), "TrainingJob.rediss=<class 'str'>: must be named one of"),
+    ],
+)
+def test_a_call_that_does_not_fit_names_what_would(call: Callable[[], object], says: str) -> None:
+    with pytest.raises(JobError, match=re.escape(says)) as caught:
+        call()
+    assert isinstance(caught.value, TypeError)
+    assert "hidden" not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_the_data_must_fit_the_model() -> None:

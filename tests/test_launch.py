@@ -1,14 +1,18 @@
-"""The launcher: the functions' interpreter is never a file that another user may have made."""
+"""The launcher: the functions' interpreter is no file that another user may have made; what is missing is named."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from engine.jobs import job
 
+import mlless_nb
 from mlless_nb import launch
-from mlless_nb.errors import ServiceError
+from mlless_nb.errors import JobError, ServiceError
 
 
 def test_an_interpreter_of_another_user_in_a_shared_folder_is_not_run(
@@ -22,3 +26,22 @@ def test_an_interpreter_of_another_user_in_a_shared_folder_is_not_run(
     monkeypatch.setattr(launch, "_is_ours", lambda path: path != interpreter)
     with pytest.raises(ServiceError, match="XDG_CACHE_HOME"):
         launch._interpreter()
+
+
+@pytest.mark.parametrize(
+    ("backend", "module", "extra"),
+    [
+        ("aws_lambda", "boto3", "aws"),
+        ({"lithops": {"backend": "localhost", "storage": "aws_s3"}}, "boto3", "aws"),
+        ("code_engine", "ibm_cloud_sdk_core", "ibm"),
+        ("k8s", "kubernetes", "kubernetes"),
+    ],
+)
+def test_a_backend_whose_packages_are_missing_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, backend: Any, module: str, extra: str
+) -> None:
+    for name in [name for name in sys.modules if "aws" in name and name.startswith("lithops.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(JobError, match=rf"backend=.*{module} is not: pip install 'lithops\[{extra}\]'"):
+        mlless_nb.train(job(backend=backend))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mlless_nb.errors import DecodeError, JobError
 from mlless_nb.models import PMF, LogisticModel, LogisticRegression, PMFModel, load_model, model_from_json
@@ -152,21 +156,65 @@ def test_saved_models_are_read_back(tmp_path: Path) -> None:
             np.testing.assert_array_equal(again.params[name], array)
 
 
-def test_what_is_not_a_model_is_an_error(tmp_path: Path) -> None:
+GOOD = PMF(rank=2).fitted(PMF(rank=2).init((3, 4), 3.0, 1), (3, 4), 3.0)
+PMF_FILE = {"kind": np.array("pmf"), **GOOD.params}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda whole: b"", "this one is no .npz file"),
+        (lambda whole: b"not a zip", "this one is no .npz file"),
+        (lambda whole: pickle.dumps({"kind": "pmf"}), "this one is no .npz file"),
+        (lambda whole: whole[: len(whole) // 2], "this one is cut off or damaged"),
+        (lambda whole: whole[:-1], "this one is cut off or damaged"),
+    ],
+)
+def test_a_file_that_is_no_model_is_named(tmp_path: Path, wrong: Callable[[bytes], bytes], says: str) -> None:
     path = tmp_path / "model.npz"
-    good = PMF(rank=2).fitted(PMF(rank=2).init((3, 4), 3.0, 1), (3, 4), 3.0)
-    good.save(path)
-    whole = path.read_bytes()
-    for wrong in (b"", b"not a zip", whole[: len(whole) // 2], pickle.dumps({"kind": "pmf"})):
-        path.write_bytes(wrong)
-        with pytest.raises(DecodeError, match=r"model\.npz"):
-            load_model(path)
-    np.savez(path, kind=np.array("svm"))
-    with pytest.raises(DecodeError, match="svm"):
+    GOOD.save(path)
+    path.write_bytes(wrong(path.read_bytes()))
+    with pytest.raises(DecodeError, match=r"model\.npz: must be a model's file, as model.save wrote it; " + says):
         load_model(path)
-    np.savez(path, kind=np.array("pmf"), **{**good.params, "item_bias": np.zeros(7, np.float32)})
-    with pytest.raises(DecodeError, match="item_bias"):
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"a": np.zeros(3), "b": np.zeros(3)}, "this one holds a, b"),
+        ({}, "this one is no .npz file"),
+        ({"kind": np.array("pmf"), "a": np.array([{}], dtype=object)}, "holds other things than arrays"),
+        ({"kind": np.array("svm")}, "kind 'svm', must be one of pmf, logistic"),
+        ({"kind": np.array("pmf"), "user_bias": np.zeros(3)}, "must be a whole pmf model; 'item_bias' is missing"),
+        (
+            {"kind": np.array("pmf"), **GOOD.params, "item_bias": np.zeros(7)},
+            r"item_factors has shape \(4, 2\): must be",
+        ),
+        (
+            {"kind": np.array("pmf"), **GOOD.params, "item_factors": np.zeros(())},
+            r"item_factors has shape \(\): must be",
+        ),
+        (
+            {"kind": np.array("pmf"), **GOOD.params, "user_factors": np.zeros(3)},
+            r"user_factors has shape \(3,\): must be",
+        ),
+        ({**PMF_FILE, "mean": np.array("x")}, "could not convert"),
+        ({"kind": np.array("logistic"), "weights": np.zeros(3), "intercept": np.zeros(3)}, "must be a whole logistic"),
+    ],
+)
+def test_arrays_that_are_no_model_are_named(tmp_path: Path, arrays: dict[str, Any], says: str) -> None:
+    path = tmp_path / "other.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(DecodeError, match=r"other\.npz.*" + says):
         load_model(path)
-    np.savez(path, kind=np.array("pmf"), user_factors=np.array([{}], dtype=object))
-    with pytest.raises(DecodeError, match="not a model"):
-        load_model(path)
+
+
+@given(st.data())
+def test_no_damage_is_taken_for_a_model_without_a_word(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    path = tmp_path_factory.getbasetemp() / "damaged.npz"
+    GOOD.save(path)
+    damaged = bytearray(path.read_bytes())
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(damaged)
+    with contextlib.suppress(DecodeError):
+        assert isinstance(load_model(path), PMFModel)

@@ -73,6 +73,52 @@ def test_a_run_that_has_not_ended_is_not_found() -> None:
         find("live")
 
 
+def test_a_run_whose_process_is_gone_has_ended_with_its_last_row() -> None:
+    keep("id-0", "same")
+    cut = Record("id-1")
+    cut.begin({"state": {"run_id": "id-1", "name": "same", "status": "starting", "step": 0, "time_s": 0.0}, "cost": {}})
+    cut.append([row(1), row(2)])
+    cut.append_events([{"time_s": 1.5, "text": "Removed worker 1"}, {"time_s": 1.6, "text": ""}])
+    assert find("same")[0]["state"]["run_id"] == "id-0"
+    with pytest.raises(CommandError, match="run 'id-1' is live in another process"):
+        find("id-1")
+
+    assert cut._driven is not None
+    cut._driven.close()  # as the system does at the end of a process
+
+    found, rows, _ = find("same")
+    assert (found["state"]["status"], found["state"]["step"], found["state"]["time_s"]) == ("failed", 2, 2.0)
+    assert "step 2 is the last that was" in found["state"]["reason"]
+    assert [event["text"][:16] for event in found["state"]["events"]] == ["Removed worker 1", "failed: how it e"]
+    assert rows[:, 0].tolist() == [1.0, 2.0]
+
+
+def test_a_forked_child_does_not_keep_a_run_alive() -> None:
+    cut = Record("id-1")
+    cut.begin({"state": {"run_id": "id-1", "name": "run", "status": "starting", "step": 0, "time_s": 0.0}, "cost": {}})
+    ready, over = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(ready[1], b"x")
+        os.read(over[0], 1)
+        os._exit(0)
+    os.read(ready[0], 1)
+    assert cut._driven is not None
+    cut._driven.close()
+    assert find("id-1")[0]["state"]["status"] == "failed"
+    os.write(over[1], b"x")
+    os.waitpid(child, 0)
+    for end in (*ready, *over):
+        os.close(end)
+
+
+def test_an_ended_run_leaves_no_lock() -> None:
+    kept = Record("id-1")
+    kept.begin(summary("id-1"))
+    kept.end(summary("id-1"))
+    assert [path.name for path in kept.folder.iterdir()] == [END]
+
+
 def test_where_nothing_was_ever_kept_it_says_so() -> None:
     with pytest.raises(CommandError, match="ended runs on this machine: none"):
         find("anything")

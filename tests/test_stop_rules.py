@@ -35,7 +35,8 @@ def first_verdict(
 def test_steps_and_epochs_end_training_whichever_is_first() -> None:
     assert first_verdict(rules(steps=7), [1.0] * 20) == (7, Verdict("finished", "all 7 steps are done"))
     assert first_verdict(rules(epochs=1.5), [1.0] * 20) == (15, Verdict("finished", "all 1.5 epochs are done"))
-    assert first_verdict(rules(steps=12, epochs=1), [1.0] * 20) == (10, Verdict("finished", "all 1 epochs are done"))
+    assert first_verdict(rules(steps=12, epochs=1), [1.0] * 20) == (10, Verdict("finished", "1 epoch is done"))
+    assert first_verdict(rules(steps=1), [1.0]) == (1, Verdict("finished", "1 step is done"))
     assert first_verdict(rules(steps=9, epochs=1), [1.0] * 20) == (9, Verdict("finished", "all 9 steps are done"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlless_nb.errors import MllessError
 from mlless_nb.telemetry import COLUMNS, ENDED, LIVE, Event, RunState, Telemetry
 
 
@@ -61,6 +63,12 @@ def test_a_history_is_a_data_frame_where_there_is_pandas() -> None:
     frame = telemetry.history().to_pandas()
     assert frame.shape == (2, len(COLUMNS))
     assert frame["spent_usd"].tolist() == [1.0, 2.0]
+
+
+def test_without_pandas_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MllessError, match="pip install pandas"):
+        Telemetry().history().to_pandas()
 
 
 def test_what_a_reader_does_with_rows_changes_nothing() -> None:

@@ -35,7 +35,8 @@ def checked_path(field: str, path: Any) -> Path:
         raise DataError(field, path, "the path of a file")
     found = Path(path).expanduser()
     if not found.is_file():
-        raise DataError(field, str(path), "an existing file")
+        elsewhere = "; what is elsewhere is to be downloaded first" if "://" in str(path) else ""
+        raise DataError(field, str(path), f"an existing file{elsewhere}")
     try:
         with found.open("rb"):
             return found

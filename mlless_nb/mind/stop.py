@@ -92,7 +92,11 @@ class StopRules:
         """The verdict on ``step`` where that needs no loss: all steps, or all epochs, are done."""
         epochs, steps = self._stop.get("epochs"), self._stop.get("steps")
         if steps is not None and step >= steps:
-            return Verdict("finished", f"all {steps} steps are done")
+            return Verdict("finished", _all_done(steps, "step"))
         if epochs is not None and epoch >= epochs - 1e-9:
-            return Verdict("finished", f"all {epochs:g} epochs are done")
+            return Verdict("finished", _all_done(epochs, "epoch"))
         return None
+
+
+def _all_done(n: float, noun: str) -> str:
+    return f"1 {noun} is done" if n == 1 else f"all {n:g} {noun}s are done"

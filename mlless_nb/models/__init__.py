@@ -58,5 +58,6 @@ def load_model(path: str | Path) -> FittedModel:
         raise DecodeError(f"{path}: holds a model of kind {kind!r}, must be one of {', '.join(kinds)}")
     try:
         return kinds[kind](params)
-    except (KeyError, ValueError, IndexError) as error:
-        raise DecodeError(f"{path}: is not a whole {kind} model ({error})") from None
+    except (KeyError, ValueError) as error:
+        why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise DecodeError(f"{path}: must be a whole {kind} model; {why}") from None

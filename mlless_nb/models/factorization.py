@@ -13,13 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import JobError
 from ..kernels import pmf_gradient, pmf_predict, pmf_squared_error
-from ..plain import make_plain
+from ..specification import specification
 from .checks import check_flag, check_number, check_table
 from .storage import write_arrays
 
 Float32 = NDArray[np.float32]
 
 
+@specification
 @dataclass(frozen=True)
 class PMF:
     """Matrix factorisation of ratings: ``mean + b_u + b_i + p_u.q_i``, by squared error.
@@ -51,7 +52,6 @@ class PMF:
     metric: ClassVar[str] = "RMSE"
 
     def __post_init__(self) -> None:
-        make_plain(self)
         if isinstance(self.rank, bool) or not isinstance(self.rank, int) or not 1 <= self.rank <= 4096:
             raise JobError("PMF.rank", self.rank, "a whole number from 1 to 4096")
         check_number("PMF.l2", self.l2, least=0.0)
@@ -144,12 +144,11 @@ class PMFModel:
     kind = "pmf"
 
     def __init__(self, params: dict[str, NDArray[Any]]) -> None:
-        user_factors, item_factors = params["user_factors"], params["item_factors"]
-        n_users, rank = user_factors.shape
-        n_items = len(item_factors)
+        n_users, n_items = params["user_bias"].size, params["item_bias"].size
+        rank = params["user_factors"].shape[-1:]
         shapes = {
-            "user_factors": (n_users, rank),
-            "item_factors": (n_items, rank),
+            "user_factors": (n_users, *rank),
+            "item_factors": (n_items, *rank),
             "user_bias": (n_users,),
             "item_bias": (n_items,),
             "mean": (),

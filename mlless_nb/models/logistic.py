@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..kernels import logistic_gradient, logistic_loss, logistic_margins
-from ..plain import make_plain
+from ..specification import specification
 from .checks import check_number, check_table
 from .storage import write_arrays
 
 Float32 = NDArray[np.float32]
 
 
+@specification
 @dataclass(frozen=True)
 class LogisticRegression:
     """Logistic regression: ``P(y = 1) = sigmoid(w.x + intercept)``, by log loss.
@@ -40,7 +41,6 @@ class LogisticRegression:
     metric: ClassVar[str] = "log loss"
 
     def __post_init__(self) -> None:
-        make_plain(self)
         check_number("LogisticRegression.l2", self.l2, least=0.0)
 
     def check_data(self, dataset: Any) -> None:

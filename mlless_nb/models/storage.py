@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ from numpy.typing import NDArray
 from ..errors import DecodeError
 
 _KIND = "kind"
+#: How a zip archive that is not empty begins, and so any .npz file.
+_MAGIC = b"PK\x03\x04"
 
 
 def write_arrays(path: str | Path, kind: str, params: dict[str, NDArray[Any]]) -> None:
@@ -22,10 +23,19 @@ def write_arrays(path: str | Path, kind: str, params: dict[str, NDArray[Any]]) -
 
 def read_arrays(path: str | Path) -> tuple[str, dict[str, NDArray[Any]]]:
     """What ``write_arrays`` wrote: kind and params. DecodeError when the file is not one."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        kind = str(arrays.pop(_KIND))
-    except (KeyError, ValueError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
-        raise DecodeError(f"{path}: is not a model that mlless_nb saved ({error})") from None
-    return kind, arrays
+    with Path(path).open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise _not_a_model(path, "this one is no .npz file")
+        file.seek(0)
+        try:
+            members = dict(np.load(file, allow_pickle=False))
+        except Exception as error:  # zipfile, zlib, NumPy: each has its own
+            raise _not_a_model(path, "this one is cut off or damaged, or holds other things than arrays") from error
+    arrays = {name: member for name, member in members.items() if isinstance(member, np.ndarray)}  # not bytes
+    if _KIND not in arrays:
+        raise _not_a_model(path, f"this one holds {', '.join(arrays) or 'nothing'}")
+    return str(arrays.pop(_KIND)), arrays
+
+
+def _not_a_model(path: str | Path, why: str) -> DecodeError:
+    return DecodeError(f"{path}: must be a model's file, as model.save wrote it; {why}")

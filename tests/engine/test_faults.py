@@ -16,7 +16,7 @@ import redis
 from engine.jobs import PATIENCE_S, finish, job, wait_for_step
 
 import mlless_nb
-from mlless_nb import ServiceError, Stop, driver, embedded, ending
+from mlless_nb import CommandError, ServiceError, Stop, driver, embedded, ending
 from mlless_nb.launch import LithopsLauncher
 from mlless_nb.services import Services
 
@@ -206,7 +206,7 @@ from engine.test_faults import group_of, traces_of
 from mlless_nb import Stop
 run = mlless_nb.train(job(stop=Stop(steps=10**6), redis={redis!r}))
 wait_for_step(run, 5)
-print(group_of(run), *traces_of(run), flush=True)
+print(run.id, group_of(run), *traces_of(run), flush=True)
 time.sleep({sleep_s})
 """
 
@@ -221,15 +221,23 @@ def test_nothing_is_left_when_the_driver_dies(
     code = CELL.format(tests=str(Path(__file__).parents[1]), redis=url, sleep_s=sleep_s)
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
     assert child.stdout is not None
-    group, *traces = child.stdout.readline().split()
+    run_id, group, *traces = child.stdout.readline().split()
     if death == "kill -9":
         assert left_of(traces)
+        with pytest.raises(CommandError, match="is live in another process"):
+            mlless_nb.attach(run_id)
         child.kill()
     assert child.wait(30) == (-signal.SIGKILL if death == "kill -9" else 0)
     assert eventually(lambda: is_gone(int(group)))
     assert eventually(lambda: not left_of(traces)), left_of(traces)
     if url is not None:
         assert eventually(lambda: not redis.Redis.from_url(url).keys("*"))
+    found = mlless_nb.attach(run_id)
+    assert found.status == ("failed" if death == "kill -9" else "stopped"), found.reason
+    steps = found.history["step"].tolist()
+    assert steps == list(range(1, len(steps) + 1))
+    assert len(steps) >= 4
+    assert found.cost.total > 0
 
 
 def test_a_redis_that_is_not_there_is_told_before_anything_starts() -> None:

@@ -11,6 +11,7 @@ from engine.jobs import PATIENCE_S, finish, job, wait_for_step
 
 import mlless_nb
 from mlless_nb import BSP, ISP, SGD, CommandError, ScaleIn, Stop, TrainingRun, record
+from mlless_nb.messages import Command
 from mlless_nb.mind import replay
 
 #: A rate at which the loss falls for hundreds of steps.
@@ -71,8 +72,15 @@ def test_what_cannot_be_done_is_refused_in_one_line_and_the_run_goes_on() -> Non
     with pytest.raises(CommandError, match="has no auto-tuner"):
         run.resume_tuner()
     run.scale_in(worker_id=1)
-    run.scale_in(worker_id=1)
+    with pytest.raises(CommandError, match=r"worker_id=1: must be one that stays \(0, 2, 3\)"):
+        run.scale_in(worker_id=1)  # asked for
     seen = 0
+    while run.telemetry.state.n_workers > 3:
+        seen = run.telemetry.wait_for_change(seen, PATIENCE_S)
+    with pytest.raises(CommandError, match=r"worker_id=1: must be one that stays \(0, 2, 3\)"):
+        run.scale_in(worker_id=1)  # done
+    assert run._send is not None
+    run._send(Command("late", "scale_in", slots=[1]), "removing worker 1 ...")  # as if it had not been known yet
     while not any(event.text.startswith("Refused") for event in run.telemetry.state.events):
         seen = run.telemetry.wait_for_change(seen, PATIENCE_S)
     wait_for_step(run, run.telemetry.state.step + 5)

@@ -8,9 +8,12 @@ import pytest
 
 from mlless_nb import ISP, PMF, SGD, Adam, Stop, datasets
 from mlless_nb.errors import JobError, MllessError
-from mlless_nb.magics.cell import CellError, at_its_line, read_cell
+from mlless_nb.magics.cell import CellError, at_its_line, read_cell, unused
 
 BODY = "model = PMF(rank=3)\noptimizer = SGD(learning_rate=0.5)\ndata = ratings\n"
+
+#: What a learning rate that stands by itself is led to.
+RATE = " or ".join(f"{kind}(learning_rate=...)" for kind in ("SGD", "Adam", "AdaGrad", "FTRL"))
 
 
 @pytest.fixture(scope="module")
@@ -82,14 +85,15 @@ def test_scale_in_is_an_option_or_a_variable(notebook: dict[str, Any]) -> None:
         ("model = PMF(rank=3\noptimizer = 1\n", 2, "never closed"),
         ("model = PMF(rank=3)\n\nreturn model\n", 4, "'return' outside function"),
         ("model = PMF(rank=3)\noptimizer = SDG()\n", 3, "NameError: name 'SDG' is not defined"),
-        ("model = PMF(ranks=3)\n", 2, "unexpected keyword argument 'ranks'"),
+        ("model = PMF(ranks=3)\n", 2, "PMF.ranks=3: must be named one of rank, l2, biases, init_scale; is rank meant?"),
         ("model = PMF(\n    rank=0,\n)\n", 2, "rank=0: must be"),
         (
             "model = PMF(rank=3)\noptimizer = SGD(learning_rate=0.5)\n",
             1,
             'add a line such as `data = datasets.movielens("1m")`',
         ),
-        ("model = PMF(rank=3)\noptimiser = SGD(learning_rate=0.5)\ndata = ratings\n", 1, "line 3 assigns optimiser"),
+        ("model = PMF(rank=3)\noptimiser = SGD(learning_rate=0.5)\ndata = ratings\n", 3, "is optimizer meant?"),
+        ("model = PMF(3)\noptimiser = SGD(0.5)\ndata = ratings\nprint(optimiser)\n", 1, "line 3 assigns optimiser"),
         (BODY.replace("PMF(rank=3)", "'pmf'"), 2, "model='pmf': must be PMF(...)"),
         (BODY + "\nsync = 0.7\n", 6, "sync=0.7: must be BSP(), ISP(threshold) or SSP(staleness)"),
         (BODY + "stop = 10\n", 5, "stop=10: must be"),
@@ -142,7 +146,53 @@ def test_a_later_error_finds_its_line() -> None:
     assert isinstance(at_its_line(BODY, error), MllessError)
 
 
-def test_a_field_that_is_nearly_spelt_is_asked_about(notebook: dict[str, Any]) -> None:
-    with pytest.raises(CellError, match="line 5 of the cell: workrs is not a field of a job; is workers meant"):
-        read(BODY + "workrs = 2\n", notebook)
-    assert read(BODY + "worker = 2\nworkers = worker\n", notebook).workers == 2
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("workrs = 2", "workers"),
+        ("batch = 100", "minibatch"),
+        ("batch_size = 100", "minibatch"),
+        ("learning_rate = 3", RATE),
+        ("lr = 3", RATE),
+        ("epoch = 3", "Stop(epochs=...)"),
+        ("validaton: float = 0.2", "validation"),
+        ("_, validaton = ratings.split(0.5, seed=0)", "validation"),
+    ],
+)
+def test_a_name_that_is_not_used_and_nearly_a_field_is_refused(notebook: dict[str, Any], line: str, meant: str) -> None:
+    """It is found before the body runs, which may take its time."""
+    with pytest.raises(CellError) as caught:
+        read(BODY + line + "\nraise AssertionError\n", notebook)
+
+    assert caught.value.line == 5
+    says = f"is not a field of a job, and not used in the cell; is {meant} meant? Fields: model, optimizer, data, sync"
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "lr = 0.1\noptimizer = SGD(lr)",
+        "worker = 2\nworkers = worker",
+        "_learning_rate = 3",
+        "from mlless_nb import models",
+        "import json as batch",
+        "def batch():\n    epoch = 3",
+        "class Batch:\n    rank = 3",
+        "for epoch in range(2):\n    pass",
+        "ranks = [rank for rank in (2, 3)]\nmodel = PMF(ranks[-1])",
+        "batch = 25\ndef half():\n    return batch\nminibatch = half()",
+    ],
+)
+def test_names_of_the_cells_own_are_left_alone(notebook: dict[str, Any], lines: str) -> None:
+    options = {name: value for name, value in (("workers", 2), ("minibatch", 25)) if name not in lines}
+
+    assert read_cell(BODY + lines + "\n", notebook, options).workers == 2
+    assert unused(BODY + lines + "\n") == ""
+
+
+def test_other_names_that_are_not_used_are_told(notebook: dict[str, Any]) -> None:
+    body = BODY + "rows, note = ratings.n, 'try'\nminibatch = rows // 10\nnext_time = 3\n"
+
+    assert read_cell(body, notebook).minibatch == 40
+    assert unused(body) == "not used in the cell, and not kept after it: note (line 5), next_time (line 7)"

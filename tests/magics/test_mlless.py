@@ -50,6 +50,14 @@ class TestTrain:
         assert notebook.user_ns["run"] is stage.runs[0]
         assert "model" not in notebook.user_ns
 
+    def test_a_name_that_the_cell_does_not_use_is_told(
+        self, notebook: InteractiveShell, stage: Any, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        train(notebook, body=BODY + "note = 1\n")
+
+        assert "not used in the cell, and not kept after it: note" in capsys.readouterr().out
+        assert len(stage.runs) == 1
+
     def test_options_reach_the_job(self, notebook: InteractiveShell, stage: Any) -> None:
         train(
             notebook, "--validation none --redis redis://a --redis redis://b --memory-mb 512 --insecure --name my-run"
@@ -69,6 +77,8 @@ class TestTrain:
         ("line", "says"),
         [
             ("--wrokers 4", "--wrokers 4: not an option; is --workers meant?"),
+            ("--batch-size 50", "--batch-size 50: not an option; is --minibatch meant?"),
+            ("--lr 3", "--lr 3: not an option; is SGD(learning_rate=...) or Adam"),
             ("--data 3", "--data 3: not an option; write `data = ...` into the cell"),
             ("--workers four", "'four' is not an integer"),
             ("--budget much", "'much' is not a number"),
@@ -226,7 +236,7 @@ class TestVerbs:
     @pytest.mark.parametrize(
         ("line", "says"),
         [
-            ("stopp", "must be one of status, stop, .*; stop is meant?"),
+            ("stopp", "must be one of status, stop, .*; is stop meant"),
             ("stop nobody", "no run is called nobody; there is first"),
             ("stop first", r"first has ended \(finished\)"),
             ("tune", "must say on or off"),

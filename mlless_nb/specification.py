@@ -1,0 +1,99 @@
+"""What all that a person writes into a job has in common: fields are called by their names, and a slip is named."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
+
+from .errors import ArgumentError
+from .plain import plain
+
+Kind = TypeVar("Kind", bound=type)
+
+#: What others call our fields.
+SYNONYMS = {
+    "alpha": "learning_rate",
+    "batch_size": "minibatch",
+    "batchsize": "minibatch",
+    "cap": "budget",
+    "eta": "learning_rate",
+    "factors": "rank",
+    "iterations": "steps",
+    "lr": "learning_rate",
+    "max_cost": "budget",
+    "max_iter": "steps",
+    "n_factors": "rank",
+    "n_jobs": "workers",
+    "num_workers": "workers",
+    "random_state": "seed",
+    "reg": "l2",
+    "regularization": "l2",
+    "step_size": "learning_rate",
+    "timeout": "time_s",
+    "val": "validation",
+    "weight_decay": "l2",
+}
+_specifications: list[type] = []
+
+
+def specification(kind: Kind) -> Kind:
+    """``kind``, a dataclass, whose calls are checked before its fields are: for the line above ``@dataclass``.
+
+    Its fields hold Python's own numbers in place of NumPy's: what a person computes is as good as what they type, and
+    goes to JSON. A call raises `ArgumentError` when a field is not one of its own, missing or given twice.
+    """
+    init = kind.__init__  # type: ignore[misc]
+
+    @functools.wraps(init)
+    def checked(self: Any, *values: Any, **named: Any) -> None:
+        _check(kind, values, named)
+        init(self, *map(plain, values), **{name: plain(value) for name, value in named.items()})
+
+    kind.__init__ = checked  # type: ignore[misc]
+    _specifications.append(kind)
+    return kind
+
+
+def _check(kind: type, values: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    listed = ", ".join(fields)
+    for name, value in named.items():
+        if name not in fields:
+            # By its type where it is not plain: a slip in the name of a password is one, too.
+            shown = value if isinstance(value, (bool, int, float, type(None))) else type(value)
+            valid = f"named one of {listed}" if fields else "left out: there are no fields"
+            raise ArgumentError(f"{kind.__name__}.{name}", shown, valid + hint(name, fields))
+    if len(values) > len(fields):
+        valid = f"at most {len(fields)}: {listed}" if fields else "left out: there are no fields"
+        raise ArgumentError(kind.__name__, f"{len(values)} values", valid)
+    given = [*list(fields)[: len(values)], *named]
+    for name, field in fields.items():
+        if given.count(name) > 1:
+            raise ArgumentError(f"{kind.__name__}.{name}", named[name], "given once")
+        has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        if name not in given and not has_default:
+            raise ArgumentError(f"{kind.__name__}.{name}", None, f"given; there are {listed}")
+
+
+def nearest(name: str, valid: Collection[str], cutoff: float = 0.6) -> str | None:
+    """The one of ``valid`` that ``name`` is nearly spelt like, None where there is none."""
+    import difflib  # functions, which start while a person waits, do without
+
+    return next(iter(difflib.get_close_matches(name, valid, n=1, cutoff=cutoff)), None)
+
+
+def hint(name: str, valid: Collection[str]) -> str:
+    """What is meant by ``name``, which is none of the fields ``valid``: "; is rank meant?", or ""."""
+    name = SYNONYMS.get(name.lower(), name)
+    homes: dict[str, list[str]] = {}  # other specifications, by field
+    for kind in _specifications:
+        for field in dataclasses.fields(kind):
+            homes.setdefault(field.name, []).append(kind.__name__)
+    if name not in homes:
+        name = nearest(name, valid, 0.7) or nearest(name, homes, 0.8) or name
+    if name in valid:
+        return f"; is {name} meant?"
+    calls = " or ".join(f"{home}({name}=...)" for home in homes.get(name, []))
+    return f"; is {calls} meant?" if calls else ""
