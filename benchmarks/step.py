@@ -5,6 +5,7 @@ python benchmarks/step.py [--workers 1 2 4 8] [--sync bsp isp] [--data ml1m crit
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import ddp
@@ -16,6 +17,8 @@ from mlless_nb import BSP, ISP, PMF, SGD, Adam, LogisticRegression
 
 #: The same hyper-parameters on both sides; ours keeps momentum and moments on touched rows only, unless ``--exact``.
 RANK, L2, RATE, MOMENTUM, ADAM_RATE = 20, 0.02, 8.0, 0.8, 0.01
+#: From so many workers on a factorisation is measured a second time, its data dealt out by user.
+BY_USER_WORKERS = 4
 #: Where generated 10M-shape data is trained on: with other numbers of workers it says little more.
 LARGE_WORKERS = (4,)
 
@@ -71,9 +74,11 @@ def main() -> None:
                 continue
             against = "not run" if options.no_peer else peer(split, workers, options.minibatch, runs, options.quick)
             known = against if isinstance(against, dict) else {}
-            for kind in options.sync:
+            by_user = split.train.kind != "csr" and workers >= BY_USER_WORKERS
+            for kind, partition in itertools.product(options.sync, ["rows", "user"] if by_user else ["rows"]):
                 sync = ISP(options.threshold) if kind == "isp" else BSP()
                 job = {**options_of(split, options.exact), "sync": sync, "minibatch": options.minibatch}
+                job["partition"] = partition
                 steps = options.steps or (800 if options.quick else 4800) // workers
                 measured = [measure(split, steps, workers, **job) for _ in range(runs)]
                 ours = medians(measured)
@@ -82,6 +87,7 @@ def main() -> None:
                     "P": workers,
                     "B": options.minibatch,
                     "sync": str(sync),
+                    "partition": partition,
                     "lazy": not options.exact,
                     "median_step_ms": ours["step_ms"],
                     "sent_bytes_per_worker": ours["sent_bytes"],
@@ -93,7 +99,7 @@ def main() -> None:
                 cases.append(case)
                 rows.append(
                     [
-                        f"{workers}, {sync}",
+                        f"{workers}, {sync}{', by user' if partition == 'user' else ''}",
                         span(one.step_ms for one in measured),
                         ours["p90_step_ms"],
                         ours["functions_cpu_ms"],
@@ -129,7 +135,8 @@ def main() -> None:
         "CPU-ms are per worker and step; ours count all functions, the supervisor too, and Redis' beside them. Out and "
         "in are bytes a worker publishes and reads in a step. Start-up is from the call to the end of the first step; "
         "DDP's has the import of PyTorch in it. ISP publishes less as training goes on: its figures are medians over a "
-        "run's steps."
+        'run\'s steps. By user: each worker has users of its own (`partition="user"`), whose rows need no exchange; '
+        "minibatch, arithmetic and peer are the same."
     )
     report.end(runs=runs, cases=cases)
 
