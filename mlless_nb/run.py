@@ -184,6 +184,15 @@ class TrainingRun:
 
     # -- showing
 
+    def dashboard(self) -> None:
+        """Show the run in this cell: the live dashboard, or what came of it once it has ended. Returns at once.
+
+        For a page that was reloaded before the notebook was saved, and for a second place to watch from.
+        """
+        from .widgets import show
+
+        show(self)
+
     def report(self) -> str:
         """How the run went or goes, as plain text."""
         from .widgets import text_summary

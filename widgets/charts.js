@@ -7,6 +7,8 @@ const COLUMNS = ["step", "epoch", "time_s", "loss", "validation_loss", "n_worker
 const WIDTH = COLUMNS.length;
 const [STEP, EPOCH, TIME, LOSS, VALIDATION, WORKERS, SPENT, SERVERS] = COLUMNS.keys();
 const AXES = { step: STEP, seconds: TIME, dollars: SPENT };
+const AXIS_TITLES = { step: "step", seconds: "seconds", dollars: "dollars spent" };
+const CAP_IN_SIGHT = 2; // as in state.py: a cap further off is said in words, for its line would flatten the curve
 const MOST_POINTS = 1200; // a line, on screen
 
 // ------------------------------------------------------------------------------------- plotly.js, once for the page
@@ -119,25 +121,30 @@ function panels({ rows, status }, { against, zoom, log }) {
     if (rows.at(i, WORKERS) < rows.at(i - 1, WORKERS) && x >= span[0] && x <= span[1]) fewer.push(x);
   }
   const mostWorkers = Math.max(1, ...workers.y);
-  const dollars = Math.max(1e-9, ...spent.y, status.budget || 0);
+  const most = Math.max(1e-9, ...spent.y);
+  const hasCap = status.budget != null;
+  const isInSight = hasCap && status.budget <= CAP_IN_SIGHT * most;
+  const x = { span, title: AXIS_TITLES[against], prefix: against === "dollars" ? "$" : "" };
   const hasValidation = validation.x.length > 0;
   const end = hasValidation ? { x: validation.x.at(-1), y: validation.y.at(-1) } : null;
   const loss = [{ ...training, style: hasValidation ? "train" : "main", name: "training" }];
   if (hasValidation) loss.push({ ...validation, style: "main", name: "validation" });
   return [
     {
-      title: "Loss", notes: hasValidation ? [["main", "validation"], ["train", "training"]] : [["main", "training"]], lines: loss, span, dot: end,
+      title: status.loss_title || "Loss", notes: hasValidation ? [["main", "validation"], ["train", "training"]] : [["main", "training"]], lines: loss, x, dot: end,
       range: lossRange, log: Boolean(log && low > 0), hue: "blue", digits: ".4f", marks: [],
       level: status.target == null ? null : { y: status.target, text: status.target_text, hue: "mut", dash: [5, 3] },
     },
     {
-      title: "Workers", notes: fewer.length ? [["mark", "scale-in"]] : [], lines: [{ ...workers, style: "stair", name: "workers" }], span,
+      title: "Workers", notes: fewer.length ? [["mark", "scale-in"]] : [], lines: [{ ...workers, style: "stair", name: "workers" }], x,
       range: [0, mostWorkers * 1.12], hue: "orange", digits: ".0f", whole: true, marks: fewer, level: null,
     },
     {
-      title: "Dollars", notes: [["area", "functions"], ["under", "servers"]], prefix: "$", span, range: [0, dollars * 1.1], hue: "green", digits: "$.6f", marks: [],
+      title: "Dollars", notes: [["area", "spent"], ["under", "of which servers"]], prefix: "$", x, hue: "green", digits: "$.6f", marks: [],
+      range: [0, isInSight ? Math.max(most, status.budget) * 1.1 : most * 1.25],
       lines: [{ ...spent, style: "area", name: "spent" }, { ...line(SERVERS), style: "under", name: "servers" }],
-      level: status.budget == null ? null : { y: status.budget, text: status.budget_text, hue: "red", dash: [6, 3] },
+      level: isInSight ? { y: status.budget, text: status.budget_text, hue: "red", dash: [6, 3] } : null,
+      remark: hasCap && !isInSight ? { text: `↑ ${status.budget_text}`, hue: "red" } : null,
     },
   ];
 }
@@ -146,7 +153,7 @@ function panels({ rows, status }, { against, zoom, log }) {
 const isLow = ({ level, range }) => (level.y - range[0]) / (range[1] - range[0]) < 0.18;
 
 function yTicks(panel) {
-  if (!panel.log) return ticks(...panel.range).filter((v) => !panel.whole || Number.isInteger(v));
+  if (!panel.log) return ticks(...panel.range, panel.prefix ? 5 : 7).filter((v) => !panel.whole || Number.isInteger(v));
   const [low, high] = panel.range;
   if (high / low < 20) return ticks(low, high);
   return ticks(Math.log10(low), Math.log10(high)).map((v) => 10 ** v);
@@ -154,8 +161,11 @@ function yTicks(panel) {
 
 // ------------------------------------------------------------------------------------------------------- two drawers
 
-const MARGIN = { l: 52, r: 8, t: 12, b: 20 };
+const MARGIN = { l: 52, r: 10, t: 12, b: 36 };
 const FONT_PX = 10;
+const TICK_PX = 54; // the room of a number along the x axis
+
+const xTicks = (panel, width) => ticks(...panel.x.span, Math.max(2, Math.floor((width - MARGIN.l - MARGIN.r) / TICK_PX)));
 
 function drawCanvas(div, panel, colour) {
   let canvas = div.querySelector("canvas");
@@ -168,7 +178,7 @@ function drawCanvas(div, panel, colour) {
   pen.font = `${FONT_PX}px ${colour.font}`;
   const scale = panel.log ? Math.log10 : (v) => v;
   const [low, high] = panel.range.map(scale);
-  const atX = (x) => MARGIN.l + ((width - MARGIN.l - MARGIN.r) * (x - panel.span[0])) / (panel.span[1] - panel.span[0]);
+  const atX = (x) => MARGIN.l + ((width - MARGIN.l - MARGIN.r) * (x - panel.x.span[0])) / (panel.x.span[1] - panel.x.span[0]);
   const atY = (y) => height - MARGIN.b - ((height - MARGIN.t - MARGIN.b) * (scale(y) - low)) / (high - low);
   const stroke = (hue, lineWidth, path, dash = [], alpha = 1) => {
     pen.beginPath();
@@ -188,8 +198,9 @@ function drawCanvas(div, panel, colour) {
     stroke(colour.line, 1, across(heights[i]));
     text(words, MARGIN.l - 6, atY(heights[i]) + 3.5, "right", colour.mut);
   });
-  const along = ticks(...panel.span);
-  tickTexts(along).forEach((words, i) => text(words, atX(along[i]), height - 5, "center", colour.mut));
+  const along = xTicks(panel, width);
+  tickTexts(along, panel.x.prefix).forEach((words, i) => text(words, atX(along[i]), height - MARGIN.b + 15, "center", colour.mut));
+  text(panel.x.title, (MARGIN.l + width - MARGIN.r) / 2, height - 5, "center", colour.mut);
   for (const { x, y, style } of panel.lines) {
     const path = () =>
       x.forEach((at, i) => {
@@ -205,7 +216,7 @@ function drawCanvas(div, panel, colour) {
       pen.fillStyle = style === "area" ? colour.fill1 : colour.fill2;
       pen.fill();
     }
-    if (style !== "under") stroke(colour[panel.hue], style === "train" ? 0.9 : 2, path, [], style === "train" ? 0.45 : 1);
+    stroke(colour[panel.hue], style === "train" || style === "under" ? 1 : 2, path, [], style === "train" ? 0.65 : 1);
   }
   if (panel.level) {
     stroke(colour[panel.level.hue], 1.3, across(panel.level.y), panel.level.dash);
@@ -215,6 +226,7 @@ function drawCanvas(div, panel, colour) {
     pen.strokeText(panel.level.text, x, y);
     text(panel.level.text, x, y, "left", colour[panel.level.hue]);
   }
+  if (panel.remark) text(panel.remark.text, MARGIN.l + 5, MARGIN.t + 9, "left", colour[panel.remark.hue]);
   pen.fillStyle = colour[panel.hue];
   for (const x of panel.marks) {
     pen.beginPath();
@@ -231,11 +243,11 @@ function drawCanvas(div, panel, colour) {
 function drawPlotly(lib, div, panel, colour, against, onZoom) {
   const hue = colour[panel.hue];
   const look = {
-    train: { line: { color: hue, width: 0.9 }, opacity: 0.45 },
+    train: { line: { color: hue, width: 1 }, opacity: 0.65 },
     main: { line: { color: hue, width: 2 } },
     stair: { line: { color: hue, width: 2, shape: "hv" } },
     area: { line: { color: hue, width: 2 }, fill: "tozeroy", fillcolor: colour.fill1 },
-    under: { line: { color: hue, width: 0 }, fill: "tozeroy", fillcolor: colour.fill2 },
+    under: { line: { color: hue, width: 1 }, fill: "tozeroy", fillcolor: colour.fill2 },
   };
   const traces = panel.lines.map(({ x, y, style, name }) => ({
     x, y, name, type: "scatter", mode: "lines", hovertemplate: `%{y:${panel.digits}}`, ...look[style],
@@ -246,15 +258,20 @@ function drawPlotly(lib, div, panel, colour, against, onZoom) {
     traces.push({ x: panel.marks, y: panel.marks.map(() => top), mode: "markers", marker, cliponaxis: false, hoverinfo: "skip" });
   }
   if (panel.dot) traces.push({ x: [panel.dot.x], y: [panel.dot.y], mode: "markers", marker: { size: 6, color: hue }, hoverinfo: "skip" });
-  const [heights, along] = [yTicks(panel), ticks(...panel.span)];
-  const level = panel.level;
+  const [heights, along] = [yTicks(panel), xTicks(panel, div.clientWidth)];
+  const { level, remark } = panel;
+  const words = { showarrow: false, borderpad: 0, xref: "paper", x: 0, xshift: 4, xanchor: "left" };
+  const annotations = [];
+  if (level) annotations.push({ ...words, text: level.text, y: panel.log ? Math.log10(level.y) : level.y, yanchor: isLow(panel) ? "bottom" : "top", bgcolor: colour.halo, font: { color: colour[level.hue], size: FONT_PX } });
+  if (remark) annotations.push({ ...words, text: remark.text, yref: "paper", y: 1, yanchor: "top", bgcolor: colour.halo, font: { color: colour[remark.hue], size: FONT_PX } });
   const layout = {
     width: div.clientWidth, height: div.clientHeight, margin: { ...MARGIN, pad: 0 }, showlegend: false, hovermode: "x unified", dragmode: "zoom",
     paper_bgcolor: "transparent", plot_bgcolor: "transparent", font: { family: colour.font, size: FONT_PX, color: colour.mut },
     hoverlabel: { bgcolor: colour.bg, bordercolor: colour.line, font: { color: colour.fg, size: 11 } },
     xaxis: {
-      range: panel.span, showgrid: false, zeroline: false, tickvals: along, ticktext: tickTexts(along), tickangle: 0,
-      hoverformat: against === "dollars" ? "$.6f" : against === "step" ? ",d" : ".1f", unifiedhovertitle: { text: `${against} %{x}` },
+      range: panel.x.span, showgrid: false, zeroline: false, tickvals: along, ticktext: tickTexts(along, panel.x.prefix), tickangle: 0,
+      ticklabelstandoff: 4, title: { text: panel.x.title, standoff: 3, font: { color: colour.mut, size: FONT_PX } },
+      unifiedhovertitle: { text: { step: "step %{x:,d}", seconds: "%{x:,.1f} s", dollars: "%{x:$.6f} spent" }[against] },
     },
     yaxis: {
       range: panel.log ? panel.range.map(Math.log10) : panel.range, type: panel.log ? "log" : "linear", gridcolor: colour.line, zeroline: false,
@@ -263,9 +280,7 @@ function drawPlotly(lib, div, panel, colour, against, onZoom) {
     shapes: level
       ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: level.y, y1: level.y, line: { color: colour[level.hue], width: 1.3, dash: `${level.dash[0]}px,${level.dash[1]}px` } }]
       : [],
-    annotations: level
-      ? [{ text: level.text, xref: "paper", x: 0, xshift: 4, xanchor: "left", y: panel.log ? Math.log10(level.y) : level.y, yanchor: isLow(panel) ? "bottom" : "top", showarrow: false, borderpad: 0, bgcolor: colour.halo, font: { color: colour[level.hue], size: FONT_PX } }]
-      : [],
+    annotations,
   };
   const isNew = !div.classList.contains("js-plotly-plot");
   if (isNew) div.replaceChildren();
