@@ -51,11 +51,11 @@ const page = globalThis[KEY];
 
 // ------------------------------------------------------------------------------------------------ what is to be drawn
 
-/** Round numbers in [low, high], at most about seven: steps of 1, 2, 2.5 or 5 times a power of ten. */
+/** Round numbers in [low, high], at most about seven: steps of 1, 2 or 5 times a power of ten. */
 function ticks(low, high, about = 7) {
   if (!(high > low)) return [low];
   const power = 10 ** Math.floor(Math.log10((high - low) / about));
-  const step = [1, 2, 2.5, 5, 10].map((f) => f * power).find((s) => (high - low) / s <= about);
+  const step = [1, 2, 5, 10].map((f) => f * power).find((s) => (high - low) / s <= about);
   const values = [];
   for (let k = Math.ceil(low / step - 1e-9); k <= high / step + 1e-9; k++) values.push(k * step || 0); // never -0
   return values;
@@ -153,7 +153,7 @@ function panels({ rows, status }, { against, zoom, log }) {
 const isLow = ({ level, range }) => (level.y - range[0]) / (range[1] - range[0]) < 0.18;
 
 function yTicks(panel) {
-  if (!panel.log) return ticks(...panel.range, panel.prefix ? 5 : 7).filter((v) => !panel.whole || Number.isInteger(v));
+  if (!panel.log) return ticks(...panel.range).filter((v) => !panel.whole || Number.isInteger(v));
   const [low, high] = panel.range;
   if (high / low < 20) return ticks(low, high);
   return ticks(Math.log10(low), Math.log10(high)).map((v) => 10 ** v);
@@ -161,11 +161,19 @@ function yTicks(panel) {
 
 // ------------------------------------------------------------------------------------------------------- two drawers
 
-const MARGIN = { l: 52, r: 10, t: 12, b: 36 };
+const MARGIN = { l: 52, r: 16, t: 12, b: 36 };
 const FONT_PX = 10;
-const TICK_PX = 54; // the room of a number along the x axis
+const CHARACTER_PX = 6.5;
 
-const xTicks = (panel, width) => ticks(...panel.x.span, Math.max(2, Math.floor((width - MARGIN.l - MARGIN.r) / TICK_PX)));
+/** The numbers along the x axis and their texts: as many as stand apart in a chart of this width. */
+function xTicks({ x }, width) {
+  for (let about = 7; ; about--) {
+    const values = ticks(...x.span, about);
+    const texts = tickTexts(values, x.prefix);
+    const room = ((width - MARGIN.l - MARGIN.r) * (values[1] - values[0])) / (x.span[1] - x.span[0]);
+    if (about === 1 || values.length < 2 || Math.max(...texts.map((text) => text.length)) * CHARACTER_PX + 8 <= room) return [values, texts];
+  }
+}
 
 function drawCanvas(div, panel, colour) {
   let canvas = div.querySelector("canvas");
@@ -198,8 +206,8 @@ function drawCanvas(div, panel, colour) {
     stroke(colour.line, 1, across(heights[i]));
     text(words, MARGIN.l - 6, atY(heights[i]) + 3.5, "right", colour.mut);
   });
-  const along = xTicks(panel, width);
-  tickTexts(along, panel.x.prefix).forEach((words, i) => text(words, atX(along[i]), height - MARGIN.b + 15, "center", colour.mut));
+  const [along, alongTexts] = xTicks(panel, width);
+  alongTexts.forEach((words, i) => text(words, atX(along[i]), height - MARGIN.b + 15, "center", colour.mut));
   text(panel.x.title, (MARGIN.l + width - MARGIN.r) / 2, height - 5, "center", colour.mut);
   for (const { x, y, style } of panel.lines) {
     const path = () =>
@@ -258,7 +266,8 @@ function drawPlotly(lib, div, panel, colour, against, onZoom) {
     traces.push({ x: panel.marks, y: panel.marks.map(() => top), mode: "markers", marker, cliponaxis: false, hoverinfo: "skip" });
   }
   if (panel.dot) traces.push({ x: [panel.dot.x], y: [panel.dot.y], mode: "markers", marker: { size: 6, color: hue }, hoverinfo: "skip" });
-  const [heights, along] = [yTicks(panel), xTicks(panel, div.clientWidth)];
+  const heights = yTicks(panel);
+  const [along, alongTexts] = xTicks(panel, div.clientWidth);
   const { level, remark } = panel;
   const words = { showarrow: false, borderpad: 0, xref: "paper", x: 0, xshift: 4, xanchor: "left" };
   const annotations = [];
@@ -269,7 +278,7 @@ function drawPlotly(lib, div, panel, colour, against, onZoom) {
     paper_bgcolor: "transparent", plot_bgcolor: "transparent", font: { family: colour.font, size: FONT_PX, color: colour.mut },
     hoverlabel: { bgcolor: colour.bg, bordercolor: colour.line, font: { color: colour.fg, size: 11 } },
     xaxis: {
-      range: panel.x.span, showgrid: false, zeroline: false, tickvals: along, ticktext: tickTexts(along, panel.x.prefix), tickangle: 0,
+      range: panel.x.span, showgrid: false, zeroline: false, tickvals: along, ticktext: alongTexts, tickangle: 0,
       ticklabelstandoff: 4, title: { text: panel.x.title, standoff: 3, font: { color: colour.mut, size: FONT_PX } },
       unifiedhovertitle: { text: { step: "step %{x:,d}", seconds: "%{x:,.1f} s", dollars: "%{x:$.6f} spent" }[against] },
     },

@@ -18,7 +18,7 @@ from .wording import metric, usd
 
 _PANEL, _GAP = 276, 24
 WIDTH, HEIGHT = 3 * _PANEL + 2 * _GAP, 184
-_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 8, 30, 37
+_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 17, 30, 37
 #: Rows that are drawn: one a unit of the picture's width, which keeps the saved notebook small.
 _ROWS = 240
 #: How far a curve may pass by one of its points, in units of the picture.
@@ -52,11 +52,11 @@ _SWATCHES = {
 
 
 def ticks(low: float, high: float, about: int = 7) -> list[float]:
-    """Round numbers within [low, high], ``about`` + 1 at most: in steps of 1, 2, 2.5 or 5 times a power of ten."""
+    """Round numbers within [low, high], ``about`` + 1 at most: in steps of 1, 2 or 5 times a power of ten."""
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
         return [low] if math.isfinite(low) else []
     power = 10 ** math.floor(math.log10((high - low) / about))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if (high - low) / (factor * power) <= about)
+    step = next(factor * power for factor in (1, 2, 5, 10) if (high - low) / (factor * power) <= about)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [round(k * step, 12) for k in range(first, last + 1)]
 

@@ -21,10 +21,11 @@ from .wording import metric, usd
 _MUTED = "color:var(--jp-ui-font-color2,#5f6368)"
 _RULE = "1px solid var(--jp-border-color2,#d8dadd)"
 _CARD = (
-    f"max-width:1040px;border:{_RULE};border-radius:8px;padding:14px 16px 10px;"
+    f"max-width:946px;border:{_RULE};border-radius:8px;padding:14px 16px 10px;"
     "background:var(--jp-layout-color1,#fff);font-size:13px;line-height:1.45"
 )
 _CELL = "border:0;background:none;max-width:none;font-size:12px"
+_TABLE = "border:0;margin:4px 0 0"
 _ROW = '<tr style="background:none;border:0">'
 #: Colours that read on white and on JupyterLab's dark grey alike.
 _ACCENTS = {"finished": "#00855f", "stopped": "#7a7d82", "capped": "#c26a00", "failed": "#dd3a50"}
@@ -125,7 +126,7 @@ def _steps(metric_name: str, rows: ViewRows) -> str:
     evaluated = np.flatnonzero(np.isfinite(column["validation_loss"]))
     among = evaluated if len(evaluated) >= _SHOWN_STEPS else np.arange(len(rows))
     chosen = among[np.linspace(0, len(among) - 1, min(_SHOWN_STEPS, len(among))).astype(np.intp)]
-    cell = f"{_CELL};text-align:right;padding:0 16px 0 0;white-space:nowrap"
+    cell = f"{_CELL};text-align:right;padding:0 0 0 8px"
     heads = ("step", "epoch", "seconds", f"training {metric_name}", f"validation {metric_name}", "workers", "spent")
     head = "".join(f'<th style="{cell};font-weight:400;{_MUTED}">{escape(text)}</th>' for text in heads)
     body = ""
@@ -137,14 +138,15 @@ def _steps(metric_name: str, rows: ViewRows) -> str:
             *(metric(loss), held_out, f"{workers:.0f}", usd(spent)),
         )
         body += _ROW + "".join(f'<td style="{cell}">{text}</td>' for text in texts) + "</tr>"
-    return _folded("Steps", f'<thead style="border:0">{_ROW}{head}</tr></thead><tbody>{body}</tbody>', is_open=True)
+    head = f'<thead style="border:0">{_ROW}{head}</tr></thead>'
+    table = f'<table style="{_TABLE};width:100%;max-width:580px">{head}<tbody>{body}</tbody></table>'
+    return _folded("Steps", table, is_open=True)
 
 
 def _folded(title: str, table: str, *, is_open: bool) -> str:
     return (
         f'<details{" open" if is_open else ""} style="border-top:{_RULE};margin-top:6px;padding-top:6px;font-size:12px;'
-        f'overflow-x:auto"><summary style="cursor:pointer">{title}</summary>'
-        f'<table style="border:0;margin:4px 0 0">{table}</table></details>'
+        f'overflow-x:auto"><summary style="cursor:pointer">{title}</summary>{table}</details>'
     )
 
 
@@ -161,4 +163,5 @@ def _events(view: dict[str, Any]) -> str:
         f'<td style="{cell}">{escape(text)}</td></tr>'
         for time, text in rows
     )
-    return _folded("Events", f"<tbody>{shown}</tbody>", is_open=view["status"] == "failed")
+    table = f'<table style="{_TABLE}"><tbody>{shown}</tbody></table>'
+    return _folded("Events", table, is_open=view["status"] == "failed")
