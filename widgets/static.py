@@ -25,7 +25,7 @@ _CARD = (
     "background:var(--jp-layout-color1,#fff);font-size:13px;line-height:1.45"
 )
 _CELL = "border:0;background:none;max-width:none;font-size:12px"
-_TABLE = "border:0;margin:4px 0 0"
+_TABLE = "border:0;margin:4px 0 0;table-layout:auto"
 _ROW = '<tr style="background:none;border:0">'
 #: Colours that read on white and on JupyterLab's dark grey alike.
 _ACCENTS = {"finished": "#00855f", "stopped": "#7a7d82", "capped": "#c26a00", "failed": "#dd3a50"}
@@ -139,7 +139,7 @@ def _steps(metric_name: str, rows: ViewRows) -> str:
         )
         body += _ROW + "".join(f'<td style="{cell}">{text}</td>' for text in texts) + "</tr>"
     head = f'<thead style="border:0">{_ROW}{head}</tr></thead>'
-    table = f'<table style="{_TABLE};width:100%;max-width:580px">{head}<tbody>{body}</tbody></table>'
+    table = f'<table style="{_TABLE};width:100%;max-width:560px">{head}<tbody>{body}</tbody></table>'
     return _folded("Steps", table, is_open=True)
 
 
