@@ -187,7 +187,8 @@ class TrainingRun:
     def dashboard(self) -> None:
         """Show the run in this cell: the live dashboard, or what came of it once it has ended. Returns at once.
 
-        For a page that was reloaded before the notebook was saved, and for a second place to watch from.
+        For a page that was reloaded before its notebook was saved, and for a second place to watch from. Where nobody
+        can click it prints where the run stands.
         """
         from .widgets import show
 

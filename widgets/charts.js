@@ -200,6 +200,12 @@ function drawCanvas(div, panel, colour) {
     Object.assign(pen, { fillStyle: hue, textAlign: align });
     pen.fillText(words, x, y);
   };
+  const overCurves = (words, x, y, hue) => {
+    Object.assign(pen, { strokeStyle: colour.bg, lineWidth: 3, textAlign: "left" });
+    pen.setLineDash([]);
+    pen.strokeText(words, x, y);
+    text(words, x, y, "left", hue);
+  };
   const across = (y) => () => (pen.moveTo(MARGIN.l, atY(y)), pen.lineTo(width - MARGIN.r, atY(y)));
   const heights = yTicks(panel);
   tickTexts(heights, panel.prefix).forEach((words, i) => {
@@ -229,12 +235,9 @@ function drawCanvas(div, panel, colour) {
   if (panel.level) {
     stroke(colour[panel.level.hue], 1.3, across(panel.level.y), panel.level.dash);
     const [x, y] = [MARGIN.l + 5, atY(panel.level.y) + (isLow(panel) ? -4 : 12)];
-    Object.assign(pen, { strokeStyle: colour.bg, lineWidth: 3 });
-    pen.setLineDash([]);
-    pen.strokeText(panel.level.text, x, y);
-    text(panel.level.text, x, y, "left", colour[panel.level.hue]);
+    overCurves(panel.level.text, x, y, colour[panel.level.hue]);
   }
-  if (panel.remark) text(panel.remark.text, MARGIN.l + 5, MARGIN.t + 9, "left", colour[panel.remark.hue]);
+  if (panel.remark) overCurves(panel.remark.text, MARGIN.l + 5, MARGIN.t + 9, colour[panel.remark.hue]);
   pen.fillStyle = colour[panel.hue];
   for (const x of panel.marks) {
     pen.beginPath();

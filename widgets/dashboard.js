@@ -147,7 +147,8 @@ class View {
     refs.cap.hidden = status.spent_share == null;
     refs.spent.style.width = `${100 * (status.spent_share ?? 0)}%`;
     refs.committed.style.width = `${100 * (status.committed_share ?? 0)}%`;
-    setHover(refs.cap, status.cap_text);
+    refs.cap.setAttribute("aria-label", status.cap_text ?? "");
+    refs.cap.parentElement.title = status.cap_text ?? "";
     for (const button of refs.axes.children) button.setAttribute("aria-pressed", String(button.dataset.against === options.against));
     refs.log.setAttribute("aria-pressed", String(options.log));
     refs.reset.hidden = !options.zoom;
@@ -309,12 +310,6 @@ function tableRows(rows) {
   const listed = evaluated.length > MOST_LINES / 10 ? evaluated : all;
   const every = Math.ceil(listed.length / MOST_LINES);
   return [...new Set([all[0], ...listed.filter((_, k) => k % every === 0)])];
-}
-
-/** What hovering over `node` says, and what is read aloud for it. */
-function setHover(node, text) {
-  node.title = text ?? "";
-  node.setAttribute("aria-label", text ?? "");
 }
 
 function setText(node, text) {

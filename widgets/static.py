@@ -133,10 +133,8 @@ def _steps(metric_name: str, rows: ViewRows) -> str:
     for i in np.unique([*chosen, len(rows) - 1]):
         step, epoch, time_s, loss, validation, workers, spent, _ = (float(value) for value in rows[i])
         held_out = metric(validation) if np.isfinite(validation) else ""
-        texts = (
-            *(f"{step:,.0f}", f"{epoch:.1f}", f"{time_s:,.1f}"),
-            *(metric(loss), held_out, f"{workers:.0f}", usd(spent)),
-        )
+        when = (f"{step:,.0f}", f"{epoch:.1f}", f"{time_s:,.1f}")
+        texts = (*when, metric(loss), held_out, f"{workers:.0f}", usd(spent))
         body += _ROW + "".join(f'<td style="{cell}">{text}</td>' for text in texts) + "</tr>"
     head = f'<thead style="border:0">{_ROW}{head}</tr></thead>'
     table = f'<table style="{_TABLE};width:100%;max-width:560px">{head}<tbody>{body}</tbody></table>'
