@@ -163,7 +163,7 @@ function yTicks(panel) {
 
 const MARGIN = { l: 52, r: 16, t: 12, b: 36 };
 const FONT_PX = 10;
-const CHARACTER_PX = 6.5;
+const CHARACTER_PX = 6;
 
 /** The numbers along the x axis and their texts: as many as stand apart in a chart of this width. */
 function xTicks({ x }, width) {
