@@ -191,6 +191,16 @@ class TrainingRun:
 
     # -- showing
 
+    def dashboard(self) -> None:
+        """Show the run in this cell: the live dashboard, or what came of it once it has ended. Returns at once.
+
+        For a page that was reloaded before its notebook was saved, and for a second place to watch from. Where nobody
+        can click it prints where the run stands.
+        """
+        from .widgets import show
+
+        show(self)
+
     def report(self) -> str:
         """How the run went or goes, as plain text."""
         from .widgets import text_summary

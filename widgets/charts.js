@@ -7,6 +7,8 @@ const COLUMNS = ["step", "epoch", "time_s", "loss", "validation_loss", "n_worker
 const WIDTH = COLUMNS.length;
 const [STEP, EPOCH, TIME, LOSS, VALIDATION, WORKERS, SPENT, SERVERS] = COLUMNS.keys();
 const AXES = { step: STEP, seconds: TIME, dollars: SPENT };
+const AXIS_TITLES = { step: "step", seconds: "seconds", dollars: "dollars spent" };
+const CAP_IN_SIGHT = 2; // as in state.py: a cap further off is said in words, for its line would flatten the curve
 const MOST_POINTS = 1200; // a line, on screen
 
 // ------------------------------------------------------------------------------------- plotly.js, once for the page
@@ -49,11 +51,11 @@ const page = globalThis[KEY];
 
 // ------------------------------------------------------------------------------------------------ what is to be drawn
 
-/** Round numbers in [low, high], at most about seven: steps of 1, 2, 2.5 or 5 times a power of ten. */
+/** Round numbers in [low, high], at most about seven: steps of 1, 2 or 5 times a power of ten. */
 function ticks(low, high, about = 7) {
   if (!(high > low)) return [low];
   const power = 10 ** Math.floor(Math.log10((high - low) / about));
-  const step = [1, 2, 2.5, 5, 10].map((f) => f * power).find((s) => (high - low) / s <= about);
+  const step = [1, 2, 5, 10].map((f) => f * power).find((s) => (high - low) / s <= about);
   const values = [];
   for (let k = Math.ceil(low / step - 1e-9); k <= high / step + 1e-9; k++) values.push(k * step || 0); // never -0
   return values;
@@ -119,25 +121,30 @@ function panels({ rows, status }, { against, zoom, log }) {
     if (rows.at(i, WORKERS) < rows.at(i - 1, WORKERS) && x >= span[0] && x <= span[1]) fewer.push(x);
   }
   const mostWorkers = Math.max(1, ...workers.y);
-  const dollars = Math.max(1e-9, ...spent.y, status.budget || 0);
+  const most = Math.max(1e-9, ...spent.y);
+  const hasCap = status.budget != null;
+  const isInSight = hasCap && status.budget <= CAP_IN_SIGHT * most;
+  const x = { span, title: AXIS_TITLES[against], prefix: against === "dollars" ? "$" : "" };
   const hasValidation = validation.x.length > 0;
   const end = hasValidation ? { x: validation.x.at(-1), y: validation.y.at(-1) } : null;
   const loss = [{ ...training, style: hasValidation ? "train" : "main", name: "training" }];
   if (hasValidation) loss.push({ ...validation, style: "main", name: "validation" });
   return [
     {
-      title: "Loss", notes: hasValidation ? [["main", "validation"], ["train", "training"]] : [["main", "training"]], lines: loss, span, dot: end,
+      title: status.loss_title || "Loss", notes: hasValidation ? [["main", "validation"], ["train", "training"]] : [["main", "training"]], lines: loss, x, dot: end,
       range: lossRange, log: Boolean(log && low > 0), hue: "blue", digits: ".4f", marks: [],
       level: status.target == null ? null : { y: status.target, text: status.target_text, hue: "mut", dash: [5, 3] },
     },
     {
-      title: "Workers", notes: fewer.length ? [["mark", "scale-in"]] : [], lines: [{ ...workers, style: "stair", name: "workers" }], span,
+      title: "Workers", notes: fewer.length ? [["mark", "scale-in"]] : [], lines: [{ ...workers, style: "stair", name: "workers" }], x,
       range: [0, mostWorkers * 1.12], hue: "orange", digits: ".0f", whole: true, marks: fewer, level: null,
     },
     {
-      title: "Dollars", notes: [["area", "functions"], ["under", "servers"]], prefix: "$", span, range: [0, dollars * 1.1], hue: "green", digits: "$.6f", marks: [],
+      title: "Dollars", notes: [["area", "spent"], ["under", "of which servers"]], prefix: "$", x, hue: "green", digits: "$.6f", marks: [],
+      range: [0, isInSight ? Math.max(most, status.budget) * 1.1 : most * 1.25],
       lines: [{ ...spent, style: "area", name: "spent" }, { ...line(SERVERS), style: "under", name: "servers" }],
-      level: status.budget == null ? null : { y: status.budget, text: status.budget_text, hue: "red", dash: [6, 3] },
+      level: isInSight ? { y: status.budget, text: status.budget_text, hue: "red", dash: [6, 3] } : null,
+      remark: hasCap && !isInSight ? { text: `↑ ${status.budget_text}`, hue: "red" } : null,
     },
   ];
 }
@@ -154,8 +161,19 @@ function yTicks(panel) {
 
 // ------------------------------------------------------------------------------------------------------- two drawers
 
-const MARGIN = { l: 52, r: 8, t: 12, b: 20 };
+const MARGIN = { l: 52, r: 16, t: 12, b: 36 };
 const FONT_PX = 10;
+const CHARACTER_PX = 6;
+
+/** The numbers along the x axis and their texts: as many as stand apart in a chart of this width. */
+function xTicks({ x }, width) {
+  for (let about = 7; ; about--) {
+    const values = ticks(...x.span, about);
+    const texts = tickTexts(values, x.prefix);
+    const room = ((width - MARGIN.l - MARGIN.r) * (values[1] - values[0])) / (x.span[1] - x.span[0]);
+    if (about === 1 || values.length < 2 || Math.max(...texts.map((text) => text.length)) * CHARACTER_PX + 8 <= room) return [values, texts];
+  }
+}
 
 function drawCanvas(div, panel, colour) {
   let canvas = div.querySelector("canvas");
@@ -168,7 +186,7 @@ function drawCanvas(div, panel, colour) {
   pen.font = `${FONT_PX}px ${colour.font}`;
   const scale = panel.log ? Math.log10 : (v) => v;
   const [low, high] = panel.range.map(scale);
-  const atX = (x) => MARGIN.l + ((width - MARGIN.l - MARGIN.r) * (x - panel.span[0])) / (panel.span[1] - panel.span[0]);
+  const atX = (x) => MARGIN.l + ((width - MARGIN.l - MARGIN.r) * (x - panel.x.span[0])) / (panel.x.span[1] - panel.x.span[0]);
   const atY = (y) => height - MARGIN.b - ((height - MARGIN.t - MARGIN.b) * (scale(y) - low)) / (high - low);
   const stroke = (hue, lineWidth, path, dash = [], alpha = 1) => {
     pen.beginPath();
@@ -182,14 +200,21 @@ function drawCanvas(div, panel, colour) {
     Object.assign(pen, { fillStyle: hue, textAlign: align });
     pen.fillText(words, x, y);
   };
+  const overCurves = (words, x, y, hue) => {
+    Object.assign(pen, { strokeStyle: colour.bg, lineWidth: 3, textAlign: "left" });
+    pen.setLineDash([]);
+    pen.strokeText(words, x, y);
+    text(words, x, y, "left", hue);
+  };
   const across = (y) => () => (pen.moveTo(MARGIN.l, atY(y)), pen.lineTo(width - MARGIN.r, atY(y)));
   const heights = yTicks(panel);
   tickTexts(heights, panel.prefix).forEach((words, i) => {
     stroke(colour.line, 1, across(heights[i]));
     text(words, MARGIN.l - 6, atY(heights[i]) + 3.5, "right", colour.mut);
   });
-  const along = ticks(...panel.span);
-  tickTexts(along).forEach((words, i) => text(words, atX(along[i]), height - 5, "center", colour.mut));
+  const [along, alongTexts] = xTicks(panel, width);
+  alongTexts.forEach((words, i) => text(words, atX(along[i]), height - MARGIN.b + 15, "center", colour.mut));
+  text(panel.x.title, (MARGIN.l + width - MARGIN.r) / 2, height - 5, "center", colour.mut);
   for (const { x, y, style } of panel.lines) {
     const path = () =>
       x.forEach((at, i) => {
@@ -205,16 +230,14 @@ function drawCanvas(div, panel, colour) {
       pen.fillStyle = style === "area" ? colour.fill1 : colour.fill2;
       pen.fill();
     }
-    if (style !== "under") stroke(colour[panel.hue], style === "train" ? 0.9 : 2, path, [], style === "train" ? 0.45 : 1);
+    stroke(colour[panel.hue], style === "train" || style === "under" ? 1 : 2, path, [], style === "train" ? 0.65 : 1);
   }
   if (panel.level) {
     stroke(colour[panel.level.hue], 1.3, across(panel.level.y), panel.level.dash);
     const [x, y] = [MARGIN.l + 5, atY(panel.level.y) + (isLow(panel) ? -4 : 12)];
-    Object.assign(pen, { strokeStyle: colour.bg, lineWidth: 3 });
-    pen.setLineDash([]);
-    pen.strokeText(panel.level.text, x, y);
-    text(panel.level.text, x, y, "left", colour[panel.level.hue]);
+    overCurves(panel.level.text, x, y, colour[panel.level.hue]);
   }
+  if (panel.remark) overCurves(panel.remark.text, MARGIN.l + 5, MARGIN.t + 9, colour[panel.remark.hue]);
   pen.fillStyle = colour[panel.hue];
   for (const x of panel.marks) {
     pen.beginPath();
@@ -231,11 +254,11 @@ function drawCanvas(div, panel, colour) {
 function drawPlotly(lib, div, panel, colour, against, onZoom) {
   const hue = colour[panel.hue];
   const look = {
-    train: { line: { color: hue, width: 0.9 }, opacity: 0.45 },
+    train: { line: { color: hue, width: 1 }, opacity: 0.65 },
     main: { line: { color: hue, width: 2 } },
     stair: { line: { color: hue, width: 2, shape: "hv" } },
     area: { line: { color: hue, width: 2 }, fill: "tozeroy", fillcolor: colour.fill1 },
-    under: { line: { color: hue, width: 0 }, fill: "tozeroy", fillcolor: colour.fill2 },
+    under: { line: { color: hue, width: 1 }, fill: "tozeroy", fillcolor: colour.fill2 },
   };
   const traces = panel.lines.map(({ x, y, style, name }) => ({
     x, y, name, type: "scatter", mode: "lines", hovertemplate: `%{y:${panel.digits}}`, ...look[style],
@@ -246,15 +269,21 @@ function drawPlotly(lib, div, panel, colour, against, onZoom) {
     traces.push({ x: panel.marks, y: panel.marks.map(() => top), mode: "markers", marker, cliponaxis: false, hoverinfo: "skip" });
   }
   if (panel.dot) traces.push({ x: [panel.dot.x], y: [panel.dot.y], mode: "markers", marker: { size: 6, color: hue }, hoverinfo: "skip" });
-  const [heights, along] = [yTicks(panel), ticks(...panel.span)];
-  const level = panel.level;
+  const heights = yTicks(panel);
+  const [along, alongTexts] = xTicks(panel, div.clientWidth);
+  const { level, remark } = panel;
+  const words = { showarrow: false, borderpad: 0, xref: "paper", x: 0, xshift: 4, xanchor: "left" };
+  const annotations = [];
+  if (level) annotations.push({ ...words, text: level.text, y: panel.log ? Math.log10(level.y) : level.y, yanchor: isLow(panel) ? "bottom" : "top", bgcolor: colour.halo, font: { color: colour[level.hue], size: FONT_PX } });
+  if (remark) annotations.push({ ...words, text: remark.text, yref: "paper", y: 1, yanchor: "top", bgcolor: colour.halo, font: { color: colour[remark.hue], size: FONT_PX } });
   const layout = {
     width: div.clientWidth, height: div.clientHeight, margin: { ...MARGIN, pad: 0 }, showlegend: false, hovermode: "x unified", dragmode: "zoom",
     paper_bgcolor: "transparent", plot_bgcolor: "transparent", font: { family: colour.font, size: FONT_PX, color: colour.mut },
     hoverlabel: { bgcolor: colour.bg, bordercolor: colour.line, font: { color: colour.fg, size: 11 } },
     xaxis: {
-      range: panel.span, showgrid: false, zeroline: false, tickvals: along, ticktext: tickTexts(along), tickangle: 0,
-      hoverformat: against === "dollars" ? "$.6f" : against === "step" ? ",d" : ".1f", unifiedhovertitle: { text: `${against} %{x}` },
+      range: panel.x.span, showgrid: false, zeroline: false, tickvals: along, ticktext: alongTexts, tickangle: 0,
+      ticklabelstandoff: 4, title: { text: panel.x.title, standoff: 3, font: { color: colour.mut, size: FONT_PX } },
+      unifiedhovertitle: { text: { step: "step %{x:,d}", seconds: "%{x:,.1f} s", dollars: "%{x:$.6f} spent" }[against] },
     },
     yaxis: {
       range: panel.log ? panel.range.map(Math.log10) : panel.range, type: panel.log ? "log" : "linear", gridcolor: colour.line, zeroline: false,
@@ -263,9 +292,7 @@ function drawPlotly(lib, div, panel, colour, against, onZoom) {
     shapes: level
       ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: level.y, y1: level.y, line: { color: colour[level.hue], width: 1.3, dash: `${level.dash[0]}px,${level.dash[1]}px` } }]
       : [],
-    annotations: level
-      ? [{ text: level.text, xref: "paper", x: 0, xshift: 4, xanchor: "left", y: panel.log ? Math.log10(level.y) : level.y, yanchor: isLow(panel) ? "bottom" : "top", showarrow: false, borderpad: 0, bgcolor: colour.halo, font: { color: colour[level.hue], size: FONT_PX } }]
-      : [],
+    annotations,
   };
   const isNew = !div.classList.contains("js-plotly-plot");
   if (isNew) div.replaceChildren();

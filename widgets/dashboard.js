@@ -4,6 +4,7 @@
 
 const DRAW_MS = 250;
 const SPEAK_MS = 10000;
+const MOST_LINES = 200; // of the table
 
 const isDark = () => {
   const { jpThemeLight } = document.body.dataset;
@@ -16,7 +17,7 @@ const BODY = `
 <div class="mlless-head">
   <span class="mlless-name" data-text="name"></span>
   <span class="mlless-chip" data-ref="chip"><i data-text="icon" aria-hidden="true"></i> <span data-text="word"></span></span>
-  <span class="mlless-muted" data-text="about"></span>
+  <span class="mlless-muted mlless-about" data-text="about"></span>
   <span class="mlless-space"></span>
   <button type="button" data-ref="tableButton" aria-pressed="false">Show as table</button>
   <button type="button" data-ref="stop" class="mlless-stop">Stop</button>
@@ -25,26 +26,26 @@ const BODY = `
 <div class="mlless-figures">
   <div><div class="mlless-key" data-text="metric_label"></div><div class="mlless-value"><span data-text="metric_text"></span> <small data-text="metric_note"></small></div></div>
   <div><div class="mlless-key">Workers</div><div class="mlless-value"><span data-text="workers_text"></span> <small data-text="workers_note"></small></div></div>
-  <div><div class="mlless-key" data-text="spent_label"></div><div class="mlless-value"><span data-text="spent_text"></span> <small data-text="spent_note"></small></div>
+  <div class="mlless-wide"><div class="mlless-key" data-text="spent_label"></div><div class="mlless-value"><span data-text="spent_text"></span> <small data-text="spent_note"></small></div>
     <div class="mlless-cap" data-ref="cap" role="img"><i data-ref="committed"></i><i data-ref="spent"></i></div></div>
   <div><div class="mlless-key">Time</div><div class="mlless-value" data-text="time_text"></div></div>
-  <div><div class="mlless-key">Rate</div><div class="mlless-value"><span data-text="rate_text"></span> <small data-text="rate_note"></small></div></div>
+  <div><div class="mlless-key" title="What an hour costs with the workers there are now">Rate</div><div class="mlless-value"><span data-text="rate_text"></span> <small data-text="rate_note"></small></div></div>
 </div>
 <div class="mlless-tabs" data-ref="tabs">
   <span id="mlless-against">against</span>
   <span role="group" aria-labelledby="mlless-against" data-ref="axes"></span>
   <span class="mlless-space"></span>
-  <button type="button" class="mlless-bare" data-ref="log" aria-pressed="false">log scale</button>
-  <button type="button" class="mlless-bare" data-ref="reset" title="Drag across a chart to zoom">reset zoom</button>
+  <button type="button" class="mlless-bare" data-ref="log" aria-pressed="false" title="The loss on a logarithmic axis">log scale</button>
+  <button type="button" class="mlless-bare" data-ref="reset" title="Show the whole run again; a double click does it too">reset zoom</button>
 </div>
 <div class="mlless-charts" data-ref="charts"></div>
 <div class="mlless-waiting" data-ref="waiting">The curves begin with the first step.</div>
 <div class="mlless-table" data-ref="table" tabindex="0" aria-label="Steps as a table" hidden></div>
 <div class="mlless-low">
-  <div><h4>Events</h4><div class="mlless-events" data-ref="events" tabindex="0" aria-label="Events, newest first"></div></div>
+  <div><h4>Events <em data-ref="eventsNote"></em></h4><div class="mlless-events" data-ref="events" tabindex="0" aria-label="Events, newest first"></div></div>
   <div data-ref="exchange"><h4>A step <em data-ref="stepNote"></em></h4><div class="mlless-times" data-ref="times" role="img"></div>
-    <div class="mlless-small" data-ref="parts"></div>
-    <h4 style="margin-top:7px">Exchange</h4><div class="mlless-small" data-ref="exchangeText"></div></div>
+    <div class="mlless-small mlless-parts" data-ref="parts"></div>
+    <h4 class="mlless-next">Exchange</h4><div class="mlless-small" data-ref="exchangeText"></div></div>
 </div>
 <div class="mlless-controls" data-ref="controls">
   <form data-ref="budgetForm"><label>Budget $ <input data-ref="budget" inputmode="decimal" autocomplete="off" placeholder="no cap"></label><button type="submit" data-ref="apply">Apply</button></form>
@@ -65,9 +66,9 @@ class View {
     this.texts = [...this.root.querySelectorAll("[data-text]")];
     this.charts = ["Loss", "Workers", "Dollars"].map((title) => {
       const chart = document.createElement("div");
-      chart.innerHTML = `<h4>${title} <em></em></h4><div class="mlless-plot" role="img"></div>`;
+      chart.innerHTML = `<h4 title="Drag across the chart to zoom"><span>${title}</span><em></em></h4><div class="mlless-plot" role="img"></div>`;
       this.refs.charts.append(chart);
-      return { note: chart.querySelector("em"), plot: chart.querySelector(".mlless-plot") };
+      return { title: chart.querySelector("span"), note: chart.querySelector("em"), plot: chart.querySelector(".mlless-plot") };
     });
     this.wire();
     el.append(this.root);
@@ -146,7 +147,8 @@ class View {
     refs.cap.hidden = status.spent_share == null;
     refs.spent.style.width = `${100 * (status.spent_share ?? 0)}%`;
     refs.committed.style.width = `${100 * (status.committed_share ?? 0)}%`;
-    refs.cap.setAttribute("aria-label", `${Math.round(100 * (status.spent_share ?? 0))} % of the budget is spent`);
+    refs.cap.setAttribute("aria-label", status.cap_text ?? "");
+    refs.cap.parentElement.title = status.cap_text ?? "";
     for (const button of refs.axes.children) button.setAttribute("aria-pressed", String(button.dataset.against === options.against));
     refs.log.setAttribute("aria-pressed", String(options.log));
     refs.reset.hidden = !options.zoom;
@@ -177,12 +179,12 @@ class View {
   drawEvents(events) {
     if (events === this.events) return;
     this.events = events;
+    setText(this.refs.eventsNote, events.length > 1 ? "newest first" : "");
     this.refs.events.replaceChildren(
-      ...events.map(([time, text]) => {
-        const line = document.createElement("div");
-        line.append(Object.assign(document.createElement("time"), { textContent: time }), Object.assign(document.createElement("span"), { textContent: text }));
-        return line;
-      }),
+      ...events.flatMap(([time, text]) => [
+        Object.assign(document.createElement("time"), { textContent: time }),
+        Object.assign(document.createElement("span"), { textContent: text }),
+      ]),
     );
     if (!events.length) this.refs.events.replaceChildren(Object.assign(document.createElement("span"), { className: "mlless-muted", textContent: "Nothing yet." }));
   }
@@ -193,6 +195,11 @@ class View {
     if (!exchange) return;
     const hues = { compute: "var(--blue)", exchange: "var(--orange)", wait: "var(--mut)" };
     const words = { compute: "computing", exchange: "exchanging", wait: "waiting" };
+    const meanings = {
+      compute: "gradients and the optimiser's update",
+      exchange: "publishing the own update, reading and applying those of the others",
+      wait: "for slower workers",
+    };
     setText(refs.stepNote, `takes ${exchange.step_text}, median of ${exchange.n_steps}`);
     setText(refs.exchangeText, exchange.text);
     const bars = [];
@@ -200,26 +207,31 @@ class View {
     for (const [name, share, text] of exchange.parts) {
       const bar = document.createElement("i");
       bar.style.cssText = `width:${100 * share}%;background:${hues[name]}`;
+      bar.title = `${words[name]} ${text}: ${meanings[name]}`;
       bars.push(bar);
       const part = document.createElement("span");
       part.className = "mlless-part";
+      part.title = meanings[name];
       part.style.setProperty("--part", hues[name]);
       part.textContent = `${words[name]} ${text}`;
       parts.push(part);
     }
     refs.times.replaceChildren(...bars);
     refs.parts.replaceChildren(...parts);
-    refs.times.setAttribute("aria-label", refs.parts.textContent);
+    refs.times.setAttribute("aria-label", parts.map((part) => part.textContent).join(", "));
   }
 
   drawCharts() {
     const style = getComputedStyle(this.root);
     const colour = { font: style.fontFamily };
     for (const name of ["bg", "fg", "mut", "line", "blue", "orange", "green", "red", "fill1", "fill2", "halo"]) colour[name] = style.getPropertyValue(`--${name}`).trim();
-    panels(this.store, this.options).forEach((panel, i) => {
-      const { note, plot } = this.charts[i];
+    const drawn = panels(this.store, this.options);
+    const labels = this.labels(drawn);
+    drawn.forEach((panel, i) => {
+      const { title, note, plot } = this.charts[i];
+      setText(title, panel.title);
       drawNotes(note, panel.notes);
-      plot.setAttribute("aria-label", this.label(panel));
+      plot.setAttribute("aria-label", labels[i]);
       if (page.lib) drawPlotly(page.lib, plot, panel, colour, this.options.against, (zoom) => this.set({ zoom }));
       else drawCanvas(plot, panel, colour);
     });
@@ -227,16 +239,19 @@ class View {
     this.root.dataset.drawer = page.lib ? "plotly" : "canvas";
   }
 
-  label(panel) {
+  /** The charts in words. */
+  labels([, workers]) {
     const status = this.store.status;
-    if (panel.title === "Loss") return `${status.metric_label} ${status.metric_text} ${status.metric_note}, ${status.about}`;
-    if (panel.title === "Workers") return `${status.workers_text} workers ${status.workers_note}, removed at ${panel.marks.length} steps`;
-    return `${status.spent_text} spent ${status.spent_note}`;
+    return [
+      `${status.metric_label} ${status.metric_text} ${status.metric_note}, ${status.about}`,
+      `${status.workers_text} workers ${status.workers_note}, removed at ${workers.marks.length} steps`,
+      `${status.spent_text} spent ${status.spent_note}`,
+    ];
   }
 
   drawTable() {
     const { rows, status } = this.store;
-    const every = Math.max(1, Math.ceil(rows.n / 200));
+    const shown = tableRows(rows);
     const cell = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
     const line = (tag, texts) => {
       const tr = document.createElement("tr");
@@ -245,21 +260,17 @@ class View {
     };
     const number = (value, digits) => (Number.isNaN(value) ? "" : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
     const lines = [];
-    for (let last = rows.n - 1; last >= 0; last -= every) {
-      // Of the rows that a line stands for it shows the newest one that was evaluated.
-      let i = last;
-      while (i > last - every && i > 0 && Number.isNaN(rows.at(i, VALIDATION))) i--;
-      if (Number.isNaN(rows.at(i, VALIDATION)) || last === rows.n - 1) i = last;
+    for (const i of shown) {
       const at = (column) => rows.at(i, column);
       lines.push(line("td", [
-        number(at(STEP), 0), number(at(EPOCH), 2), `${number(at(TIME), 1)} s`, number(at(LOSS), 4), number(at(VALIDATION), 4), number(at(WORKERS), 0), `$${number(at(SPENT), 6)}`, `$${number(at(SERVERS), 6)}`,
+        number(at(STEP), 0), number(at(EPOCH), 2), number(at(TIME), 1), number(at(LOSS), 4), number(at(VALIDATION), 4), number(at(WORKERS), 0), `$${number(at(SPENT), 6)}`, `$${number(at(SERVERS), 6)}`,
       ]));
     }
     const table = document.createElement("table");
     const [head, body] = [document.createElement("thead"), document.createElement("tbody")];
-    head.append(line("th", ["step", "epoch", "time", `training ${status.metric}`, `validation ${status.metric}`, "workers", "spent", "of which servers"]));
+    head.append(line("th", ["step", "epoch", "seconds", `training ${status.metric}`, `validation ${status.metric}`, "workers", "spent", "of which servers"]));
     body.append(...lines);
-    table.append(cell("caption", `${lines.length} of ${rows.next} steps, newest first`), head, body);
+    table.append(cell("caption", `${lines.length.toLocaleString("en")} of ${rows.next.toLocaleString("en")} steps, newest first`), head, body);
     this.refs.table.replaceChildren(table);
   }
 
@@ -288,6 +299,17 @@ function drawNotes(node, notes) {
   node.replaceChildren(
     ...notes.flatMap(([kind, text]) => [Object.assign(document.createElement("i"), { className: `mlless-${kind}` }), text]),
   );
+}
+
+/** The rows that the table shows, newest first: all of a short run; of a long one the newest and, evenly, the evaluated. */
+function tableRows(rows) {
+  const all = [...Array(rows.n).keys()].reverse();
+  if (all.length <= MOST_LINES) return all;
+  const evaluated = all.filter((i) => !Number.isNaN(rows.at(i, VALIDATION)));
+  // few evaluations would hide the training in between
+  const listed = evaluated.length > MOST_LINES / 10 ? evaluated : all;
+  const every = Math.ceil(listed.length / MOST_LINES);
+  return [...new Set([all[0], ...listed.filter((_, k) => k % every === 0)])];
 }
 
 function setText(node, text) {

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import JobError
+from .state import is_cap_in_sight, loss_title
+from .wording import usd
 
 _AXES = {"step": ("step", "step"), "seconds": ("time_s", "seconds"), "dollars": ("spent_usd", "US dollars")}
 _BLUE, _ORANGE, _GREEN, _RED = "#0072B2", "#D55E00", "#00795a", "#B00020"
@@ -33,7 +35,10 @@ def plot(run: Any, against: str = "step") -> Any:
     state, history = run.telemetry.state, run.telemetry.history()
     column, title = _AXES[against]
     x = history[column]
-    figure = make_subplots(rows=1, cols=3, subplot_titles=(f"Loss ({state.metric})", "Workers", "US dollars"))
+    is_in_sight = is_cap_in_sight(float(history["spent_usd"].max(initial=0.0)), state.budget_usd)
+    is_far = state.budget_usd is not None and not is_in_sight
+    dollars = f"US dollars (cap {usd(state.budget_usd, trim=True)})" if is_far else "US dollars"
+    figure = make_subplots(rows=1, cols=3, subplot_titles=(loss_title(state.metric), "Workers", dollars))
     evaluated = np.isfinite(history["validation_loss"])
 
     def add(col: int, name: str, xs: Any, ys: Any, line: dict[str, Any], **more: Any) -> None:
@@ -46,7 +51,7 @@ def plot(run: Any, against: str = "step") -> Any:
     add(3, "spent", x, history["spent_usd"], {"color": _GREEN, "width": 2.5}, fill="tonexty")
     if state.target is not None:
         figure.add_hline(state.target, row=1, col=1, line_dash="dash", annotation_text="target")
-    if state.budget_usd is not None:
+    if is_in_sight:
         figure.add_hline(state.budget_usd, row=1, col=3, line_dash="dash", line_color=_RED, annotation_text="cap")
     figure.update_xaxes(title_text=title)
     figure.update_yaxes(rangemode="tozero", row=1, col=2)

@@ -1,4 +1,4 @@
-"""The three curves as one SVG: the picture that stays in a saved notebook. Standard library and NumPy, no fonts."""
+"""The three curves as SVG: the picture that stays in a saved notebook. Standard library and NumPy, no fonts."""
 
 from __future__ import annotations
 
@@ -13,23 +13,29 @@ from numpy.typing import NDArray
 
 from ..telemetry import RunState
 from .rows import VIEW_COLUMNS, ViewRows, decimate
+from .state import is_cap_in_sight, loss_title
 from .wording import metric, usd
 
-WIDTH, HEIGHT = 960, 178
-_PANEL, _GAP = 304, 24
-_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 8, 30, 24
+_PANEL, _GAP = 276, 24
+WIDTH, HEIGHT = 3 * _PANEL + 2 * _GAP, 184
+_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 17, 30, 37
+#: Rows that are drawn: one a unit of the picture's width, which keeps the saved notebook small.
+_ROWS = 240
+#: How far a curve may pass by one of its points, in units of the picture.
+_NEAR = 0.2
 
 # Light by default; where an image may follow its page (color-scheme) it turns dark with it.
 _STYLE = (
     "text{font:10px system-ui,'DejaVu Sans',sans-serif;fill:#5f6368}.h{font-size:12px;font-weight:600;fill:#1b1b1b}"
     ".n{font-size:12px}"
-    "path,line{fill:none}.g{stroke:#e3e5e8}.t{stroke:#0072b2;stroke-width:.9;opacity:.4}.v{stroke:#0072b2;stroke-width:2}"
+    "path,line{fill:none}.g{stroke:#e3e5e8}.t{stroke:#0072b2;opacity:.65}.v{stroke:#0072b2;stroke-width:2}"
+    ".e{font-size:11px;font-weight:600;fill:#1b1b1b}"
     ".d{fill:#0072b2}.y{stroke:#5f6368;stroke-dasharray:5 3}.w{stroke:#d55e00;stroke-width:2}.m{fill:#d55e00}"
-    ".u{stroke:#00795a;stroke-width:2}.f{fill:#00795a2e}.s{fill:#00795a5c}"
+    ".u{stroke:#00795a;stroke-width:2}.r{stroke:#00795a}.f{fill:#00795a2e}.s{fill:#00795a5c}"
     ".c{stroke:#b00020;stroke-width:1.4;stroke-dasharray:6 3}.ct{fill:#b00020}"
     ".o{paint-order:stroke;stroke:#fffc;stroke-width:3px}"
-    "@media (prefers-color-scheme:dark){text{fill:#adb1b6}.h{fill:#e8e8e8}.g{stroke:#3a3d42}.t,.v{stroke:#56b4e9}"
-    ".d{fill:#56b4e9}.y{stroke:#a4a8ad}.w{stroke:#e88a3c}.m{fill:#e88a3c}.u{stroke:#2bb38a}.f{fill:#2bb38a30}"
+    "@media (prefers-color-scheme:dark){text{fill:#adb1b6}.h,.e{fill:#e8e8e8}.g{stroke:#3a3d42}.t,.v{stroke:#56b4e9}"
+    ".d{fill:#56b4e9}.y{stroke:#a4a8ad}.w{stroke:#e88a3c}.m{fill:#e88a3c}.u,.r{stroke:#2bb38a}.f{fill:#2bb38a30}"
     ".s{fill:#2bb38a66}.c{stroke:#ff8296}.ct{fill:#ff8296}.o{stroke:#212121cc}}"
 )
 
@@ -38,17 +44,19 @@ _SWATCHES = {
     "training alone": '<line class="v" x1="{x:g}" x2="{x2:g}" y1="{y:g}" y2="{y:g}"/>',
     "training": '<line class="t" x1="{x:g}" x2="{x2:g}" y1="{y:g}" y2="{y:g}"/>',
     "scale-in": '<path class="m" d="M{x:g},5h8l-4,7z"/>',
-    "functions": '<path class="f" d="M{x:g},4h12v8h-12z"/><line class="u" x1="{x:g}" x2="{x2:g}" y1="4" y2="4"/>',
-    "servers": '<path class="s" d="M{x:g},4h12v8h-12z"/>',
+    "spent": '<path class="f" d="M{x:g},4h12v8h-12z"/><line class="u" x1="{x:g}" x2="{x2:g}" y1="4" y2="4"/>',
+    "of which servers": (
+        '<path class="s" d="M{x:g},4h12v8h-12z"/><line class="r" x1="{x:g}" x2="{x2:g}" y1="4" y2="4"/>'
+    ),
 }
 
 
 def ticks(low: float, high: float, about: int = 7) -> list[float]:
-    """Round numbers within [low, high], ``about`` + 1 at most: in steps of 1, 2, 2.5 or 5 times a power of ten."""
+    """Round numbers within [low, high], ``about`` + 1 at most: in steps of 1, 2 or 5 times a power of ten."""
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
         return [low] if math.isfinite(low) else []
     power = 10 ** math.floor(math.log10((high - low) / about))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if (high - low) / (factor * power) <= about)
+    step = next(factor * power for factor in (1, 2, 5, 10) if (high - low) / (factor * power) <= about)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [round(k * step, 12) for k in range(first, last + 1)]
 
@@ -72,6 +80,7 @@ class _Panel:
 
     def __post_init__(self) -> None:
         self.parts: list[str] = []
+        self._levels: list[float] = []
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         x0, y0 = self.left + _LEFT, HEIGHT - _BOTTOM
@@ -94,23 +103,28 @@ class _Panel:
             x2, _ = self.at(self.x[1], value)
             self.parts.append(f'<line class="g" x1="{x:.1f}" x2="{x2:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
             self.parts.append(f'<text x="{x - 6:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{text}</text>')
-        along = ticks(*self.x)
+        along = ticks(*self.x, about=5)
         for value, text in zip(along, tick_texts(along), strict=True):
             x, y = self.at(value, self.y[0])
             self.parts.append(f'<text x="{x:.1f}" y="{y + 15:.1f}" text-anchor="middle">{text}</text>')
+        x = self.left + (_LEFT + _PANEL - _RIGHT) / 2
+        self.parts.append(f'<text x="{x:g}" y="{HEIGHT - 8}" text-anchor="middle">step</text>')
 
     def line(self, kind: str, xs: NDArray[np.float64], ys: NDArray[np.float64], *, stair: bool = False) -> None:
         points = [self.at(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(y)]
         if not points:
             return
+        points = points if stair else _bends(points)
         path = f"M{points[0][0]:.1f},{points[0][1]:.1f}"
-        for x, y in points[1:]:
-            path += f"H{x:.1f}V{y:.1f}" if stair else f"L{x:.1f},{y:.1f}"
+        for (_, before), (x, y) in pairwise(points):
+            path += f"L{x:.1f},{y:.1f}" if not stair else f"H{x:.1f}V{y:.1f}" if y != before else ""
+        if stair:
+            path += f"H{points[-1][0]:.1f}"
         self.parts.append(f'<path class="{kind}" d="{path}"/>')
 
     def area(self, kind: str, xs: NDArray[np.float64], ys: NDArray[np.float64]) -> None:
         if len(xs) > 1:
-            points = [self.at(x, y) for x, y in zip(xs, ys, strict=True)]
+            points = _bends([self.at(x, y) for x, y in zip(xs, ys, strict=True)])
             floor = self.at(0, 0)[1]
             path = f"M{points[0][0]:.1f},{floor:.1f}" + "".join(f"L{x:.1f},{y:.1f}" for x, y in points)
             self.parts.append(f'<path style="stroke:none" class="{kind}" d="{path}V{floor:.1f}Z"/>')
@@ -118,14 +132,21 @@ class _Panel:
     def level(self, kind: str, value: float, text: str) -> None:
         (x1, y), (x2, _) = self.at(self.x[0], value), self.at(self.x[1], value)
         self.parts.append(f'<line class="{kind}" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        self._levels.append(y)
         # at the left, where the loss is still high and little is spent
         below = (value - self.y[0]) / (self.y[1] - self.y[0]) > 0.18
         y += 12 if below else -4
         self.parts.append(f'<text class="o {kind}t" x="{x1 + 5:.1f}" y="{y:.1f}">{escape(text)}</text>')
 
+    def end(self, x: float, y: float, text: str) -> None:
+        """Write the last value of a line above its end, or below it where a level lies above. Levels come first."""
+        x, y = self.at(x, y)
+        y += 17 if any(y - 20 < level < y for level in self._levels) else -7
+        self.parts.append(f'<text class="e o" x="{x + 4:.1f}" y="{y:.1f}" text-anchor="end">{escape(text)}</text>')
+
 
 def picture(state: RunState, rows: ViewRows) -> str:
-    """Loss, workers and dollars against the step, as a standalone SVG document.
+    """Loss, workers and dollars against the step, side by side, as a standalone SVG document.
 
     Parameters
     ----------
@@ -135,11 +156,18 @@ def picture(state: RunState, rows: ViewRows) -> str:
     """
     if not len(rows):
         return _document(f'<text class="n" x="0" y="14">{label_of(state)}</text>', label_of(state), height=24)
-    kept = decimate(rows).astype(np.float64)
-    column = dict(zip(VIEW_COLUMNS, kept.T, strict=True))
-    span = (0.0, max(float(column["step"][-1]) * 1.04, 1.0))
-    panels = [_loss(state, column, span), _workers(column, span), _dollars(state, column, span)]
-    return _document("".join(part for panel in panels for part in panel.parts), label_of(state))
+    return _document("".join(part for panel in _panels(state, rows) for part in panel.parts), label_of(state))
+
+
+def pictures(state: RunState, rows: ViewRows) -> list[str]:
+    """The charts of `picture` as an SVG document each: a narrow page puts them one below another."""
+    if not len(rows):
+        return []
+    panels, titles = _panels(state, rows), (loss_title(state.metric), "Workers", "Dollars")
+    return [
+        _document("".join(panel.parts), f"{title} against the step", left=panel.left, width=_PANEL)
+        for title, panel in zip(titles, panels, strict=True)
+    ]
 
 
 def label_of(state: RunState) -> str:
@@ -153,11 +181,31 @@ def label_of(state: RunState) -> str:
     )
 
 
-def _document(body: str, label: str, height: int = HEIGHT) -> str:
+def _panels(state: RunState, rows: ViewRows) -> list[_Panel]:
+    column = dict(zip(VIEW_COLUMNS, decimate(rows, _ROWS).astype(np.float64).T, strict=True))
+    span = (0.0, max(float(column["step"][-1]) * 1.04, 1.0))
+    return [_loss(state, column, span), _workers(column, span), _dollars(state, column, span)]
+
+
+def _document(body: str, label: str, *, left: float = 0, width: int = WIDTH, height: int = HEIGHT) -> str:
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{left:g} 0 {width} {height}" '
+        f'width="{width}" height="{height}" '
         f'role="img" aria-label="{escape(label)}"><style>{_STYLE}</style>{body}</svg>'
     )
+
+
+def _bends(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """``points`` without those a straight line passes by at `_NEAR` or less: a smooth curve needs few."""
+    kept = points[:1]
+    passed: list[tuple[float, float]] = []
+    for point, after in pairwise(points[1:]):
+        passed.append(point)
+        (x0, y0), (x1, y1) = kept[-1], after
+        if any(abs(y0 + (y1 - y0) * (x - x0) / max(x1 - x0, 1e-9) - y) > _NEAR for x, y in passed):
+            kept.append(point)
+            passed = []
+    return kept + points[1:][-1:]
 
 
 def _padded(low: float, high: float, share: float = 0.06) -> tuple[float, float]:
@@ -172,7 +220,7 @@ def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[f
     low, high = (min([*seen, *levels]), max([*seen, *levels])) if len(seen) + len(levels) else (0.0, 1.0)
     panel = _Panel(0, span, _padded(float(low), float(high)))
     evaluated = np.isfinite(column["validation_loss"])
-    panel.frame("Loss", ["validation", "training"] if evaluated.any() else ["training alone"])
+    panel.frame(loss_title(state.metric), ["validation", "training"] if evaluated.any() else ["training alone"])
     panel.line("t" if evaluated.any() else "v", column["step"], column["loss"])
     panel.line("v", column["step"][evaluated], column["validation_loss"][evaluated])
     if state.target is not None:
@@ -180,6 +228,10 @@ def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[f
     if evaluated.any():
         x, y = panel.at(column["step"][evaluated][-1], column["validation_loss"][evaluated][-1])
         panel.parts.append(f'<circle class="d" cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
+    shown = column["validation_loss"][evaluated] if evaluated.any() else column["loss"]
+    at = column["step"][evaluated] if evaluated.any() else column["step"]
+    if math.isfinite(shown[-1]):
+        panel.end(float(at[-1]), float(shown[-1]), metric(float(shown[-1])))
     return panel
 
 
@@ -189,6 +241,7 @@ def _workers(column: dict[str, NDArray[np.float64]], span: tuple[float, float]) 
     fewer = np.flatnonzero(np.diff(workers) < 0) + 1
     panel.frame("Workers", ["scale-in"] if len(fewer) else [], whole=True)
     panel.line("w", column["step"], workers, stair=True)
+    panel.end(float(column["step"][-1]), float(workers[-1]), f"{workers[-1]:.0f}")
     for step in column["step"][fewer]:
         x, _ = panel.at(step, 0)
         panel.parts.append(f'<path class="m" d="M{x - 4:.1f},{_TOP - 8}h8l-4,7z"/>')
@@ -197,12 +250,21 @@ def _workers(column: dict[str, NDArray[np.float64]], span: tuple[float, float]) 
 
 def _dollars(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[float, float]) -> _Panel:
     spent, budget = column["spent_usd"], state.budget_usd
-    top = max(float(spent.max()), budget or 0.0) or 1e-6
-    panel = _Panel(2 * (_PANEL + _GAP), span, (0.0, top * 1.1))
-    panel.frame("Dollars", ["functions", "servers"], dollars=True)
+    most = float(spent.max()) or 1e-6
+    is_in_sight = budget is not None and is_cap_in_sight(most, budget)
+    top = max(most, budget or 0.0) * 1.1 if is_in_sight else most * 1.25
+    panel = _Panel(2 * (_PANEL + _GAP), span, (0.0, top))
+    panel.frame("Dollars", ["spent", "of which servers"], dollars=True)
     panel.area("f", column["step"], spent)
     panel.area("s", column["step"], column["servers_usd"])
     panel.line("u", column["step"], spent)
-    if budget is not None:
+    panel.line("r", column["step"], column["servers_usd"])
+    if budget is not None and is_in_sight:
         panel.level("c", budget, f"cap {usd(budget, trim=True)}")
+    elif budget is not None:
+        x, y = panel.at(0, top)
+        text = f"↑ cap {usd(budget, trim=True)}"
+        panel.parts.append(f'<text class="o ct" x="{x + 5:.1f}" y="{y + 9:.1f}">{text}</text>')
+    # with what came after the last step, as the figures beside it
+    panel.end(float(column["step"][-1]), float(spent[-1]), usd(state.spent_usd))
     return panel

@@ -17,6 +17,8 @@ from .wording import NOTHING, count, duration, metric, percent, short_time, size
 RECENT_ROWS = 50
 #: How many of the newest events a view shows.
 SHOWN_EVENTS = 40
+#: A cap of more than so many times what is spent is said in words: its line would flatten the curve.
+CAP_IN_SIGHT = 2.0
 WORDS = {
     "starting": "Starting",
     "running": "Running",
@@ -50,6 +52,7 @@ def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[
         "is_live": state.is_live,
         "reason": _sentence(state.reason),
         "metric": state.metric,
+        "loss_title": loss_title(state.metric),
         "target": state.target,
         "target_text": f"target {metric(state.target)}" if state.target is not None else "",
         "budget": state.budget_usd,
@@ -88,6 +91,7 @@ def _figures(state: RunState, last_workers: int = 0) -> dict[str, Any]:
         "spent_label": f"Spent{priced}",
         "spent_text": usd(state.spent_usd),
         "spent_note": f"of {usd(state.budget_usd, trim=True)}" if state.budget_usd is not None else "no cap",
+        "cap_text": "" if share is None or committed is None else _cap(share, committed),
         "spent_share": share,
         "committed_share": committed,
         "time_text": duration(state.time_s),
@@ -95,6 +99,20 @@ def _figures(state: RunState, last_workers: int = 0) -> dict[str, Any]:
         "rate_note": "an hour" if is_running else "",
         "floor_text": _floor(state),
     }
+
+
+def loss_title(metric_name: str) -> str:
+    """The title of the loss's chart, with its unit: ``Loss (RMSE)``, ``Log loss``."""
+    return _sentence(metric_name) if "loss" in metric_name else f"Loss ({metric_name})"
+
+
+def is_cap_in_sight(spent_usd: float, budget_usd: float | None) -> bool:
+    """Whether the cap is drawn as a line above ``spent_usd``, the most that is drawn: see `CAP_IN_SIGHT`."""
+    return budget_usd is not None and budget_usd <= CAP_IN_SIGHT * spent_usd
+
+
+def _cap(spent: float, committed: float) -> str:
+    return f"{percent(spent)} of the budget is spent, {percent(committed)} with what is committed"
 
 
 def _floor(state: RunState) -> str:

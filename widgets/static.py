@@ -10,10 +10,13 @@ import base64
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from .forecast import forecast_lines
-from .picture import label_of, picture
-from .rows import view_rows
+from .picture import label_of, picture, pictures
+from .rows import VIEW_COLUMNS, ViewRows, view_rows
 from .state import RECENT_ROWS, view_of
+from .wording import metric, usd
 
 _MUTED = "color:var(--jp-ui-font-color2,#5f6368)"
 _RULE = "1px solid var(--jp-border-color2,#d8dadd)"
@@ -21,21 +24,24 @@ _CARD = (
     f"max-width:946px;border:{_RULE};border-radius:8px;padding:14px 16px 10px;"
     "background:var(--jp-layout-color1,#fff);font-size:13px;line-height:1.45"
 )
-_CELL = "text-align:left;border:0;background:none;max-width:none"
+_CELL = "border:0;background:none;max-width:none;font-size:12px"
+_TABLE = "border:0;margin:4px 0 0;table-layout:auto"
 _ROW = '<tr style="background:none;border:0">'
 #: Colours that read on white and on JupyterLab's dark grey alike.
 _ACCENTS = {"finished": "#00855f", "stopped": "#7a7d82", "capped": "#c26a00", "failed": "#dd3a50"}
 _SHOWN_EVENTS = 12
+#: Lines of the table of steps.
+_SHOWN_STEPS = 8
 
 
 def static_bundle(run: Any) -> dict[str, str]:
     """The run now as a mime bundle: image/svg+xml, text/html and text/plain."""
     state, rows = run.telemetry.state, run.telemetry.rows_since(0)
     view = view_of(state, rows[-RECENT_ROWS:])
-    drawing = picture(state, view_rows(rows))
+    drawn = view_rows(rows)
     return {
-        "image/svg+xml": drawing,
-        "text/html": _html(view, drawing, label_of(state)),
+        "image/svg+xml": picture(state, drawn),
+        "text/html": _html(view, drawn, pictures(state, drawn), label_of(state)),
         "text/plain": text_summary(run),
     }
 
@@ -68,19 +74,18 @@ def _facts(view: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _html(view: dict[str, Any], drawing: str, label: str) -> str:
-    encoded = base64.b64encode(drawing.encode()).decode()
-    image = f'<img alt="{escape(label)}" style="width:100%" src="data:image/svg+xml;base64,{encoded}">'
+def _html(view: dict[str, Any], rows: ViewRows, charts: list[str], label: str) -> str:
     accent = _ACCENTS.get(view["status"], "#00855f")
     parts = [
         f'<div style="{_CARD}">',
         f'<div><b style="font-size:15px">{escape(view["name"] or view["run_id"])}</b> &nbsp;',
-        f'<span style="border:{_RULE};border-radius:10px;padding:1px 9px;font-size:12px">',
+        f'<span style="border:{_RULE};border-radius:10px;padding:1px 9px;font-size:12px;white-space:nowrap">',
         f'<b style="color:{accent}">{view["icon"]}</b> {escape(view["word"])}</span> &nbsp;',
         f'<span style="{_MUTED}">{escape(view["about"])}</span></div>',
         f'<div style="margin-top:2px">{escape(view["reason"])}</div>' if view["reason"] else "",
         _figures(view),
-        image if view["exchange"] else f'<div style="{_MUTED};margin-bottom:8px">{escape(label)}</div>',
+        _charts(charts, label) or f'<div style="{_MUTED};margin-bottom:8px">{escape(label)}</div>',
+        _steps(view["metric"], rows) if len(rows) else "",
         _events(view),
         "</div>",
     ]
@@ -94,20 +99,58 @@ def _figures(view: dict[str, Any]) -> str:
         (view["spent_label"], view["spent_text"], view["spent_note"]),
         ("Time", view["time_text"], ""),
     ]
-    labels = values = ""
-    for label, text, note in figures:
-        small = f'<span style="font-size:12px;{_MUTED}">{escape(note)}</span>'
-        labels += f'<th style="{_CELL};padding:0 30px 0 0;font-weight:400;font-size:12px;{_MUTED}">{escape(label)}</th>'
-        values += f'<td style="{_CELL};padding:0 30px 0 0;font-size:19px">{escape(text)} {small}</td>'
+    # blocks, not a table: where it is narrow they go below one another
+    blocks = "".join(
+        f'<div style="display:inline-block;vertical-align:top;white-space:nowrap;margin:0 30px 6px 0">'
+        f'<div style="font-size:12px;{_MUTED}">{escape(label)}</div>'
+        f'<div style="font-size:19px">{escape(text)} '
+        f'<span style="font-size:12px;{_MUTED}">{escape(note)}</span></div></div>'
+        for label, text, note in figures
+    )
+    return f'<div style="margin:10px 0 6px">{blocks}</div>'
+
+
+def _charts(charts: list[str], label: str) -> str:
+    """Three side by side, or fewer in a row where the page is narrow; the first one's text tells of all."""
+    texts = (label, "Workers against the step", "Dollars against the step")
+    return "".join(
+        f'<img alt="{escape(text)}" style="width:33.3%;min-width:250px;vertical-align:top" '
+        f'src="data:image/svg+xml;base64,{base64.b64encode(chart.encode()).decode()}">'
+        for text, chart in zip(texts, charts, strict=False)
+    )
+
+
+def _steps(metric_name: str, rows: ViewRows) -> str:
+    """Steps evenly over the run, evaluated ones where there are, and the last."""
+    column = dict(zip(VIEW_COLUMNS, rows.T, strict=True))
+    evaluated = np.flatnonzero(np.isfinite(column["validation_loss"]))
+    among = evaluated if len(evaluated) >= _SHOWN_STEPS else np.arange(len(rows))
+    chosen = among[np.linspace(0, len(among) - 1, min(_SHOWN_STEPS, len(among))).astype(np.intp)]
+    cell = f"{_CELL};text-align:right;padding:0 0 0 8px"
+    heads = ("step", "epoch", "seconds", f"training {metric_name}", f"validation {metric_name}", "workers", "spent")
+    head = "".join(f'<th style="{cell};font-weight:400;{_MUTED}">{escape(text)}</th>' for text in heads)
+    body = ""
+    for i in np.unique([*chosen, len(rows) - 1]):
+        step, epoch, time_s, loss, validation, workers, spent, _ = (float(value) for value in rows[i])
+        held_out = metric(validation) if np.isfinite(validation) else ""
+        when = (f"{step:,.0f}", f"{epoch:.1f}", f"{time_s:,.1f}")
+        texts = (*when, metric(loss), held_out, f"{workers:.0f}", usd(spent))
+        body += _ROW + "".join(f'<td style="{cell}">{text}</td>' for text in texts) + "</tr>"
+    head = f'<thead style="border:0">{_ROW}{head}</tr></thead>'
+    table = f'<table style="{_TABLE};width:100%;max-width:560px">{head}<tbody>{body}</tbody></table>'
+    return _folded("Steps", table, is_open=True)
+
+
+def _folded(title: str, table: str, *, is_open: bool) -> str:
     return (
-        f'<table style="border:0;margin:10px 0 12px"><thead style="border:0">{_ROW}{labels}</tr></thead>'
-        f"<tbody>{_ROW}{values}</tr></tbody></table>"
+        f'<details{" open" if is_open else ""} style="border-top:{_RULE};margin-top:6px;padding-top:6px;font-size:12px;'
+        f'overflow-x:auto"><summary style="cursor:pointer">{title}</summary>{table}</details>'
     )
 
 
 def _events(view: dict[str, Any]) -> str:
-    """The newest events and the exchange, folded away unless they are what is to be read."""
-    cell = f"{_CELL};padding:1px 14px 1px 0;font-size:12px"
+    """The newest events and the exchange, folded away unless the run failed: then they are what is to be read."""
+    cell = f"{_CELL};text-align:left;padding:1px 14px 1px 0"
     rows = [(time, text) for time, text in view["events"][:_SHOWN_EVENTS]]
     if view["exchange"]:
         rows.append(("exchange", f"{view['exchange']['text']} · step {view['exchange']['step_text']}"))
@@ -118,9 +161,5 @@ def _events(view: dict[str, Any]) -> str:
         f'<td style="{cell}">{escape(text)}</td></tr>'
         for time, text in rows
     )
-    opened = " open" if view["status"] == "failed" else ""
-    return (
-        f'<details{opened} style="border-top:{_RULE};margin-top:6px;padding-top:6px;font-size:12px">'
-        '<summary style="cursor:pointer">Events</summary>'
-        f'<table style="border:0;margin:4px 0 0"><tbody>{shown}</tbody></table></details>'
-    )
+    table = f'<table style="{_TABLE}"><tbody>{shown}</tbody></table>'
+    return _folded("Events", table, is_open=view["status"] == "failed")

@@ -65,13 +65,14 @@ def test_a_run_is_watched_steered_and_stopped_while_another_cell_is_busy(noteboo
     assert opened.text(3).startswith("stopped True")
 
 
-def test_a_reload_keeps_the_chart_and_the_controls(notebook: Open) -> None:
-    opened = notebook([SETUP, TRAIN, "browsed.stop(); print(browsed.wait())"])
+def test_a_reload_before_saving_leaves_the_run_and_its_dashboard_comes_back(notebook: Open) -> None:
+    opened = notebook([SETUP, TRAIN, "browsed.stop(); print(browsed.wait())", "browsed.dashboard()"])
     opened.run(0)
     opened.run(1)
     drawn = wait_for_rows(opened, 100)
-    opened.save()
     opened.reload()
+    assert opened.page.locator(".mlless").count() == 0
+    opened.run(3)
     assert wait_for_rows(opened, drawn) > drawn
     dashboard(opened).get_by_role("button", name="Remove a worker").click()
     opened.page.wait_for_function(

@@ -43,9 +43,41 @@ def test_html_is_balanced_and_its_picture_is_the_svg() -> None:
 
     Reader().feed(bundle["text/html"])
     assert open_tags == []
-    encoded = re.search(r"base64,([^\"]+)", bundle["text/html"])
-    assert encoded is not None
-    assert base64.b64decode(encoded[1]).decode() == bundle["image/svg+xml"]
+    charts = [base64.b64decode(part).decode() for part in re.findall(r"base64,([^\"]+)", bundle["text/html"])]
+    assert len(charts) == 3
+    for chart in charts:
+        ET.fromstring(chart)
+        assert chart[chart.index("</style>") :].removesuffix("</svg>")[8:] in bundle["image/svg+xml"]
+
+
+def test_picture_has_the_units_and_the_last_values() -> None:
+    texts = re.findall(r"<text[^>]*>([^<]*)", static_bundle(finished())["image/svg+xml"])
+    assert texts.count("step") == 3
+    for text in ("Loss (RMSE)", "Workers", "Dollars", "0.8709", "8", "$0.01806", "cap $0.025"):
+        assert text in texts
+
+
+def test_a_far_cap_is_said_and_not_drawn() -> None:
+    near, far = (static_bundle(finished(budget_usd=usd))["image/svg+xml"] for usd in (0.03, 10.0))
+    assert "cap $0.03" in near
+    assert '<line class="c"' in near
+    assert "↑ cap $10.00" in far
+    assert '<line class="c"' not in far
+
+
+@pytest.mark.parametrize(("n_steps", "steps"), [(3, [1, 2, 3]), (22, [1, 4, 7, 10, 13, 16, 19, 22])])
+def test_html_has_a_table_of_steps_to_the_last(n_steps: int, steps: list[int]) -> None:
+    rows = re.findall(r"<tr[^>]*><td[^>]*>([\d,]+)</td>", static_bundle(finished(n_steps=n_steps))["text/html"])
+    assert [int(step) for step in rows] == steps
+
+
+def test_table_of_a_long_run_shows_evaluated_steps() -> None:
+    html = static_bundle(finished(n_steps=470, budget_usd=None))["text/html"]
+    table = re.search(r"<thead.*?</tbody>", html)
+    assert table is not None
+    cells = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in table[0].split("<tr")[2:]]
+    assert [cells[0][0], cells[-2][0], cells[-1][0]] == ["4", "468", "470"]
+    assert all(row[4] for row in cells[:-1])
 
 
 def test_text_tells_the_result_on_its_own() -> None:
@@ -77,7 +109,7 @@ def test_odd_runs_can_be_drawn(how: dict[str, object]) -> None:
 
 
 def test_a_long_run_stays_a_small_picture() -> None:
-    assert sum(map(len, static_bundle(finished(n_steps=5000, budget_usd=None)).values())) < 120_000
+    assert sum(map(len, static_bundle(finished(n_steps=5000, budget_usd=None)).values())) < 40_000
 
 
 def test_ticks_are_round_and_told_apart() -> None:

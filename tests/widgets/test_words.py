@@ -95,6 +95,17 @@ def test_shares_of_the_budget_stay_within_it() -> None:
     assert view_of(RunState(spent_usd=0.03), NO_ROWS)["spent_share"] is None
 
 
+def test_what_the_budget_bar_means_is_said() -> None:
+    view = view_of(RunState(budget_usd=0.1, spent_usd=0.0011, committed_usd=0.02), NO_ROWS)
+    assert view["cap_text"] == "1.1 % of the budget is spent, 20 % with what is committed"
+    assert view_of(RunState(spent_usd=0.1), NO_ROWS)["cap_text"] == ""
+
+
+def test_a_loss_has_its_unit_once() -> None:
+    titles = [view_of(RunState(metric=name), NO_ROWS)["loss_title"] for name in ("RMSE", "log loss")]
+    assert titles == ["Loss (RMSE)", "Log loss"]
+
+
 def test_exchange_is_told_per_worker_and_its_times_add_up() -> None:
     row = dict.fromkeys(COLUMNS, 0.0) | {
         "n_workers": 4,
