@@ -39,7 +39,8 @@ class MllessMagics(Magics):
         %mlless status [RUN]         where the run stands             %mlless budget USD [RUN]     another cap
         %mlless stop [RUN]           end it, with the model so far    %mlless wait [RUN] [SECONDS]
         %mlless scale_in [N] [RUN]   remove N workers                 %mlless report [RUN]         what came of it
-        %mlless runs                 the runs of this kernel          %mlless tune on|off [RUN]    the auto-tuner
+        %mlless dashboard [RUN]      show it again                    %mlless tune on|off [RUN]    the auto-tuner
+        %mlless runs                 the runs of this kernel
         """
         try:
             if cell is None:

@@ -103,6 +103,11 @@ def wait(words: list[str]) -> None:
     print(status_line(run) if has_ended else detached_line(run), flush=True)
 
 
+def dashboard(words: list[str]) -> None:
+    """``dashboard [RUN]``: the dashboard, again, e.g. when the page was reloaded before it was saved."""
+    _the_run("dashboard", words).dashboard()
+
+
 def report(words: list[str]) -> None:
     """``report [RUN]``: what came of the run, as a table and a curve that stay in the saved notebook."""
     run = _the_run("report", words)
@@ -123,6 +128,7 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "tune": tune,
     "budget": budget,
     "wait": wait,
+    "dashboard": dashboard,
     "report": report,
     "runs": runs,
 }

@@ -98,8 +98,9 @@ def to_numbers(text: bytes) -> NDArray[np.float64] | None:
     if not text or text.isspace():
         return np.empty(0)
     with warnings.catch_warnings():
-        # NumPy stops at what is no number and says so in a DeprecationWarning only.
-        warnings.simplefilter("error")
+        # NumPy stops at what is no number and says so in a warning only. Other threads' warnings stay what they are:
+        # filters are the whole process', which may be importing.
+        warnings.filterwarnings("error", "string or file could not be read", DeprecationWarning)
         try:
             return np.fromstring(text, np.float64, sep=" ")
         except (DeprecationWarning, ValueError):

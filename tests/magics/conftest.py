@@ -65,6 +65,9 @@ class FakeRun:
     def budget(self, usd: float) -> None:
         self.commands.append(("budget", usd))
 
+    def dashboard(self) -> None:
+        self.commands.append(("dashboard", None))
+
     def report(self) -> str:
         return f"report of {self.name}"
 

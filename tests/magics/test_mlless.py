@@ -282,6 +282,11 @@ class TestVerbs:
         notebook.run_line_magic("mlless", "budget second")
         assert capsys.readouterr().out.startswith("second: no cap")
 
+    def test_dashboard_shows_a_run_again(self, notebook: InteractiveShell, stage: Any) -> None:
+        first, second = stage.add("first")[0], stage.add("second")[0]
+        notebook.run_line_magic("mlless", "dashboard first")
+        assert (first.commands, second.commands) == ([("dashboard", None)], [])
+
     def test_report_shows_a_bundle_that_stays(self, notebook: InteractiveShell, stage: Any) -> None:
         stage.add("first")[0].end()
         with capture_output() as captured:
