@@ -17,7 +17,6 @@ from .messages import Failed, Invocation, Message
 from .money import Rates, price_profile
 from .money.budget import Prepaid
 from .objects import LithopsObjects, ObjectStore
-from .supervisor import Supervisor
 from .sync import sync_from_json
 from .worker import Worker
 
@@ -66,6 +65,8 @@ def run_function(payload: str, storage: Any) -> str:
 
 def _supervise(invocation: Invocation, log: RedisStepLog, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message:
     try:
+        from .supervisor import Supervisor  # the workers do without it and its mind, and start the sooner
+
         supervisor = Supervisor(invocation, log, bus, objects, prepaid)
     except Exception as error:
         log.abort(f"the supervisor could not start: {type(error).__name__}: {error}", invocation.n_workers)
