@@ -42,6 +42,7 @@ def test_p_workers_of_b_are_one_worker_of_p_times_b(momentum: float) -> None:
 def test_sum_adds_what_mean_averages() -> None:
     mean = finish(job(optimizer=SGD(learning_rate=2.0), sync=BSP(), workers=2, stop=Stop(steps=5)))
     total = finish(job(optimizer=SGD(learning_rate=1.0), sync=BSP(), workers=2, stop=Stop(steps=5), aggregate="sum"))
+    assert [run.telemetry.state.step for run in (mean, total)] == [5, 5], (mean.reason, total.reason)
     for name, array in mean.model.params.items():
         np.testing.assert_allclose(total.model.params[name], array, rtol=1e-3, atol=1e-5)
 
