@@ -9,7 +9,7 @@ The way of a cell, which is also the map of this tree::
     data/         datasets -> minibatches in the object storage (objects)
     launch        P workers and a supervisor through Lithops (runtime: the interpreter of local ones)
     embedded      the private Redis of the default; watchdog and sweep: nothing stays when this process is killed
-    function      what runs inside a function
+    function      what runs inside a function; allocator: its memory, and the private Redis server's
     worker        the loop: minibatches -> update -> exchange -> the peers' updates
       replica                    the arithmetic of a step: gradient, optimiser, filter, frames; in tables
       hand_over                  nothing that is held back is lost: at the end, and when workers leave
