@@ -212,8 +212,8 @@ static ALWAYS_INLINE TARGET void LEVEL(step_among)(
     for (ptrdiff_t r = 0; r < size;) {
         const ptrdiff_t base = ids[r], end = pass->n_rows - base < STEP_BLOCK ? pass->n_rows : base + STEP_BLOCK;
         const ptrdiff_t first = r;
-        memset(slope, 0, sizeof(float) * (end - base));
-        memset(touched, 0, sizeof(int32_t) * (end - base));
+        memset(slope, 0, sizeof slope);
+        memset(touched, 0, sizeof touched);
         for (; r < size && ids[r] < end; r++) {
             slope[ids[r] - base] = g[r];
             touched[ids[r] - base] = -1;
@@ -221,14 +221,9 @@ static ALWAYS_INLINE TARGET void LEVEL(step_among)(
         const ptrdiff_t n = ids[r - 1] + 1 - base;
         float *a = pass->first.at + base, *b = pass->second.at + base, *x = pass->params.at + base;
         float *residual = splits ? pass->residual.at + base : NULL;
-        ptrdiff_t k = 0;
-        for (; k + LANES <= n; k += LANES)
+        for (ptrdiff_t k = 0; k < n; k += LANES)
             LEVEL(step_vector)(
-                rule, kind, LANES, *(const INTS *)(touched + k), slope + k, a + k, b + k, u + k, x + k,
-                splits ? residual + k : NULL, (uint32_t)(base + k), to);
-        if (k < n)
-            LEVEL(step_vector)(
-                rule, kind, n - k, (INTS)LEVEL(load)((const float *)touched + k, n - k), slope + k, a + k, b + k, u + k,
+                rule, kind, n - k < LANES ? n - k : LANES, *(const INTS *)(touched + k), slope + k, a + k, b + k, u + k,
                 x + k, splits ? residual + k : NULL, (uint32_t)(base + k), to);
         if (!splits || !to->moves)
             for (ptrdiff_t j = first; j < r; j++) out[j] = u[ids[j] - base];
