@@ -14,6 +14,7 @@ byte, low first, no longer than need be). Index codecs:
 2   varint   gaps of the positions
 3   rows     gaps of the ids of whole rows
 4   rowmask  a row: the gap of its id, then a bit a column in ``ceil(width / 8)`` bytes, low first, not all of them 0
+5   bits     a bit a position of the table in ``ceil(n_rows * width / 8)`` bytes, low first; those left over are 0
 ==  =======  ======================================================================================================
 
 Value codecs: 0 float32; 1 bf16, a float32's upper half, rounded to nearest even; 2 int8, for every 128 values in the
@@ -38,7 +39,7 @@ from libc.string cimport memcpy
 
 cdef extern from "frames.h" nogil:
     const size_t FRAME_HEADER_BYTES, FRAME_FAULT, INDEX_SLACK
-    const int INDEX_DENSE, INDEX_ROWS, VALUE_FLOAT32
+    const int INDEX_BITS, INDEX_DENSE, INDEX_ROWS, VALUE_FLOAT32
     ctypedef struct frame_header:
         char magic[4]
         uint8_t version, index_codec, value_codec, flags
@@ -57,6 +58,8 @@ cdef extern from "frames.h" nogil:
     bint frame_read_ids(const unsigned char *frame, const frame_header *header, uint32_t *ids, char *fault)
     void frame_put(const frame_header *header, const unsigned char *values, const uint32_t *ids, bint add,
                    size_t stride, float *x)
+    void frame_put_bits(const unsigned char *frame, const frame_header *header, const unsigned char *values, bint add,
+                        float *x)
     uint64_t values_size(int codec, uint64_t n)
     void values_pack(int codec, size_t n, const float *values, unsigned char *out)
     void values_unpack(int codec, size_t n, const unsigned char *packed, float *values)
@@ -65,11 +68,12 @@ cdef extern from "frames.h" nogil:
     void values_pack_dense(int codec, size_t n, const uint32_t *positions, float *values, unsigned char *out,
                            float *residual, size_t width, size_t stride, float *table, size_t size)
     bint u32_valid(const uint32_t *ids, size_t n, uint64_t high)
-    size_t varint_size(const uint32_t *ids, size_t n)
-    void varint_write(const uint32_t *ids, size_t n, unsigned char *out)
-    int smallest_index(const uint32_t *positions, size_t n, size_t width, uint64_t dense_extra, size_t *bytes)
-    size_t index_size(int codec, const uint32_t *positions, size_t n, size_t width)
-    void index_write(int codec, const uint32_t *positions, size_t n, size_t width, unsigned char *out)
+    int rows_index(const uint32_t *rows, size_t m, size_t width, uint64_t table, size_t *bytes)
+    int smallest_index(const uint32_t *positions, size_t n, size_t width, uint64_t table, uint64_t dense_extra,
+                       size_t *bytes)
+    size_t index_size(int codec, const uint32_t *positions, size_t n, size_t width, uint64_t table)
+    void rows_index_write(int codec, const uint32_t *rows, size_t m, uint64_t table, unsigned char *out)
+    void index_write(int codec, const uint32_t *positions, size_t n, size_t width, uint64_t table, unsigned char *out)
 
 cdef extern from "scratch.h":
     ctypedef struct scratch_memory:
@@ -96,7 +100,7 @@ def crc32c(const unsigned char[::1] data not None):
 
 
 def encode_update(const int32_t[::1] rows, const float[:, ::1] update not None, step, slot, n_rows, stats):
-    """A frame of whole rows, in float32.
+    """A frame of whole rows, in float32; rows of one value, where they lie close, as bits.
 
     Parameters
     ----------
@@ -115,8 +119,11 @@ def encode_update(const int32_t[::1] rows, const float[:, ::1] update not None, 
     """
     cdef Py_ssize_t m = update.shape[0], width = update.shape[1]
     cdef size_t count = m * width, index_bytes = 0
+    cdef uint64_t table
+    cdef int index_codec = INDEX_DENSE
     cdef const uint32_t *ids = NULL
     check_fields(step, slot, n_rows, width)
+    table = n_rows * width
     if rows is None:
         if m != n_rows:
             raise ValueError(f"update has {m} rows: must be n_rows={n_rows}, or rows must be given")
@@ -127,16 +134,15 @@ def encode_update(const int32_t[::1] rows, const float[:, ::1] update not None, 
             ids = <const uint32_t *>&rows[0]
             if not ids_ascend(&rows[0], m, n_rows):
                 raise ValueError(f"rows must be strictly ascending, in [0, {n_rows})")
-            index_bytes = varint_size(ids, m)
-    frame = new_frame(INDEX_DENSE if rows is None else INDEX_ROWS, VALUE_FLOAT32, step, slot, n_rows, width, count,
-                      4 * count + index_bytes, stats)
+        index_codec = rows_index(ids, m, width, table, &index_bytes)
+    frame = new_frame(index_codec, VALUE_FLOAT32, step, slot, n_rows, width, count, 4 * count + index_bytes, stats)
     cdef unsigned char *start = <unsigned char *>PyBytes_AS_STRING(frame)
     cdef unsigned char *body = start + FRAME_HEADER_BYTES
     with nogil:
         if count:
             memcpy(body, &update[0, 0], 4 * count)
         if ids != NULL:
-            varint_write(ids, m, body + 4 * count)
+            rows_index_write(index_codec, ids, m, table, body + 4 * count)
         frame_seal(start, FRAME_HEADER_BYTES + 4 * count + index_bytes)
     return frame
 
@@ -163,7 +169,7 @@ def encode_sparse(
         With a codec that rounds they are overwritten by what the receivers will decode.
     step, slot, n_rows, width, stats
         As :func:`encode_update`'s.
-    index : {"auto", "varint", "u32", "rowmask", "dense"}
+    index : {"auto", "varint", "u32", "rowmask", "bits", "dense"}
         "auto" takes the smallest; "rows" too where every row is whole.
     codec : {"float32", "bf16", "int8"}
     residual : float32 (n_rows, width)
@@ -175,8 +181,8 @@ def encode_sparse(
     ValueError
         When a shape, a name or a field is wrong, or the positions do not ascend within the table.
     """
-    if index not in ("auto", "varint", "u32", "rowmask", "dense"):
-        raise ValueError(f'index={index!r}: must be "auto", "varint", "u32", "rowmask" or "dense"')
+    if index not in ("auto", "varint", "u32", "rowmask", "bits", "dense"):
+        raise ValueError(f'index={index!r}: must be "auto", "varint", "u32", "rowmask", "bits" or "dense"')
     if codec not in VALUE_CODECS:
         raise ValueError(f"codec={codec!r}: must be one of {', '.join(VALUE_CODECS)}")
     check_fields(step, slot, n_rows, width)
@@ -203,11 +209,11 @@ def encode_sparse(
     if count:
         value = <float *>&given[0]
     if index == "auto":
-        index_codec = smallest_index(ids, count, columns,
+        index_codec = smallest_index(ids, count, columns, table,
                                      values_size(value_codec, table) - values_size(value_codec, count), &index_bytes)
     else:
         index_codec = INDEX_CODECS.index(index)
-        index_bytes = index_size(index_codec, ids, count, columns)
+        index_bytes = index_size(index_codec, ids, count, columns, table)
     n_values = table if index_codec == INDEX_DENSE else count
     value_bytes = values_size(value_codec, n_values)
     frame = new_frame(index_codec, value_codec, step, slot, n_rows, width, n_values, value_bytes + index_bytes, stats)
@@ -227,7 +233,7 @@ def encode_sparse(
                 values_pack(value_codec, count, value, body)
             else:
                 values_pack_lossy(value_codec, count, ids, value, body, left, columns, stride)
-            index_write(index_codec, ids, count, columns, body + value_bytes)
+            index_write(index_codec, ids, count, columns, table, body + value_bytes)
         frame_seal(start, FRAME_HEADER_BYTES + value_bytes + index_bytes)
     return frame
 
@@ -284,7 +290,7 @@ def apply_frame(frame not None, float[:, :] params not None, *, bint add=True):
     cdef const unsigned char *start
     cdef const unsigned char *values
     cdef size_t count, stride, n_ids
-    cdef bint valid
+    cdef bint valid, straight
     PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
     room.at = NULL
     try:
@@ -301,13 +307,17 @@ def apply_frame(frame not None, float[:, :] params not None, *, bint add=True):
         if room.at == NULL:
             raise MemoryError
         ids, decoded = <uint32_t *>room.at, <float *>room.at + n_ids
+        straight = header.index_codec == INDEX_BITS and stride == header.width  # bits need not become ids then
         with nogil:
-            valid = frame_read_ids(start, &header, ids, fault)
+            valid = frame_read_ids(start, &header, NULL if straight else ids, fault)
             if valid and count:
                 if header.value_codec != VALUE_FLOAT32:
                     values_unpack(header.value_codec, count, values, decoded)
                     values = <const unsigned char *>decoded
-                frame_put(&header, values, ids, add, stride, &params[0, 0])
+                if straight:
+                    frame_put_bits(start, &header, values, add, &params[0, 0])
+                else:
+                    frame_put(&header, values, ids, add, stride, &params[0, 0])
         if not valid:
             raise DecodeError(fault.decode())
         return header.loss_sum, header.loss_count, header.val_sum, header.val_count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 #: Index codecs by their number in the frame.
-INDEX_CODECS = ("dense", "u32", "varint", "rows", "rowmask")
+INDEX_CODECS = ("dense", "u32", "varint", "rows", "rowmask", "bits")
 #: Value codecs by their number in the frame.
 VALUE_CODECS = ("float32", "bf16", "int8")
 #: The most bytes of a frame's body: the largest string that Redis takes.

@@ -9,7 +9,7 @@
 
 #define INDEX_SLACK 16
 
-enum { INDEX_DENSE, INDEX_U32, INDEX_VARINT, INDEX_ROWS, INDEX_ROWMASK, N_INDEX_CODECS };
+enum { INDEX_DENSE, INDEX_U32, INDEX_VARINT, INDEX_ROWS, INDEX_ROWMASK, INDEX_BITS, N_INDEX_CODECS };
 
 static inline unsigned char *varint_put(uint32_t gap, unsigned char *out) {
     while (gap >= 128) {
@@ -152,9 +152,44 @@ static inline int rowmask_read(
     return DISPATCH(rowmask_read, (at, end, n, n_rows, width, ids));
 }
 
-/* The index codec whose section, with values of `value_bytes` each that dense would add, is the smallest. */
+static inline size_t bits_size(uint64_t table) { return (size_t)((table + 7) / 8); }
+
+static inline void bits_write(const uint32_t *positions, size_t n, uint64_t table, unsigned char *out) {
+    size_t k = 0;
+    for (uint64_t first = 0; first < table; first += 64, out += 8) {
+        const uint64_t left = table - first;
+        uint64_t mask = 0;
+        for (; k < n && positions[k] - first < 64; k++) mask |= (uint64_t)1 << (positions[k] - first);
+        memcpy(out, &mask, left < 64 ? bits_size(left) : 8);
+    }
+}
+
+/* With ids NULL the bits are checked and not decoded. */
+static inline int bits_read(const unsigned char *at, const unsigned char *end, size_t n, uint64_t table, uint32_t *ids) {
+    if ((size_t)(end - at) != bits_size(table)) return 0;
+    return DISPATCH(bits_read, (at, n, table, ids));
+}
+
+/* How the ids of whole rows are written, and the section's bytes. */
+static inline int rows_index(const uint32_t *rows, size_t m, size_t width, uint64_t table, size_t *bytes) {
+    *bytes = width == 1 ? bits_size(table) : SIZE_MAX;
+    if (*bytes < m) return INDEX_BITS; /* a gap has a byte at least */
+    const size_t gap_bytes = varint_size(rows, m);
+    if (*bytes < gap_bytes) return INDEX_BITS;
+    *bytes = gap_bytes;
+    return INDEX_ROWS;
+}
+
+static inline void rows_index_write(int codec, const uint32_t *rows, size_t m, uint64_t table, unsigned char *out) {
+    if (codec == INDEX_BITS)
+        bits_write(rows, m, table, out);
+    else
+        varint_write(rows, m, out);
+}
+
+/* The index codec whose section, with the bytes of values that dense would add, is the smallest. */
 static inline int smallest_index(
-    const uint32_t *positions, size_t n, size_t width, uint64_t dense_extra, size_t *bytes) {
+    const uint32_t *positions, size_t n, size_t width, uint64_t table, uint64_t dense_extra, size_t *bytes) {
     int codec = INDEX_VARINT;
     size_t gap_bytes;
     *bytes = varint_size(positions, n);
@@ -164,11 +199,12 @@ static inline int smallest_index(
         if (gap_bytes + masks < *bytes) codec = INDEX_ROWMASK, *bytes = gap_bytes + masks;
         if (m * width == n && gap_bytes < *bytes) codec = INDEX_ROWS, *bytes = gap_bytes;
     }
+    if (codec != INDEX_ROWS && bits_size(table) < *bytes) codec = INDEX_BITS, *bytes = bits_size(table);
     if (dense_extra < *bytes) codec = INDEX_DENSE, *bytes = 0;
     return codec;
 }
 
-static inline size_t index_size(int codec, const uint32_t *positions, size_t n, size_t width) {
+static inline size_t index_size(int codec, const uint32_t *positions, size_t n, size_t width, uint64_t table) {
     size_t gap_bytes;
     switch (codec) {
         case INDEX_U32: return 4 * n;
@@ -177,16 +213,19 @@ static inline size_t index_size(int codec, const uint32_t *positions, size_t n, 
             const size_t m = rows_touched(positions, n, width, &gap_bytes);
             return gap_bytes + m * ((width + 7) / 8);
         }
+        case INDEX_BITS: return bits_size(table);
         default: return 0;
     }
 }
 
-static inline void index_write(int codec, const uint32_t *positions, size_t n, size_t width, unsigned char *out) {
+static inline void index_write(
+    int codec, const uint32_t *positions, size_t n, size_t width, uint64_t table, unsigned char *out) {
     switch (codec) {
         case INDEX_U32: if (n) memcpy(out, positions, 4 * n); break;
         case INDEX_VARINT: varint_write(positions, n, out); break;
         case INDEX_ROWS: rows_write(positions, n, width, out); break;
         case INDEX_ROWMASK: rowmask_write(positions, n, width, out); break;
+        case INDEX_BITS: bits_write(positions, n, table, out); break;
     }
 }
 

@@ -22,7 +22,7 @@ static inline TARGET size_t LEVEL(gaps_of)(size_t n, const uint32_t *rows, size_
 }
 
 /* Appends first + (each set bit's number) to ids, many at a time so that few branches depend on how many there are. */
-static inline TARGET uint32_t *LEVEL(bits_read)(uint64_t mask, uint32_t first, uint32_t *ids) {
+static inline TARGET uint32_t *LEVEL(mask_read)(uint64_t mask, uint32_t first, uint32_t *ids) {
 #ifdef HAS_COMPRESS
     const __m512i ramp = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     for (; mask; mask >>= 16, first += 16) {
@@ -62,12 +62,31 @@ static inline TARGET int LEVEL(rowmask_read)(
             if (columns < 64 && mask >> columns) return 0;
             if (__builtin_popcountll(mask) > after - ids) return 0;
             any |= mask;
-            ids = LEVEL(bits_read)(mask, (uint32_t)first, ids);
+            ids = LEVEL(mask_read)(mask, (uint32_t)first, ids);
         }
         if (!any) return 0;
         at += mask_bytes;
     }
     return ids == after;
+}
+
+/* The 64 bits from position `first` on of a table's bits; what lies beyond the table is as it is in the last byte. */
+static ALWAYS_INLINE TARGET uint64_t LEVEL(bits_at)(const unsigned char *bits, uint64_t first, uint64_t table) {
+    uint64_t mask = 0;
+    if (table - first >= 64)
+        memcpy(&mask, bits + first / 8, 8);
+    else
+        memcpy(&mask, bits + first / 8, (size_t)(table - first + 7) / 8);
+    return mask;
+}
+
+static inline TARGET int LEVEL(bits_read)(const unsigned char *bits, size_t n, uint64_t table, uint32_t *ids) {
+    uint64_t count = 0, mask = 0, first;
+    for (first = 0; first < table; first += 64) count += __builtin_popcountll(mask = LEVEL(bits_at)(bits, first, table));
+    if (count != n || (table % 64 && mask >> table % 64)) return 0;
+    for (first = 0; ids && first < table; first += 64)
+        ids = LEVEL(mask_read)(LEVEL(bits_at)(bits, first, table), (uint32_t)first, ids);
+    return 1;
 }
 
 /* float32 to its upper half, to nearest, ties to even; a NaN stays one. */
@@ -179,6 +198,31 @@ static inline TARGET void LEVEL(add_rows)(
             __builtin_prefetch(ahead + 4 * width - 1, 1);
         }
         LEVEL(add_run)(width, values + 4 * r * width, x + rows[r] * stride);
+    }
+}
+
+/* Adds the n values of a table's bits to it, each to its place, in one pass over both. */
+static inline TARGET void LEVEL(add_bits)(
+    size_t n, const unsigned char *bits, uint64_t table, const unsigned char *values, float *x) {
+    const unsigned char *const after = values + 4 * n;
+    for (uint64_t first = 0; first < table && values != after; first += 64) {
+        uint64_t mask = LEVEL(bits_at)(bits, first, table);
+        float *place = x + first;
+#ifdef HAS_COMPRESS
+        if (table - first >= 64 && after - values >= 256) /* whole vectors of both */
+            for (; mask; mask >>= 16, place += 16) {
+                const __mmask16 here = (__mmask16)mask;
+                const __m512 old = _mm512_loadu_ps(place), more = _mm512_loadu_ps(values);
+                /* no masked store: a load of what follows would have to wait for it */
+                _mm512_storeu_ps(place, _mm512_mask_add_ps(old, here, old, _mm512_maskz_expand_ps(here, more)));
+                values += 4 * __builtin_popcount(here);
+            }
+#endif
+        for (; mask; mask &= mask - 1, values += 4) {
+            float value;
+            memcpy(&value, values, 4);
+            place[__builtin_ctzll(mask)] += value;
+        }
     }
 }
 

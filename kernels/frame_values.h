@@ -97,6 +97,19 @@ static inline void put_dense(int add, size_t n_rows, size_t width, size_t stride
         for (size_t r = 0; r < n_rows; r++) memcpy(x + r * stride, values + 4 * r * width, 4 * width);
 }
 
+static inline void put_bits(
+    int add, size_t n, const unsigned char *bits, uint64_t table, const unsigned char *values, float *x) {
+    if (add) {
+        DISPATCH(add_bits, (n, bits, table, values, x));
+        return;
+    }
+    for (uint64_t at = 0; at < table; at++)
+        if (bits[at / 8] >> at % 8 & 1) {
+            memcpy(x + at, values, 4);
+            values += 4;
+        }
+}
+
 /* Packs values, leaves in them what unpacking gives, and in the residual the difference (rows `stride` apart). */
 static inline void values_pack_lossy(
     int codec, size_t n, const uint32_t *positions, float *values, unsigned char *out, float *residual, size_t width,

@@ -88,13 +88,19 @@ static inline size_t frame_n_ids(const frame_header *header) {
     return header->index_codec == INDEX_ROWS ? header->count / header->width : header->count;
 }
 
+/* Where an opened frame's index section begins. */
+static inline const unsigned char *frame_index(const unsigned char *frame, const frame_header *header) {
+    return frame + FRAME_HEADER_BYTES + values_size(header->value_codec, header->count);
+}
+
 /* Of an opened frame: checks the checksum, every length and every index, and decodes the ids (room for INDEX_SLACK
- * more than frame_n_ids). 0, and the fault in words, when anything is wrong. */
+ * more than frame_n_ids; NULL where the index codec is bits, for frame_put_bits). 0, and the fault in words, when
+ * anything is wrong. */
 static inline int frame_read_ids(
     const unsigned char *frame, const frame_header *header, uint32_t *ids, char fault[FRAME_FAULT]) {
-    static const char *const names[] = {"dense", "u32", "varint", "rows", "rowmask"};
+    static const char *const names[] = {"dense", "u32", "varint", "rows", "rowmask", "bits"};
     const size_t size = FRAME_HEADER_BYTES + (size_t)header->body_bytes, n = frame_n_ids(header);
-    const unsigned char *index = frame + FRAME_HEADER_BYTES + values_size(header->value_codec, header->count);
+    const unsigned char *const index = frame_index(frame, header);
     const unsigned char *const end = frame + size;
     const uint32_t crc = frame_crc(frame, size);
     const uint64_t table = (uint64_t)header->n_rows * header->width;
@@ -118,6 +124,7 @@ static inline int frame_read_ids(
             case INDEX_ROWS:
                 valid = header->count % header->width == 0 && varint_read(index, end, n, header->n_rows, ids);
                 break;
+            case INDEX_BITS: valid = bits_read(index, end, n, table, ids); break;
             case INDEX_ROWMASK: valid = rowmask_read(index, end, n, header->n_rows, header->width, ids); break;
         }
     if (!valid)
@@ -135,6 +142,13 @@ static inline void frame_put(
         put_rows(add, n, ids, width, stride, values, x);
     else
         put_values(add, n, ids, width, stride, values, x);
+}
+
+/* The same of a frame whose bits were checked, to a table without spaces. */
+static inline void frame_put_bits(
+    const unsigned char *frame, const frame_header *header, const unsigned char *values, int add, float *x) {
+    const uint64_t table = (uint64_t)header->n_rows * header->width;
+    put_bits(add, header->count, frame_index(frame, header), table, values, x);
 }
 
 #endif

@@ -31,8 +31,9 @@ cdef extern from "merge.h" nogil:
     void values_unpack(int codec, size_t n, const unsigned char *packed, float *values)
     size_t varint_size(const uint32_t *ids, size_t n)
     void varint_write(const uint32_t *ids, size_t n, unsigned char *out)
-    int smallest_index(const uint32_t *positions, size_t n, size_t width, uint64_t dense_extra, size_t *bytes)
-    void index_write(int codec, const uint32_t *positions, size_t n, size_t width, unsigned char *out)
+    int smallest_index(const uint32_t *positions, size_t n, size_t width, uint64_t table, uint64_t dense_extra,
+                       size_t *bytes)
+    void index_write(int codec, const uint32_t *positions, size_t n, size_t width, uint64_t table, unsigned char *out)
     void frame_put(const frame_header *header, const unsigned char *values, const uint32_t *ids, bint add,
                    size_t stride, float *x)
     bint merge_add(const frame_header *header, const unsigned char *values, const uint32_t *ids, size_t first_row,
@@ -257,7 +258,7 @@ cdef bytes frame_of(scratch *room, size_t n_ids, bint by_rows, step, slot, n_row
             if 4 * (table - count) < index_bytes:
                 index_codec, index_bytes = INDEX_DENSE, 0
         else:
-            index_codec = smallest_index(room.ids, n_ids, width, 4 * (table - n_ids), &index_bytes)
+            index_codec = smallest_index(room.ids, n_ids, width, table, 4 * (table - n_ids), &index_bytes)
     if index_codec == INDEX_DENSE:
         count = table
     frame = new_frame(index_codec, step, slot, n_rows, width, count, 4 * count + index_bytes, stats)
@@ -273,7 +274,7 @@ cdef bytes frame_of(scratch *room, size_t n_ids, bint by_rows, step, slot, n_row
             if by_rows:
                 varint_write(room.ids, n_ids, start + FRAME_HEADER_BYTES + 4 * count)
             else:
-                index_write(index_codec, room.ids, n_ids, width, start + FRAME_HEADER_BYTES + 4 * count)
+                index_write(index_codec, room.ids, n_ids, width, table, start + FRAME_HEADER_BYTES + 4 * count)
         frame_seal(start, FRAME_HEADER_BYTES + 4 * count + index_bytes)
     return frame
 

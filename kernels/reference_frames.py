@@ -59,6 +59,10 @@ def _rowmasks(positions: Sequence[int], width: int) -> bytes:
     return out
 
 
+def _bits(positions: Sequence[int], size: int) -> bytes:
+    return sum(1 << position for position in positions).to_bytes((size + 7) // 8, "little")
+
+
 def _pack(codec: str, values: Float32) -> bytes:
     if codec == "float32":
         return values.astype("<f4").tobytes()
@@ -117,8 +121,12 @@ def _frame(
 def encode_update(
     rows: Int32 | None, update: Float32, step: int, slot: int, n_rows: int, stats: Sequence[float]
 ) -> bytes:
-    """Whole rows: dense where rows is None, else values and varint row ids."""
-    codec, index = ("dense", b"") if rows is None else ("rows", _varints(rows.tolist()))
+    """Whole rows: dense where rows is None, else values and varint row ids, or bits where these are smaller."""
+    if rows is None:
+        return _frame("dense", "float32", update, b"", step, slot, n_rows, update.shape[1], stats)
+    codec, index = "rows", _varints(rows.tolist())
+    if update.shape[1] == 1 and (n_rows + 7) // 8 < len(index):
+        codec, index = "bits", _bits(rows.tolist(), n_rows)
     return _frame(codec, "float32", update, index, step, slot, n_rows, update.shape[1], stats)
 
 
@@ -141,6 +149,8 @@ def encode_sparse(
         sections["rowmask"] = _rowmasks(at, width)
         if [row * width + column for row in sorted({p // width for p in at}) for column in range(width)] == at:
             sections["rows"] = _varints([p // width for p in at[::width]])
+    if index == "bits" or width == 1 or "rows" not in sections:
+        sections["bits"] = _bits(at, n_rows * width)
     sizes = {name: len(section) for name, section in sections.items()}
     sizes["dense"] = _size(codec, n_rows * width) - _size(codec, len(values))
     if index == "auto":
@@ -202,6 +212,8 @@ def decode_frame(frame: bytes) -> tuple[UInt32, Float32]:
         ids = [row * width + column for row in _read_varints(index) for column in range(width)]
         if not width and index:
             raise DecodeError("frame has rows without values")
+    elif header.index_codec == "bits":
+        ids = _read_bits(index, high)
     else:
         ids = _read_rowmasks(index, width)
     if len(ids) != header.count or any(b <= a for a, b in itertools.pairwise(ids)) or (ids and ids[-1] >= high):
@@ -241,6 +253,13 @@ def _read_rowmasks(index: bytes, width: int) -> list[int]:
         ids += [row * width + column for column in range(width) if mask >> column & 1]
         index = rest
     return ids
+
+
+def _read_bits(index: bytes, size: int) -> list[int]:
+    mask = int.from_bytes(index, "little")
+    if len(index) != (size + 7) // 8 or mask >> size:
+        raise DecodeError("frame's bits are not those of its table")
+    return [position for position in range(size) if mask >> position & 1]
 
 
 def apply_frame(frame: bytes, params: Float32, *, add: bool = True) -> tuple[float, float, float, float]:

@@ -26,7 +26,7 @@ def ids(rng: np.random.Generator, high: int, count: int) -> np.ndarray:
     n_rows=st.integers(1, 3000),
     width=st.integers(1, 30),
     count=st.integers(0, 500),
-    index=st.sampled_from(["varint", "u32", "rowmask", "dense", "auto"]),
+    index=st.sampled_from(["varint", "u32", "rowmask", "bits", "dense", "auto"]),
     codec=st.sampled_from(VALUE_CODECS),
     whole_rows=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
@@ -72,7 +72,7 @@ def test_sparse_frames_round_trip(
 @given(
     n_rows=st.integers(1, 3000),
     width=st.integers(1, 30),
-    count=st.none() | st.integers(0, 100),
+    count=st.none() | st.integers(0, 100) | st.integers(0, 3000),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_frames_of_rows_round_trip(n_rows: int, width: int, count: int | None, seed: int) -> None:
@@ -117,8 +117,11 @@ def test_what_is_not_finite_does_not_hide(bad: float, codec: str, index: str) ->
 
 def test_auto_takes_the_smallest() -> None:
     values = np.ones(90, np.float32)
-    dense = kernels.encode_sparse(np.arange(90, dtype=np.uint32), values, 1, 0, 100, 1, STATS)
+    dense = kernels.encode_sparse(np.arange(90, dtype=np.uint32), values, 1, 0, 92, 1, STATS)
     assert kernels.read_header(dense).index_codec == "dense"
+    close = kernels.encode_sparse(np.arange(90, dtype=np.uint32) * 2, values, 1, 0, 700, 1, STATS)
+    assert kernels.read_header(close).index_codec == "bits"
+    assert kernels.encode_update(np.arange(90, dtype=np.int32) * 2, values[:, None], 1, 0, 700, STATS) == close
     near = kernels.encode_sparse(np.arange(90, dtype=np.uint32) * 2, values, 1, 0, 1000, 1, STATS)
     assert kernels.read_header(near).index_codec == "varint"
     rng = np.random.default_rng(4)
@@ -197,7 +200,7 @@ def samples() -> list[bytes]:
     ]
     for codec in VALUE_CODECS:
         left = np.zeros((40, 5), np.float32)
-        for index in ("varint", "u32", "rowmask", "dense"):
+        for index in ("varint", "u32", "rowmask", "bits", "dense"):
             frames.append(kernels.encode_sparse(positions, values.copy(), 7, 3, 40, 5, STATS, index, codec, left))
         frames.append(kernels.encode_sparse(whole, update.ravel().copy(), 7, 3, 40, 5, STATS, "auto", codec, left))
         assert kernels.read_header(frames[-1]).index_codec == "rows"

@@ -14,7 +14,7 @@ from mlless_nb.errors import DecodeError
 from mlless_nb.kernels import reference_frames as reference
 
 STATS = (1.5, 2.0, -0.25, 1e300)
-KINDS = ["rows", "varint", "u32", "rowmask", "bf16", "int8", "whole"]
+KINDS = ["rows", "varint", "u32", "rowmask", "bits", "bf16", "int8", "whole"]
 
 
 def part(rng: np.random.Generator, kind: str, first_row: int, end_row: int, n_rows: int, width: int) -> bytes:
@@ -73,7 +73,7 @@ def test_adding_the_sums_of_all_ranges_is_adding_the_sum(kinds: list[str], seed:
     assert got.tobytes() == np.where(there, start + total, start).tobytes()
 
 
-@pytest.mark.parametrize("kind", ["rows", "varint", "u32", "rowmask", "whole"])
+@pytest.mark.parametrize("kind", ["rows", "varint", "u32", "rowmask", "bits", "whole"])
 def test_the_sum_of_one_frame_has_its_values_to_the_bit(kind: str) -> None:
     frame = part(np.random.default_rng(1), kind, 3, 40, 50, 5)
     merged = kernels.merge_frames([frame], 3, 40, 1, 0, STATS)
