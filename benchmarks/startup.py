@@ -92,17 +92,19 @@ def run_cell(workers: int) -> list[dict[str, float]]:
     return found
 
 
-def in_fresh_interpreter(how: str, workers: int) -> list[dict[str, float]]:
-    """`run_twice` or `run_cell` in a new interpreter whose temporary folder is new too: no data is packed there."""
-    with tempfile.TemporaryDirectory(prefix="mlless-cold-") as folder:
-        answer = subprocess.run(
-            [sys.executable, __file__, "--child", how, "--workers", str(workers)],
-            env={**os.environ, "TMPDIR": folder},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            check=True,
-            text=True,
-        )
+def in_fresh_interpreter(how: str, workers: int, cold: str) -> list[dict[str, float]]:
+    """`run_twice` or `run_cell` in a new interpreter with a new temporary folder in ``cold``: no data is packed there.
+
+    The folders stay to the end: where many files were just deleted, ext4 takes its time to make new ones.
+    """
+    answer = subprocess.run(
+        [sys.executable, __file__, "--child", how, "--workers", str(workers)],
+        env={**os.environ, "TMPDIR": tempfile.mkdtemp(dir=cold)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+        text=True,
+    )
     return json.loads(answer.stdout.strip().splitlines()[-1])
 
 
@@ -123,6 +125,12 @@ def main() -> None:
     if options.child:
         print(json.dumps({CALLS: run_twice, CELL: run_cell}[options.child](*options.workers)))
         return
+    with tempfile.TemporaryDirectory(prefix="mlless-cold-") as cold:
+        compare(options, cold)
+
+
+def compare(options: Any, cold: str) -> None:
+    """Measure all ways to begin, and report; what is cold has its folders in ``cold``."""
     split, runs = ml1m(), runs_of(options)
     imports_s = median(import_s() for _ in range(runs))
     report = Report("startup", "How long does it take from the call to the first step, and where does the time go?")
@@ -130,8 +138,8 @@ def main() -> None:
     for workers in options.workers:
         answers = []
         for _ in range(runs):
-            cold, again = in_fresh_interpreter(CALLS, workers)
-            answers.append((cold, *in_fresh_interpreter(CELL, workers), again))
+            first, again = in_fresh_interpreter(CALLS, workers, cold)
+            answers.append((first, *in_fresh_interpreter(CELL, workers, cold), again))
         against: Any = "not run"
         if workers <= MOST_DDP:
             task = {"learning_rate": 8.0, "momentum": 0.8, "rank": 20, "l2": 0.02, "windows": 1, "steps": 1}

@@ -24,11 +24,11 @@ __all__ = ["load_ipython_extension", "unload_ipython_extension"]
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Add the magics and their completions to ``shell``. Loading twice does no harm."""
-    from ..launch import import_ahead
+    from ..launch import get_ready
     from .completion import complete
     from .mlless import MllessMagics
 
-    import_ahead()
+    get_ready()
     shell.register_magics(MllessMagics)
     matchers = shell.Completer.custom_matchers if shell.Completer is not None else []
     if complete not in matchers:
