@@ -225,7 +225,7 @@ class Driver:
         heard_at = renewed_at = time.monotonic()
         gone_at: float | None = None
         while True:
-            for body in bus.receive("events", LOOK_S):
+            for body in bus.receive("driver", LOOK_S):
                 heard_at = time.monotonic()
                 try:
                     message = Message.decode(body)
@@ -310,7 +310,7 @@ class Driver:
             self._pending[command.id] = (command, pending, time.monotonic())
             self._show_pending()
         try:
-            self._services.bus.send("commands", command.encode())
+            self._services.bus.send("supervisor", command.encode())
         except ServiceError:
             if not self._is_over:  # else the bus was closed in between
                 raise
@@ -324,7 +324,7 @@ class Driver:
                 self._services.log.announce_stop("stopped", "stopped by hand")
             with self._lock:
                 self._pending[command.id] = (command, pending, now)
-            self._services.bus.send("commands", command.encode())
+            self._services.bus.send("supervisor", command.encode())
 
     def _show_pending(self) -> None:
         """Tell what is pending; under the lock, so that no older word overtakes a newer one."""

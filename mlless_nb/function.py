@@ -81,7 +81,7 @@ def _work(invocation: Invocation, log: RedisStepLog, bus: Bus, objects: ObjectSt
         reason = f"worker {invocation.slot} could not start: {type(error).__name__}: {error}"
         log.abort(reason, invocation.n_workers)
         failed = Failed(invocation.slot, 0, prepaid.spent_nusd, prepaid.storage_nusd, reason)
-        bus.send("workers", failed.encode())
+        bus.send("supervisor", failed.encode())
         return failed
     return worker.run()
 

@@ -21,7 +21,7 @@ from .channels import Bus
 from .data.prepare import Manifest
 from .errors import DecodeError, ServiceError
 from .exchange import Aborted, StepEntry, StepLog
-from .messages import Command, Ended, Failed, FromWorker, Invocation, Left, Started, Update
+from .messages import Command, Ended, Failed, FromWorker, Invocation, Left, Message, Started, Update
 from .mind.advice import Advice, Prices
 from .mind.eviction import asked_to_leave
 from .models import model_from_json
@@ -33,12 +33,10 @@ from .objects import ObjectStore
 from .report import Report
 from .worker import START_LEASES
 
-#: Seconds between two updates to the driver.
-UPDATE_S = 0.1
-#: Seconds between two looks at what people ask; steps are read when an update is due.
-LOOK_S = 0.05
-#: Seconds between two looks at what is not in a hurry: leases, whether the run was called off.
-WATCH_S = 0.2
+#: Seconds between two looks at steps and leases, each told to the driver; what people ask is heard at once.
+LOOK_S = 0.2
+#: Seconds between two looks while a removal may be near.
+TUNING_LOOK_S = 0.05
 #: Seconds that it takes to gather the workers' last words.
 LAST_WORDS_S = 0.3
 #: Share of a function's lifetime after which the run is ended in good order.
@@ -98,7 +96,7 @@ class Supervisor:
         self._n_rows = 0
         self._step, self._epoch = 0, 0.0
         self._update = Update()
-        self._updated_at = self._watched_at = -math.inf
+        self._due_at = -math.inf  # the next look that is told to the driver
         self._n_active = invocation.n_workers
         self._commands_done: set[str] = set()
         self._suspects: dict[int, float] = {}
@@ -127,25 +125,21 @@ class Supervisor:
     def _supervise(self) -> None:
         while len(self._ended) < self._job.n_workers:
             looked_at = self._clock()
-            self._obey()
             self._watch_time_and_money()
-            if looked_at - self._watched_at >= WATCH_S:
-                self._watched_at = looked_at
+            is_due = looked_at >= self._due_at
+            if is_due:
+                self._due_at = looked_at + 0.9 * LOOK_S  # a pause may end a little before its time
                 if self._is_lost():
                     break
                 self._watch_leases()
             # The first loss is waited for, and told at once; later steps are read many at a time.
-            is_first = not self._n_rows and self._read_steps(LOOK_S / 2) and self._n_rows > 0
-            is_due = is_first or looked_at - self._updated_at >= UPDATE_S
-            if is_due or self._mind.is_tuning:
-                self._read_steps(0.001)
-                self._decide()
-            if is_due:
+            is_first = not self._n_rows and self._read_steps(TUNING_LOOK_S) and self._n_rows > 0
+            self._read_steps(0.001)
+            self._decide()
+            if is_due or is_first or self._update.done:  # what came of a command is not held back
                 self._send_update()
-                self._updated_at = looked_at
-            # A worker that says goodbye ends the pause: the run's end is not held up.
-            left_s = LOOK_S - (self._clock() - looked_at)
-            self._hear_workers(max(left_s, 0.0) if self._n_rows else 0.0)
+            left_s = (TUNING_LOOK_S if self._mind.is_tuning else LOOK_S) - (self._clock() - looked_at)
+            self._hear(max(left_s, 0.0) if self._n_rows else 0.0)
         while self._read_steps(0.001):
             pass
 
@@ -210,25 +204,67 @@ class Supervisor:
         self._update.rows.append(row)
         self._mind.append(row)
 
-    def _hear_workers(self, timeout_s: float) -> None:
-        for body in self._bus.receive("workers", timeout_s):
+    # -- what workers say and people ask
+
+    def _hear(self, timeout_s: float) -> None:
+        """Take in what arrived; whoever speaks ends the wait."""
+        for body in self._bus.receive("supervisor", timeout_s):
             try:
-                message = FromWorker.decode(body)
+                message = Message.decode(body)
             except DecodeError:
                 continue
-            if isinstance(message, Started) and message.slot not in self._started:
-                self._started.add(message.slot)
-                if len(self._started) == self._job.n_workers:
-                    self._tell(f"{self._job.n_workers} of {self._job.n_workers} workers started")
-            elif isinstance(message, (Left, Failed)) and message.slot not in self._ended:
-                self._ended[message.slot] = message
-                self._bill.close(message.slot, message.spent_nusd, message.storage_nusd)
-                if isinstance(message, Left) and message.status == "left":
-                    self._tell(f"Removed worker {message.slot} after step {message.step}; its bill ends")
-                elif isinstance(message, Failed):
-                    self._called_off = self._called_off or ("failed", message.reason)
-                elif message.status == "failed" and len(self._ended) < self._job.n_workers:
-                    self._abort(message.reason)  # nobody is to wait for it
+            if isinstance(message, FromWorker):
+                self._hear_worker(message)
+            elif isinstance(message, Command) and message.id not in self._commands_done:
+                self._commands_done.add(message.id)
+                self._update.done[message.id] = self._carry_out(message)
+
+    def _hear_worker(self, message: FromWorker) -> None:
+        if isinstance(message, Started) and message.slot not in self._started:
+            self._started.add(message.slot)
+            if len(self._started) == self._job.n_workers:
+                self._tell(f"{self._job.n_workers} of {self._job.n_workers} workers started")
+        elif isinstance(message, (Left, Failed)) and message.slot not in self._ended:
+            self._ended[message.slot] = message
+            self._bill.close(message.slot, message.spent_nusd, message.storage_nusd)
+            if isinstance(message, Left) and message.status == "left":
+                self._tell(f"Removed worker {message.slot} after step {message.step}; its bill ends")
+            elif isinstance(message, Failed):
+                self._called_off = self._called_off or ("failed", message.reason)
+            elif message.status == "failed" and len(self._ended) < self._job.n_workers:
+                self._abort(message.reason)  # nobody is to wait for it
+
+    def _carry_out(self, command: Command) -> str:
+        """Do what ``command`` says; returns what came of it, "" when all went well."""
+        if command.do == "stop":
+            plan = self._log.announce_stop("stopped", "stopped by hand")
+            self._tell(f"Stop asked for: the run ends after step {plan.stop_after}")
+        elif command.do == "budget":
+            if not self._log.set_cap(command.nusd):
+                reserved = self._log.money()[1]
+                asked, least = command.nusd / NUSD, reserved / NUSD
+                return f"a budget of ${asked:.6g}: it cannot go below ${least:.6f}, which is spent and committed"
+            self._tell(f"Budget set to ${command.nusd / NUSD:.6g}")
+        elif command.do == "scale_in":
+            return self._scale_in(command)
+        elif command.do == "tune":
+            return self._mind.switch(bool(command.count))
+        else:
+            return f"{command.do!r} is not a command"
+        return ""
+
+    def _scale_in(self, command: Command) -> str:
+        slots = asked_to_leave(command.slots, command.count, self._job.n_workers, self._log.read_plan().leaves)
+        if isinstance(slots, str):
+            return slots
+        leaves = self._log.announce_leave(slots).leaves
+        self._leaving.update(leaves)
+        for slot in slots:
+            self._tell(f"Worker {slot} leaves after step {leaves[slot] - 1}")
+        self._mind.give_way()
+        return ""
+
+    # -- who is still there
 
     def _watch_leases(self) -> None:
         """A worker whose lease is gone, and half a lease more, is lost: the run ends, naming it and the step.
@@ -277,48 +313,6 @@ class Supervisor:
             if decision.text:
                 self._tell(decision.text)
 
-    # -- what people ask
-
-    def _obey(self) -> None:
-        for body in self._bus.receive("commands", 0.0):
-            try:
-                command = Command.decode(body)
-            except DecodeError:
-                continue
-            if command.id not in self._commands_done:
-                self._commands_done.add(command.id)
-                self._update.done[command.id] = self._carry_out(command)
-
-    def _carry_out(self, command: Command) -> str:
-        """Do what ``command`` says; returns what came of it, "" when all went well."""
-        if command.do == "stop":
-            plan = self._log.announce_stop("stopped", "stopped by hand")
-            self._tell(f"Stop asked for: the run ends after step {plan.stop_after}")
-        elif command.do == "budget":
-            if not self._log.set_cap(command.nusd):
-                reserved = self._log.money()[1]
-                asked, least = command.nusd / NUSD, reserved / NUSD
-                return f"a budget of ${asked:.6g}: it cannot go below ${least:.6f}, which is spent and committed"
-            self._tell(f"Budget set to ${command.nusd / NUSD:.6g}")
-        elif command.do == "scale_in":
-            return self._scale_in(command)
-        elif command.do == "tune":
-            return self._mind.switch(bool(command.count))
-        else:
-            return f"{command.do!r} is not a command"
-        return ""
-
-    def _scale_in(self, command: Command) -> str:
-        slots = asked_to_leave(command.slots, command.count, self._job.n_workers, self._log.read_plan().leaves)
-        if isinstance(slots, str):
-            return slots
-        leaves = self._log.announce_leave(slots).leaves
-        self._leaving.update(leaves)
-        for slot in slots:
-            self._tell(f"Worker {slot} leaves after step {leaves[slot] - 1}")
-        self._mind.give_way()
-        return ""
-
     # -- time and money
 
     def _watch_time_and_money(self) -> None:
@@ -329,7 +323,7 @@ class Supervisor:
             self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
         # The supervisor outlives the workers' steps and exits by the time it takes to gather their last words.
         self._prepaid.keep_for_exit(LAST_WORDS_S + self._workers_exit_s)
-        if not self._prepaid.buy(max(UPDATE_S, self._step_s), self._log.reserve):
+        if not self._prepaid.buy(max(LOOK_S, self._step_s), self._log.reserve):
             self._log.announce_stop("capped", "the budget does not pay for another step")
 
     def _tell(self, text: str) -> None:
@@ -356,7 +350,7 @@ class Supervisor:
             part = Update(self._update.rows[first : first + 500])
             if first == 0:
                 part = dataclasses.replace(self._update, rows=part.rows)
-            self._bus.send("events", part.encode())
+            self._bus.send("driver", part.encode())
         self._update = Update()
 
     # -- the end
@@ -387,7 +381,7 @@ class Supervisor:
             self._send_update()
         time_s = self._time_s
         ended = Ended(status, reason, self._step, key, validation, self._costs_nusd(time_s), time_s)
-        self._bus.send("events", ended.encode())
+        self._bus.send("driver", ended.encode())
         return ended
 
     def _costs_nusd(self, time_s: float) -> dict[str, int]:

@@ -107,7 +107,7 @@ class Worker:
 
     def run(self) -> Left | Failed:
         """Train until the end; returns (and sends) how it went."""
-        self._bus.send("workers", Started(self._slot, self._log.now_s() - self._job.launched_at_s).encode())
+        self._bus.send("supervisor", Started(self._slot, self._log.now_s() - self._job.launched_at_s).encode())
         try:
             verdict = self._train()
             last: Left | Failed = self._finish(verdict)
@@ -120,7 +120,7 @@ class Worker:
         finally:
             self._feed.close()
             self._held_out.close()
-        self._bus.send("workers", last.encode())
+        self._bus.send("supervisor", last.encode())
         return last
 
     def _left(self, status: str, reason: str, sums: tuple[float, float] = (0.0, 0.0)) -> Left:

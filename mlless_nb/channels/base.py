@@ -11,8 +11,8 @@ from typing import Protocol
 
 from ..errors import ServiceError
 
-#: The topics of a job, each with its single reader: driver -> supervisor, supervisor -> driver, workers -> supervisor.
-TOPICS = ("commands", "events", "workers")
+#: The topics of a job, each named for its single reader: people's commands and the workers' words go to the supervisor.
+TOPICS = ("supervisor", "driver")
 #: Bytes that one message may have.
 MAX_MESSAGE_BYTES = 1 << 20
 #: Messages that one `Bus.receive` hands over at most.

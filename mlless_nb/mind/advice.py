@@ -16,8 +16,8 @@ from .tuner import Decision, ScaleInTuner
 
 __all__ = ["Advice", "Prices"]
 
-#: Seconds of the run between two forecasts.
-FORECAST_S = 1.0
+#: Seconds of the run between two forecasts; the first comes in half the time.
+FORECAST_S = 2.0
 
 
 class Advice:
@@ -39,7 +39,7 @@ class Advice:
         self._stop, self._prices = stop, prices
         self._tuner = ScaleInTuner(scale_in, n_workers, stop, prices, self._history)
         self._has_tuner = bool(scale_in["enabled"]) and n_workers > 1
-        self._forecast_at_s = 0.0
+        self._forecast_at_s = -FORECAST_S / 2
         self._said: list[tuple[Decision, int | None]] = []
 
     def append(self, row: Sequence[float | None]) -> None:

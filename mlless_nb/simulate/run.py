@@ -139,7 +139,7 @@ class _Simulation:
             self._running.add(function.role)
             self._timeline.at(self._machine.start_up.draw(draws, number), function.process.start)
         for at_s, command in commands:
-            self._timeline.at(at_s, self._world.topics.send, "commands", command.encode())
+            self._timeline.at(at_s, self._world.topics.send, "supervisor", command.encode())
         self._share()
         self._timeline.run()
         for function in functions:
@@ -239,7 +239,7 @@ class _Simulation:
         events: list[Event] = []
         decisions: list[dict[str, Any]] = []
         ended: Ended | None = None
-        for body in self._world.topics.messages["events"]:
+        for body in self._world.topics.messages["driver"]:
             message = Message.decode(body)
             if isinstance(message, Update):
                 rows += message.rows

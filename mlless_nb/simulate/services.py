@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..channels.base import MAX_BATCH
+from ..channels.base import MAX_BATCH, TOPICS
 from ..data.minibatches import Minibatch, decode_minibatch
 from ..data.prepare import Manifest
 from ..objects import MemoryObjects
@@ -19,7 +19,7 @@ class Topics:
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
-        self.messages: dict[str, list[bytes]] = {"commands": [], "events": [], "workers": []}
+        self.messages: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
         self.listeners: dict[str, tuple[Process, int]] = {}
 
     def send(self, topic: str, body: bytes) -> None:
@@ -46,7 +46,7 @@ class SimulatedBus:
     def receive(self, topic: str, timeout_s: float) -> list[bytes]:
         """See `Bus`."""
         messages, process = self._topics.messages[topic], self._process
-        if topic == "commands":  # once in every look around
+        if topic == "supervisor":  # once in every look around
             process.spend(self._machine.costs.look_s)
         if timeout_s > 0:
             process.clock()

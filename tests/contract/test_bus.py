@@ -64,9 +64,9 @@ def test_messages_keep_their_order(opener: Opener) -> None:
     sender, reader = opener(), opener()
     sent = [b"%d" % i for i in range(1500)]
     for body in sent:
-        sender.send("events", body)
-    assert receive(reader, "events", len(sent)) == sent
-    assert reader.receive("events", 0.0) == []
+        sender.send("driver", body)
+    assert receive(reader, "driver", len(sent)) == sent
+    assert reader.receive("driver", 0.0) == []
 
 
 def test_each_sender_keeps_its_order(opener: Opener) -> None:
@@ -75,12 +75,12 @@ def test_each_sender_keeps_its_order(opener: Opener) -> None:
     def send_all(name: bytes) -> None:
         bus = opener()
         for i in range(n):
-            bus.send("workers", b"%s %d" % (name, i))
+            bus.send("odd", b"%s %d" % (name, i))
 
     threads = [threading.Thread(target=send_all, args=(name,)) for name in (b"a", b"b", b"c")]
     for thread in threads:
         thread.start()
-    messages = receive(reader, "workers", 3 * n)
+    messages = receive(reader, "odd", 3 * n)
     for thread in threads:
         thread.join()
     for name in (b"a", b"b", b"c"):
@@ -89,36 +89,36 @@ def test_each_sender_keeps_its_order(opener: Opener) -> None:
 
 def test_topics_are_apart(opener: Opener) -> None:
     bus = opener()
-    bus.send("commands", b"stop")
-    bus.send("events", b"step 1")
-    assert receive(bus, "events", 1) == [b"step 1"]
-    assert receive(bus, "commands", 1) == [b"stop"]
+    bus.send("supervisor", b"stop")
+    bus.send("driver", b"step 1")
+    assert receive(bus, "driver", 1) == [b"step 1"]
+    assert receive(bus, "supervisor", 1) == [b"stop"]
 
 
 def test_jobs_are_apart(opener: Opener) -> None:
     one, other = opener(), opener("another-job")
-    one.send("events", b"of one")
-    other.send("events", b"of the other")
-    assert receive(other, "events", 1) == [b"of the other"]
-    assert receive(one, "events", 1) == [b"of one"]
+    one.send("driver", b"of one")
+    other.send("driver", b"of the other")
+    assert receive(other, "driver", 1) == [b"of the other"]
+    assert receive(one, "driver", 1) == [b"of one"]
 
 
 def test_nothing_comes_when_nothing_was_sent(opener: Opener) -> None:
-    assert opener().receive("events", 0.05) == []
+    assert opener().receive("driver", 0.05) == []
 
 
 def test_what_is_sent_before_anyone_listens_is_kept(opener: Opener) -> None:
     sender = opener()
-    sender.send("commands", b"first")
+    sender.send("supervisor", b"first")
     sender.close()
-    assert receive(opener(), "commands", 1) == [b"first"]
+    assert receive(opener(), "supervisor", 1) == [b"first"]
 
 
 def test_a_waiting_reader_is_woken(opener: Opener) -> None:
     reader, sender, got = opener(), opener(), []
-    thread = threading.Thread(target=lambda: got.extend(reader.receive("events", SOON_S)))
+    thread = threading.Thread(target=lambda: got.extend(reader.receive("driver", SOON_S)))
     thread.start()
-    sender.send("events", b"now")
+    sender.send("driver", b"now")
     thread.join()
     assert got == [b"now"]
 
@@ -126,14 +126,14 @@ def test_a_waiting_reader_is_woken(opener: Opener) -> None:
 @pytest.mark.parametrize("body", [b"", bytes(range(256)), b"x" * MAX_MESSAGE_BYTES], ids=["empty", "binary", "largest"])
 def test_bodies_arrive_as_they_are(opener: Opener, body: bytes) -> None:
     bus = opener()
-    bus.send("events", body)
-    assert receive(bus, "events", 1) == [body]
+    bus.send("driver", body)
+    assert receive(bus, "driver", 1) == [body]
 
 
 def test_unfit_messages_are_refused(opener: Opener) -> None:
     bus = opener()
-    with pytest.raises(ValueError, match="1048577 bytes on 'events': must be at most 1048576"):
-        bus.send("events", b"x" * (MAX_MESSAGE_BYTES + 1))
+    with pytest.raises(ValueError, match="1048577 bytes on 'driver': must be at most 1048576"):
+        bus.send("driver", b"x" * (MAX_MESSAGE_BYTES + 1))
     with pytest.raises(ValueError, match="topic='a:b'"):
         bus.send("a:b", b"")
     with pytest.raises(ValueError, match="topic=''"):
@@ -145,9 +145,9 @@ def test_a_closed_bus_says_so(opener: Opener) -> None:
     bus.close()
     bus.close(delete=True)
     with pytest.raises(ServiceError, match="closed"):
-        bus.send("events", b"late")
+        bus.send("driver", b"late")
     with pytest.raises(ServiceError, match="closed"):
-        bus.receive("events", 0.0)
+        bus.receive("driver", 0.0)
 
 
 def test_closing_ends_a_wait(opener: Opener) -> None:
@@ -156,7 +156,7 @@ def test_closing_ends_a_wait(opener: Opener) -> None:
     def wait() -> None:
         entered.set()
         try:
-            got.append(bus.receive("events", 10 * SOON_S))
+            got.append(bus.receive("driver", 10 * SOON_S))
         except ServiceError:
             got.append([])
 
@@ -170,23 +170,23 @@ def test_closing_ends_a_wait(opener: Opener) -> None:
 
 def test_deleting_removes_the_messages(opener: Opener) -> None:
     bus = opener()
-    bus.send("events", b"old")
+    bus.send("driver", b"old")
     bus.send("odd-topic", b"old")
     bus.close(delete=True)
     later = opener()
-    assert later.receive("events", 0.2) == later.receive("odd-topic", 0.2) == []
+    assert later.receive("driver", 0.2) == later.receive("odd-topic", 0.2) == []
 
 
 @pytest.mark.parametrize("url", ["memory", "redis"], indirect=True)
 def test_another_reader_reads_from_the_start_or_from_now(opener: Opener) -> None:
     sender = opener()
-    sender.send("events", b"1")
-    assert receive(opener(), "events", 1) == [b"1"]
+    sender.send("driver", b"1")
+    assert receive(opener(), "driver", 1) == [b"1"]
     from_now = opener(from_start=False)
-    assert from_now.receive("events", 0.05) == []
-    sender.send("events", b"2")
-    assert receive(opener(), "events", 2) == [b"1", b"2"]
-    assert receive(from_now, "events", 1) == [b"2"]
+    assert from_now.receive("driver", 0.05) == []
+    sender.send("driver", b"2")
+    assert receive(opener(), "driver", 2) == [b"1", b"2"]
+    assert receive(from_now, "driver", 1) == [b"2"]
 
 
 # Losing the server
@@ -206,9 +206,9 @@ def test_redis_may_drop_the_connections(redis_url: str) -> None:
     sent, got = [b"%d" % i for i in range(300)], []
     try:
         for body in sent:
-            sender.send("events", body)
-            got += reader.receive("events", 0.0)
-        got += receive(reader, "events", len(sent) - len(got))
+            sender.send("driver", body)
+            got += reader.receive("driver", 0.0)
+        got += receive(reader, "driver", len(sent) - len(got))
     finally:
         stop.set()
         thread.join()
@@ -219,13 +219,13 @@ def test_redis_may_drop_the_connections(redis_url: str) -> None:
 
 def test_redis_may_restart_between_messages(redis_url: str, redis_server) -> None:
     bus = RedisBus(redis_url, "restarts", patience_s=SOON_S)
-    bus.send("events", b"before")
-    assert receive(bus, "events", 1) == [b"before"]
+    bus.send("driver", b"before")
+    assert receive(bus, "driver", 1) == [b"before"]
     redis_server.kill()
-    assert bus.receive("events", 0.05) == []
+    assert bus.receive("driver", 0.05) == []
     redis_server.start()
-    bus.send("events", b"after")
-    assert receive(bus, "events", 1) == [b"after"]
+    bus.send("driver", b"after")
+    assert receive(bus, "driver", 1) == [b"after"]
     bus.close(delete=True)
 
 
@@ -234,7 +234,7 @@ def test_a_full_redis_is_told_at_once(redis_url: str) -> None:
     client.config_set("maxmemory", "100kb")
     try:
         with pytest.raises(ServiceError, match=r"refuses: .*maxmemory"):
-            bus.send("events", b"x" * 200_000)
+            bus.send("driver", b"x" * 200_000)
     finally:
         client.config_set("maxmemory", "0")
         bus.close(delete=True)
@@ -245,23 +245,23 @@ def test_rabbitmq_may_be_killed_and_restarted(rabbitmq_url: str, rabbitmq_server
     sender, reader = (RabbitMqBus(rabbitmq_url, job_id, patience_s=6 * SOON_S) for _ in range(2))
     sent = [b"%d" % i for i in range(600)]
     for body in sent[:100]:
-        sender.send("events", body)
-    got = receive(reader, "events", 50)
+        sender.send("driver", body)
+    got = receive(reader, "driver", 50)
     # A broker that is killed may forget a queue that was declared a moment ago; once restarted in peace it cannot.
     rabbitmq_server.end()
     rabbitmq_server.start()
     for body in sent[100:200]:
-        sender.send("events", body)
-    got += receive(reader, "events", 150 - len(got))
+        sender.send("driver", body)
+    got += receive(reader, "driver", 150 - len(got))
     rabbitmq_server.kill()
     for body in sent[200:400]:
-        sender.send("events", body)
-    got += reader.receive("events", 0.05)
+        sender.send("driver", body)
+    got += reader.receive("driver", 0.05)
     rabbitmq_server.start()
     for body in sent[400:]:
-        sender.send("events", body)
+        sender.send("driver", body)
     try:
-        while len(got) < len(sent) and (more := receive(reader, "events", len(sent) - len(got))):
+        while len(got) < len(sent) and (more := receive(reader, "driver", len(sent) - len(got))):
             got += more
         assert got == sent
     finally:
@@ -273,14 +273,14 @@ def test_rabbitmq_restarts_before_anything_was_read(rabbitmq_url: str, rabbitmq_
     job_id = secrets.token_hex(4)
     sender = open_bus(rabbitmq_url, job_id)
     for i in range(50):
-        sender.send("commands", b"%d" % i)
+        sender.send("supervisor", b"%d" % i)
     sender.close()  # waits for the confirmations
     # Not killed: see test_rabbitmq_may_be_killed_and_restarted.
     rabbitmq_server.end()
     rabbitmq_server.start()
     reader = open_bus(rabbitmq_url, job_id)
     try:
-        assert receive(reader, "commands", 50) == [b"%d" % i for i in range(50)]
+        assert receive(reader, "supervisor", 50) == [b"%d" % i for i in range(50)]
     finally:
         reader.close(delete=True)
 
@@ -293,9 +293,9 @@ def test_a_server_that_stays_away_is_told(kind: str, request: pytest.FixtureRequ
     try:
         server.kill()
         with pytest.raises(ServiceError, match=r"has been away for \d+ s"):
-            repeat(lambda: bus.receive("events", 0.1))
+            repeat(lambda: bus.receive("driver", 0.1))
         with pytest.raises(ServiceError, match="away"):
-            repeat(lambda: bus.send("events", b"lost"))
+            repeat(lambda: bus.send("driver", b"lost"))
     finally:
         server.start()
         bus.close(delete=True)
@@ -309,14 +309,14 @@ def test_a_network_that_falls_silent_loses_nothing(kind: str, relay, request: py
     options = {"patience_s": 6 * SOON_S} | ({"heartbeat_s": 1} if kind == "rabbitmq" else {})
     make = RedisBus if kind == "redis" else RabbitMqBus
     sender, reader = make(url, job_id, **options), make(url, job_id, **options)
-    sender.send("events", b"before")
-    assert receive(reader, "events", 1) == [b"before"]
+    sender.send("driver", b"before")
+    assert receive(reader, "driver", 1) == [b"before"]
     network.go_silent()
-    thread = threading.Thread(target=lambda: [sender.send("events", b"%d" % i) for i in range(20)])
+    thread = threading.Thread(target=lambda: [sender.send("driver", b"%d" % i) for i in range(20)])
     thread.start()
-    assert reader.receive("events", 0.2) == []
+    assert reader.receive("driver", 0.2) == []
     network.come_back()
-    assert receive(reader, "events", 20) == [b"%d" % i for i in range(20)]
+    assert receive(reader, "driver", 20) == [b"%d" % i for i in range(20)]
     thread.join()
     sender.close()
     reader.close(delete=True)
@@ -325,15 +325,15 @@ def test_a_network_that_falls_silent_loses_nothing(kind: str, relay, request: py
 def test_rabbitmq_hands_the_rest_to_the_next_reader(rabbitmq_url: str) -> None:
     job_id = secrets.token_hex(4)
     sender, first = open_bus(rabbitmq_url, job_id), open_bus(rabbitmq_url, job_id)
-    sender.send("events", b"1")
-    assert receive(first, "events", 1) == [b"1"]
+    sender.send("driver", b"1")
+    assert receive(first, "driver", 1) == [b"1"]
     second = open_bus(rabbitmq_url, job_id)
-    assert second.receive("events", 0.1) == []  # there is one reader a topic; it waits for its turn
+    assert second.receive("driver", 0.1) == []  # there is one reader a topic; it waits for its turn
     for body in (b"2", b"3"):
-        sender.send("events", body)
+        sender.send("driver", body)
     first.close()
     # What one reader gives back the broker may hand to the next in another order; nothing is lost.
-    assert sorted(receive(second, "events", 2)) == [b"2", b"3"]
+    assert sorted(receive(second, "driver", 2)) == [b"2", b"3"]
     sender.close()
     second.close(delete=True)
 
@@ -344,33 +344,33 @@ def test_rabbitmq_hands_the_rest_to_the_next_reader(rabbitmq_url: str) -> None:
 def test_redis_keys_expire_and_are_deleted(redis_url: str) -> None:
     client = redis.Redis.from_url(redis_url)
     bus = open_bus(redis_url, "tidy", ttl_s=1000)
-    bus.send("events", b"x")
-    assert client.keys() == [b"mlless:tidy:bus:events"]
-    assert 0 < client.ttl("mlless:tidy:bus:events") <= 1000
+    bus.send("driver", b"x")
+    assert client.keys() == [b"mlless:tidy:bus:driver"]
+    assert 0 < client.ttl("mlless:tidy:bus:driver") <= 1000
     bus.close(delete=True)
     assert client.keys() == []
 
 
 def test_rabbitmq_queues_expire_and_are_deleted(rabbitmq_url: str) -> None:
     bus = open_bus(rabbitmq_url, "tidy", ttl_s=1000)
-    bus.send("events", b"x")
-    assert receive(bus, "events", 1) == [b"x"]
+    bus.send("driver", b"x")
+    assert receive(bus, "driver", 1) == [b"x"]
     with pika.BlockingConnection(pika.URLParameters(rabbitmq_url)) as connection:
         channel = connection.channel()
         # Declaring a queue that exists with other arguments is refused, with the argument in the reason.
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"x-expires.*1000000"):
-            channel.queue_declare("mlless.tidy.events", durable=True, arguments={"x-expires": 5})
+            channel.queue_declare("mlless.tidy.driver", durable=True, arguments={"x-expires": 5})
         bus.close(delete=True)
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"):
-            connection.channel().queue_declare("mlless.tidy.events", passive=True)
+            connection.channel().queue_declare("mlless.tidy.driver", passive=True)
 
 
 def test_processes_of_one_job_must_agree_on_the_time_to_live(rabbitmq_url: str) -> None:
     one, other = open_bus(rabbitmq_url, "agree", ttl_s=1000), open_bus(rabbitmq_url, "agree", ttl_s=2000)
-    one.send("events", b"x")
-    assert receive(one, "events", 1) == [b"x"]
+    one.send("driver", b"x")
+    assert receive(one, "driver", 1) == [b"x"]
     with pytest.raises(ServiceError, match="x-expires"):
-        repeat(lambda: other.receive("events", 0.1))
+        repeat(lambda: other.receive("driver", 0.1))
     other.close()
     one.close(delete=True)
 
