@@ -10,8 +10,8 @@
 enum { STEP_NONE, STEP_SGD, STEP_MOMENTUM, STEP_NESTEROV, STEP_ADAM, STEP_ADAGRAD, STEP_FTRL };
 #define SPLIT_SLACK 16  /* a vector of entries is written where fewer are meant */
 #define STEP_NARROW 8   /* rows narrower than this are gathered */
-#define STEP_AMONG 6    /* where on average one row in so many is touched, all on the way are walked */
-#define STEP_BLOCK 1024 /* floats taken at a time, so that they stay in the first-level cache */
+#define STEP_AMONG 3    /* where on average one row in so many is touched, all on the way are walked */
+#define STEP_BLOCK 512  /* floats taken at a time, so that they stay in the first-level cache */
 
 typedef struct {
     int kind;
