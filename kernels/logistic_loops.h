@@ -4,6 +4,7 @@
  * while the block's indices are still in the cache. */
 #ifndef MLLESS_LOGISTIC_BLOCK
 #define MLLESS_LOGISTIC_BLOCK 64
+#define LOGISTIC_AHEAD 1024 /* non-zeros that are asked for in advance: the processor's own streams end with a page */
 #endif
 
 /* w . x of one row; weights `stride` floats apart. By single floats: the weights are anywhere, and to make vectors of
@@ -74,8 +75,12 @@ static TARGET double LEVEL(logistic)(
     for (ptrdiff_t start = 0; start < n; start += MLLESS_LOGISTIC_BLOCK) {
         const ptrdiff_t size = n - start < MLLESS_LOGISTIC_BLOCK ? n - start : MLLESS_LOGISTIC_BLOCK;
         for (ptrdiff_t k = 0; k < size; k++) {
-            const ptrdiff_t at = indptr[start + k];
-            margin[k] = weights[m - 1] + LEVEL(margin)(indices + at, values + at, indptr[start + k + 1] - at, weights, 1);
+            const ptrdiff_t at = indptr[start + k], end = indptr[start + k + 1];
+            for (ptrdiff_t ahead = at + LOGISTIC_AHEAD; ahead < end + LOGISTIC_AHEAD; ahead += 16) {
+                __builtin_prefetch(indices + ahead);
+                __builtin_prefetch(values + ahead);
+            }
+            margin[k] = weights[m - 1] + LEVEL(margin)(indices + at, values + at, end - at, weights, 1);
         }
         losses += LEVEL(log_losses)(margin, labels + start, size, residual);
         if (!grad) continue;
