@@ -14,8 +14,8 @@ _LARGE_PAGES = "glibc.malloc.hugetlb=1"
 def keep_memory() -> None:
     """Let this process keep freed blocks: frames of a megabyte are made and dropped every step.
 
-    All threads share one arena, which alone gets large pages: in one of its own, the thread that fetches minibatches met
-    a fault every 4 KiB, half of an epoch's first pass.
+    All threads share one arena, which alone gets large pages: in one of its own, the thread that fetches minibatches
+    meets a fault every 4 KiB.
     """
     if sys.platform == "linux":
         try:

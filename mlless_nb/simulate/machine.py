@@ -145,8 +145,8 @@ MEASURED = Costs(
 SHARED = 1.3
 BYTES = ("encode_byte_s", "apply_byte_s", "merge_byte_s", "send_byte_s", "receive_byte_s", "in_byte_s", "out_byte_s")
 #: That machine: two cores for all, Redis on a unix socket. What the probe does not see, above all the price of taking
-#: turns, was fitted to measured growth with one Redis server: ``benchmarks/simulate_fit.py`` prints these four constants,
-#: ``docs/scale.md`` how well they do on figures that came later.
+#: turns, was fitted to measured growth with one Redis server: ``benchmarks/simulate_fit.py`` prints these four
+#: constants, ``docs/scale.md`` how well they do on figures that came later.
 TWO_CORES = Machine(
     cores=2,
     crowding=0.255,
