@@ -204,7 +204,7 @@ def main() -> None:
         cpu_ms = {key: median(cpu for _, cpu in values) for key, values in seen.items()}
         n_rows, width = model.table_shape(split.train.shape)
         n_touched = width * (n_rows if first is exact else median(len(minibatch.rows) for minibatch in minibatches))
-        n_terms = median(len(minibatch.indices) if is_csr else minibatch.n for minibatch in minibatches)
+        n_terms = median(minibatch.n_terms if is_csr else minibatch.n for minibatch in minibatches)
         filter_ns = (cpu_ms[with_filter] - cpu_ms[base]) * 1e6 / n_touched
         report.table(
             f"{split.label}, minibatches of {size:,}",

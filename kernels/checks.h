@@ -25,6 +25,13 @@ static inline int ids_within(const int32_t *ids, ptrdiff_t n, int64_t high) {
     return n == 0 || (high > 0 && wrong >> 31 == 0);
 }
 
+/* Whether every id lies below high. */
+static inline int short_ids_within(const uint16_t *ids, ptrdiff_t n, int64_t high) {
+    uint16_t most = 0;
+    for (ptrdiff_t k = 0; k < n; k++) most = ids[k] > most ? ids[k] : most;
+    return n == 0 || most < high;
+}
+
 /* Whether ids are strictly ascending within [0, high). */
 static inline int ids_ascend(const int32_t *ids, ptrdiff_t n, int64_t high) {
     int wrong = 0;

@@ -1,13 +1,24 @@
 /* Logistic regression; the loops are in logistic_loops.h, each compiled for several instruction sets. */
 #include "tables.h"
 
+/* Rows of a minibatch: entries row by row, and columns that most rows have, each with a value for every row. */
+typedef struct {
+    ptrdiff_t n;
+    const int32_t *indptr;
+    const void *indices; /* int32_t where is_wide, else uint16_t */
+    int is_wide;
+    const float *values; /* NULL where every value is 1 */
+    ptrdiff_t n_columns;
+    const int32_t *columns;
+    const float *dense; /* (n_columns, n) */
+} sparse_rows;
+
 #define LOOPS "logistic_loops.h"
 #include "each_level.h"
 
 static double logistic(
-    const float *weights, ptrdiff_t m, const int32_t *indptr, const int32_t *indices, const float *values,
-    const float *labels, ptrdiff_t n, float share, float *grad) {
-    return DISPATCH(logistic, (weights, m, indptr, indices, values, labels, n, share, grad));
+    const float *weights, ptrdiff_t m, sparse_rows x, const float *labels, float share, float *grad) {
+    return DISPATCH(logistic, (weights, m, x, labels, share, grad));
 }
 
 static void margins(

@@ -4,8 +4,10 @@ from numpy.typing import NDArray
 def logistic_gradient(
     params: NDArray[np.float32],
     rows: NDArray[np.int32],
+    columns: NDArray[np.int32],
+    dense: NDArray[np.float32],
     indptr: NDArray[np.int32],
-    indices: NDArray[np.int32],
+    indices: NDArray[np.uint16] | NDArray[np.int32],
     values: NDArray[np.float32],
     labels: NDArray[np.float32],
     divisor: float,
@@ -14,8 +16,10 @@ def logistic_gradient(
 def logistic_loss(
     params: NDArray[np.float32],
     rows: NDArray[np.int32],
+    columns: NDArray[np.int32],
+    dense: NDArray[np.float32],
     indptr: NDArray[np.int32],
-    indices: NDArray[np.int32],
+    indices: NDArray[np.uint16] | NDArray[np.int32],
     values: NDArray[np.float32],
     labels: NDArray[np.float32],
 ) -> float: ...

@@ -1,10 +1,10 @@
-"""Logistic regression over CSR rows: gradient, loss and margins.
+"""Logistic regression over sparse rows: gradient, loss and margins.
 
 In three layers: loops in C (``logistic_loops.h``), one typed call, a ``def`` that checks everything once.
 """
 
 from cython cimport view
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, uint16_t
 from libc.stdlib cimport free, malloc
 
 
@@ -12,13 +12,22 @@ cdef extern from "logistic.h" nogil:
     ctypedef struct float_table:
         float *at
         Py_ssize_t stride
-    double logistic(const float *weights, Py_ssize_t m, const int32_t *indptr, const int32_t *indices,
-                    const float *values, const float *labels, Py_ssize_t n, float share, float *grad)
+    ctypedef struct sparse_rows:
+        Py_ssize_t n
+        const int32_t *indptr
+        const void *indices
+        bint is_wide
+        const float *values
+        Py_ssize_t n_columns
+        const int32_t *columns
+        const float *dense
+    double logistic(const float *weights, Py_ssize_t m, sparse_rows x, const float *labels, float share, float *grad)
     void margins(float_table params, Py_ssize_t n_features, const int32_t *indptr, const int32_t *indices,
                  const float *values, Py_ssize_t n, float *out)
 
 cdef extern from "checks.h":
     bint ids_within(const int32_t *ids, Py_ssize_t n, long long high) nogil
+    bint short_ids_within(const uint16_t *ids, Py_ssize_t n, long long high) nogil
     bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high) nogil
     bint indptr_fits(const int32_t *indptr, Py_ssize_t n, long long nnz) nogil
     Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t stride_bytes) except -1
@@ -30,8 +39,10 @@ cdef extern from "string.h" nogil:
 def logistic_gradient(
     const float[:, ::view.contiguous] params not None,
     const int32_t[::1] rows not None,
+    const int32_t[::1] columns not None,
+    const float[:, ::1] dense not None,
     const int32_t[::1] indptr not None,
-    const int32_t[::1] indices not None,
+    indices not None,
     const float[::1] values not None,
     const float[::1] labels not None,
     double divisor,
@@ -40,16 +51,21 @@ def logistic_gradient(
     """Overwrite ``grad`` with the gradient of a minibatch's log losses; returns their sum before any update.
 
     The loss of a row is ``log(1 + exp(z)) - y*z``, ``z = w.x + intercept``; the gradient is divided by ``divisor``.
+    A row's x is what the dense columns have for it plus its entries, ``indptr[k]`` to ``indptr[k + 1]``.
 
     Parameters
     ----------
     params : float32 (n_rows, 1)
     rows : int32 (m,)
         The minibatch's rows of ``params``, strictly ascending; the last is the intercept's.
+    columns : int32 (n_columns,)
+        Positions in ``rows`` of the columns in ``dense``, strictly ascending, the intercept not among them.
+    dense : float32 (n_columns, n)
     indptr : int32 (n + 1,)
-    indices : int32 (nnz,)
+    indices : uint16 or int32 (nnz,)
         Positions in ``rows``.
     values : float32 (nnz,)
+        Or empty: every value is 1.
     labels : float32 (n,)
         0 or 1.
     divisor : float
@@ -61,25 +77,27 @@ def logistic_gradient(
     ValueError
         When a shape or type is wrong or an index out of range; nothing is written then.
     """
-    check_minibatch(params, rows, indptr, indices, values, labels)
+    cdef sparse_rows x = minibatch(params, rows, columns, dense, indptr, indices, values, labels)
     if grad.shape[0] != rows.shape[0] or grad.shape[1] != 1:
         raise ValueError(f"grad has shape {grad.shape[0], grad.shape[1]}: must be {rows.shape[0], 1}")
     if not divisor > 0:
         raise ValueError(f"divisor={divisor}: must be > 0")
-    return loss(params, rows, indptr, indices, values, labels, 1.0 / divisor, &grad[0, 0])
+    return loss(params, rows, x, labels, 1.0 / divisor, &grad[0, 0])
 
 
 def logistic_loss(
     const float[:, ::view.contiguous] params not None,
     const int32_t[::1] rows not None,
+    const int32_t[::1] columns not None,
+    const float[:, ::1] dense not None,
     const int32_t[::1] indptr not None,
-    const int32_t[::1] indices not None,
+    indices not None,
     const float[::1] values not None,
     const float[::1] labels not None,
 ):
     """Sum of the log losses of a minibatch, in nats; arguments as :func:`logistic_gradient`'s."""
-    check_minibatch(params, rows, indptr, indices, values, labels)
-    return loss(params, rows, indptr, indices, values, labels, 0.0, NULL)
+    cdef sparse_rows x = minibatch(params, rows, columns, dense, indptr, indices, values, labels)
+    return loss(params, rows, x, labels, 0.0, NULL)
 
 
 def logistic_margins(
@@ -99,7 +117,11 @@ def logistic_margins(
         raise ValueError(f"params has shape {params.shape[0], params.shape[1]}: must be (n_features + 1, 1)")
     if indptr.shape[0] != n + 1:
         raise ValueError(f"indptr has length {indptr.shape[0]}: must be {n + 1}, one more than out")
-    check_csr(indptr, indices, values, n, n_features)
+    if indices.shape[0] != values.shape[0]:
+        raise ValueError(f"indices and values have lengths {indices.shape[0]}, {values.shape[0]}: must be equal")
+    check_indptr(indptr, n, indices.shape[0])
+    if indices.shape[0] and not ids_within(&indices[0], indices.shape[0], n_features):
+        raise ValueError(f"indices must be in [0, {n_features})")
     cdef float_table x
     x.at, x.stride = <float *>&params[0, 0], row_stride("params", n_features + 1, 1, params.strides[0])
     if n:
@@ -108,9 +130,8 @@ def logistic_margins(
                     &values[0] if values.shape[0] else NULL, n, &out[0])
 
 
-cdef double loss(const float[:, ::view.contiguous] params, const int32_t[::1] rows, const int32_t[::1] indptr,
-                 const int32_t[::1] indices, const float[::1] values, const float[::1] labels, double share,
-                 float *grad) except? -1.0:
+cdef double loss(const float[:, ::view.contiguous] params, const int32_t[::1] rows, sparse_rows x,
+                 const float[::1] labels, double share, float *grad) except? -1.0:
     """The minibatch's own weights are gathered once, so that the loops index one small array."""
     cdef Py_ssize_t m = rows.shape[0], k
     cdef double total
@@ -122,36 +143,57 @@ cdef double loss(const float[:, ::view.contiguous] params, const int32_t[::1] ro
             weights[k] = params[rows[k], 0]
         if grad != NULL:
             memset(grad, 0, sizeof(float) * m)
-        total = logistic(weights, m, &indptr[0], &indices[0] if indices.shape[0] else NULL,
-                         &values[0] if values.shape[0] else NULL, &labels[0] if labels.shape[0] else NULL,
-                         labels.shape[0], share, grad)
+        total = logistic(weights, m, x, &labels[0] if x.n else NULL, share, grad)
         free(weights)
     return total
 
 
-cdef int check_minibatch(const float[:, ::view.contiguous] params, const int32_t[::1] rows, const int32_t[::1] indptr,
-                         const int32_t[::1] indices, const float[::1] values, const float[::1] labels) except -1:
-    cdef Py_ssize_t n = labels.shape[0], m = rows.shape[0]
+cdef sparse_rows minibatch(
+    const float[:, ::view.contiguous] params, const int32_t[::1] rows, const int32_t[::1] columns,
+    const float[:, ::1] dense, const int32_t[::1] indptr, object indices, const float[::1] values,
+    const float[::1] labels,
+) except *:
+    """The rows as the loops take them, checked; they point into the arguments."""
+    cdef Py_ssize_t m = rows.shape[0], nnz = len(indices)
+    cdef const uint16_t[::1] narrow
+    cdef const int32_t[::1] wide
+    cdef bint are_within = True
+    cdef sparse_rows x
+    x.n, x.n_columns = labels.shape[0], columns.shape[0]
     if params.shape[1] != 1:
         raise ValueError(f"params has width {params.shape[1]}: must be 1")
     if m == 0:
         raise ValueError("rows is empty: its last entry must be the intercept's row")
-    if indptr.shape[0] != n + 1:
-        raise ValueError(f"indptr has length {indptr.shape[0]}: must be {n + 1}, one more than labels")
-    if indices.shape[0] != values.shape[0]:
-        raise ValueError(f"indices and values have lengths {indices.shape[0]}, {values.shape[0]}: must be equal")
+    if indptr.shape[0] != x.n + 1:
+        raise ValueError(f"indptr has length {indptr.shape[0]}: must be {x.n + 1}, one more than labels")
+    if values.shape[0] not in (0, nnz):
+        raise ValueError(f"indices and values have lengths {nnz}, {values.shape[0]}: must be equal, or values empty")
+    if dense.shape[0] != x.n_columns or dense.shape[1] != x.n:
+        raise ValueError(f"dense has shape {dense.shape[0], dense.shape[1]}: must be {x.n_columns, x.n}")
     if not ids_ascend(&rows[0], m, params.shape[0]):
         raise ValueError(f"rows must be strictly ascending rows of params, in [0, {params.shape[0]})")
-    return check_csr(indptr, indices, values, n, m)
+    if x.n_columns and not ids_ascend(&columns[0], x.n_columns, m - 1):
+        raise ValueError(f"columns must be strictly ascending, in [0, {m - 1})")
+    check_indptr(indptr, x.n, nnz)
+    x.is_wide, x.indices = indices.itemsize != 2, NULL
+    if x.is_wide:
+        wide = indices
+        if nnz:
+            x.indices, are_within = &wide[0], ids_within(&wide[0], nnz, m)
+    else:
+        narrow = indices
+        if nnz:
+            x.indices, are_within = &narrow[0], short_ids_within(&narrow[0], nnz, m)
+    if not are_within:
+        raise ValueError(f"indices must be in [0, {m})")
+    x.indptr = &indptr[0]
+    x.values = &values[0] if values.shape[0] else NULL
+    x.columns = &columns[0] if x.n_columns else NULL
+    x.dense = &dense[0, 0] if x.n_columns and x.n else NULL
+    return x
 
 
-cdef int check_csr(const int32_t[::1] indptr, const int32_t[::1] indices, const float[::1] values, Py_ssize_t n,
-                   Py_ssize_t high) except -1:
-    cdef Py_ssize_t nnz = indices.shape[0]
-    if nnz != values.shape[0]:
-        raise ValueError(f"indices and values have lengths {nnz}, {values.shape[0]}: must be equal")
+cdef int check_indptr(const int32_t[::1] indptr, Py_ssize_t n, Py_ssize_t nnz) except -1:
     if not indptr_fits(&indptr[0], n, nnz):
         raise ValueError(f"indptr must rise from 0 to the number of indices, {nnz}")
-    if nnz and not ids_within(&indices[0], nnz, high):
-        raise ValueError(f"indices must be in [0, {high})")
     return 0

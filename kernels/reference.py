@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Int32 = NDArray[np.int32]
+UInt16 = NDArray[np.uint16]
 UInt32 = NDArray[np.uint32]
 
 
@@ -93,7 +94,7 @@ def pmf_squared_error(
     return float(((rating - score) ** 2).sum())
 
 
-def _dense(indptr: Int32, indices: Int32, values: Float32, n_columns: int) -> NDArray[np.float64]:
+def _dense(indptr: Int32, indices: UInt16 | Int32, values: Float32, n_columns: int) -> NDArray[np.float64]:
     X = np.zeros((len(indptr) - 1, n_columns))
     np.add.at(X, (np.repeat(np.arange(len(X)), np.diff(indptr)), indices), values)
     return X
@@ -102,15 +103,18 @@ def _dense(indptr: Int32, indices: Int32, values: Float32, n_columns: int) -> ND
 def logistic_gradient(
     params: Float32,
     rows: Int32,
+    columns: Int32,
+    dense: Float32,
     indptr: Int32,
-    indices: Int32,
+    indices: UInt16 | Int32,
     values: Float32,
     labels: Float32,
     divisor: float,
     grad: Float32,
 ) -> float:
     """d/dw of the sum of log losses, divided; the intercept is the last of ``rows``."""
-    X = _dense(indptr, indices, values, len(rows))
+    X = _dense(indptr, indices, values if len(values) else np.ones(len(indices), np.float32), len(rows))
+    X[:, columns] += dense.T
     X[:, -1] += 1.0
     margin = X @ params[rows, 0].astype(np.float64)
     residual = 1.0 / (1.0 + np.exp(-np.clip(margin, -700, 700))) - labels
@@ -121,13 +125,16 @@ def logistic_gradient(
 def logistic_loss(
     params: Float32,
     rows: Int32,
+    columns: Int32,
+    dense: Float32,
     indptr: Int32,
-    indices: Int32,
+    indices: UInt16 | Int32,
     values: Float32,
     labels: Float32,
 ) -> float:
     """Sum of ``log(1 + exp(z)) - y z``."""
-    return logistic_gradient(params, rows, indptr, indices, values, labels, 1.0, np.empty((len(rows), 1), np.float32))
+    grad = np.empty((len(rows), 1), np.float32)
+    return logistic_gradient(params, rows, columns, dense, indptr, indices, values, labels, 1.0, grad)
 
 
 def logistic_margins(params: Float32, indptr: Int32, indices: Int32, values: Float32, out: Float32) -> None:

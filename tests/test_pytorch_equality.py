@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse
 
 from mlless_nb import kernels
+from mlless_nb.data.dataset import MinibatchCutter
 from mlless_nb.models import PMF, LogisticRegression
 from mlless_nb.optimizers import SGD, AdaGrad, Adam, Optimizer
 
@@ -40,15 +41,7 @@ def minibatch(kind: str, chosen: np.ndarray) -> Any:
             item=local[len(chosen) :],
             rating=DATA.rating[chosen],
         )
-    X = scipy.sparse.csr_matrix(DATA.X[chosen])
-    features, local = np.unique(X.indices, return_inverse=True)
-    return SimpleNamespace(
-        rows=np.append(features, recording.N_FEATURES).astype(np.int32),
-        indptr=X.indptr.astype(np.int32),
-        indices=local.astype(np.int32),
-        values=X.data,
-        labels=DATA.y[chosen],
-    )
+    return MinibatchCutter(recording.N_FEATURES)(scipy.sparse.csr_array(DATA.X[chosen]), DATA.y[chosen])
 
 
 def the_model(kind: str, l2: float) -> PMF | LogisticRegression:

@@ -2,17 +2,22 @@
 
 Layout (little-endian; each array starts at a multiple of 8 bytes, so that it is used where it lies)::
 
-    magic b"MLLM"   version u8   kind u8 {0 ratings, 1 csr}   reserved u16   m u32   n u32   nnz u64
+    magic b"MLLM"   version u8   kind u8 {0 ratings, 1 csr}   flags u16   m u32   n u32   n_columns u64   nnz u64
     ratings:  rows i32 (m,)   user i32 (n,)   item i32 (n,)   rating f32 (n,)
-    csr:      rows i32 (m,)   indptr i32 (n + 1,)   indices i32 (nnz,)   values f32 (nnz,)   labels f32 (n,)
+    csr:      rows i32 (m,)   columns i32 (n_columns,)   dense f32 (n_columns, n)   indptr i32 (n + 1,)
+              indices u16 if m <= 65536 else i32 (nnz,)   values f32 (nnz,)   labels f32 (n,)
     crc32c u32 over everything before it
+
+Flag 1, of csr: every value is 1, and there are no values. A step reads all of its minibatch, and from memory, not
+from a cache: so indices are short, ones are left out, and columns that most rows have need no indices.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +29,11 @@ Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
 
 MAGIC = b"MLLM"
-VERSION = 1
-_HEADER = struct.Struct("<4sBBHIIQ")
+VERSION = 2
+#: Minibatches of at most so many rows of the parameter table have indices of 16 bits.
+SHORT_ROWS = 1 << 16
+_HEADER = struct.Struct("<4sBBHIIQQ")
+_ALL_ONES = 1
 _CRC = struct.Struct("<I")
 
 
@@ -62,18 +70,25 @@ class CsrMinibatch:
     ----------
     rows : int32 (m,)
         Touched rows of the parameter table, sorted, unique: features, and last the intercept's, ``n_features``.
+    columns : int32 (n_columns,)
+        Positions in ``rows`` of the columns that are held dense, ascending; never that of the intercept.
+    dense : float32 (n_columns, n)
+        Their values, 0 where a row has none.
     indptr : int32 (n + 1,)
-        Row ``k`` is ``indices[indptr[k]:indptr[k + 1]]``.
-    indices : int32 (nnz,)
-        Positions in ``rows``; never that of the intercept.
+        What else row ``k`` has is ``indices[indptr[k]:indptr[k + 1]]``.
+    indices : uint16 or int32 (nnz,)
+        Positions in ``rows``; never that of the intercept. int32 where there are more than `SHORT_ROWS`.
     values : float32 (nnz,)
+        Or empty: every value is 1.
     labels : float32 (n,)
         0 or 1.
     """
 
     rows: Int32
+    columns: Int32
+    dense: Float32
     indptr: Int32
-    indices: Int32
+    indices: NDArray[np.uint16] | Int32
     values: Float32
     labels: Float32
     kind: ClassVar[str] = "csr"
@@ -83,6 +98,11 @@ class CsrMinibatch:
         """Rows in the minibatch."""
         return len(self.labels)
 
+    @property
+    def n_terms(self) -> int:
+        """Products in the margins of all rows."""
+        return self.dense.size + len(self.indices)
+
 
 Minibatch = RatingsMinibatch | CsrMinibatch
 
@@ -91,25 +111,14 @@ def encode_minibatch(minibatch: Minibatch) -> bytes:
     """The minibatch as bytes, in the layout of this module."""
     m, n = len(minibatch.rows), minibatch.n
     if isinstance(minibatch, RatingsMinibatch):
-        header = _HEADER.pack(MAGIC, VERSION, 0, 0, m, n, 0)
-        arrays: list[tuple[NDArray[Any], str]] = [
-            (minibatch.rows, "<i4"),
-            (minibatch.user, "<i4"),
-            (minibatch.item, "<i4"),
-            (minibatch.rating, "<f4"),
-        ]
+        kind, flags, n_columns, nnz = 0, 0, 0, 0
     else:
-        header = _HEADER.pack(MAGIC, VERSION, 1, 0, m, n, len(minibatch.indices))
-        arrays = [
-            (minibatch.rows, "<i4"),
-            (minibatch.indptr, "<i4"),
-            (minibatch.indices, "<i4"),
-            (minibatch.values, "<f4"),
-            (minibatch.labels, "<f4"),
-        ]
+        kind, n_columns, nnz = 1, len(minibatch.columns), len(minibatch.indices)
+        flags = 0 if len(minibatch.values) else _ALL_ONES
+    header = _HEADER.pack(MAGIC, VERSION, kind, flags, m, n, n_columns, nnz)
     parts = [header]
-    for array, dtype in arrays:
-        parts.append(np.ascontiguousarray(array, dtype).tobytes())
+    for name, dtype, _ in _layout(kind, flags, m, n, n_columns, nnz):
+        parts.append(np.ascontiguousarray(getattr(minibatch, name), dtype).tobytes())
         parts.append(bytes(-len(parts[-1]) % 8))
     body = b"".join(parts)
     return body + _CRC.pack(crc32c(body))
@@ -132,30 +141,46 @@ def decode_minibatch(blob: bytes, n_rows: int) -> Minibatch:
     """
     if len(blob) < _HEADER.size + _CRC.size:
         raise DecodeError(f"a minibatch of {len(blob)} bytes: must be at least {_HEADER.size + _CRC.size}")
-    magic, version, kind, reserved, m, n, nnz = _HEADER.unpack_from(blob)
+    magic, version, kind, flags, m, n, n_columns, nnz = _HEADER.unpack_from(blob)
     if magic != MAGIC:
         raise DecodeError(f"not a minibatch: begins with {magic!r}, must be {MAGIC!r}")
     if version != VERSION:
         raise DecodeError(f"minibatch version {version}: this mlless_nb reads version {VERSION}")
-    if kind not in (0, 1) or reserved != 0 or (kind == 0 and nnz != 0):
-        raise DecodeError(f"minibatch header with kind {kind}, reserved {reserved}, nnz {nnz}: must be 0 or 1, 0, ...")
+    if kind not in (0, 1) or flags > kind * _ALL_ONES or (kind == 0 and (nnz, n_columns) != (0, 0)):
+        raise DecodeError(f"minibatch header with kind {kind}, flags {flags}, {n_columns} columns, nnz {nnz}")
     if m == 0 or n == 0:
         raise DecodeError("an empty minibatch")
-    layout = [(m, "<i4"), (n, "<i4"), (n, "<i4"), (n, "<f4")]
-    if kind == 1:
-        layout = [(m, "<i4"), (n + 1, "<i4"), (nnz, "<i4"), (nnz, "<f4"), (n, "<f4")]
-    n_bytes = _HEADER.size + sum(4 * count + (-4 * count) % 8 for count, _ in layout) + _CRC.size
+    layout = _layout(kind, flags, m, n, n_columns, nnz)
+    sizes = [np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in layout]
+    n_bytes = _HEADER.size + sum(size + -size % 8 for size in sizes) + _CRC.size
     if len(blob) != n_bytes:
         raise DecodeError(f"a minibatch of {len(blob)} bytes: its header says {n_bytes}")
     if crc32c(memoryview(blob)[: -_CRC.size]) != _CRC.unpack_from(blob, n_bytes - _CRC.size)[0]:
         raise DecodeError("minibatch with a wrong CRC32C: its bytes were damaged")
     arrays, offset = [], _HEADER.size
-    for count, dtype in layout:
-        arrays.append(np.frombuffer(blob, dtype, count, offset))
-        offset += 4 * count + (-4 * count) % 8
+    for (_, dtype, shape), size in zip(layout, sizes, strict=True):
+        arrays.append(np.frombuffer(blob, dtype, math.prod(shape), offset).reshape(shape))
+        offset += size + -size % 8
     minibatch = CsrMinibatch(*arrays) if kind else RatingsMinibatch(*arrays)
     _check(minibatch, n_rows)
     return minibatch
+
+
+def _layout(
+    kind: int, flags: int, m: int, n: int, n_columns: int, nnz: int
+) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Name, dtype and shape of each array, in the order of the fields."""
+    if kind == 0:
+        return [("rows", "<i4", (m,)), ("user", "<i4", (n,)), ("item", "<i4", (n,)), ("rating", "<f4", (n,))]
+    return [
+        ("rows", "<i4", (m,)),
+        ("columns", "<i4", (n_columns,)),
+        ("dense", "<f4", (n_columns, n)),
+        ("indptr", "<i4", (n + 1,)),
+        ("indices", "<u2" if m <= SHORT_ROWS else "<i4", (nnz,)),
+        ("values", "<f4", (0 if flags & _ALL_ONES else nnz,)),
+        ("labels", "<f4", (n,)),
+    ]
 
 
 def _check(minibatch: Minibatch, n_rows: int) -> None:
@@ -171,16 +196,22 @@ def _check(minibatch: Minibatch, n_rows: int) -> None:
     indptr, indices, labels = minibatch.indptr, minibatch.indices, minibatch.labels
     if rows[-1] != n_rows - 1:
         raise DecodeError(f"minibatch rows end with {rows[-1]}: must end with the intercept's, {n_rows - 1}")
+    columns = minibatch.columns
+    if len(columns):
+        _check_range("columns", columns, len(rows) - 1)
+    if not bool((columns[1:] > columns[:-1]).all()):
+        raise DecodeError("minibatch columns: must be sorted and unique")
     if indptr[0] != 0 or indptr[-1] != len(indices) or not bool((indptr[1:] >= indptr[:-1]).all()):
         raise DecodeError(f"minibatch indptr {indptr[0]}..{indptr[-1]}: must rise from 0 to {len(indices)}")
     if len(indices):
         _check_range("indices", indices, len(rows) - 1)
+    _check_finite("dense", minibatch.dense)
     _check_finite("values", minibatch.values)
     if not bool(((labels == 0) | (labels == 1)).all()):
         raise DecodeError("minibatch labels: must be 0 or 1")
 
 
-def _check_range(name: str, array: Int32, end: int) -> None:
+def _check_range(name: str, array: NDArray[np.uint16] | Int32, end: int) -> None:
     low, high = int(array.min()), int(array.max())
     if low < 0 or high >= end:
         raise DecodeError(f"minibatch {name} {low}..{high}: must be from 0 to {end - 1}")

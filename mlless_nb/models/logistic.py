@@ -59,22 +59,11 @@ class LogisticRegression:
 
     def gradient(self, params: Float32, minibatch: Any, mean: float, divisor: float, grad: Float32) -> float:
         """Overwrite ``grad`` (m, 1); returns the sum of log losses before any update. The penalty is not in it."""
-        return logistic_gradient(
-            params,
-            minibatch.rows,
-            minibatch.indptr,
-            minibatch.indices,
-            minibatch.values,
-            minibatch.labels,
-            divisor,
-            grad,
-        )
+        return logistic_gradient(params, **vars(minibatch), divisor=divisor, grad=grad)
 
     def evaluate(self, params: Float32, minibatch: Any, mean: float) -> float:
         """Sum of log losses."""
-        return logistic_loss(
-            params, minibatch.rows, minibatch.indptr, minibatch.indices, minibatch.values, minibatch.labels
-        )
+        return logistic_loss(params, **vars(minibatch))
 
     def metric_value(self, loss_sum: float, count: float) -> float:
         """Mean log loss, in nats."""

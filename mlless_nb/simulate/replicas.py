@@ -286,5 +286,5 @@ class CostedReplica:
 
 
 def _size(minibatch: Any) -> int:
-    """What a kernel's time grows with: ratings, or non-zeros."""
-    return len(minibatch.indices) if isinstance(minibatch, CsrMinibatch) else int(minibatch.n)
+    """What a kernel's time grows with: ratings, or products of features and weights."""
+    return minibatch.n_terms if isinstance(minibatch, CsrMinibatch) else int(minibatch.n)

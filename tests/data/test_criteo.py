@@ -10,6 +10,7 @@ from typing import Any
 import mmh3
 import numpy as np
 import pytest
+from entries import matrix_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -125,10 +126,10 @@ def test_blank_lines_are_passed_over_and_block_borders_leave_no_trace(
 def row_keys(minibatches: list[CsrMinibatch]) -> list[tuple[Any, ...]]:
     keys = []
     for minibatch in minibatches:
-        for row in range(minibatch.n):
-            at = slice(minibatch.indptr[row], minibatch.indptr[row + 1])
-            features, values = minibatch.rows[minibatch.indices[at]], minibatch.values[at]
-            keys.append((float(minibatch.labels[row]), features.tobytes(), values.tobytes()))
+        X = matrix_of(minibatch)
+        for row, label in enumerate(minibatch.labels.tolist()):
+            at = slice(X.indptr[row], X.indptr[row + 1])
+            keys.append((label, X.indices[at].tobytes(), X.data[at].tobytes()))
     return keys
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from entries import matrix_of
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from mlless_nb import datasets
 from mlless_nb.data.dataset import Csr, Dataset, Ratings, draw
@@ -31,18 +32,13 @@ def triples_in(minibatches: Iterable[Minibatch], n_users: int) -> list[tuple[int
 
 def rows_in(minibatches: Iterable[Minibatch], n_features: int) -> tuple[csr_array, list[float]]:
     """Feature rows and labels, in the order of the minibatches."""
-    entries, labels, at = ([], [], []), [], 0
+    parts, labels = [], []
     for minibatch in minibatches:
         assert isinstance(minibatch, CsrMinibatch)
         assert minibatch.rows[-1] == n_features
-        assert (minibatch.indices < len(minibatch.rows) - 1).all()
-        row = at + np.repeat(np.arange(minibatch.n), np.diff(minibatch.indptr))
-        for column, part in zip(entries, (minibatch.values, row, minibatch.rows[minibatch.indices]), strict=True):
-            column.append(part)
+        parts.append(matrix_of(minibatch))
         labels += minibatch.labels.tolist()
-        at += minibatch.n
-    values, rows, columns = (np.concatenate(parts) for parts in entries)
-    return csr_array((values, (rows, columns)), shape=(at, n_features)), labels
+    return vstack(parts, format="csr"), labels
 
 
 @pytest.fixture
@@ -94,6 +90,47 @@ def test_csr_minibatches_hold_every_row_once(clicks: Csr, seed: int | None) -> N
     order = np.arange(300) if seed is None else np.random.default_rng([seed, 2]).permutation(300)
     assert abs(X - clicks.X[order]).max() == 0
     np.testing.assert_array_equal(y, clicks.y[order])
+
+
+def test_columns_that_most_rows_have_are_dense_and_ones_have_no_values() -> None:
+    X = np.zeros((6, 5), np.float32)
+    X[:, 1] = [0.5, 0, 2, 0, 0.1, 0]  # half of the rows: dense
+    X[:2, 2], X[2:4, 3], X[4, 0] = 1, 1, 2  # the rest is whole
+    (minibatch,) = datasets.csr(csr_array(X), [0, 1] * 3).minibatches(6, None)
+    np.testing.assert_array_equal(minibatch.rows, [0, 1, 2, 3, 5])
+    np.testing.assert_array_equal(minibatch.columns, [1])
+    assert len(minibatch.indices) == 5
+    assert len(minibatch.values) == 5  # to tell 2 as twice 1 would make a fifth more of them
+    np.testing.assert_array_equal(matrix_of(minibatch).toarray(), X)
+    X[4, 0] = 1
+    (minibatch,) = datasets.csr(csr_array(X), [0, 1] * 3).minibatches(6, None)
+    assert len(minibatch.values) == 0
+    np.testing.assert_array_equal(matrix_of(minibatch).toarray(), X)
+
+
+def test_a_feature_that_a_row_has_twice_is_two_ones() -> None:
+    X = np.eye(40, dtype=np.float32)
+    X[3, 3], X[7, 9] = 2, 1
+    (minibatch,) = datasets.csr(csr_array(X), [0, 1] * 20).minibatches(40, None)
+    assert len(minibatch.values) == 0
+    assert minibatch.n_terms == len(minibatch.indices) == 42
+    np.testing.assert_array_equal(matrix_of(minibatch).toarray(), X)
+
+
+@pytest.mark.parametrize("odd", [0.5, -1.0, 1e30, np.float32(2**31)])
+def test_values_that_are_not_small_and_whole_are_kept(odd: float) -> None:
+    X = np.eye(40, dtype=np.float32)
+    X[3, 3] = odd
+    (minibatch,) = datasets.csr(csr_array(X), [0, 1] * 20).minibatches(40, None)
+    np.testing.assert_array_equal(matrix_of(minibatch).toarray(), X)
+
+
+def test_more_features_than_16_bits_can_tell_apart() -> None:
+    for n_features, dtype in ((2**16 - 1, np.uint16), (2**16, np.int32)):
+        X = csr_array((np.ones(n_features, np.float32), np.arange(n_features), [0, n_features, n_features, n_features]))
+        (minibatch,) = datasets.csr(X, [0, 1, 1]).minibatches(3, None)
+        assert minibatch.indices.dtype == dtype
+        assert abs(matrix_of(minibatch) - X).max() == 0
 
 
 def test_csr_rows_without_features_are_kept() -> None:

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlless_nb.data.minibatches import CsrMinibatch, Minibatch, RatingsMinibatch, decode_minibatch, encode_minibatch
+from mlless_nb.data.minibatches import (
+    SHORT_ROWS,
+    CsrMinibatch,
+    Minibatch,
+    RatingsMinibatch,
+    decode_minibatch,
+    encode_minibatch,
+)
 from mlless_nb.errors import DecodeError
 from mlless_nb.kernels import crc32c
 
@@ -31,12 +38,15 @@ RATINGS = RatingsMinibatch(
 )
 CSR = CsrMinibatch(
     rows=int32(2, 7, 39),
+    columns=int32(1),
+    dense=float32(0.25, 0.0, -3.0)[None],
     indptr=int32(0, 2, 2, 3),
-    indices=int32(0, 1, 1),
+    indices=np.array([0, 1, 1], np.uint16),
     values=float32(0.5, -1.0, 2.0),
     labels=float32(1.0, 0.0, 1.0),
 )
-BOTH = pytest.mark.parametrize("minibatch", [RATINGS, CSR], ids=["ratings", "csr"])
+ONES = replace(CSR, columns=int32(), dense=np.empty((0, 3), np.float32), values=float32())
+EACH = pytest.mark.parametrize("minibatch", [RATINGS, CSR, ONES], ids=["ratings", "csr", "ones"])
 
 
 def same(one: Minibatch, other: Minibatch) -> bool:
@@ -46,7 +56,7 @@ def same(one: Minibatch, other: Minibatch) -> bool:
     )
 
 
-@BOTH
+@EACH
 def test_what_was_encoded_comes_back(minibatch: Minibatch) -> None:
     decoded = decode_minibatch(encode_minibatch(minibatch), N_ROWS)
     assert same(minibatch, decoded)
@@ -55,10 +65,10 @@ def test_what_was_encoded_comes_back(minibatch: Minibatch) -> None:
 
 @st.composite
 def minibatches(draw: st.DrawFn) -> tuple[Minibatch, int]:
-    n_rows = draw(st.integers(2, 1000))
+    n_rows = draw(st.one_of(st.integers(2, 1000), st.just(SHORT_ROWS), st.just(SHORT_ROWS + 1)))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n = draw(st.integers(1, 30))
-    m = draw(st.integers(1, n_rows))
+    m = n_rows if n_rows >= SHORT_ROWS else draw(st.integers(1, n_rows))
     if draw(st.booleans()):
         rows = np.sort(rng.choice(n_rows, m, replace=False)).astype(np.int32)
         user, item = rng.integers(0, m, (2, n)).astype(np.int32)
@@ -66,9 +76,12 @@ def minibatches(draw: st.DrawFn) -> tuple[Minibatch, int]:
     rows = np.append(np.sort(rng.choice(n_rows - 1, m - 1, replace=False)), n_rows - 1).astype(np.int32)
     counts = rng.integers(0, 5, n) if m > 1 else np.zeros(n, int)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    indices = rng.integers(0, max(m - 1, 1), indptr[-1]).astype(np.int32)
-    values, labels = rng.normal(size=len(indices)).astype(np.float32), rng.integers(0, 2, n).astype(np.float32)
-    return CsrMinibatch(rows, indptr, indices, values, labels), n_rows
+    indices = rng.integers(0, max(m - 1, 1), indptr[-1]).astype(np.uint16 if m <= SHORT_ROWS else np.int32)
+    columns = np.sort(rng.choice(m - 1, rng.integers(0, min(m, 5)), replace=False)).astype(np.int32)
+    dense = rng.normal(size=(len(columns), n)).astype(np.float32)
+    values = rng.normal(size=draw(st.sampled_from([0, len(indices)]))).astype(np.float32)
+    labels = rng.integers(0, 2, n).astype(np.float32)
+    return CsrMinibatch(rows, columns, dense, indptr, indices, values, labels), n_rows
 
 
 @given(minibatches())
@@ -77,7 +90,7 @@ def test_every_minibatch_comes_back(drawn: tuple[Minibatch, int]) -> None:
     assert same(minibatch, decode_minibatch(encode_minibatch(minibatch), n_rows))
 
 
-@BOTH
+@EACH
 def test_arrays_are_aligned_views_of_the_bytes(minibatch: Minibatch) -> None:
     decoded = decode_minibatch(encode_minibatch(minibatch), N_ROWS)
     for array in vars(decoded).values():
@@ -86,7 +99,7 @@ def test_arrays_are_aligned_views_of_the_bytes(minibatch: Minibatch) -> None:
         assert not array.flags.writeable
 
 
-@BOTH
+@EACH
 def test_damaged_bytes_are_refused(minibatch: Minibatch) -> None:
     blob = encode_minibatch(minibatch)
     rng = np.random.default_rng(0)
@@ -99,7 +112,7 @@ def test_damaged_bytes_are_refused(minibatch: Minibatch) -> None:
                 decode_minibatch(bytes(damaged), N_ROWS)
 
 
-@BOTH
+@EACH
 def test_bytes_cut_short_or_followed_by_more_are_refused(minibatch: Minibatch) -> None:
     blob = encode_minibatch(minibatch)
     for end in range(len(blob)):
@@ -109,7 +122,7 @@ def test_bytes_cut_short_or_followed_by_more_are_refused(minibatch: Minibatch) -
         decode_minibatch(blob + bytes(8), N_ROWS)
 
 
-@BOTH
+@EACH
 def test_bytes_with_a_right_crc_are_checked_all_the_same(minibatch: Minibatch) -> None:
     """Whoever can write a CRC still cannot make an index leave its array."""
     body = encode_minibatch(minibatch)[:-4]
@@ -124,8 +137,9 @@ def test_bytes_with_a_right_crc_are_checked_all_the_same(minibatch: Minibatch) -
             continue
         m = len(decoded.rows)
         assert 0 <= decoded.rows.min() <= decoded.rows.max() < N_ROWS
-        local = [decoded.user, decoded.item] if isinstance(decoded, RatingsMinibatch) else [decoded.indices]
-        assert all(0 <= array.min() <= array.max() < m for array in local)
+        is_ratings = isinstance(decoded, RatingsMinibatch)
+        local = [decoded.user, decoded.item] if is_ratings else [decoded.columns, decoded.indices]
+        assert all(not array.size or 0 <= array.min() <= array.max() < m for array in local)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +156,10 @@ def test_bytes_with_a_right_crc_are_checked_all_the_same(minibatch: Minibatch) -
         (replace(CSR, indptr=int32(0, 2, 1, 3)), "indptr"),
         (replace(CSR, indptr=int32(1, 2, 2, 3)), "indptr"),
         (replace(CSR, indptr=int32(0, 2, 2, 4)), "indptr"),
-        (replace(CSR, indices=int32(0, 1, 2)), "indices 0..2: must be from 0 to 1"),
+        (replace(CSR, indices=np.array([0, 1, 2], np.uint16)), "indices 0..2: must be from 0 to 1"),
+        (replace(CSR, columns=int32(2)), "columns 2..2: must be from 0 to 1"),
+        (replace(CSR, columns=int32(1, 0), dense=np.zeros((2, 3), np.float32)), "columns: must be sorted"),
+        (replace(CSR, dense=float32(1, np.inf, 2)[None]), "dense: must be finite"),
         (replace(CSR, values=float32(0.5, np.inf, 2)), "finite"),
         (replace(CSR, labels=float32(1, 0, -1)), "0 or 1"),
     ],

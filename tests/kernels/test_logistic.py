@@ -15,7 +15,15 @@ from mlless_nb.kernels import reference
 N_FEATURES, M = 100, 60
 
 
-def problem(n: int, seed: int, scale: float = 1.0) -> dict[str, Any]:
+def problem(
+    n: int,
+    seed: int,
+    scale: float = 1.0,
+    n_columns: int = 3,
+    dtype: type[np.uint16] | type[np.int32] = np.uint16,
+    *,
+    ones: bool = False,
+) -> dict[str, Any]:
     """A minibatch of ``n`` rows over 59 of 100 features and the intercept."""
     rng = np.random.default_rng(seed)
     features = np.sort(rng.choice(N_FEATURES, M - 1, replace=False))
@@ -23,16 +31,27 @@ def problem(n: int, seed: int, scale: float = 1.0) -> dict[str, Any]:
     return {
         "params": (scale * rng.normal(size=(N_FEATURES + 1, 1))).astype(np.float32),
         "rows": np.append(features, N_FEATURES).astype(np.int32),
+        "columns": np.sort(rng.choice(M - 1, n_columns, replace=False)).astype(np.int32),
+        "dense": rng.normal(size=(n_columns, n)).astype(np.float32),
         "indptr": indptr,
-        "indices": rng.integers(0, M - 1, indptr[-1]).astype(np.int32),
-        "values": rng.normal(size=indptr[-1]).astype(np.float32),
+        "indices": rng.integers(0, M - 1, indptr[-1]).astype(dtype),
+        "values": rng.normal(size=0 if ones else indptr[-1]).astype(np.float32),
         "labels": rng.integers(0, 2, n).astype(np.float32),
     }
 
 
-@given(n=st.integers(0, 200), seed=st.integers(0, 2**32 - 1), scale=st.sampled_from([0.0, 0.1, 3.0, 100.0]))
-def test_gradient_and_loss_equal_the_reference(n: int, seed: int, scale: float) -> None:
-    data = problem(n, seed, scale)
+@given(
+    n=st.integers(0, 200),
+    seed=st.integers(0, 2**32 - 1),
+    scale=st.sampled_from([0.0, 0.1, 3.0, 100.0]),
+    n_columns=st.sampled_from([0, 1, 13, M - 1]),
+    dtype=st.sampled_from([np.uint16, np.int32]),
+    ones=st.booleans(),
+)
+def test_gradient_and_loss_equal_the_reference(
+    n: int, seed: int, scale: float, n_columns: int, dtype: Any, ones: bool
+) -> None:
+    data = problem(n, seed, scale, n_columns, dtype, ones=ones)
     grad, expected = np.full((M, 1), np.nan, np.float32), np.empty((M, 1), np.float32)
     loss = kernels.logistic_gradient(**data, divisor=max(n, 1), grad=grad)
     wanted = reference.logistic_gradient(**data, divisor=max(n, 1), grad=expected)
@@ -78,7 +97,7 @@ def test_a_nan_shows() -> None:
 
 
 def test_margins_equal_the_reference() -> None:
-    data = problem(50, 4)
+    data = problem(50, 4, dtype=np.int32)
     indices = data["rows"][data["indices"]]
     out, expected = np.empty(50, np.float32), np.empty(50, np.float32)
     kernels.logistic_margins(data["params"], data["indptr"], indices, data["values"], out)
@@ -89,9 +108,17 @@ def test_margins_equal_the_reference() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("indices", lambda data: data["indices"] + np.int32(M), "indices must be"),
-        ("indices", lambda data: data["indices"] - np.int32(M), "indices must be"),
+        ("indices", lambda data: data["indices"] + np.uint16(M), "indices must be"),
+        ("indices", lambda data: data["indices"].astype(np.int32) + np.int32(M), "indices must be"),
+        ("indices", lambda data: data["indices"].astype(np.int32) - np.int32(M), "indices must be"),
+        ("indices", lambda data: data["indices"].astype(np.int64), "dtype"),
+        ("indices", lambda data: data["indices"].astype(np.int16), "dtype"),
         ("indices", lambda data: data["indices"][:-1], "lengths"),
+        ("columns", lambda data: data["columns"][::-1].copy(), "columns must be"),
+        ("columns", lambda data: data["columns"] + np.int32(M), "columns must be"),
+        ("columns", lambda data: data["columns"] - np.int32(M), "columns must be"),
+        ("columns", lambda data: data["columns"][:-1], "dense has shape"),
+        ("dense", lambda data: data["dense"][:, :-1].copy(), "dense has shape"),
         ("indptr", lambda data: data["indptr"] + np.int32(1), "indptr must rise"),
         ("indptr", lambda data: data["indptr"][::-1].copy(), "indptr must rise"),
         ("indptr", lambda data: data["indptr"][:-1], "indptr has length"),
