@@ -330,7 +330,7 @@ class MinibatchCutter:
 def _dense_columns(
     indptr: Int32, local: Int32, values: Float32, n_features: int
 ) -> tuple[Int32, Float32, NDArray[np.bool_]]:
-    """Columns that at least `DENSE_FROM` of the rows have, their values (n_columns, n), and which entries are others."""
+    """Columns that `DENSE_FROM` of the rows or more have, their values (n_columns, n), which entries are others."""
     n = len(indptr) - 1
     columns = np.flatnonzero(np.bincount(local, minlength=n_features) >= DENSE_FROM * n).astype(np.int32)
     dense = np.zeros((len(columns), n), np.float32)
