@@ -166,9 +166,7 @@ def decode_minibatch(blob: bytes, n_rows: int) -> Minibatch:
     return minibatch
 
 
-def _layout(
-    kind: int, flags: int, m: int, n: int, n_columns: int, nnz: int
-) -> list[tuple[str, str, tuple[int, ...]]]:
+def _layout(kind: int, flags: int, m: int, n: int, n_columns: int, nnz: int) -> list[tuple[str, str, tuple[int, ...]]]:
     """Name, dtype and shape of each array, in the order of the fields."""
     if kind == 0:
         return [("rows", "<i4", (m,)), ("user", "<i4", (n,)), ("item", "<i4", (n,)), ("rating", "<f4", (n,))]
