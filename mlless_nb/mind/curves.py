@@ -28,6 +28,8 @@ from .smoothing import Bins, binned
 
 Float64 = NDArray[np.float64]
 
+#: Half of an 80 % interval, in standard deviations.
+Z = 1.2816
 #: The least points that a curve of four parameters is drawn through.
 LEAST_POINTS = 5
 #: Records before a curve through them is relied on: fewer say little about the end of a run.

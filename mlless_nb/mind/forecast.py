@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from .curves import Z
 from .history import History
-from .mixture import mix
 from .outlook import RECENT, Outlook
 
-#: Half of an 80 % interval, in standard deviations.
-Z = 1.2816
 #: Records, or evaluations, from which on there is a forecast.
 LEAST_RECORDS = 10
 #: A forecast looks no further ahead than so many times the steps done.
@@ -80,7 +78,7 @@ def _steps_to_target(target: float, outlook: Outlook, farthest: float) -> tuple[
 
     That is with the evaluation that comes next after the loss is there, or as many more as must confirm it.
     """
-    mixture, judged, p = mix(*outlook.effective[:2]), outlook.judged, outlook.n_workers
+    mixture, judged, p = outlook.mixture, outlook.judged, outlook.n_workers
     if mixture is None:
         return None
     newest = float(judged.steps[-1])

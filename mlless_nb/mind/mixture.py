@@ -1,4 +1,4 @@
-"""Which steps a loss may be reached at, by all the curves that go with a history and not by the best alone. Pure.
+"""When a loss may be reached, and how closely one is known, by all the curves that go with a history. Pure.
 
 The reference curve of the paper, written as a fall from a height to a floor::
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .curves import LEAST_POINTS, NEWEST, Pace, newest_pace
+from .curves import LEAST_POINTS, NEWEST, Pace, Z, newest_pace
 from .smoothing import binned
 
 Float64 = NDArray[np.float64]
@@ -60,6 +60,12 @@ class Mixture:
     floors: Float64
     weights: Float64
     pace: Pace
+
+    def spread_at(self, step: float) -> float:
+        """Half of the 80 % interval of the loss at ``step``, as a share of it."""
+        losses = self.heights / (1 + (step / self.now / _BEND) ** _EXPONENT) + self.floors
+        mean = float(self.weights @ losses)
+        return Z * math.sqrt(float(self.weights @ (losses - mean) ** 2)) / abs(mean)
 
     def steps_to(self, loss: float) -> tuple[float, float, float]:
         """The low, middle and high step at which ``loss`` is reached, from now on; infinite where it is not."""

@@ -14,6 +14,7 @@ from ..money import Rates
 from .curves import LEAST_POINTS, NEWEST, Curve, fit, reach
 from .effort import Effort, fit_effort
 from .history import History, Judged
+from .mixture import Mixture, mix
 
 Float64 = NDArray[np.float64]
 
@@ -28,6 +29,9 @@ FIRST_STEPS = 5
 LEAST_BEFORE = 0.1
 #: The likelihood of losing the target from which on a removal counts as breaking it.
 MOST_RISK = 0.05
+#: Half of an 80 % interval, as a share of the loss, up to which a loss ahead is relied on: the error that the paper has
+#: its curves stay below.
+SURE = 0.015
 #: Slope of the curve, as a share of its mean over the whole run, from which on the run's knee is past. It is where the
 #: share is 1; but the end of the run is not known well when it has just begun.
 KNEE_SLOPE = 0.75
@@ -152,13 +156,22 @@ class Outlook:
         return Judged(steps, judged.losses - effort.noise * self._lost, judged.is_validation)
 
     @cached_property
+    def mixture(self) -> Mixture | None:
+        """All curves that go with the losses; None where those are too few."""
+        return mix(*self.effective[:2]) if self.curve is not None else None
+
+    @cached_property
     def reach(self) -> float:
         """How many steps ahead its curves can be relied on; 0 where there is none."""
         return reach(*self.effective[:2]) if self.curve is not None else 0.0
 
     def sees(self, steps: float, n_workers: int) -> bool:
-        """Whether the loss after so many more steps with ``n_workers`` workers is within reach."""
-        return steps * self.effort.pace(n_workers) <= self.reach
+        """Whether the loss after so many more steps with ``n_workers`` workers is within reach, and closely known.
+
+        Curves that go with the losses as well as the best one does must agree on it, up to `SURE`.
+        """
+        ahead = steps * self.effort.pace(n_workers)
+        return ahead <= self.reach and self.mixture is not None and self.mixture.spread_at(self.moved + ahead) <= SURE
 
     def current(self, first: int) -> Curve | None:
         """The paper's ``l_p``, through the losses since row ``first``, a removal; None where they are too few.

@@ -22,14 +22,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from .curves import LEAST_JUDGED, Curve, fit
+from .curves import LEAST_JUDGED, Curve, Z, fit
 from .effort import Effort
 from .history import History
 from .knee import falls, find_knee
 from .outlook import Outlook, Prices, StepTimes
 
-#: Half of an 80 % interval, in standard deviations.
-Z = 1.2816
 #: The least records, and evaluations of held-out rows, between two removals; and what counts as "about to end".
 LEAST_RECORDS, LEAST_EVALUATIONS, LAST_STEPS = 12, 1, 20
 #: Shares of what is left of the run: of the interval, and of the horizon with the steps that it has at least.

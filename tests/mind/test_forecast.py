@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from mind.curves import STEP_S, hyperbola, rows
 
@@ -31,6 +32,13 @@ def evaluated(n_steps: int) -> list[list[float | None]]:
 def test_the_loss_at_an_end_far_ahead_is_said_to_be_rough() -> None:
     assert not forecast(evaluated(300), steps=500)["is_rough"]
     assert forecast(evaluated(300), steps=1000)["is_rough"]
+
+
+def test_a_loss_that_noise_hides_is_said_to_be_rough() -> None:
+    rng = np.random.default_rng(0)
+    for noise, is_rough in ((0.001, False), (0.1, True)):
+        losses = [hyperbola(step) * (1 + noise * rng.normal()) for step in range(1, 301)]
+        assert forecast(rows(losses), steps=500)["is_rough"] == is_rough
 
 
 def test_a_lower_loss_has_a_price_only_where_the_curve_can_be_relied_on() -> None:
