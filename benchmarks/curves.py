@@ -202,7 +202,7 @@ def main() -> None:
         "Errors are shares of the loss that came: of held-out rows, by which the mind decides where there are any, or "
         "the mean training loss of 40 steps. The reference is the tuner's own curve; the current one it fits once "
         "somebody has left, here it is fitted to the same records. Relied on are losses that are told without an "
-        "\"about\": no further ahead than the curve has seen and, while the losses fall faster than before, than the "
+        '"about": no further ahead than the curve has seen and, while the losses fall faster than before, than the '
         "newest fifth of the steps; and only where the 80 % interval of all curves that go with the losses is within "
         "1.5 %. The last column but one has all predictions. Both factorisations come to a plateau before their main "
         "descent, of which nothing in a loss tells while it lasts."
