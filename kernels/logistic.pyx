@@ -63,7 +63,7 @@ def logistic_gradient(
     dense : float32 (n_columns, n)
     indptr : int32 (n + 1,)
     indices : uint16 or int32 (nnz,)
-        Positions in ``rows``.
+        Positions in ``rows``, that of the intercept not among them.
     values : float32 (nnz,)
         Or empty: every value is 1.
     labels : float32 (n,)
@@ -74,10 +74,13 @@ def logistic_gradient(
 
     Raises
     ------
+    TypeError
+        When ``indices`` is no array.
     ValueError
         When a shape or type is wrong or an index out of range; nothing is written then.
     """
-    cdef sparse_rows x = minibatch(params, rows, columns, dense, indptr, indices, values, labels)
+    cdef object held = memoryview(indices)  # nobody resizes it while the loops run
+    cdef sparse_rows x = minibatch(params, rows, columns, dense, indptr, held, values, labels)
     if grad.shape[0] != rows.shape[0] or grad.shape[1] != 1:
         raise ValueError(f"grad has shape {grad.shape[0], grad.shape[1]}: must be {rows.shape[0], 1}")
     if not divisor > 0:
@@ -96,7 +99,8 @@ def logistic_loss(
     const float[::1] labels not None,
 ):
     """Sum of the log losses of a minibatch, in nats; arguments as :func:`logistic_gradient`'s."""
-    cdef sparse_rows x = minibatch(params, rows, columns, dense, indptr, indices, values, labels)
+    cdef object held = memoryview(indices)  # nobody resizes it while the loops run
+    cdef sparse_rows x = minibatch(params, rows, columns, dense, indptr, held, values, labels)
     return loss(params, rows, x, labels, 0.0, NULL)
 
 
@@ -154,10 +158,9 @@ cdef sparse_rows minibatch(
     const float[::1] labels,
 ) except *:
     """The rows as the loops take them, checked; they point into the arguments."""
-    cdef Py_ssize_t m = rows.shape[0], nnz = len(indices)
+    cdef Py_ssize_t m = rows.shape[0], nnz
     cdef const uint16_t[::1] narrow
     cdef const int32_t[::1] wide
-    cdef bint are_within = True
     cdef sparse_rows x
     x.n, x.n_columns = labels.shape[0], columns.shape[0]
     if params.shape[1] != 1:
@@ -166,6 +169,15 @@ cdef sparse_rows minibatch(
         raise ValueError("rows is empty: its last entry must be the intercept's row")
     if indptr.shape[0] != x.n + 1:
         raise ValueError(f"indptr has length {indptr.shape[0]}: must be {x.n + 1}, one more than labels")
+    x.is_wide = indices.itemsize != 2
+    if x.is_wide:
+        wide = indices
+        nnz = wide.shape[0]
+        x.indices = &wide[0] if nnz else NULL
+    else:
+        narrow = indices
+        nnz = narrow.shape[0]
+        x.indices = &narrow[0] if nnz else NULL
     if values.shape[0] not in (0, nnz):
         raise ValueError(f"indices and values have lengths {nnz}, {values.shape[0]}: must be equal, or values empty")
     if dense.shape[0] != x.n_columns or dense.shape[1] != x.n:
@@ -175,17 +187,9 @@ cdef sparse_rows minibatch(
     if x.n_columns and not ids_ascend(&columns[0], x.n_columns, m - 1):
         raise ValueError(f"columns must be strictly ascending, in [0, {m - 1})")
     check_indptr(indptr, x.n, nnz)
-    x.is_wide, x.indices = indices.itemsize != 2, NULL
-    if x.is_wide:
-        wide = indices
-        if nnz:
-            x.indices, are_within = &wide[0], ids_within(&wide[0], nnz, m)
-    else:
-        narrow = indices
-        if nnz:
-            x.indices, are_within = &narrow[0], short_ids_within(&narrow[0], nnz, m)
-    if not are_within:
-        raise ValueError(f"indices must be in [0, {m})")
+    if not (ids_within(<const int32_t *>x.indices, nnz, m - 1) if x.is_wide
+            else short_ids_within(<const uint16_t *>x.indices, nnz, m - 1)):
+        raise ValueError(f"indices must be in [0, {m - 1})")
     x.indptr = &indptr[0]
     x.values = &values[0] if values.shape[0] else NULL
     x.columns = &columns[0] if x.n_columns else NULL

@@ -25,10 +25,10 @@ TABLE_FEATURES = 1 << 26
 Owners = NDArray[np.int32]
 #: Rows among which a split draws at once.
 DRAW_ROWS = 1 << 20
-#: A minibatch's columns that at least this share of its rows have are held dense: an entry with an index takes fifteen
-#: times as long as one without.
+#: A minibatch's columns that at least this share of its rows have are held dense. A row takes a fifteenth of the time
+#: there that an entry with an index does, but 4 bytes, whether it has a value or not, instead of 6.
 DENSE_FROM = 0.5
-#: Entries of whole values are told as so many entries of 1 where that makes at most so many times as many of them.
+#: Entries of 1 and 2 are told as so many ones where that makes at most so many times as many of them.
 MOST_ENTRIES = 1.1
 #: Items or features are marked in a table of all, instead of sorted, where that is at most so many times a minibatch's
 #: ratings or entries.
@@ -311,7 +311,7 @@ class MinibatchCutter:
             local = self._local[X.indices]
         else:
             local = np.searchsorted(features, X.indices).astype(np.int32)
-        columns, dense, is_rest = _dense_columns(indptr, local, values, len(features))
+        columns, dense, is_rest = _dense_columns(indptr, local, values, len(features))  # a row has a feature once
         if len(columns):
             indptr = np.append(0, np.cumsum(is_rest))[indptr].astype(np.int32)
             local, values = local[is_rest], values[is_rest]
@@ -330,26 +330,41 @@ class MinibatchCutter:
 def _dense_columns(
     indptr: Int32, local: Int32, values: Float32, n_features: int
 ) -> tuple[Int32, Float32, NDArray[np.bool_]]:
-    """Columns that `DENSE_FROM` of the rows or more have, their values (n_columns, n), which entries are others."""
+    """Columns to hold dense, their values (n_columns, n), and which entries are others.
+
+    They are those that `DENSE_FROM` of the rows have; and all with values of their own, where they take no more room
+    than the ones that no other entry then has to tell.
+    """
     n = len(indptr) - 1
-    columns = np.flatnonzero(np.bincount(local, minlength=n_features) >= DENSE_FROM * n).astype(np.int32)
+    is_dense = np.bincount(local, minlength=n_features) >= DENSE_FROM * n
+    is_odd = np.zeros(n_features, bool)
+    is_odd[local[~_is_small(values)]] = True
+    is_odd &= ~is_dense
+    if np.count_nonzero(is_odd) * n <= len(local) - np.count_nonzero(is_dense[local]):
+        is_dense |= is_odd
+    columns = np.flatnonzero(is_dense).astype(np.int32)
     dense = np.zeros((len(columns), n), np.float32)
-    column_of = np.full(n_features, -1, np.int32)
+    column_of = np.empty(n_features, np.int32)
     column_of[columns] = np.arange(len(columns))
-    column = column_of[local]
-    is_dense = column >= 0
+    is_held = is_dense[local]
     row = np.repeat(np.arange(n), np.diff(indptr))
-    np.add.at(dense, (column[is_dense], row[is_dense]), values[is_dense])  # a row may have a feature twice
-    return columns, dense, ~is_dense
+    dense[column_of[local[is_held]], row[is_held]] = values[is_held]
+    return columns, dense, ~is_held
 
 
 def _as_ones(indptr: Int32, local: Int32, values: Float32) -> tuple[Int32, Int32, Float32]:
     """No values where all are 1. Features that are hashed to one place in a row sum up to 2: told as two entries."""
-    whole = np.clip(np.nan_to_num(values), 0, len(values)).astype(np.int64)
-    if not np.array_equal(whole, values) or not whole.all() or whole.sum() > MOST_ENTRIES * len(values):
+    if not _is_small(values).all() or values.sum(dtype=np.float64) > MOST_ENTRIES * len(values):
         return indptr, local, values
-    ends = np.append(0, np.cumsum(whole))
-    return ends[indptr].astype(np.int32), np.repeat(local, whole), values[:0]
+    times = values.astype(np.int64)
+    ends = np.append(0, np.cumsum(times))
+    return ends[indptr].astype(np.int32), np.repeat(local, times), np.empty(0, np.float32)
+
+
+def _is_small(values: Float32) -> NDArray[np.bool_]:
+    """Which values are 1 or 2."""
+    is_small: NDArray[np.bool_] = (values == 1.0) | (values == 2.0)
+    return is_small
 
 
 def digest(kind: str, shape: tuple[int, ...], *arrays: NDArray[Any]) -> str:

@@ -146,8 +146,10 @@ def decode_minibatch(blob: bytes, n_rows: int) -> Minibatch:
         raise DecodeError(f"not a minibatch: begins with {magic!r}, must be {MAGIC!r}")
     if version != VERSION:
         raise DecodeError(f"minibatch version {version}: this mlless_nb reads version {VERSION}")
-    if kind not in (0, 1) or flags > kind * _ALL_ONES or (kind == 0 and (nnz, n_columns) != (0, 0)):
-        raise DecodeError(f"minibatch header with kind {kind}, flags {flags}, {n_columns} columns, nnz {nnz}")
+    if kind not in (0, 1) or flags not in ((0, _ALL_ONES) if kind else (0,)):
+        raise DecodeError(f"minibatch header with kind {kind}, flags {flags}: must be 0, 0 or 1, 0..{_ALL_ONES}")
+    if kind == 0 and (n_columns, nnz) != (0, 0):
+        raise DecodeError(f"minibatch of ratings with {n_columns} columns, nnz {nnz}: must be 0, 0")
     if m == 0 or n == 0:
         raise DecodeError("an empty minibatch")
     layout = _layout(kind, flags, m, n, n_columns, nnz)
@@ -157,17 +159,17 @@ def decode_minibatch(blob: bytes, n_rows: int) -> Minibatch:
         raise DecodeError(f"a minibatch of {len(blob)} bytes: its header says {n_bytes}")
     if crc32c(memoryview(blob)[: -_CRC.size]) != _CRC.unpack_from(blob, n_bytes - _CRC.size)[0]:
         raise DecodeError("minibatch with a wrong CRC32C: its bytes were damaged")
-    arrays, offset = [], _HEADER.size
-    for (_, dtype, shape), size in zip(layout, sizes, strict=True):
-        arrays.append(np.frombuffer(blob, dtype, math.prod(shape), offset).reshape(shape))
+    arrays, offset = {}, _HEADER.size
+    for (name, dtype, shape), size in zip(layout, sizes, strict=True):
+        arrays[name] = np.frombuffer(blob, dtype, math.prod(shape), offset).reshape(shape)
         offset += size + -size % 8
-    minibatch = CsrMinibatch(*arrays) if kind else RatingsMinibatch(*arrays)
+    minibatch: Minibatch = CsrMinibatch(**arrays) if kind else RatingsMinibatch(**arrays)
     _check(minibatch, n_rows)
     return minibatch
 
 
 def _layout(kind: int, flags: int, m: int, n: int, n_columns: int, nnz: int) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Name, dtype and shape of each array, in the order of the fields."""
+    """Name, dtype and shape of each array."""
     if kind == 0:
         return [("rows", "<i4", (m,)), ("user", "<i4", (n,)), ("item", "<i4", (n,)), ("rating", "<f4", (n,))]
     return [

@@ -32,7 +32,7 @@ Float64 = NDArray[np.float64]
 Z = 1.2816
 #: The least points that a curve of four parameters is drawn through.
 LEAST_POINTS = 5
-#: Records before a curve through them is relied on: fewer say little about the end of a run.
+#: Records before a curve through them is read ahead: fewer say little about the end of a run.
 LEAST_JUDGED = 8
 #: Share of a history, its newest part, that is fitted: the start of training follows another law than its rest.
 NEWEST = 0.35
@@ -187,7 +187,7 @@ def newest_pace(steps: Float64, losses: Float64) -> Pace:
 
 
 def reach(steps: Float64, losses: Float64) -> float:
-    """How many steps ahead curves through a history can be relied on.
+    """How many steps ahead curves through a history may be read.
 
     As many as it has seen. While the losses fall faster than before that is the newest fifth of the steps: these curves
     flatten, so the losses are then on a descent whose depth is not known yet, of which they have seen no more. And none

@@ -30,7 +30,7 @@ def forecast(history: History, outlook: Outlook, cap_usd: float | None) -> dict[
     -------
     dict
         ``loss_at_end`` and ``loss_at_cap``: the loss when another rule than the target, or the cap, ends the run;
-        ``is_rough``: whether that is further ahead than the curve can be relied on;
+        ``is_rough``: whether that is further ahead than the curve can be relied on, or not closely known;
         ``usd_to_target`` and ``s_to_target``: [low, expected, high] of the whole run, an 80 % interval, high None where
         it may never get there; ``usd_per_percent``: dollars that the next 1 % of loss costs, where the curve can be
         relied on as far ahead. What is unknown is None.

@@ -61,11 +61,10 @@ class Mixture:
     weights: Float64
     pace: Pace
 
-    def spread_at(self, step: float) -> float:
-        """Half of the 80 % interval of the loss at ``step``, as a share of it."""
+    def spread(self, step: float, loss: float) -> float:
+        """How far from ``loss`` the curves are at ``step``: half of an 80 % interval, as a share of it."""
         losses = self.heights / (1 + (step / self.now / _BEND) ** _EXPONENT) + self.floors
-        mean = float(self.weights @ losses)
-        return Z * math.sqrt(float(self.weights @ (losses - mean) ** 2)) / abs(mean)
+        return Z * math.sqrt(float(self.weights @ (losses - loss) ** 2)) / max(abs(loss), 1e-300)
 
     def steps_to(self, loss: float) -> tuple[float, float, float]:
         """The low, middle and high step at which ``loss`` is reached, from now on; infinite where it is not."""

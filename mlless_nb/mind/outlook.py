@@ -162,16 +162,19 @@ class Outlook:
 
     @cached_property
     def reach(self) -> float:
-        """How many steps ahead its curves can be relied on; 0 where there is none."""
+        """How many steps ahead its curves may be read; 0 where there is none."""
         return reach(*self.effective[:2]) if self.curve is not None else 0.0
 
     def sees(self, steps: float, n_workers: int) -> bool:
         """Whether the loss after so many more steps with ``n_workers`` workers is within reach, and closely known.
 
-        Curves that go with the losses as well as the best one does must agree on it, up to `SURE`.
+        The curves that go with the losses, each by its weight, must agree with the best one, up to `SURE`.
         """
         ahead = steps * self.effort.pace(n_workers)
-        return ahead <= self.reach and self.mixture is not None and self.mixture.spread_at(self.moved + ahead) <= SURE
+        if self.curve is None or self.mixture is None or ahead > self.reach:
+            return False
+        there = self.moved + ahead
+        return self.mixture.spread(there, self.curve.at(there)) <= SURE
 
     def current(self, first: int) -> Curve | None:
         """The paper's ``l_p``, through the losses since row ``first``, a removal; None where they are too few.

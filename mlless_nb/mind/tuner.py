@@ -6,7 +6,7 @@ let go when the projected loss is worse by less than ``S``::
 
     s = (l_p(t + horizon / d_p) - L_P(t + horizon / d_P)) / L_P(t + horizon / d_P) < S
 
-Neither is read further ahead than curves can be relied on (`mlless_nb.mind.curves.reach`): the horizon ends there, and
+Neither is read further ahead than curves may be (`mlless_nb.mind.curves.reach`): the horizon ends there, and
 where that leaves too little of it nobody goes. Only how many steps the target takes is read further ahead, and that can
 keep a worker but never lets one go.
 

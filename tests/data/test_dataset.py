@@ -117,6 +117,30 @@ def test_a_feature_that_a_row_has_twice_is_two_ones() -> None:
     np.testing.assert_array_equal(matrix_of(minibatch).toarray(), X)
 
 
+def test_a_rare_column_of_numbers_does_not_make_every_one_be_told() -> None:
+    rng = np.random.default_rng(0)
+    X = (rng.random((200, 30)) < 0.2).astype(np.float32)
+    X[:, 7] *= rng.random(200).astype(np.float32)
+    (minibatch,) = datasets.csr(csr_array(X), [0, 1] * 100).minibatches(200, None)
+    np.testing.assert_array_equal(minibatch.columns, [7])
+    assert len(minibatch.values) == 0
+    np.testing.assert_array_equal(matrix_of(minibatch).toarray(), X)
+    X *= rng.random((200, 30)).astype(np.float32)  # nothing but numbers
+    (minibatch,) = datasets.csr(csr_array(X), [0, 1] * 100).minibatches(200, None)
+    assert len(minibatch.columns) == 0
+    assert len(minibatch.values) == len(minibatch.indices)
+    np.testing.assert_array_equal(matrix_of(minibatch).toarray(), X)
+
+
+@pytest.mark.parametrize("n", [1, 2, 64])
+def test_rows_that_have_every_feature_are_dense_throughout(n: int) -> None:
+    X = np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32)
+    (minibatch,) = datasets.csr(csr_array(X), np.arange(n) % 2).minibatches(n, None)
+    assert len(minibatch.indices) == 0
+    np.testing.assert_array_equal(minibatch.dense, X.T)
+    np.testing.assert_array_equal(minibatch.indptr, np.zeros(n + 1))
+
+
 @pytest.mark.parametrize("odd", [0.5, -1.0, 1e30, np.float32(2**31)])
 def test_values_that_are_not_small_and_whole_are_kept(odd: float) -> None:
     X = np.eye(40, dtype=np.float32)

@@ -169,6 +169,28 @@ def test_each_thing_that_is_wrong_is_named(minibatch: Minibatch, message: str) -
         decode_minibatch(encode_minibatch(minibatch), N_ROWS)
 
 
+@pytest.mark.parametrize(
+    ("minibatch", "at", "form", "value"),
+    [
+        (RATINGS, 6, "<H", 1),
+        (RATINGS, 16, "<Q", 1),
+        (RATINGS, 24, "<Q", 1),
+        (CSR, 6, "<H", 2),
+        (CSR, 6, "<H", 1),
+        (CSR, 8, "<I", 2**32 - 1),
+        (CSR, 12, "<I", 2**32 - 1),
+        (CSR, 16, "<Q", 2**64 - 1),
+        (CSR, 24, "<Q", 2**63),
+        (ONES, 6, "<H", 0),
+    ],
+)
+def test_forged_headers_are_refused(minibatch: Minibatch, at: int, form: str, value: int) -> None:
+    forged = bytearray(encode_minibatch(minibatch)[:-4])
+    struct.pack_into(form, forged, at, value)
+    with pytest.raises(DecodeError):
+        decode_minibatch(bytes(forged) + struct.pack("<I", crc32c(bytes(forged))), N_ROWS)
+
+
 def test_another_version_is_named() -> None:
     blob = bytearray(encode_minibatch(RATINGS))
     blob[4] = 9

@@ -88,6 +88,29 @@ def test_extreme_margins_neither_overflow_nor_vanish(margin: float, label: float
     assert grad[-1, 0] == pytest.approx(0.5 * (1 + np.tanh(z / 2)) - label, abs=1e-6)
 
 
+def test_positions_beyond_16_bits() -> None:
+    m = 70_000
+    rng = np.random.default_rng(6)
+    data = {
+        "params": rng.normal(size=(m, 1)).astype(np.float32),
+        "rows": np.arange(m, dtype=np.int32),
+        "columns": np.array([m - 2], np.int32),
+        "dense": np.ones((1, 2), np.float32),
+        "indptr": np.array([0, 2, 3], np.int32),
+        "indices": np.array([65_535, 65_536, 3], np.int32),
+        "values": np.empty(0, np.float32),
+        "labels": np.array([0.0, 1.0], np.float32),
+    }
+    grad = np.empty((m, 1), np.float32)
+    kernels.logistic_gradient(**data, divisor=1.0, grad=grad)
+    assert set(np.flatnonzero(grad)) == {3, 65_535, 65_536, m - 2, m - 1}
+    data["indices"] = np.array([65_535, 0, 3], np.uint16)
+    kernels.logistic_gradient(**data, divisor=1.0, grad=grad)
+    assert set(np.flatnonzero(grad)) == {0, 3, 65_535, m - 2, m - 1}
+    with pytest.raises(TypeError):
+        kernels.logistic_gradient(**{**data, "indices": [1, 2, 3]}, divisor=1.0, grad=grad)
+
+
 def test_a_nan_shows() -> None:
     data = problem(10, 3)
     data["params"][-1] = np.nan

@@ -30,6 +30,16 @@ def test_half_way_there_the_step_is_within_a_seventh(form: str, unit: float) -> 
     assert middle == pytest.approx(800, rel=0.15)
 
 
+def test_the_spread_grows_with_noise_with_the_distance_and_off_the_curves() -> None:
+    rng = np.random.default_rng(1)
+    clean, noisy = (mix(STEPS, FORMS["hyperbola"](STEPS) + rng.normal(0, sd, len(STEPS))) for sd in (1e-4, 0.03))
+    assert clean is not None
+    assert noisy is not None
+    near, far = (float(FORMS["hyperbola"](step)) for step in (450.0, 700.0))
+    assert clean.spread(450.0, near) < clean.spread(700.0, far) < noisy.spread(700.0, far)
+    assert clean.spread(700.0, 1.1 * far) > 0.1
+
+
 def test_the_interval_holds_the_truth_more_often_than_not() -> None:
     rng = np.random.default_rng(0)
     inside = []
