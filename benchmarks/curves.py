@@ -204,9 +204,9 @@ def main() -> None:
         "somebody has left, here it is fitted to the same records. Relied on are losses that are told without an "
         '"about": no further ahead than the curve has seen and, while the losses fall faster than before, than the '
         "newest fifth of the steps; and only where the 80 % interval of all curves that go with the losses is within "
-        "1.5 %. Removals ask for the former alone. The 1.5 % were chosen on runs of these workloads. The last column but "
-        "one has all predictions. Both factorisations come to a plateau before their main descent, of which nothing in a "
-        "loss tells while it lasts."
+        "1.5 %. Removals ask for the former alone. The 1.5 % were chosen on runs of these workloads. The last column "
+        "but one has all predictions. Both factorisations come to a plateau before their main descent, of which "
+        "nothing in a loss tells while it lasts."
     )
     report.table(
         "Dollars to the target as forecast half-way there",
