@@ -6,7 +6,7 @@ let go when the projected loss is worse by less than ``S``::
 
     s = (l_p(t + horizon / d_p) - L_P(t + horizon / d_P)) / L_P(t + horizon / d_P) < S
 
-Neither is read further ahead than curves may be (`mlless_nb.mind.curves.reach`): the horizon ends there, and
+Neither is read further ahead than it is relied on (`mlless_nb.mind.outlook.Outlook.sight`): the horizon ends there, and
 where that leaves too little of it nobody goes. Only how many steps the target takes is read further ahead, and that can
 keep a worker but never lets one go.
 
@@ -304,7 +304,7 @@ class ScaleInTuner:
         shorter_s = min(d_all, d_now)
         horizon_s = min(self._spec["horizon_s"], max(HORIZON_STEPS * d_all, HORIZON_SHARE * self._rest_s(outlook)))
         wanted_s = min(horizon_s, FARTHEST * shorter_s)
-        horizon_s = min(wanted_s, outlook.reach * shorter_s)
+        horizon_s = outlook.sight(wanted_s / shorter_s, self._n_all) * shorter_s
         n_all, n_now = (math.floor(horizon_s / duration + 1e-9) for duration in (d_all, d_now))
         # Where the run would be had everybody stayed: the steps that the quicker ones of fewer won are not counted.
         reference = curve.at(moved + n_all)

@@ -14,6 +14,7 @@ from mind.curves import PRICES, STEP_S, hyperbola, live, rows
 from mlless_nb import CommandError, ScaleIn
 from mlless_nb.mind import outlook, replay
 from mlless_nb.mind.advice import Advice
+from mlless_nb.mind.effort import Effort
 from mlless_nb.mind.history import History
 from mlless_nb.mind.tuner import Decision, ScaleInTuner
 from mlless_nb.report import Report
@@ -104,6 +105,29 @@ def test_where_too_little_lies_within_reach_nobody_goes(monkeypatch: pytest.Monk
     assert left[12] == 8
     # A quarter of the 50 steps that the horizon has is enough; of the more that quicker steps make of it, it is not.
     assert 1 < left[25] < 8
+
+
+def test_nobody_goes_by_losses_that_are_not_closely_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlook, "SURE", 1e-7)
+    run = Run({"target": 0.53})
+    assert live(lambda step, _: hyperbola(step), 250, 8, run)[-1] == 8
+    assert any("cannot be told from its curve yet" in decision.text for decision in run.decisions)
+
+
+@pytest.mark.parametrize("noise", [0.001, 0.02, 0.1])
+def test_what_is_relied_on_ends_where_the_curves_disagree(noise: float) -> None:
+    rng, history = np.random.default_rng(1), History()
+    for made in rows([hyperbola(step) * (1 + noise * rng.normal()) for step in range(1, 301)]):
+        history.append(made)
+    ahead = outlook.Outlook(history, {}, PRICES, outlook.StepTimes(), Effort(8))
+    within = min(ahead.reach, 200.0)
+    seen = ahead.sight(200, 8)
+    assert 0 <= seen <= within
+    assert ahead.sees(seen, 8)
+    assert ahead.sees(within, 8) == (noise < 0.01)
+    if seen < within:
+        assert not ahead.sees(seen + within / 16, 8)
+    assert ahead.sight(math.inf, 8) <= ahead.reach
 
 
 def test_a_quarter_of_the_workers_stays() -> None:
