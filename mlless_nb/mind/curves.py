@@ -281,19 +281,20 @@ def search(
     """
     error = values(theta) - y
     cost, damping = float(weights @ (error * error) + prior @ (theta * theta)), 1e-3
+    diagonal = np.arange(len(theta)) * (len(theta) + 1)
     for _ in range(n_steps):
         slopes = jacobian(theta)
-        gradient = slopes.T @ (weights * error) + prior * theta
-        hessian = (slopes.T * weights) @ slopes
-        hessian.flat[:: len(theta) + 1] += prior
-        free = (theta > 0) | (gradient < 0)
-        hessian[~free] = hessian[:, ~free] = 0.0
-        hessian.flat[:: len(theta) + 1] = np.maximum(hessian.diagonal(), _TINY) * (1 + damping)
+        weighted = slopes.T * weights
+        gradient, hessian = weighted @ error + prior * theta, weighted @ slopes
+        held = (theta <= 0) & (gradient >= 0)
+        if held.any():
+            gradient[held] = hessian[held] = hessian[:, held] = 0.0
+        hessian.flat[diagonal] = np.maximum(hessian.flat[diagonal] + prior * ~held, _TINY) * (1 + damping)
         try:
-            step = -np.linalg.solve(hessian, np.where(free, gradient, 0.0))
+            step = np.linalg.solve(hessian, gradient)
         except np.linalg.LinAlgError:  # the losses do not tell the thetas apart at all
             break
-        trial = np.clip(theta + step, 0.0, most)
+        trial = np.minimum(np.maximum(theta - step, 0.0), most)
         trial_error = values(trial) - y
         trial_cost = float(weights @ (trial_error * trial_error) + prior @ (trial * trial))
         if trial_cost < cost:
