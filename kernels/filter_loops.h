@@ -1,8 +1,8 @@
 /* The significance split of a vector; included by each_level.h.
  *
  * residual += u; where |residual| > threshold * |x|, (base + lane, residual) is appended and the residual becomes 0. A NaN
- * is significant: it must not hide. No branches: the branch would be a coin toss. Up to LANES entries are written from
- * `count` on, of which those that are not counted are void. */
+ * is significant: it must not hide; where the threshold is infinite nothing is. No branches on values: they would be a coin
+ * toss. Up to LANES entries are written from `count` on, of which those that are not counted are void. */
 static ALWAYS_INLINE TARGET VEC LEVEL(load)(const float *p, ptrdiff_t n) {
     return n == LANES ? *(const VEC *)p : PART(p, n);
 }
@@ -26,6 +26,10 @@ static ALWAYS_INLINE TARGET ptrdiff_t LEVEL(split)(
     VEC u, ptrdiff_t n, INTS touched, const float *x, float *residual, float threshold, uint32_t base,
     uint32_t *positions, float *values, ptrdiff_t count) {
     const VEC held = LEVEL(load)(residual, n), sum = LEVEL(where)(touched, held + u, held);
+    if (threshold == __builtin_inff()) { /* times a parameter of 0 it would say nothing */
+        LEVEL(store)(residual, n, sum);
+        return count;
+    }
     const VEC magnitude = (VEC)((INTS)sum & 0x7fffffff);
     const VEC least = threshold * (VEC)((INTS)LEVEL(load)(x, n) & 0x7fffffff);
 #ifdef HAS_COMPRESS

@@ -47,7 +47,7 @@ cdef class SignificanceSplit:
 
     To split is ``residual += update``; where ``|residual| > threshold * |params|`` (so always where the parameter is 0
     and the residual is not) the value is sent and the residual becomes 0: nothing is lost. A threshold of 0 sends every
-    non-zero. A NaN is significant: it must not hide.
+    non-zero, an infinite one nothing at all. A NaN is significant else: it must not hide.
 
     Parameters
     ----------

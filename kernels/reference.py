@@ -162,11 +162,12 @@ class SignificanceSplit:
 
 
 def split_significant(params: Float32, rows: Int32 | None, update: Float32, split: SignificanceSplit) -> int:
-    """``residual += update``; what exceeds ``threshold * |x|`` moves to (positions, values)."""
+    """``residual += update``; what exceeds ``threshold * |x|``, if that is finite, moves to (positions, values)."""
     walked = np.arange(len(params)) if rows is None else rows
     total = split.residual[walked] + update
     with np.errstate(invalid="ignore"):
         sent = (total != 0) & ~(np.abs(total) <= np.float32(split.threshold) * np.abs(params[walked]))
+    sent &= split.threshold < np.inf
     split.residual[walked] = np.where(sent, np.float32(0), total)
     at, column = np.nonzero(sent)
     split.positions = (np.asarray(walked, np.int64)[at] * params.shape[1] + column).astype(np.uint32)

@@ -90,9 +90,14 @@ class Replica:
         self._rows: Int32 | None = None
         self._update = self._out
         # Where replicas differ anyway, each may add its own update at once: in the pass that makes it.
-        self._fuses = not (self._is_local or self._n_owned)
+        self._fuses = not (self._is_local or (self._n_owned and self._is_dense))
         self._may_move = self._fuses and self._filters and invocation.pattern != "scatter-reduce"
-        self.n_made = self.n_sent = self._n_kept = 0
+        # Of owned rows nothing is significant: what they move by is held back and added in one pass.
+        fuses_owned = self._fuses and self._n_owned > 0
+        self._hoard = SignificanceSplit(self.n_rows, self.width, tables[-1]) if fuses_owned else None
+        if self._hoard is not None:
+            self._hoard.threshold, self._hoard.moves = np.inf, True
+        self.n_made = self.n_sent = self._n_kept = self._n_added = 0
 
     # -- making an update
 
@@ -113,8 +118,9 @@ class Replica:
         else:
             loss = self._optimize(minibatches[0], step, scale, split if self._fuses else None)
         self.n_made = self._update.size
-        self._keep_owned()
-        rows, update = self._shared()
+        if self._hoard is None:
+            self._keep_owned()
+        rows, update = self._part(self._n_kept)
         if split is not None and not self._fuses:
             split_significant(self.params, rows, update, split)
         self.n_sent = split.count if split is not None else update.size
@@ -126,12 +132,15 @@ class Replica:
         if n_touched > len(self._grad):
             self._grad = np.empty((n_touched + n_touched // 8, self.width), np.float32)
         self._rows = None if self._is_dense else minibatch.rows
-        grad = self._grad[:n_touched]
-        self._update = self._room(self.n_rows) if self._is_dense else grad
+        rows, grad = minibatch.rows, self._grad[:n_touched]
+        out = self._update = self._room(self.n_rows) if self._is_dense else grad
         loss = self.model.gradient(self.params, minibatch, self._manifest.mean, self._manifest.size, grad)
-        self._optimizer.update(
-            self.params, minibatch.rows, grad, self._state, step, scale, self._l2, self._l2_rows, self._update, split
-        )
+        args, own = (self._state, step, scale, self._l2, self._l2_rows), 0
+        if self._hoard is not None and (own := self._count_owned(rows)):
+            self._optimizer.update(self.params, rows[:own], grad[:own], *args, out[:own], self._hoard)
+            rows, grad, out = rows[own:], grad[own:], out[own:]
+        self._optimizer.update(self.params, rows, grad, *args, out, split)
+        self._n_kept = self._n_added = own
         return loss
 
     def _room(self, n: int) -> Float32:
@@ -160,17 +169,12 @@ class Replica:
         """SGD over the minibatch's ratings one by one."""
         model = self.model
         assert isinstance(model, PMF)
-        return pmf_sgd_pass(
-            self.params,
-            minibatch.rows,
-            minibatch.user,
-            minibatch.item,
-            minibatch.rating,
-            self._manifest.mean,
-            model.l2,
-            self._optimizer.rate(local_step),
-            model.biases,
-        )
+        ratings, rate = (minibatch.user, minibatch.item, minibatch.rating), self._optimizer.rate(local_step)
+        return pmf_sgd_pass(self.params, minibatch.rows, *ratings, self._manifest.mean, model.l2, rate, model.biases)
+
+    def _count_owned(self, rows: Int32) -> int:
+        """How many of ``rows``, the first ones, nobody else touches."""
+        return int(np.searchsorted(rows, np.int32(self._n_owned)))
 
     def _keep_owned(self) -> None:
         """Rows that nobody else touches are not published: they wait in the residual until they are handed over."""
@@ -178,19 +182,18 @@ class Replica:
         if self._n_owned and self._split is not None:
             if self._rows is None:
                 self._rows = self._all_rows
-            self._n_kept = int(np.searchsorted(self._rows, np.int32(self._n_owned)))
+            self._n_kept = self._count_owned(self._rows)
             apply_rows(self._split.residual, self._rows[: self._n_kept], self._update[: self._n_kept])
 
-    def _shared(self) -> tuple[Int32 | None, Float32]:
-        """The part of the update that is for others too."""
-        rows = self._rows[self._n_kept :] if self._rows is not None else None
-        return rows, self._update[self._n_kept :]
+    def _part(self, first: int) -> tuple[Int32 | None, Float32]:
+        """The rows of the update from the one numbered ``first`` on."""
+        return self._rows[first:] if self._rows is not None else None, self._update[first:]
 
     # -- broadcast
 
     def encode(self, step: int, stats: Stats) -> bytes:
         """The frame of the update for everybody."""
-        rows, update = self._shared()
+        rows, update = self._part(self._n_kept)
         if self._split is None or not self._filters:
             return encode_update(rows, update, step, self._slot, self.n_rows, stats)
         return self._encode_sent(0, self.n_rows, step, stats)
@@ -240,7 +243,7 @@ class Replica:
     def apply_own(self) -> None:
         """Add the own update, unless that was done when it was made."""
         if self._split is None or not self._split.moves:
-            apply_rows(self.params, self._rows, self._update)
+            apply_rows(self.params, *self._part(self._n_added))
 
     def apply_late(self, frame: Frame) -> Stats:
         """Add a peer's update; its stats."""
@@ -262,7 +265,7 @@ class Replica:
     def encode_parts(self, step: int, stats: Stats, active: list[int]) -> dict[int, bytes]:
         """Frames of the update by range, for the slot that merges it; this slot's own among them."""
         ranges = self.ranges(len(active))
-        rows, update = self._shared()
+        rows, update = self._part(self._n_kept)
         if not self._filters:
             frames = [self._encode_range(rows, update, first, end, step, stats) for first, end in ranges]
         else:
@@ -294,8 +297,8 @@ class Replica:
     def apply_merged(self, active: list[int], own: bytes, frames: Sequence[Frame]) -> None:
         """Add what was not sent of the own update, then the merged ranges in their order."""
         if self._filters:
-            apply_rows(self.params, self._rows, self._update)
-        elif self._n_kept and self._rows is not None:
+            apply_rows(self.params, *self._part(self._n_added))
+        elif self._n_kept > self._n_added and self._rows is not None:
             apply_rows(self.params, self._rows[: self._n_kept], self._update[: self._n_kept])
         rest = iter(frames)
         for slot, (first, end) in zip(active, self.ranges(len(active)), strict=True):

@@ -170,14 +170,14 @@ class Observed(Worker):
             with hub.changed:
                 while hub.latest < furthest and time.monotonic() < give_up_at:
                     hub.changed.wait(0.001)
-        before, split = self.params.astype(np.float64), self._replica._split
+        before, replica = self.params.astype(np.float64), self._replica
         stats = super()._make(minibatches, n_active, sums)
-        if split is not None and split.moves:  # the update is in the parameters already, and nowhere else
-            self.produced += (self.params - before).ravel()
-        else:
-            np.testing.assert_array_equal(self.params, before)
-            rows = slice(None) if self._replica._rows is None else self._replica._rows
-            self.produced.reshape(self.params.shape)[rows] += self._replica._update
+        self.produced += (self.params - before).ravel()  # what was added in the pass that made it, and is nowhere else
+        if replica._split is None or not replica._split.moves:
+            some, update = replica._part(replica._n_added)
+            rows = slice(None) if some is None else some
+            np.testing.assert_array_equal(self.params[rows], before[rows])
+            self.produced.reshape(self.params.shape)[rows] += update
         return stats
 
     def observe_parts(self, name: str) -> None:

@@ -67,7 +67,7 @@ def test_step_equals_the_reference(
     width=st.integers(1, 40) | st.just(1),
     share=st.floats(0, 1),
     l2=st.sampled_from([0.0, 0.2]),
-    threshold=st.sampled_from([0.0, 0.2, 1.0]),
+    threshold=st.sampled_from([0.0, 0.2, 1.0, np.inf]),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_fused_or_not_and_spaced_or_not_the_bits_are_the_same(

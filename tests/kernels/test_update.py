@@ -49,6 +49,14 @@ def test_split_equals_the_reference_to_the_bit(
         np.testing.assert_array_equal(np.frombuffer(got, np.float32), np.frombuffer(expected, np.float32))
 
 
+def test_an_infinite_threshold_holds_everything_back() -> None:
+    params, update = np.array([[0.0, 1.0, np.inf]], np.float32), np.array([[2.0, np.nan, 3.0]], np.float32)
+    split = kernels.SignificanceSplit(1, 3)
+    split.threshold = np.inf
+    assert kernels.split_significant(params, None, update, split) == 0
+    np.testing.assert_array_equal(split.residual, update)
+
+
 @given(
     n_rows=st.integers(1, 30),
     width=st.integers(1, 25),
