@@ -187,7 +187,8 @@ class Outlook:
         return seen / pace
 
     def _is_sure(self, ahead: float) -> bool:
-        assert self.curve is not None and self.mixture is not None
+        assert self.curve is not None
+        assert self.mixture is not None
         there = self.moved + ahead
         return self.mixture.spread(there, self.curve.at(there)) <= SURE
 
