@@ -97,6 +97,7 @@ class Replica:
         self._hoard = SignificanceSplit(self.n_rows, self.width, tables[-1]) if fuses_owned else None
         if self._hoard is not None:
             self._hoard.threshold, self._hoard.moves = np.inf, True
+        # Of the update's rows the first so many are not published, and are in the parameters already.
         self.n_made = self.n_sent = self._n_kept = self._n_added = 0
 
     # -- making an update
