@@ -166,31 +166,26 @@ class Outlook:
         return reach(*self.effective[:2]) if self.curve is not None else 0.0
 
     def sees(self, steps: float, n_workers: int) -> bool:
-        """Whether the loss after so many more steps with ``n_workers`` workers is relied on, see `sight`."""
-        return self.sight(steps, n_workers) >= steps
+        """Whether the loss after so many more steps with ``n_workers`` workers is relied on.
 
-    def sight(self, steps: float, n_workers: int) -> float:
-        """How far ahead losses are relied on, of so many more steps with ``n_workers`` workers.
-
-        They must be within reach, and closely known: the curves that go with the losses so far, each by its weight,
-        agree with the best one, up to `SURE`. Where that is not so for all of the steps, it is found to a 32nd.
+        It must be within reach, and closely known: the curves that go with the losses so far, each by its weight, agree
+        with the best one, up to `SURE`.
         """
-        if self.curve is None or self.mixture is None:
-            return 0.0
-        pace = self.effort.pace(n_workers)
-        seen, beyond = 0.0, min(steps * pace, self.reach)
-        if self._is_sure(beyond):
-            return steps if beyond < self.reach else min(steps, self.reach / pace)
-        for _ in range(5):
-            middle = (seen + beyond) / 2
-            seen, beyond = (middle, beyond) if self._is_sure(middle) else (seen, middle)
-        return seen / pace
-
-    def _is_sure(self, ahead: float) -> bool:
-        assert self.curve is not None
-        assert self.mixture is not None
+        ahead = steps * self.effort.pace(n_workers)
+        if self.curve is None or self.mixture is None or ahead > self.reach:
+            return False
         there = self.moved + ahead
         return self.mixture.spread(there, self.curve.at(there)) <= SURE
+
+    def sight(self, steps: float, n_workers: int) -> float:
+        """How far ahead losses are relied on, of so many more steps with ``n_workers`` workers; to a 32nd."""
+        seen, beyond = 0.0, min(steps, self.reach / self.effort.pace(n_workers))
+        if self.sees(beyond, n_workers):
+            return beyond
+        for _ in range(5):
+            middle = (seen + beyond) / 2
+            seen, beyond = (middle, beyond) if self.sees(middle, n_workers) else (seen, middle)
+        return seen
 
     def current(self, first: int) -> Curve | None:
         """The paper's ``l_p``, through the losses since row ``first``, a removal; None where they are too few.
