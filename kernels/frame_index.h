@@ -57,28 +57,8 @@ static inline int varint_read(const unsigned char *at, const unsigned char *end,
     uint64_t next = 0, gap;
     size_t k = 0;
     while (k < n) {
-        uint64_t eight;
-        if (end - at >= 8 && (memcpy(&eight, at, 8), (eight & 0x8080) == 0)) {
-            /* Running sums of eight gaps of one byte, two by two in quarters of a word. */
-            const uint64_t longer = eight & 0x8080808080808080u;
-            const uint64_t odd = ((eight >> 8) & 0x00ff00ff00ff00ffu) + 0x0001000100010001u;
-            const uint64_t sums = ((eight & 0x00ff00ff00ff00ffu) + 0x0001000100010001u + odd) * 0x0001000100010001u;
-            for (int j = 0; j < 4; j++) {
-                const uint32_t last = (uint32_t)next + (uint32_t)(sums >> 16 * j & 0xffff) - 1;
-                ids[k + 2 * j] = last - (uint32_t)(odd >> 16 * j & 0xffff);
-                ids[k + 2 * j + 1] = last;
-            }
-            if (longer) { /* the ids from the first longer gap on are void */
-                const size_t few = (size_t)__builtin_ctzll(longer) / 8;
-                at += few;
-                k += few;
-                next += (uint32_t)(ids[k - 1] + 1 - (uint32_t)next);
-            } else {
-                at += 8;
-                k += 8;
-                next += sums >> 48;
-            }
-        } else {
+        at = DISPATCH(varint_run, (at, end, n, high, ids, &k, &next));
+        if (k < n) { /* a longer gap, or few bytes are left */
             at = varint_next(at, end, &gap);
             if (!at) return 0;
             next += gap + 1;

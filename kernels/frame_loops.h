@@ -3,6 +3,8 @@
  * Nothing here multiplies and adds in one expression: a fused product would make one processor's parameters differ from
  * another's. unpack is what the receivers do, and the sender too, so what is left over is exact. */
 
+#include "add_loops.h"
+
 static inline TARGET void LEVEL(rows_of)(
     size_t n, const uint32_t *positions, uint32_t width, uint32_t factor, uint32_t *rows) {
     for (size_t k = 0; k < n; k++) rows[k] = row_of(positions[k], width, factor);
@@ -19,6 +21,59 @@ static inline TARGET size_t LEVEL(gaps_of)(size_t n, const uint32_t *rows, size_
     for (size_t k = 0; k < n; k++) bytes += varint_more(rows[k + 1] - rows[k] - (rows[k + 1] != rows[k]));
     *more += bytes;
     return m;
+}
+
+/* Decodes short gaps, several at a time, as far as there are nothing else and enough of them: ids[*k..], each the sum of
+ * the gaps so far and one each. *next is the least that the next id can be; it stops where that exceeds `high`. */
+static inline TARGET const unsigned char *LEVEL(varint_run)(
+    const unsigned char *at, const unsigned char *end, size_t n, uint64_t high, uint32_t *ids, size_t *k,
+    uint64_t *next) {
+#ifdef HAS_COMPRESS
+    const __m512i zero = _mm512_setzero_si512(), one = _mm512_set1_epi32(1);
+    while (n > *k && end - at >= 17 && *next <= high) { /* gaps of one byte or two that begin in sixteen bytes */
+        const __m128i bytes = _mm_loadu_si128((const __m128i *)at), after = _mm_loadu_si128((const __m128i *)(at + 1));
+        const uint32_t more = _mm_movepi8_mask(bytes), last = _mm_movepi8_mask(after);
+        const uint32_t empty = _mm_testn_epi8_mask(after, after);
+        if (more & (last | empty)) break; /* longer, or longer than need be */
+        const __mmask16 begins = (__mmask16)~(more << 1);
+        const __m512i low = _mm512_and_si512(_mm512_cvtepu8_epi32(bytes), _mm512_set1_epi32(127));
+        const __m512i upper = _mm512_slli_epi32(_mm512_cvtepu8_epi32(after), 7);
+        const __m512i gaps = _mm512_mask_add_epi32(low, (__mmask16)more, low, upper);
+        __m512i sums = _mm512_add_epi32(_mm512_maskz_compress_epi32(begins, gaps), one);
+        sums = _mm512_add_epi32(sums, _mm512_alignr_epi32(sums, zero, 15));
+        sums = _mm512_add_epi32(sums, _mm512_alignr_epi32(sums, zero, 14));
+        sums = _mm512_add_epi32(sums, _mm512_alignr_epi32(sums, zero, 12));
+        sums = _mm512_add_epi32(sums, _mm512_alignr_epi32(sums, zero, 8));
+        _mm512_storeu_si512(ids + *k, _mm512_add_epi32(sums, _mm512_set1_epi32((int)((uint32_t)*next - 1))));
+        at += 16 + (more >> 15);
+        *k += (size_t)__builtin_popcount(begins);
+        *next += (uint32_t)(ids[*k - 1] + 1 - (uint32_t)*next);
+    }
+#else
+    uint64_t eight;
+    while (n > *k && end - at >= 8 && *next <= high && (memcpy(&eight, at, 8), (eight & 0x8080) == 0)) {
+        /* Running sums of eight gaps of one byte, two by two in quarters of a word. */
+        const uint64_t longer = eight & 0x8080808080808080u;
+        const uint64_t odd = ((eight >> 8) & 0x00ff00ff00ff00ffu) + 0x0001000100010001u;
+        const uint64_t sums = ((eight & 0x00ff00ff00ff00ffu) + 0x0001000100010001u + odd) * 0x0001000100010001u;
+        for (int j = 0; j < 4; j++) {
+            const uint32_t last = (uint32_t)*next + (uint32_t)(sums >> 16 * j & 0xffff) - 1;
+            ids[*k + 2 * j] = last - (uint32_t)(odd >> 16 * j & 0xffff);
+            ids[*k + 2 * j + 1] = last;
+        }
+        if (longer) { /* the ids from the first longer gap on are void */
+            const size_t few = (size_t)__builtin_ctzll(longer) / 8;
+            at += few;
+            *k += few;
+            *next += (uint32_t)(ids[*k - 1] + 1 - (uint32_t)*next);
+        } else {
+            at += 8;
+            *k += 8;
+            *next += sums >> 48;
+        }
+    }
+#endif
+    return at;
 }
 
 /* Appends first + (each set bit's number) to ids, many at a time so that few branches depend on how many there are. */
@@ -156,26 +211,6 @@ static inline TARGET void LEVEL(int8_unpack)(size_t n, const unsigned char *pack
         memcpy(&scale, packed, 4);
         for (size_t k = 0; k < m; k++) values[start + k] = (float)levels[k] * scale;
         packed += 4 + m;
-    }
-}
-
-/* x += values, which lie at any address. */
-static inline TARGET void LEVEL(add_run)(size_t n, const unsigned char *values, float *x) {
-    size_t k = 0;
-    for (; k + LANES <= n; k += LANES) {
-        VEC run;
-        memcpy(&run, values + 4 * k, sizeof run);
-        *(VEC *)(x + k) += run;
-    }
-    for (; k + 4 <= n; k += 4) { /* no masked store: a load of what follows would have to wait for it */
-        float run[4];
-        memcpy(run, values + 4 * k, sizeof run);
-        for (int j = 0; j < 4; j++) x[k + j] += run[j];
-    }
-    for (; k < n; k++) {
-        float value;
-        memcpy(&value, values + 4 * k, 4);
-        x[k] += value;
     }
 }
 

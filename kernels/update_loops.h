@@ -1,14 +1,10 @@
 /* Adding to rows, and taking what local steps added; included by each_level.h. rows NULL: every row. */
 
-static ALWAYS_INLINE TARGET void LEVEL(add)(ptrdiff_t n, float *x, const float *u) {
-    ptrdiff_t k = 0;
-    for (; k + LANES <= n; k += LANES) *(VEC *)(x + k) += *(const VEC *)(u + k);
-    for (; k < n; k++) x[k] += u[k];
-}
+#include "add_loops.h"
 
 static TARGET void LEVEL(add_rows)(ptrdiff_t m, ptrdiff_t width, const int32_t *rows, float_table x, const float *u) {
     if (!rows && x.stride == width) {
-        LEVEL(add)(m * width, x.at, u);
+        LEVEL(add_run)((size_t)(m * width), (const unsigned char *)u, x.at);
         return;
     }
     if (rows && width == 1) { /* the processor itself looks far enough ahead */
@@ -17,7 +13,7 @@ static TARGET void LEVEL(add_rows)(ptrdiff_t m, ptrdiff_t width, const int32_t *
     }
     for (ptrdiff_t r = 0; r < m; r++) {
         if (rows && r + ROWS_AHEAD < m) fetch_row(x, rows[r + ROWS_AHEAD], width);
-        LEVEL(add)(width, row_of(x, rows ? rows[r] : r), u + r * width);
+        LEVEL(add_run)((size_t)width, (const unsigned char *)(u + r * width), row_of(x, rows ? rows[r] : r));
     }
 }
 

@@ -9,7 +9,10 @@ than another in the long run, whatever P is, and with all workers an epoch takes
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from .prepare import Manifest
 
@@ -81,10 +84,22 @@ class Shares:
         owned = {}
         for slot in active:
             n_more = max(n_own - len(rest[slot]), 0)
-            owned[slot] = rest[slot][:n_own] + left[:n_more]
+            owned[slot] = self._mixed(rest[slot][:n_own] + left[:n_more])
             del left[:n_more]
         self._active, self._owned, self._common = list(active), owned, left
         self._begin()
+
+    def _mixed(self, indices: list[int]) -> list[int]:
+        """Those of each shard spread evenly over all: many in a row of the same few users would lead these astray."""
+        if not self._by_shard:
+            return indices
+        shards = np.searchsorted(self._manifest.shards, indices, "right")
+        sizes, seen = Counter(shards.tolist()), Counter[int]()
+        places = []
+        for shard in shards.tolist():
+            places.append((seen[shard] + 0.5) / sizes[shard])
+            seen[shard] += 1
+        return [indices[k] for k in np.argsort(places, kind="stable")]
 
     def _rest(self, slot: int) -> list[int]:
         """What ``slot`` has of its own, the one whose turn it is first."""
