@@ -102,3 +102,12 @@ def test_the_next_is_the_one_after_the_last_taken_whoever_leaves() -> None:
     due = shares[2].next(1)
     shares[2].deal([0, 2, 3])
     assert shares[2].take(1) == due
+
+
+def test_who_takes_over_other_shards_mixes_them_with_its_own() -> None:
+    manifest = manifest_of(40, (0, 10, 20, 30, 40))
+    share = Shares(manifest, 2, 4, by_shard=True)
+    share.take(3)
+    share.deal([2])
+    shards = [index // 10 for index in share.take(40)]
+    assert all(set(shards[begin : begin + 4]) == {0, 1, 2, 3} for begin in range(0, 40, 4))

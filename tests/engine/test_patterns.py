@@ -82,8 +82,7 @@ def test_users_with_one_owner_are_not_exchanged() -> None:
 
 @pytest.mark.parametrize("way", ["scatter-reduce", "by user", "by user, scattered", "all at once"])
 def test_workers_may_leave(way: str) -> None:
-    # A minibatch of few users moves each of them further: a smaller rate than the other tests'.
-    run = mlless_nb.train(job(optimizer=SGD(0.5, momentum=0.9), stop=Stop(steps=100_000), **WAYS[way]))
+    run = mlless_nb.train(job(stop=Stop(steps=100_000), **WAYS[way]))
     wait_for_step(run, 20)
     run.scale_in(1)
     wait_for_step(run, run.telemetry.state.step + 40)
@@ -94,6 +93,16 @@ def test_workers_may_leave(way: str) -> None:
     run.wait(60)
     check_model(run, "stopped")
     assert run.history["n_workers"][-1] == 1
+
+
+@pytest.mark.parametrize("sync", [BSP(), ISP(0.7)], ids=str)
+def test_momentum_does_not_run_away_with_the_users_of_who_left(sync: BSP | ISP) -> None:
+    run = mlless_nb.train(job(sync=sync, partition="user", stop=Stop(steps=1500)))
+    wait_for_step(run, 20)
+    run.scale_in(3)
+    run.wait(60)
+    check_model(run)
+    assert run.history["loss"][-1] < 0.9 * run.history["loss"][0]
 
 
 def test_ftrl_learns_clicks_with_l1() -> None:
