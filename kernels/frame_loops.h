@@ -23,7 +23,7 @@ static inline TARGET size_t LEVEL(gaps_of)(size_t n, const uint32_t *rows, size_
     return m;
 }
 
-/* Decodes short gaps, several at a time, as far as there are nothing else and enough of them: ids[*k..], each the sum of
+/* Decodes short gaps, several at a time, as far as there are enough of them and no others: ids[*k..], each the sum of
  * the gaps so far and one each. *next is the least that the next id can be; it stops where that exceeds `high`. */
 static inline TARGET const unsigned char *LEVEL(varint_run)(
     const unsigned char *at, const unsigned char *end, size_t n, uint64_t high, uint32_t *ids, size_t *k,

@@ -338,3 +338,27 @@ def test_gaps_of_one_byte_and_of_more_are_told_apart(gaps: list[int]) -> None:
     positions = (np.cumsum(np.array(gaps, np.int64) + 1) - 1).astype(np.uint32)
     frame = kernels.encode_sparse(positions, np.ones(len(gaps), np.float32), 1, 0, 2**22, 1, STATS, "varint")
     assert kernels.decode_frame(frame)[0].tolist() == positions.tolist()
+
+
+@given(
+    gaps=st.lists(st.integers(0, 127) | st.integers(0, 2**15), min_size=1, max_size=60),
+    harm=st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), max_size=2),
+    n_more=st.integers(-1, 1),
+    room=st.integers(-1, 1),
+)
+def test_a_damaged_section_of_gaps_is_read_as_the_reference_reads_it(
+    gaps: list[int], harm: list[tuple[int, int]], n_more: int, room: int
+) -> None:
+    index = bytearray(reference._varints((np.cumsum(np.array(gaps) + 1) - 1).tolist()))
+    for at, byte in harm:
+        index[at % len(index)] = byte
+    values = np.ones(len(gaps) + n_more, np.float32)
+    high = max(sum(gaps) + len(gaps) + room, len(values))
+    frame = reference._frame("varint", "float32", values, bytes(index), 1, 0, high, 1, STATS)
+    try:
+        expected = reference.decode_frame(frame)[0].tolist()
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            kernels.decode_frame(frame)
+    else:
+        assert kernels.decode_frame(frame)[0].tolist() == expected
