@@ -85,7 +85,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     _option("--local-steps", "H", integer, "minibatches a worker takes on its own in a step (default 1)"),
     _option("--codec", "NAME", str, "how published values are written: float32 (default), bf16 or int8"),
     _option("--pattern", "NAME", str, "how updates get around: broadcast, scatter-reduce or auto (default)"),
-    _option("--partition", "BY", str, "what is dealt out to the workers: rows (default) or user"),
+    _option("--partition", "BY", str, "what is dealt out to the workers: rows, user or auto (default)"),
     _option("--backend", "B", str, "embedded (this machine, the default) or the name of a Lithops backend"),
     _option("--redis", "URL", str, "URL of Redis; given several times, they share the updates", action="append"),
     _option("--bus", "URL", str, "URL of the control bus: amqp://... for RabbitMQ"),

@@ -22,6 +22,7 @@ from .money import Cost, Rates, price_profile
 from .money.budget import EXIT_S
 from .money.meter import NUSD, to_nusd
 from .money.start import StartingMoney, least_usd
+from .partition import exchanged_bytes
 from .record import Record
 from .run import TrainingRun
 from .services import Services
@@ -210,13 +211,9 @@ class Driver:
             return job.pattern
         if job.sync.staleness:
             return "broadcast"
-        n_rows, width = job.model.table_shape(manifest.shape)
-        is_dense = job.optimizer.moves_untouched(job.model.dense_l2)
-        touched = n_rows if is_dense else min(manifest.n_touched * job.local_steps, n_rows)
-        values = touched * width * (0.1 if job.sync.filters else 1.0)
         embedded = self._services.embedded is not None
         latency_s, bytes_s = EMBEDDED_LINK if embedded else pattern.probe(self._services.redis_urls[0])
-        return pattern.choose_pattern(job.workers, int(4 * values), 4 * n_rows * width, latency_s, bytes_s)
+        return pattern.choose_pattern(job.workers, *exchanged_bytes(job, manifest), latency_s, bytes_s)
 
     def _follow(self) -> Ended:
         """Turn what the supervisor sends into telemetry until its last word."""

@@ -28,7 +28,7 @@ CHOICES = {
     "aggregate": ("mean", "sum"),
     "codec": ("float32", "bf16", "int8"),
     "pattern": ("auto", "broadcast", "scatter-reduce"),
-    "partition": ("rows", "user"),
+    "partition": ("auto", "rows", "user"),
 }
 #: Memory that a function takes beside the tables of its model, MB.
 RUNTIME_MB = 100
@@ -169,9 +169,10 @@ class TrainingJob:
     pattern : {"auto", "broadcast", "scatter-reduce"}
         How updates get around: each worker reads every peer's, or merges one range of rows and reads the merged ones.
         "auto" chooses by P, the size of an update, and the latency and bandwidth of ``redis``.
-    partition : {"rows", "user"}
+    partition : {"auto", "rows", "user"}
         What is dealt out to the workers: rows at random, or users with all of their ratings, whose parameters then
-        need no exchange until their owner leaves or the run ends.
+        need no exchange until somebody leaves or the run ends. "auto" deals out users where that is the same descent,
+        see `mlless_nb.partition`.
     backend : str | Mapping
         ``"embedded"`` (this machine), the name of a Lithops backend, or a whole Lithops configuration.
     redis : str | list of str, optional
@@ -210,7 +211,7 @@ class TrainingJob:
     local_steps: int = 1
     codec: str = "float32"
     pattern: str = "auto"
-    partition: str = "rows"
+    partition: str = "auto"
     backend: str | Mapping[str, Any] = field(default="embedded", repr=False)  # and keys in a configuration
     redis: str | list[str] | None = field(default=None, repr=False)  # passwords are in URLs
     bus: str | None = field(default=None, repr=False)
@@ -298,18 +299,27 @@ class TrainingJob:
             raise JobError("SGD.per_sample", True, f"False with {self.model}: it is for PMF")
         if self.partition == "user":
             if not isinstance(self.data, Ratings):
-                raise JobError("partition", self.partition, "'rows', or ratings as data")
+                raise JobError("partition", self.partition, "'auto' or 'rows', or ratings as data")
             if self.data.n_raters < self.workers:
                 raise JobError("workers", self.workers, f"at most {self.data.n_raters}, the users with ratings")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether workers walk on their own before they publish."""
+        return self.local_steps > 1 or (isinstance(self.optimizer, SGD) and self.optimizer.per_sample)
+
+    def needed_mb(self, *, is_by_user: bool) -> int:
+        """Memory of a function, MB: a worker's tables and what runs it."""
+        n_rows, width = self.model.table_shape(self.data.shape)
+        # The parameters, the optimiser's state, the update in the making, and what ISP holds back and sends.
+        holds_back = self.sync.filters or self.codec != "float32" or is_by_user
+        n_tables = 2 + len(self.optimizer.init(1, 1)) + 3 * holds_back + self.is_local
+        return n_tables * n_rows * width * 4 // 2**20 + RUNTIME_MB
 
     def _check_memory(self) -> None:
         """Ids that were not numbered from 0 make tables of billions of rows: no function is started for those."""
         n_rows, width = self.model.table_shape(self.data.shape)
-        # The parameters, the optimiser's state, the update in the making, and what ISP holds back and sends.
-        holds_back = self.sync.filters or self.codec != "float32" or self.partition == "user"
-        is_local = self.local_steps > 1 or (isinstance(self.optimizer, SGD) and self.optimizer.per_sample)
-        n_tables = 2 + len(self.optimizer.init(1, 1)) + 3 * holds_back + is_local
-        needed_mb = n_tables * n_rows * width * 4 // 2**20 + RUNTIME_MB
+        needed_mb = self.needed_mb(is_by_user=self.partition == "user")
         if needed_mb > self.memory_mb:
             raise JobError(
                 "memory_mb",

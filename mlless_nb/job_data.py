@@ -11,6 +11,7 @@ from .errors import JobError
 from .job import TrainingJob
 from .mind.stop import SMOOTHED_STEPS
 from .objects import ObjectStore
+from .partition import is_by_user
 
 
 class JobData:
@@ -34,7 +35,7 @@ class JobData:
         self._train_set, self._validation_set = _split(job)
         self.shape, self.mean = self._train_set.shape, self._train_set.mean
         self._owners: Owners | None = None
-        if job.partition == "user" and job.workers > 1 and isinstance(self._train_set, Ratings):
+        if is_by_user(job) and isinstance(self._train_set, Ratings):
             self._owners = self._train_set.owners(job.workers)
         self.n_validation = self._most_minibatches(self._validation_set)
 

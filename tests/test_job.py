@@ -75,7 +75,7 @@ WRONG: list[tuple[str, list[Any], str]] = [
     ("aggregate", ["median", "", None, 1, "Mean"], "'mean' or 'sum'"),
     ("codec", ["float16", "", None, 16], "'float32' or 'bf16' or 'int8'"),
     ("pattern", ["allreduce", "", None, True], "'auto' or 'broadcast' or 'scatter-reduce'"),
-    ("partition", ["item", "", None, 2], "'rows' or 'user'"),
+    ("partition", ["item", "", None, 2], "'auto' or 'rows' or 'user'"),
     ("local_steps", [0, -1, 1.5, True, None, "2"], "an integer >= 1"),
     ("name", ["", " ", "a b", "9lives", "a/b", "-a", "x" * 65, "ä", "a\n", 7, b"a", ["a"]], ""),
     ("prices", ["free", "", None, 0, ["aws-lambda-x86"], "AWS-LAMBDA-X86"], "'aws-lambda-x86'"),

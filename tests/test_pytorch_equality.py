@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse
 
 from mlless_nb import kernels
-from mlless_nb.data.dataset import MinibatchCutter
+from mlless_nb.data.cutter import MinibatchCutter
 from mlless_nb.models import PMF, LogisticRegression
 from mlless_nb.optimizers import SGD, AdaGrad, Adam, Optimizer
 

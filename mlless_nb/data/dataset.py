@@ -12,27 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from .minibatches import SHORT_ROWS, CsrMinibatch, Float32, Int32, Minibatch, RatingsMinibatch
+from .cutter import UNIQUE_FROM, MinibatchCutter
+from .minibatches import CsrMinibatch, Float32, Int32, Minibatch, RatingsMinibatch
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 #: What a seed is for, so that a split and the order of minibatches are drawn apart (1 is the model's start).
 SPLIT, ORDER = 0, 2
-#: Up to so many features a table of all of them is kept while cutting minibatches (int32: 256 MiB).
-TABLE_FEATURES = 1 << 26
 #: The shard of each user, int32 (n_users,).
 Owners = NDArray[np.int32]
 #: Rows among which a split draws at once.
 DRAW_ROWS = 1 << 20
-#: A minibatch's columns that at least this share of its rows have are held dense. A row takes a fifteenth of the time
-#: there that an entry with an index does, but 4 bytes, whether it has a value or not, instead of 6.
-DENSE_FROM = 0.5
-#: Entries of 1 and 2 are told as so many ones where that makes at most so many times as many of them.
-MOST_ENTRIES = 1.1
-#: Items or features are marked in a table of all, instead of sorted, where that is at most so many times a minibatch's
-#: ratings or entries.
-UNIQUE_FROM = 16
 
 
 class Dataset(ABC):
@@ -181,9 +172,17 @@ class Ratings(Dataset):
         )
 
     @cached_property
+    def _n_rated(self) -> NDArray[np.int64]:
+        return np.bincount(self.users, minlength=self.shape[0])
+
+    @cached_property
     def n_raters(self) -> int:
         """Users who rated something."""
-        return int(np.count_nonzero(np.bincount(self.users)))
+        return int(np.count_nonzero(self._n_rated))
+
+    def shard_sizes(self, n_shards: int) -> NDArray[np.int64]:
+        """Ratings of each of the shards that `owners` deals out, (n_shards,)."""
+        return np.bincount(self.owners(n_shards), weights=self._n_rated, minlength=n_shards).astype(np.int64)
 
     def owners(self, n_shards: int) -> Owners:
         """The shard of each user: dealt out from the busiest on, to and fro, so that shards have about as many ratings.
@@ -194,7 +193,7 @@ class Ratings(Dataset):
             At most `n_raters`, so that no shard is empty.
         """
         n_users = self.shape[0]
-        busiest = np.argsort(-np.bincount(self.users, minlength=n_users), kind="stable")
+        busiest = np.argsort(-self._n_rated, kind="stable")
         lap, place = np.divmod(np.arange(n_users), n_shards)
         owners = np.empty(n_users, np.int32)
         owners[busiest] = np.where(lap % 2, n_shards - 1 - place, place)
@@ -288,83 +287,6 @@ class Csr(Dataset):
 
     def __repr__(self) -> str:
         return f"<Csr {self._label()}: {self.n:,} rows, {self.shape[0]:,} features, {self.X.nnz:,} non-zeros>"
-
-
-class MinibatchCutter:
-    """Turns CSR rows with global feature ids into minibatches; keeps one table of all features between calls."""
-
-    def __init__(self, n_features: int) -> None:
-        self._n_features = n_features
-        self._local = np.empty(n_features, np.int32) if n_features <= TABLE_FEATURES else None
-
-    def __call__(self, X: Any, y: Float32) -> CsrMinibatch:
-        """The minibatch of ``X`` (n, n_features) and ``y`` (n,)."""
-        indptr, values = X.indptr.astype(np.int32), np.ascontiguousarray(X.data, np.float32)
-        if self._n_features < UNIQUE_FROM * len(X.indices):
-            is_there = np.zeros(self._n_features, bool)
-            is_there[X.indices] = True
-            features = np.flatnonzero(is_there)
-        else:
-            features = np.unique(X.indices)
-        if self._local is not None:
-            self._local[features] = np.arange(len(features), dtype=np.int32)
-            local = self._local[X.indices]
-        else:
-            local = np.searchsorted(features, X.indices).astype(np.int32)
-        columns, dense, is_rest = _dense_columns(indptr, local, values, len(features))  # a row has a feature once
-        if len(columns):
-            indptr = np.append(0, np.cumsum(is_rest))[indptr].astype(np.int32)
-            local, values = local[is_rest], values[is_rest]
-        indptr, local, values = _as_ones(indptr, local, values)
-        return CsrMinibatch(
-            np.append(features, self._n_features).astype(np.int32),
-            columns,
-            dense,
-            indptr,
-            local.astype(np.uint16) if len(features) < SHORT_ROWS else local,
-            values,
-            np.ascontiguousarray(y, np.float32),
-        )
-
-
-def _dense_columns(
-    indptr: Int32, local: Int32, values: Float32, n_features: int
-) -> tuple[Int32, Float32, NDArray[np.bool_]]:
-    """Columns to hold dense, their values (n_columns, n), and which entries are others.
-
-    They are those that `DENSE_FROM` of the rows have; and all with values of their own, where they take no more room
-    than the ones that no other entry then has to tell.
-    """
-    n = len(indptr) - 1
-    is_dense = np.bincount(local, minlength=n_features) >= DENSE_FROM * n
-    is_odd = np.zeros(n_features, bool)
-    is_odd[local[~_is_small(values)]] = True
-    is_odd &= ~is_dense
-    if np.count_nonzero(is_odd) * n <= len(local) - np.count_nonzero(is_dense[local]):
-        is_dense |= is_odd
-    columns = np.flatnonzero(is_dense).astype(np.int32)
-    dense = np.zeros((len(columns), n), np.float32)
-    column_of = np.empty(n_features, np.int32)
-    column_of[columns] = np.arange(len(columns))
-    is_held = is_dense[local]
-    row = np.repeat(np.arange(n), np.diff(indptr))
-    dense[column_of[local[is_held]], row[is_held]] = values[is_held]
-    return columns, dense, ~is_held
-
-
-def _as_ones(indptr: Int32, local: Int32, values: Float32) -> tuple[Int32, Int32, Float32]:
-    """No values where all are 1. Features that are hashed to one place in a row sum up to 2: told as two entries."""
-    if not _is_small(values).all() or values.sum(dtype=np.float64) > MOST_ENTRIES * len(values):
-        return indptr, local, values
-    times = values.astype(np.int64)
-    ends = np.append(0, np.cumsum(times))
-    return ends[indptr].astype(np.int32), np.repeat(local, times), np.empty(0, np.float32)
-
-
-def _is_small(values: Float32) -> NDArray[np.bool_]:
-    """Which values are 1 or 2."""
-    is_small: NDArray[np.bool_] = (values == 1.0) | (values == 2.0)
-    return is_small
 
 
 def digest(kind: str, shape: tuple[int, ...], *arrays: NDArray[Any]) -> str:

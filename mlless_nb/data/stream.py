@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ServiceError
-from .dataset import ORDER, Csr, Dataset, MinibatchCutter, check_size, check_split, draw
+from .cutter import MinibatchCutter
+from .dataset import ORDER, Csr, Dataset, check_size, check_split, draw
 from .minibatches import CsrMinibatch, Float32
 
 if TYPE_CHECKING:

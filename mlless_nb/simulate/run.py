@@ -22,6 +22,7 @@ from ..messages import Command, Ended, Invocation, Left, Message, Update
 from ..money import Cost, Rates, price_profile
 from ..money.meter import NUSD, to_nusd
 from ..money.start import StartingMoney
+from ..partition import exchanged_bytes
 from ..record import to_array
 from ..telemetry import Event, History
 from .cores import Cores, OwnCore, SharedCores
@@ -227,10 +228,9 @@ class _Simulation:
             return job.pattern
         if job.sync.staleness:
             return "broadcast"
-        n_rows, width = job.model.table_shape(manifest.shape)
-        values = manifest.n_touched * width * (0.1 if job.sync.filters else 1.0)
+        assert isinstance(job, TrainingJob)  # a workload names its pattern
         bytes_s = min(link.server_bytes_s, 3e9)
-        return choose_pattern(job.workers, int(4 * values), 4 * n_rows * width, 2 * link.latency_s, bytes_s)
+        return choose_pattern(job.workers, *exchanged_bytes(job, manifest), 2 * link.latency_s, bytes_s)
 
     # -- what came of it
 

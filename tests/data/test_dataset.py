@@ -168,7 +168,7 @@ def test_with_more_features_than_a_table_may_have_minibatches_are_the_same(
     clicks: Csr, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_table = list(clicks.minibatches(70, 0))
-    monkeypatch.setattr("mlless_nb.data.dataset.TABLE_FEATURES", 0)
+    monkeypatch.setattr("mlless_nb.data.cutter.TABLE_FEATURES", 0)
     for one, other in zip(with_table, clicks.minibatches(70, 0), strict=True):
         np.testing.assert_array_equal(one.indices, other.indices)
 

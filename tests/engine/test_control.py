@@ -58,8 +58,9 @@ def test_a_stop_while_the_data_is_packed_packs_no_more(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("sync", [BSP(), ISP(0.7)], ids=str)
-def test_scale_in_takes_workers_out_one_by_one(sync: BSP | ISP) -> None:
-    run = mlless_nb.train(job(sync=sync, stop=LONG))
+@pytest.mark.parametrize(("partition", "n_minibatches"), [("rows", 18), ("user", 20)])
+def test_scale_in_takes_workers_out_one_by_one(sync: BSP | ISP, partition: str, n_minibatches: int) -> None:
+    run = mlless_nb.train(job(sync=sync, partition=partition, stop=LONG))
     wait_for_step(run, 5)
     run.scale_in(worker_id=1)
     seen = 0
@@ -78,7 +79,7 @@ def test_scale_in_takes_workers_out_one_by_one(sync: BSP | ISP) -> None:
     assert n_workers[-1] == 1
     assert (np.diff(n_workers) <= 0).all()
     # The global minibatch shrinks with the workers, and no minibatch is skipped or taken twice.
-    positions = run.history["epoch"] * 18
+    positions = run.history["epoch"] * n_minibatches
     np.testing.assert_allclose(np.diff(positions, prepend=0), n_workers, rtol=1e-6)
     assert "Removed worker 1" in " ".join(event.text for event in run.telemetry.state.events)
 

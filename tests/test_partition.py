@@ -1,0 +1,84 @@
+"""Rows or users: which of them are dealt out where a job leaves it open, and what is then exchanged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from engine.jobs import job, ratings
+
+from mlless_nb import BSP, ISP, SGD, SSP, AdaGrad, Adam, LogisticRegression, datasets
+from mlless_nb.data.prepare import Manifest
+from mlless_nb.job_data import JobData
+from mlless_nb.objects import MemoryObjects
+from mlless_nb.partition import exchanged_bytes, is_by_user
+
+N_USERS, N_ITEMS = 200, 100
+CLICKS = {"model": LogisticRegression(), "data": datasets.synthetic_clicks(4000, n_features=300, seed=2)}
+
+
+def one_user_rates_most() -> Any:
+    """Ratings of 50 users x 100 items; the first user rated all items, the others four each."""
+    users = np.concatenate([np.zeros(100, int), np.repeat(np.arange(1, 50), 4)])
+    items = np.concatenate([np.arange(100), np.tile(np.arange(4), 49)])
+    return datasets.ratings(users, items, np.ones(len(users)))
+
+
+def packed(**changes: Any) -> Manifest:
+    """How the data of a job is packed."""
+    manifests = JobData(job(**changes)).pack(MemoryObjects(), lambda: False)
+    assert manifests is not None
+    return manifests[0]
+
+
+@pytest.mark.parametrize("workers", [2, 4, 7])
+def test_users_are_dealt_out_where_that_is_the_same_descent(workers: int) -> None:
+    assert is_by_user(job(workers=workers, minibatch=50))
+    assert packed(workers=workers, minibatch=50).n_shards == workers
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"workers": 1},
+        {"partition": "rows"},
+        {"optimizer": Adam(0.01)},
+        {"optimizer": AdaGrad(0.1)},
+        {"optimizer": SGD(0.02, per_sample=True)},
+        {"local_steps": 2},
+        {"sync": SSP(2)},
+        {"sync": ISP(0.7, staleness=2)},
+        CLICKS | {"optimizer": SGD(0.1)},
+        {"data": one_user_rates_most(), "minibatch": 20},
+        {"minibatch": 450},  # of 900 rows a worker: a few more, and an epoch takes three steps instead of two
+    ],
+    ids=str,
+)
+def test_else_rows_are(changes: dict[str, Any]) -> None:
+    assert not is_by_user(job(**changes))
+    assert packed(**changes).n_shards == 1
+
+
+def test_users_are_not_dealt_out_where_their_residual_has_no_room() -> None:
+    users = np.arange(1_000_000)
+    fields = {"data": datasets.ratings(users, users % 100, np.ones(len(users))), "sync": BSP(), "validation": None}
+    least = {is_user: job(**fields).needed_mb(is_by_user=is_user) for is_user in (False, True)}
+    assert least[False] < least[True]
+    assert is_by_user(job(**fields, memory_mb=least[True]))
+    assert not is_by_user(job(**fields, memory_mb=least[True] - 1))
+
+
+@pytest.mark.parametrize("changes", [{"workers": 1}, {"optimizer": Adam(0.01)}, {}], ids=str)
+def test_users_are_dealt_out_where_the_job_says_so(changes: dict[str, Any]) -> None:
+    assert is_by_user(job(partition="user", **changes)) == (changes != {"workers": 1})
+
+
+def test_only_items_are_exchanged_while_users_have_owners() -> None:
+    dense = {"sync": ISP(0.0), "optimizer": SGD(1.0, momentum=0.9)}
+    _, width = job().model.table_shape(ratings().shape)
+    for partition, n_rows in (("rows", N_USERS + N_ITEMS), ("user", N_ITEMS)):
+        given = job(partition=partition, **dense)
+        update, whole = exchanged_bytes(given, packed(partition=partition, **dense))
+        assert whole == 4 * n_rows * width
+        assert 0 < update <= whole
