@@ -53,13 +53,15 @@ class HandOver:
         if givers == takers and self._replica.withholds and len(givers) > 1:
             self._give_by_range(step, givers)
         elif self._replica.holds_back or givers != takers:
-            stays = givers != takers and self._slot in takers
-            self.give(f"{step}r", step, givers, takers, owned_only=stays)
-            for _ in set(givers) - set(takers) if stays else ():
+            self.give(f"{step}r", step, givers, takers)
+        if givers == takers:
+            self._replica.ownership.end()
+        elif self._slot in takers:
+            for _ in givers:
                 self._replica.average()
-        self._replica.disown()
+            self._replica.ownership.release(len(givers))
 
-    def give(self, round_id: str, step: int, givers: list[int], takers: list[int], *, owned_only: bool) -> None:
+    def give(self, round_id: str, step: int, givers: list[int], takers: list[int], *, owned_only: bool = False) -> None:
         """Every giver publishes what it holds back (of the rows that it owns only), every taker adds it."""
         is_giver = self._slot in givers
         frame = self._replica.flush(step, owned_only=owned_only) if is_giver else b""
@@ -77,7 +79,7 @@ class HandOver:
 
     def _give_by_range(self, step: int, active: list[int]) -> None:
         replica = self._replica
-        replica.disown()  # the ranges are of all rows
+        replica.ownership.end()  # the ranges are of all rows
         parts = replica.flush_parts(step, active)
         given = self._exchange(self._make_round(f"{step}r", active, active, b"", parts=parts))
         own = replica.take_in(active, given, step)

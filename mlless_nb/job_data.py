@@ -36,6 +36,9 @@ class JobData:
         self.shape, self.mean = self._train_set.shape, self._train_set.mean
         self._owners: Owners | None = None
         if is_by_user(job) and isinstance(self._train_set, Ratings):
+            if self._train_set.n_raters < job.workers:
+                most = f"at most {self._train_set.n_raters}, the users with ratings that are not held out"
+                raise JobError("workers", job.workers, most)
             self._owners = self._train_set.owners(job.workers)
         self.n_validation = self._most_minibatches(self._validation_set)
 

@@ -5,7 +5,6 @@ Nothing here waits or knows of other machines: an update becomes frames, frames 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +32,7 @@ from .kernels import (
 from .messages import Invocation
 from .models import PMF, model_from_json
 from .optimizers import SGD, optimizer_from_json
+from .ownership import Ownership
 from .sync import sync_from_json
 from .tables import allocate_tables
 
@@ -71,10 +71,12 @@ class Replica:
         self.n_rows, self.width = self.model.table_shape(shape)
         self._l2, self._l2_rows = self.model.dense_l2, self.model.dense_l2_rows(shape)
         self._is_dense = self._optimizer.moves_untouched(self._l2)
-        self._n_owned = shape[0] if manifest.n_shards > 1 else 0
+        n_users = shape[0] if manifest.n_shards > 1 else 0
+        #: Which rows are its own until they are handed over.
+        self.ownership = Ownership(n_users, invocation.n_workers)
         # What is not published stays in the split's residual; a lossy codec leaves its rounding errors there.
         self._filters = self._sync.filters or self._codec != "float32"
-        holds = self._filters or self._n_owned > 0
+        holds = self._filters or n_users > 0
         tables = allocate_tables(self.n_rows, self.width, 1 + len(self._optimizer.state_names) + holds, self._is_dense)
         self.params = tables[0]
         self.params[...] = self.model.init(shape, manifest.mean, invocation.seed)
@@ -90,10 +92,10 @@ class Replica:
         self._rows: Int32 | None = None
         self._update = self._out
         # Where replicas differ anyway, each may add its own update at once: in the pass that makes it.
-        self._fuses = not (self._is_local or (self._n_owned and self._is_dense))
+        self._fuses = not (self._is_local or (n_users and self._is_dense))
         self._may_move = self._fuses and self._filters and invocation.pattern != "scatter-reduce"
         # Of owned rows nothing is significant: what they move by is held back and added in one pass.
-        fuses_owned = self._fuses and self._n_owned > 0
+        fuses_owned = self._fuses and n_users > 0
         self._hoard = SignificanceSplit(self.n_rows, self.width, tables[-1]) if fuses_owned else None
         if self._hoard is not None:
             self._hoard.threshold, self._hoard.moves = np.inf, True
@@ -137,7 +139,7 @@ class Replica:
         out = self._update = self._room(self.n_rows) if self._is_dense else grad
         loss = self.model.gradient(self.params, minibatch, self._manifest.mean, self._manifest.size, grad)
         args, own = (self._state, step, scale, self._l2, self._l2_rows), 0
-        if self._hoard is not None and (own := self._count_owned(rows)):
+        if self._hoard is not None and (own := self.ownership.count_own(rows)):
             self._optimizer.update(self.params, rows[:own], grad[:own], *args, out[:own], self._hoard)
             rows, grad, out = rows[own:], grad[own:], out[own:]
         self._optimizer.update(self.params, rows, grad, *args, out, split)
@@ -173,18 +175,16 @@ class Replica:
         ratings, rate = (minibatch.user, minibatch.item, minibatch.rating), self._optimizer.rate(local_step)
         return pmf_sgd_pass(self.params, minibatch.rows, *ratings, self._manifest.mean, model.l2, rate, model.biases)
 
-    def _count_owned(self, rows: Int32) -> int:
-        """How many of ``rows``, the first ones, nobody else touches."""
-        return int(np.searchsorted(rows, np.int32(self._n_owned)))
-
     def _keep_owned(self) -> None:
         """Rows that nobody else touches are not published: they wait in the residual until they are handed over."""
         self._n_kept = 0
-        if self._n_owned and self._split is not None:
-            if self._rows is None:
-                self._rows = self._all_rows
-            self._n_kept = self._count_owned(self._rows)
-            apply_rows(self._split.residual, self._rows[: self._n_kept], self._update[: self._n_kept])
+        if self.holds_owned and self._split is not None:
+            rows = self._all_rows if self._rows is None else self._rows
+            order, n_kept = self.ownership.own_first(rows)
+            if order is not None:
+                rows, self._update = rows[order], self._update[order]
+            self._rows, self._n_kept = rows, n_kept
+            apply_rows(self._split.residual, rows[:n_kept], self._update[:n_kept])
 
     def _part(self, first: int) -> tuple[Int32 | None, Float32]:
         """The rows of the update from the one numbered ``first`` on."""
@@ -244,7 +244,13 @@ class Replica:
     def apply_own(self) -> None:
         """Add the own update, unless that was done when it was made."""
         if self._split is None or not self._split.moves:
-            apply_rows(self.params, *self._part(self._n_added))
+            self._add_kept()
+            apply_rows(self.params, *self._part(self._n_kept))
+
+    def _add_kept(self) -> None:
+        """Add what is kept of the own update, unless that was done when it was made."""
+        if self._n_kept > self._n_added and self._rows is not None:
+            apply_rows(self.params, self._rows[: self._n_kept], self._update[: self._n_kept])
 
     def apply_late(self, frame: Frame) -> Stats:
         """Add a peer's update; its stats."""
@@ -259,9 +265,7 @@ class Replica:
 
     def ranges(self, n_active: int) -> list[tuple[int, int]]:
         """The rows [first, end) that each rank merges."""
-        n_shared = self.n_rows - self._n_owned
-        bounds = [self._n_owned + n_shared * rank // n_active for rank in range(n_active + 1)]
-        return list(itertools.pairwise(bounds))
+        return self.ownership.ranges(self.n_rows, n_active)
 
     def encode_parts(self, step: int, stats: Stats, active: list[int]) -> dict[int, bytes]:
         """Frames of the update by range, for the slot that merges it; this slot's own among them."""
@@ -297,10 +301,9 @@ class Replica:
 
     def apply_merged(self, active: list[int], own: bytes, frames: Sequence[Frame]) -> None:
         """Add what was not sent of the own update, then the merged ranges in their order."""
+        self._add_kept()
         if self._filters:
-            apply_rows(self.params, *self._part(self._n_added))
-        elif self._n_kept > self._n_added and self._rows is not None:
-            apply_rows(self.params, self._rows[: self._n_kept], self._update[: self._n_kept])
+            apply_rows(self.params, *self._part(self._n_kept))
         rest = iter(frames)
         for slot, (first, end) in zip(active, self.ranges(len(active)), strict=True):
             apply_frame(own if slot == self._slot else next(rest), self.params[first:end])
@@ -310,7 +313,7 @@ class Replica:
     @property
     def holds_owned(self) -> bool:
         """Whether rows of this replica are its own until they are handed over."""
-        return self._n_owned > 0
+        return self.ownership.n_users > 0
 
     @property
     def averages(self) -> bool:
@@ -335,11 +338,11 @@ class Replica:
     @property
     def holds_back(self) -> bool:
         """Whether anything produced here may not have been published yet."""
-        return self._n_owned > 0 or self.withholds
+        return self.holds_owned or self.withholds
 
     def flush(self, step: int, *, owned_only: bool) -> bytes:
         """A frame of all that is held back (of the owned rows only), which is held back no more."""
-        positions, values = self._flush(self._n_owned if owned_only else self.n_rows)
+        positions, values = self._flush(self.ownership.n_users if owned_only else self.n_rows)
         return encode_sparse(positions, values, step, self._slot, self.n_rows, self.width, NO_STATS)
 
     def _flush(self, n_rows: int) -> tuple[NDArray[np.uint32], Float32]:
@@ -375,16 +378,14 @@ class Replica:
         """Average in the replica of a worker that leaves: ``params <- (params + its params) / 2``.
 
         Its residual has been published and applied, so that its parameters are what all replicas have in common: this
-        one's less what it holds back. Half of that is taken back, and published no more.
+        one's less what it holds back. Half of that is taken back, and published no more. Rows that this replica owns
+        are not the other's to say.
         """
         if self.averages and self._split is not None:
-            residual = self._split.residual
-            residual *= np.float32(0.5)
-            self.params -= residual
-
-    def disown(self) -> None:
-        """From now on every row is everybody's."""
-        self._n_owned = 0
+            for rows in self.ownership.everybodys():
+                half = self._split.residual[rows] * np.float32(0.5)
+                self._split.residual[rows] = half
+                self.params[rows] -= half
 
     # -- evaluation
 

@@ -142,7 +142,7 @@ class Worker:
             self._prepaid.gets_ahead = 1 + self._job.local_steps + self._held_out.n_unread(active)
             self._prepaid.keep_for_exit(self._exit_s(active))
             self._shares.deal(active)
-            minibatches = [self._feed.get(index) for index in self._shares.take(self._job.local_steps)]
+            minibatches = self._take()
             self._stats = self._make(minibatches, len(active), sums)
             self._position += len(active) * self._job.local_steps
             verdict = self._judge(self._exchange_updates(active, began))
@@ -152,8 +152,7 @@ class Worker:
                 self._handing_over.run(self._step, active, active)
                 return verdict
             if leaving and (self._staleness == 0 or self._slot in leaving):  # else what they leave comes when it comes
-                givers = active if self._replica.holds_owned else leaving
-                self._handing_over.run(self._step, givers, staying)
+                self._handing_over.run(self._step, leaving, staying)
             if self._slot in leaving:
                 return Verdict("left", f"left after step {self._step}")
             sums = (0.0, 0.0)
@@ -162,6 +161,15 @@ class Worker:
             if self._step % self._job.checkpoint_every == 0:
                 self._checkpoint(staying)
             self._step_s = max(self._clock() - began, self._step_s)
+
+    def _take(self) -> list[Minibatch]:
+        """The minibatches of a step."""
+        minibatches = []
+        for index in self._shares.take(self._job.local_steps):
+            minibatches.append(self._feed.get(index))
+            if self._replica.holds_owned and not self._shares.is_own(index):
+                self._replica.ownership.share(minibatches[-1].rows)
+        return minibatches
 
     def _make(self, minibatches: list[Minibatch], n_active: int, sums: tuple[float, float]) -> Stats:
         loss = self._replica.make(minibatches, self._step, n_active)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from engine.jobs import job, ratings
 
-from mlless_nb import BSP, ISP, SGD, SSP, AdaGrad, Adam, LogisticRegression, datasets
+from mlless_nb import BSP, ISP, SGD, SSP, AdaGrad, Adam, JobError, LogisticRegression, datasets
 from mlless_nb.data.prepare import Manifest
 from mlless_nb.job_data import JobData
 from mlless_nb.objects import MemoryObjects
@@ -72,6 +72,15 @@ def test_users_are_not_dealt_out_where_their_residual_has_no_room() -> None:
 @pytest.mark.parametrize("changes", [{"workers": 1}, {"optimizer": Adam(0.01)}, {}], ids=str)
 def test_users_are_dealt_out_where_the_job_says_so(changes: dict[str, Any]) -> None:
     assert is_by_user(job(partition="user", **changes)) == (changes != {"workers": 1})
+
+
+def test_a_worker_without_a_user_to_train_on_is_refused() -> None:
+    few = datasets.ratings(np.append(np.repeat(np.arange(5), 4), 5), np.append(np.arange(20) % 4, 0), np.ones(21))
+    held_out = [seed for seed in range(50) if few.split(0.2, seed)[0].n_raters == 5]
+    fields = {"data": few, "workers": 6, "minibatch": 1, "validation": 0.2, "partition": "user"}
+    with pytest.raises(JobError, match="at most 5, the users with ratings that are not held out"):
+        JobData(job(seed=held_out[0], **fields))
+    assert JobData(job(seed=next(seed for seed in range(50) if seed not in held_out), **fields))
 
 
 def test_only_items_are_exchanged_while_users_have_owners() -> None:

@@ -80,11 +80,13 @@ class Shares:
         rest = {slot: self._rest(slot) for slot in self._active}
         n_own = self._manifest.n_minibatches // len(active)
         left = [*self._common, *(index for slot in self._active if slot not in active for index in rest[slot])]
-        left += [index for slot in active for index in rest[slot][n_own:]]
+        if not self._by_shard:  # else who has more than its share keeps it: nobody else knows its shard's users
+            left += [index for slot in active for index in rest[slot][n_own:]]
+            rest = {slot: rest[slot][:n_own] for slot in active}
         owned = {}
         for slot in active:
             n_more = max(n_own - len(rest[slot]), 0)
-            owned[slot] = self._mixed(rest[slot][:n_own] + left[:n_more])
+            owned[slot] = self._mixed(rest[slot] + left[:n_more])
             del left[:n_more]
         self._active, self._owned, self._common = list(active), owned, left
         self._begin()
@@ -111,6 +113,10 @@ class Shares:
                 break
         begin = n_own % max(len(own), 1)
         return own[begin:] + own[:begin]
+
+    def is_own(self, index: int) -> bool:
+        """Whether a minibatch is of the shard that this slot begins with."""
+        return index in self._manifest.shard(self._slot)
 
     def next(self, n: int) -> list[int]:
         """The ``n`` minibatches, by number, that this slot takes next."""

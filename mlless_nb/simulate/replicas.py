@@ -12,6 +12,7 @@ from ..data.minibatches import CsrMinibatch
 from ..data.prepare import Manifest
 from ..messages import Invocation
 from ..models import model_from_json
+from ..ownership import Ownership
 from ..replica import NO_STATS, Replica, Stats
 from .events import Process
 from .machine import Machine
@@ -52,6 +53,7 @@ class CurveReplica:
 
     holds_owned = False
     is_finite = True
+    ownership = Ownership(0, 1)
 
     def __init__(self, invocation: Invocation, manifest: Manifest, workload: Workload) -> None:
         self.model = model_from_json(invocation.model)
@@ -151,9 +153,6 @@ class CurveReplica:
 
     def average(self) -> None:
         """Nothing: the curve knows."""
-
-    def disown(self) -> None:
-        """Nothing is owned."""
 
     def evaluate(self, minibatch: Rows) -> float:
         """Sum of losses of held-out rows: the curve's, without noise."""

@@ -58,13 +58,17 @@ def test_after_departures_the_shares_of_the_rest_hold_everything_once(data: st.D
     n_workers = data.draw(st.integers(2, 9))
     n_minibatches = data.draw(st.integers(1, 60))
     by_shard = n_minibatches >= n_workers and data.draw(st.booleans())
-    shards = tuple(n_minibatches * slot // n_workers for slot in range(n_workers + 1))
+    cuts = data.draw(st.permutations(range(1, n_minibatches)))[: n_workers - 1]
+    shards = (0, *sorted(cuts), n_minibatches)
     manifest = manifest_of(n_minibatches, shards if by_shard else None)
     active = list(range(n_workers))
     shares = {slot: Shares(manifest, slot, n_workers, by_shard=by_shard) for slot in active}
     while True:
         parts = [index for slot in active for index in shares[slot].part]
         assert sorted(parts) == list(range(n_minibatches))
+        for slot in active if by_shard else ():  # who stays is the only one to know its users
+            others = [index for other in active if other != slot for index in shares[other].part]
+            assert not set(others) & set(manifest.shard(slot))
         if len(active) == 1:
             break
         n_steps, n_local = data.draw(st.integers(0, 20)), data.draw(st.integers(1, 3))
