@@ -59,7 +59,6 @@ class HandOver:
         elif self._slot in takers:
             for _ in givers:
                 self._replica.average()
-            self._replica.ownership.release(len(givers))
 
     def give(self, round_id: str, step: int, givers: list[int], takers: list[int], *, owned_only: bool = False) -> None:
         """Every giver publishes what it holds back (of the rows that it owns only), every taker adds it."""

@@ -73,7 +73,7 @@ class Replica:
         self._is_dense = self._optimizer.moves_untouched(self._l2)
         n_users = shape[0] if manifest.n_shards > 1 else 0
         #: Which rows are its own until they are handed over.
-        self.ownership = Ownership(n_users, invocation.n_workers)
+        self.ownership = Ownership(self._slot, n_users, invocation.n_workers)
         # What is not published stays in the split's residual; a lossy codec leaves its rounding errors there.
         self._filters = self._sync.filters or self._codec != "float32"
         holds = self._filters or n_users > 0

@@ -141,8 +141,7 @@ class Worker:
             self._prepaid.puts_ahead = 2 if self._slot == active[0] else 0
             self._prepaid.gets_ahead = 1 + self._job.local_steps + self._held_out.n_unread(active)
             self._prepaid.keep_for_exit(self._exit_s(active))
-            self._shares.deal(active)
-            minibatches = self._take()
+            minibatches = self._take(active)
             self._stats = self._make(minibatches, len(active), sums)
             self._position += len(active) * self._job.local_steps
             verdict = self._judge(self._exchange_updates(active, began))
@@ -162,13 +161,15 @@ class Worker:
                 self._checkpoint(staying)
             self._step_s = max(self._clock() - began, self._step_s)
 
-    def _take(self) -> list[Minibatch]:
+    def _take(self, active: list[int]) -> list[Minibatch]:
         """The minibatches of a step."""
-        minibatches = []
-        for index in self._shares.take(self._job.local_steps):
-            minibatches.append(self._feed.get(index))
-            if self._replica.holds_owned and not self._shares.is_own(index):
-                self._replica.ownership.share(minibatches[-1].rows)
+        shares, ownership = self._shares, self._replica.ownership
+        if shares.deal(active) and self._replica.holds_owned:
+            ownership.deal(shares.owners)
+        indices = shares.take(self._job.local_steps)
+        minibatches = [self._feed.get(index) for index in indices]
+        for index, minibatch in zip(indices, minibatches, strict=True) if self._replica.holds_owned else ():
+            ownership.meet(minibatch.rows, shares.shard_of(index))
         return minibatches
 
     def _make(self, minibatches: list[Minibatch], n_active: int, sums: tuple[float, float]) -> Stats:

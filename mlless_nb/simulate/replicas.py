@@ -53,7 +53,7 @@ class CurveReplica:
 
     holds_owned = False
     is_finite = True
-    ownership = Ownership(0, 1)
+    ownership = Ownership(0, 0, 1)
 
     def __init__(self, invocation: Invocation, manifest: Manifest, workload: Workload) -> None:
         self.model = model_from_json(invocation.model)

@@ -66,9 +66,14 @@ def test_after_departures_the_shares_of_the_rest_hold_everything_once(data: st.D
     while True:
         parts = [index for slot in active for index in shares[slot].part]
         assert sorted(parts) == list(range(n_minibatches))
-        for slot in active if by_shard else ():  # who stays is the only one to know its users
-            others = [index for other in active if other != slot for index in shares[other].part]
-            assert not set(others) & set(manifest.shard(slot))
+        owners = shares[active[0]].owners
+        assert all(shares[slot].owners == owners for slot in active)
+        for slot in active if by_shard else ():  # an owner is the only one to know its users
+            n_owned = owners.count(slot)
+            assert owners[slot] == slot
+            assert n_owned >= n_workers // len(active)
+            own = {index for shard in range(n_workers) if owners[shard] == slot for index in manifest.shard(shard)}
+            assert own <= set(shares[slot].part)
         if len(active) == 1:
             break
         n_steps, n_local = data.draw(st.integers(0, 20)), data.draw(st.integers(1, 3))
