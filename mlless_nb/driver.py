@@ -174,7 +174,7 @@ class Driver:
             "aggregate": job.aggregate,
             "local_steps": job.local_steps,
             "codec": job.codec,
-            "pattern": self._pattern(manifest),
+            "scatter_from": self._scatter_from(manifest),
             "seed": job.seed,
             "manifest": manifest.to_json(),
             "validation": validation.to_json() if validation is not None else None,
@@ -204,16 +204,13 @@ class Driver:
         self._is_launched = True
         self._services.watch_functions(f"runs/{self.run.id}")
 
-    def _pattern(self, manifest: Manifest) -> str:
-        """How updates get around: as the job says, or what promises to be quicker."""
-        job = self.job
-        if job.pattern != "auto":
-            return job.pattern
-        if job.sync.staleness:
-            return "broadcast"
-        embedded = self._services.embedded is not None
-        latency_s, bytes_s = EMBEDDED_LINK if embedded else pattern.probe(self._services.redis_urls[0])
-        return pattern.choose_pattern(job.workers, *exchanged_bytes(job, manifest), latency_s, bytes_s)
+    def _scatter_from(self, manifest: Manifest) -> int:
+        """The workers from which on updates are scattered: as the job says, or where that promises to be quicker."""
+        job, link = self.job, EMBEDDED_LINK
+        if job.pattern == "auto" and self._services.embedded is None and not job.sync.staleness:
+            link = pattern.probe(self._services.redis_urls[0])
+        how = "broadcast" if job.sync.staleness else job.pattern
+        return pattern.scatter_from(how, job.workers, *exchanged_bytes(job, manifest), *link)
 
     def _follow(self) -> Ended:
         """Turn what the supervisor sends into telemetry until its last word."""

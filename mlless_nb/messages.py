@@ -108,7 +108,7 @@ class Invocation(Message):
     aggregate: str
     local_steps: int
     codec: str
-    pattern: str
+    scatter_from: int  # workers; 0: never
     seed: int
     manifest: dict[str, Any]
     validation: dict[str, Any] | None
@@ -126,6 +126,10 @@ class Invocation(Message):
     lifetime_s: float
     lease_s: float
     round_timeout_s: float
+
+    def scatters(self, n_active: int) -> bool:
+        """Whether so many workers scatter and reduce their updates; fewer, or else all, broadcast them."""
+        return 0 < self.scatter_from <= n_active
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class Replica:
         self._update = self._out
         # Where replicas differ anyway, each may add its own update at once: in the pass that makes it.
         self._fuses = not (self._is_local or (n_users and self._is_dense))
-        self._may_move = self._fuses and self._filters and invocation.pattern != "scatter-reduce"
+        self._scatters = invocation.scatters
         # Of owned rows nothing is significant: what they move by is held back and added in one pass.
         fuses_owned = self._fuses and n_users > 0
         self._hoard = SignificanceSplit(self.n_rows, self.width, tables[-1]) if fuses_owned else None
@@ -115,7 +115,7 @@ class Replica:
         split = self._split if self._filters else None
         if split is not None:
             split.threshold = threshold = self._sync.threshold_at(step)
-            split.moves = self._may_move and threshold > 0
+            split.moves = self._fuses and threshold > 0 and not self._scatters(n_active)
         if self._is_local:
             loss = self._walk(minibatches, step, scale)
         else:

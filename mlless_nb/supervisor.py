@@ -184,7 +184,7 @@ class Supervisor:
         time_s = step.at_s - self._job.launched_at_s
         n_peers = step.n_workers - 1
         # Updates that were scattered are read by one worker each, merged ranges by all the others.
-        n_readers = 1 if self._job.pattern == "scatter-reduce" and n_peers else n_peers
+        n_readers = 1 if self._job.scatters(step.n_workers) else n_peers
         self._n_rows += 1
         row = [
             step.step,

@@ -188,8 +188,7 @@ class Worker:
         """Publish the update and apply the peers'; the rounds that are done with then."""
         if self._staleness:
             return self._run_ahead(active, began)
-        is_scattered = self._job.pattern == "scatter-reduce" and len(active) > 1
-        exchange = self._scatter_reduce if is_scattered else self._broadcast
+        exchange = self._scatter_reduce if self._job.scatters(len(active)) else self._broadcast
         return [Settled(self._step, self._epoch, exchange(active, began))]
 
     def _broadcast(self, active: list[int], began: float) -> Stats:

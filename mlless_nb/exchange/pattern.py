@@ -95,6 +95,27 @@ def _barrier_s(n_workers: int, latency_s: float) -> float:
     return BARRIER_LATENCIES * latency_s + n_workers * ARRIVAL_S
 
 
+def scatter_from(
+    pattern: str, n_workers: int, update_bytes: float, table_bytes: float, latency_s: float, bytes_per_s: float
+) -> int:
+    """The number of workers from which on updates are scattered and reduced; 0: never.
+
+    Parameters
+    ----------
+    pattern : {"auto", "broadcast", "scatter-reduce"}
+    n_workers : int
+        At the start; as they leave, broadcasting may become the quicker of the two.
+    update_bytes, table_bytes, latency_s, bytes_per_s
+        See `choose_pattern`.
+    """
+    if pattern != "auto":
+        return 2 if pattern == "scatter-reduce" else 0
+    link, least = (update_bytes, table_bytes, latency_s, bytes_per_s), n_workers + 1
+    while choose_pattern(least - 1, *link) == "scatter-reduce":
+        least -= 1
+    return least if least <= n_workers else 0
+
+
 def choose_pattern(
     n_workers: int, update_bytes: float, table_bytes: float, latency_s: float, bytes_per_s: float
 ) -> Pattern:

@@ -48,7 +48,7 @@ _JOB: dict[str, Any] = {
     "aggregate": "mean",
     "local_steps": 1,
     "codec": "float32",
-    "pattern": "broadcast",
+    "scatter_from": 0,
     "seed": 0,
     "validation": None,
     "eval_every": 10**9,

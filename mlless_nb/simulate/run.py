@@ -15,7 +15,7 @@ from .. import checkpoint
 from ..data.prepare import Manifest
 from ..driver import LEASES_S, ROUND_TIMEOUT_S
 from ..errors import JobError
-from ..exchange.pattern import choose_pattern
+from ..exchange.pattern import scatter_from
 from ..job import CHECKPOINT_EVERY, EVAL_EVERY, TrainingJob
 from ..job_data import JobData
 from ..messages import Command, Ended, Invocation, Left, Message, Update
@@ -187,7 +187,7 @@ class _Simulation:
             "aggregate": job.aggregate,
             "local_steps": job.local_steps,
             "codec": job.codec,
-            "pattern": self._pattern(manifest),
+            "scatter_from": self._scatter_from(manifest),
             "seed": job.seed if isinstance(job, TrainingJob) else self._seed,
             "manifest": manifest.to_json(),
             "validation": validation.to_json() if validation is not None else None,
@@ -222,15 +222,11 @@ class _Simulation:
         assert packed is not None  # nobody asked it to stop
         return packed
 
-    def _pattern(self, manifest: Manifest) -> str:
+    def _scatter_from(self, manifest: Manifest) -> int:
         job, link = self._job, self._machine.link
-        if job.pattern != "auto":
-            return job.pattern
-        if job.sync.staleness:
-            return "broadcast"
-        assert isinstance(job, TrainingJob)  # a workload names its pattern
-        bytes_s = min(link.server_bytes_s, 3e9)
-        return choose_pattern(job.workers, *exchanged_bytes(job, manifest), 2 * link.latency_s, bytes_s)
+        how = "broadcast" if job.sync.staleness else job.pattern
+        n_bytes = exchanged_bytes(job, manifest) if isinstance(job, TrainingJob) else (0, 0)  # a workload says how
+        return scatter_from(how, job.workers, *n_bytes, 2 * link.latency_s, min(link.server_bytes_s, 3e9))
 
     # -- what came of it
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mlless_nb import ServiceError
 from mlless_nb.exchange import choose_pattern, probe
-from mlless_nb.exchange.pattern import broadcast_s, scatter_reduce_s
+from mlless_nb.exchange.pattern import broadcast_s, scatter_from, scatter_reduce_s
 
 #: A server on this machine, and one behind a link of 100 Mbit/s.
 LOCAL, SLOW = (50e-6, 3e9), (400e-6, 12.5e6)
@@ -32,6 +32,16 @@ def test_many_workers_with_large_updates_scatter() -> None:
 def test_where_bytes_are_dear_smaller_updates_scatter() -> None:
     assert choose_pattern(8, 60_000, 60_000, *LOCAL) == "broadcast"
     assert choose_pattern(8, 60_000, 60_000, *SLOW) == "scatter-reduce"
+
+
+@pytest.mark.parametrize("update_bytes", [1_000, 100_000, 419_000])
+def test_as_workers_leave_updates_are_broadcast_again_where_that_is_quicker(update_bytes: int) -> None:
+    link = (update_bytes, TABLE, *LOCAL)
+    first = scatter_from("auto", 24, *link)
+    for n_workers in range(1, 25):
+        assert (choose_pattern(n_workers, *link) == "scatter-reduce") == (0 < first <= n_workers)
+    assert scatter_from("broadcast", 24, *link) == 0
+    assert scatter_from("scatter-reduce", 24, *link) == 2
 
 
 @given(st.integers(3, 200), st.floats(1, 1e9), st.floats(1, 1e9), st.floats(1e-6, 1.0), st.floats(1e4, 1e11))

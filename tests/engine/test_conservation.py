@@ -155,10 +155,10 @@ def test_money_runs_out_for_all_at_the_same_step() -> None:
 
 
 @pytest.mark.parametrize("sync", [BSP(), ISP(0.7)], ids=str)
-@pytest.mark.parametrize("pattern", ["broadcast", "scatter-reduce"])
-def test_tables_side_by_side_change_no_bit(sync: BSP | ISP, pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scatter_from", [0, 2, 3])
+def test_tables_side_by_side_change_no_bit(sync: BSP | ISP, scatter_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
     optimizer = SGD(0.2, momentum=0.9, lazy=True)
-    job = Job(PMF(rank=20, l2=0.02), optimizer, sync, 3, 6, "mean", {3: [1]}, pattern=pattern)
+    job = Job(PMF(rank=20, l2=0.02), optimizer, sync, 3, 6, "mean", {3: [1]}, scatter_from=scatter_from)
     apart = train(job)
     monkeypatch.setattr(tables, "INTERLEAVED_BYTES", 0)
     together = train(job)
@@ -171,7 +171,7 @@ def test_tables_side_by_side_change_no_bit(sync: BSP | ISP, pattern: str, monkey
 def test_more_workers_than_rows_to_merge_leave_ranges_empty() -> None:
     ratings = datasets.ratings(RATINGS.users, RATINGS.items % 3, RATINGS.ratings)
     owners = ratings.owners(5)
-    job = Job(PMF(rank=2), SGD(0.2), BSP(), 5, 4, "mean", {}, pattern="scatter-reduce", by_user=True)
+    job = Job(PMF(rank=2), SGD(0.2), BSP(), 5, 4, "mean", {}, scatter_from=2, by_user=True)
     few = pack(ratings, 24, 0, OBJECTS, owners)
     assert few.shape[1] == 3
     outcome = train(dataclasses.replace(job, packed_as=few))

@@ -30,7 +30,7 @@ ALL: st.SearchStrategy[Sync] = st.one_of(
 
 def fit(job: Job) -> Job:
     """``job`` as its protocol allows it."""
-    return dataclasses.replace(job, pattern="broadcast", by_user=False) if job.sync.staleness else job
+    return dataclasses.replace(job, scatter_from=0, by_user=False) if job.sync.staleness else job
 
 
 def check_accounts(job: Job, outcome: Outcome) -> None:

@@ -70,7 +70,7 @@ class Job:
     leaves: dict[int, list[int]]
     local_steps: int = 1
     codec: str = "float32"
-    pattern: str = "broadcast"
+    scatter_from: int = 0
     by_user: bool = False
     packed_as: Manifest | None = None
     slow: tuple[int, ...] = ()
@@ -100,7 +100,7 @@ class Job:
             aggregate=self.aggregate,
             local_steps=self.local_steps,
             codec=self.codec,
-            pattern=self.pattern,
+            scatter_from=self.scatter_from,
             seed=3,
             manifest=manifest.to_json(),
             validation=validation.to_json() if validation is not None else None,
@@ -297,7 +297,7 @@ def jobs(draw: st.DrawFn, syncs: st.SearchStrategy[Sync]) -> Job:
         aggregate,
         draw(moments),
         local_steps=draw(st.sampled_from([1, 1, 2, 3])),
-        pattern=draw(st.sampled_from(["broadcast", "scatter-reduce"])),
+        scatter_from=draw(st.sampled_from([0, 2, 3, 4])),
         by_user=model.kind == "pmf" and n_workers > 1 and draw(st.booleans()),
     )
 
