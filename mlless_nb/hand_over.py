@@ -9,12 +9,15 @@ whatever P, and the replicas end bit-identical. (Of two workers each reads as mu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from .exchange import Round, StepLog
+from .kernels import apply_frame, encode_update
 from .money.budget import Prepaid
-from .replica import Replica
+from .replica import NO_STATS, Float32, Replica
 
 
 class HandOver:
@@ -53,17 +56,36 @@ class HandOver:
         if givers == takers and self._replica.withholds and len(givers) > 1:
             self._give_by_range(step, givers)
         elif self._replica.holds_back or givers != takers:
-            self.give(f"{step}r", step, givers, takers)
+            self._give(f"{step}r", step, givers, takers)
         if givers == takers:
             self._replica.ownership.end()
         elif self._slot in takers:
             for _ in givers:
                 self._replica.average()
 
-    def give(self, round_id: str, step: int, givers: list[int], takers: list[int], *, owned_only: bool = False) -> None:
-        """Every giver publishes what it holds back (of the rows that it owns only), every taker adds it."""
+    def _give(self, round_id: str, step: int, givers: list[int], takers: list[int]) -> None:
+        """Every giver publishes what it holds back, every taker adds it."""
+        frame = self._replica.flush(step) if self._slot in givers else b""
+        self._replica.apply_all(self._passed_on(round_id, givers, takers, frame))
+
+    def whole(self, step: int, active: list[int], taker: int) -> Float32:
+        """The parameters as all know them together, on ``taker``: others own rows of them, and tell it only."""
+        replica, slot = self._replica, self._slot
+        if not replica.holds_owned:
+            return replica.params
+        frame = b""
+        if slot != taker:
+            rows = replica.ownership.own_rows()
+            frame = encode_update(rows, replica.params[rows], step, slot, replica.n_rows, NO_STATS)
+        givers = [giver for giver in active if giver != taker]
+        params = np.array(replica.params, order="C") if slot == taker else replica.params
+        for told in self._passed_on(f"{step}c", givers, [taker], frame):
+            apply_frame(told, params, add=False)
+        return params
+
+    def _passed_on(self, round_id: str, givers: list[int], takers: list[int], frame: bytes) -> Sequence[Any]:
+        """The frames that ``givers`` publish, on ``takers``."""
         is_giver = self._slot in givers
-        frame = self._replica.flush(step, owned_only=owned_only) if is_giver else b""
         part = self._make_round(round_id, givers, takers, frame)
         is_complete = False
         if is_giver:
@@ -71,10 +93,10 @@ class HandOver:
             self._prepaid.add(arrival.granted_nusd)
             is_complete = arrival.is_complete
         if self._slot not in takers or not part.peers:
-            return
+            return ()
         if not is_complete:
             self._log.wait(part, self._pay)
-        self._replica.apply_all(self._log.frames(part))
+        return self._log.frames(part)
 
     def _give_by_range(self, step: int, active: list[int]) -> None:
         replica = self._replica

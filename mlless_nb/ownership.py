@@ -36,7 +36,7 @@ class Ownership:
         self._owners = owners
         self._n_common = sum(owner is None for owner in owners)
         self._is_common = np.array([*(owner is None for owner in owners), False])
-        self._is_own = np.array([*(owner == self._slot for owner in owners), True])
+        self._is_own = np.array([*(owner == self._slot for owner in owners), True])  # nobody else says so either
 
     def meet(self, rows: Int32, shard: int) -> None:
         """The users among ``rows`` are of ``shard``."""
@@ -49,6 +49,14 @@ class Ownership:
         """How many rows of one minibatch, the first ones, are this worker's own: its users are of one shard."""
         n_users = self._count_users(rows)
         return n_users if n_users and self._is_own[self._shards[rows[0]]] else 0
+
+    def own_rows(self) -> Int32:
+        """The users that are this worker's own, of those that it has met."""
+        return np.flatnonzero(np.append(self._is_own[:-1], False)[self._shards]).astype(np.int32)
+
+    def others(self) -> NDArray[np.int64]:
+        """The users that have become another one's own, of those that this worker has met."""
+        return np.flatnonzero(~(self._is_own | self._is_common)[self._shards])
 
     def own_first(self, rows: Int32) -> tuple[NDArray[np.int64] | None, int]:
         """An order of ``rows`` that has those which nobody else touches first (None: as they are), and their number.

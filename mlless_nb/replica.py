@@ -56,13 +56,20 @@ class Replica:
     Attributes
     ----------
     params : float32 (n_rows, width)
+    ownership : Ownership
+        Which rows are its own until they are handed over.
+    averages : bool
+        Whether replicas of those who leave are averaged in.
+    staleness : int
+        Steps that this replica may be ahead of what it has applied of its peers.
     n_made, n_sent : int
         Values of the last update, and how many of them are published.
     """
 
     def __init__(self, invocation: Invocation, manifest: Manifest) -> None:
         self.model = model_from_json(invocation.model)
-        self._sync = sync_from_json(invocation.sync)
+        self._sync = sync = sync_from_json(invocation.sync)
+        self.averages, self.staleness = sync.averages and sync.threshold_at(1) > 0, sync.staleness
         self._optimizer = optimizer_from_json(invocation.optimizer)
         self._slot, self._codec = invocation.slot, invocation.codec
         self._is_mean = invocation.aggregate == "mean"
@@ -72,7 +79,6 @@ class Replica:
         self._l2, self._l2_rows = self.model.dense_l2, self.model.dense_l2_rows(shape)
         self._is_dense = self._optimizer.moves_untouched(self._l2)
         n_users = shape[0] if manifest.n_shards > 1 else 0
-        #: Which rows are its own until they are handed over.
         self.ownership = Ownership(self._slot, n_users, invocation.n_workers)
         # What is not published stays in the split's residual; a lossy codec leaves its rounding errors there.
         self._filters = self._sync.filters or self._codec != "float32"
@@ -316,16 +322,6 @@ class Replica:
         return self.ownership.n_users > 0
 
     @property
-    def averages(self) -> bool:
-        """Whether replicas of those who leave are averaged in."""
-        return self._sync.averages and self._sync.threshold_at(1) > 0
-
-    @property
-    def staleness(self) -> int:
-        """Steps that this replica may be ahead of what it has applied of its peers."""
-        return self._sync.staleness
-
-    @property
     def differs(self) -> bool:
         """Whether replicas differ while they train, though each knows of all rows."""
         return not self.holds_owned and (self.holds_back or self.staleness > 0)
@@ -340,20 +336,30 @@ class Replica:
         """Whether anything produced here may not have been published yet."""
         return self.holds_owned or self.withholds
 
-    def flush(self, step: int, *, owned_only: bool) -> bytes:
-        """A frame of all that is held back (of the owned rows only), which is held back no more."""
-        positions, values = self._flush(self.ownership.n_users if owned_only else self.n_rows)
+    def deal(self, owners: Sequence[int | None]) -> None:
+        """Shards of users belong to ``owners`` now. What momentum is left of users that are another one's is lost.
+
+        It would go on moving this replica's copy of them, and come to light when all is handed over, long out of date.
+        """
+        self.ownership.deal(owners)
+        if self._is_dense:
+            for state in self._state.values():
+                state[self.ownership.others()] = 0.0
+
+    def flush(self, step: int) -> bytes:
+        """A frame of all that is held back, which is held back no more."""
+        positions, values = self._flush()
         return encode_sparse(positions, values, step, self._slot, self.n_rows, self.width, NO_STATS)
 
-    def _flush(self, n_rows: int) -> tuple[NDArray[np.uint32], Float32]:
-        residual = self._split.residual[:n_rows] if self._split is not None else self._out[:0]
+    def _flush(self) -> tuple[NDArray[np.uint32], Float32]:
+        residual = self._split.residual if self._split is not None else self._out[:0]
         positions, values = np.empty(residual.size, np.uint32), np.empty(residual.size, np.float32)
         count = flush_residual(residual, positions, values) if residual.size else 0
         return positions[:count], values[:count]
 
     def flush_parts(self, step: int, active: list[int]) -> dict[int, bytes]:
         """`flush` of all rows by range, for the slot that takes it in. The own range has the own values already."""
-        held, parts = self._flush(self.n_rows), {}
+        held, parts = self._flush(), {}
         for slot, (first, end) in zip(active, self.ranges(len(active)), strict=True):
             positions, values = self._between(*held, first, end)
             parts[slot] = encode_sparse(positions, values, step, self._slot, end - first, self.width, NO_STATS)

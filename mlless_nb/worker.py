@@ -163,13 +163,13 @@ class Worker:
 
     def _take(self, active: list[int]) -> list[Minibatch]:
         """The minibatches of a step."""
-        shares, ownership = self._shares, self._replica.ownership
-        if shares.deal(active) and self._replica.holds_owned:
-            ownership.deal(shares.owners)
+        shares, replica = self._shares, self._replica
+        if shares.deal(active) and replica.holds_owned:
+            replica.deal(shares.owners)
         indices = shares.take(self._job.local_steps)
         minibatches = [self._feed.get(index) for index in indices]
-        for index, minibatch in zip(indices, minibatches, strict=True) if self._replica.holds_owned else ():
-            ownership.meet(minibatch.rows, shares.shard_of(index))
+        for index, minibatch in zip(indices, minibatches, strict=True) if replica.holds_owned else ():
+            replica.ownership.meet(minibatch.rows, shares.shard_of(index))
         return minibatches
 
     def _make(self, minibatches: list[Minibatch], n_active: int, sums: tuple[float, float]) -> Stats:
@@ -329,11 +329,9 @@ class Worker:
         return (guess_s if took_s is None else took_s) + (self._put_s if self._slot == active[0] else 0.0)
 
     def _checkpoint(self, active: list[int]) -> None:
-        if self._replica.holds_owned:  # what is stored is to hold everybody's rows
-            self._handing_over.give(f"{self._step}c", self._step, active, active, owned_only=True)
+        params = self._handing_over.whole(self._step, active, active[0])
         if self._slot == active[0] and self._replica.is_finite:
-            began = self._clock()
-            params, every = self._replica.params, self._job.checkpoint_every
+            began, every = self._clock(), self._job.checkpoint_every
             checkpoint.save(self._objects, self._job.job_id, params, self._step, every)
             self._put_s = max(self._clock() - began, self._put_s)
 

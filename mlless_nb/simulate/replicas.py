@@ -136,7 +136,7 @@ class CurveReplica:
         """What is held back: of the whole table, a share."""
         return min(int(SPARSE_VALUE_BYTES / 4 * (1.0 - self._share) * self._table_bytes), self._table_bytes)
 
-    def flush(self, step: int, *, owned_only: bool) -> Sized:
+    def flush(self, step: int) -> Sized:
         """A frame of all that is held back."""
         return Sized(HEADER_BYTES + self._held_bytes())
 
@@ -256,9 +256,9 @@ class CostedReplica:
         self._spend(self._costs.apply_byte_s * len(own))
         self._inner.apply_merged(active, own, frames)
 
-    def flush(self, step: int, *, owned_only: bool) -> Any:
+    def flush(self, step: int) -> Any:
         """See `Replica`."""
-        frame = self._inner.flush(step, owned_only=owned_only)
+        frame = self._inner.flush(step)
         self._spend(self._costs.encode_byte_s * len(frame))
         return frame
 

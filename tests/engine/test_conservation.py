@@ -8,10 +8,10 @@ import threading
 import numpy as np
 import pytest
 from engine.threads import OBJECTS, PATIENCE_S, RATINGS, Job, Witness, check_membership, jobs, train
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mlless_nb import BSP, ISP, PMF, SGD, datasets, tables
+from mlless_nb import BSP, ISP, PMF, SGD, Adam, datasets, tables
 from mlless_nb.channels import open_bus
 from mlless_nb.data.prepare import pack
 from mlless_nb.exchange import MemoryHub, MemoryStepLog, Round, Wanted
@@ -61,6 +61,26 @@ def test_bsp_keeps_replicas_bit_identical(job: Job) -> None:
         np.testing.assert_array_equal(worker.log.published, worker.produced)
     for worker in outcome.last:
         np.testing.assert_array_equal(worker.params.view(np.uint32), outcome.last[0].params.view(np.uint32))
+
+
+#: Four workers, users dealt out; when two have left the others adopt their shards, momentum and all.
+ADOPTION = Job(PMF(rank=2), SGD(0.2, momentum=0.9), BSP(), 4, 13, "mean", {2: [3], 5: [2]}, by_user=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(jobs(BSPS), st.booleans())
+@example(ADOPTION, True)
+@example(dataclasses.replace(ADOPTION, optimizer=Adam(0.02), local_steps=2), True)
+@example(dataclasses.replace(ADOPTION, scatter_from=3), True)
+def test_a_checkpoint_has_what_everybody_made(job: Job, by_user: bool) -> None:
+    job = dataclasses.replace(job, steps=13, by_user=by_user and job.model.kind == "pmf")
+    outcome = train(job)
+    initial = job.model.init(job.manifests[0].shape, job.manifests[0].mean, 3)
+    for step in (4, 8, 12):
+        stored = [params for worker in outcome.workers if (params := worker.checkpoints.get(step)) is not None]
+        assert len(stored) == 1
+        made = sum(worker.produced_by.get(step, worker.produced) for worker in outcome.workers)
+        np.testing.assert_allclose(stored[0].ravel() - initial.ravel(), made, atol=1e-5)
 
 
 @settings(max_examples=25, deadline=None)

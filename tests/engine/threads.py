@@ -140,7 +140,8 @@ class Witness(MemoryStepLog):
 
     def publish(self, part: Round) -> Arrival:
         """See `MemoryStepLog`."""
-        if part.parts is None and not part.round_id.endswith(("m", "p")):  # the merged ranges are everybody's
+        # The merged ranges are everybody's; what is told for a checkpoint is no update.
+        if part.parts is None and not part.round_id.endswith(("m", "p", "c")):
             self.count(part.frame, 0)
         with self.shared.changed:
             arrival = super().publish(part)
@@ -159,6 +160,8 @@ class Observed(Worker):
     log: Witness
     produced: NDArray[np.float64]
     averaged: NDArray[np.float64]  # taken back when others left
+    checkpoints: dict[int, NDArray[np.float32] | None]  # what was stored after a step, where this worker did
+    produced_by: dict[int, NDArray[np.float64]]  # what it had produced then
     is_slow = False
     moment_s = 0.01
 
@@ -179,6 +182,18 @@ class Observed(Worker):
             np.testing.assert_array_equal(self.params[rows], before[rows])
             self.produced.reshape(self.params.shape)[rows] += update
         return stats
+
+    def observe_checkpoints(self) -> None:
+        """Note what is to be stored, and what this worker had produced by then."""
+        whole, self.checkpoints, self.produced_by = self._handing_over.whole, {}, {}
+
+        def observed(step: int, active: list[int], taker: int) -> NDArray[np.float32]:
+            params = whole(step, active, taker)
+            self.produced_by[step] = self.produced.copy()
+            self.checkpoints[step] = params.copy() if self._slot == taker else None
+            return params
+
+        self._handing_over.whole = observed  # type: ignore[method-assign]
 
     def observe_parts(self, name: str) -> None:
         """Count the parts that the replica's method of this name makes, the own one among them."""
@@ -255,6 +270,7 @@ def train(job: Job, announcer: Any = None) -> Outcome:
         worker = Observed(job.invocation(slot), log, bus, OBJECTS, prepaid)
         worker.log, worker.produced, worker.is_slow = log, np.zeros(shape[0] * shape[1]), slot in job.slow
         worker.observe_averages()
+        worker.observe_checkpoints()
         worker.observe_parts("encode_parts")
         worker.observe_parts("flush_parts")
         workers.append(worker)
