@@ -18,7 +18,12 @@ from mlless_nb import BSP, ISP, PMF, SGD
 from mlless_nb.embedded import EmbeddedRedis
 
 PATTERNS = ("broadcast", "scatter-reduce")
-JOB = {"model": PMF(rank=20, l2=0.02), "optimizer": SGD(8.0, 0.8, nesterov=True, lazy=True), "minibatch": 6250}
+JOB = {
+    "model": PMF(rank=20, l2=0.02),
+    "optimizer": SGD(8.0, 0.8, nesterov=True, lazy=True),
+    "minibatch": 6250,
+    "partition": "rows",
+}
 
 
 @contextlib.contextmanager

@@ -26,7 +26,12 @@ from sets import ml1m
 from mlless_nb import BSP, ISP, PMF, SGD
 from mlless_nb.embedded import find_programs
 
-JOB = {"model": PMF(rank=20, l2=0.02), "optimizer": SGD(8.0, 0.8, nesterov=True, lazy=True), "minibatch": 6250}
+JOB = {
+    "model": PMF(rank=20, l2=0.02),
+    "optimizer": SGD(8.0, 0.8, nesterov=True, lazy=True),
+    "minibatch": 6250,
+    "partition": "rows",
+}
 PATTERNS = ("broadcast", "scatter-reduce")
 #: Steps of a run by rate: BSP moves 27 MB a step with eight workers.
 STEPS = {"100mbit": 40}

@@ -66,6 +66,7 @@ def recorded(sync: BSP | ISP, steps: int) -> SimulatedRun:
         stop=Stop(steps=steps),
         eval_every=5,
         pattern="broadcast",
+        partition="rows",
         scale_in=ScaleIn.off(),
     )
     return simulate(job, PAPER)

@@ -31,6 +31,7 @@ JOB = {
     "optimizer": SGD(30.0, 0.9, nesterov=True, lazy=True),
     "minibatch": 6250,
     "pattern": "broadcast",
+    "partition": "rows",
     "eval_every": 5,
 }
 PROTOCOLS = (BSP(), SSP(3), ISP(0.7), ISP(0.7, staleness=3))

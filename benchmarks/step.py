@@ -135,8 +135,8 @@ def main() -> None:
         "CPU-ms are per worker and step; ours count all functions, the supervisor too, and Redis' beside them. Out and "
         "in are bytes a worker publishes and reads in a step. Start-up is from the call to the end of the first step; "
         "DDP's has the import of PyTorch in it. ISP publishes less as training goes on: its figures are medians over a "
-        'run\'s steps. By user: each worker has users of its own (`partition="user"`), whose rows need no exchange; '
-        "minibatch, arithmetic and peer are the same."
+        "run's steps. By user, as partition='auto' has it here: each worker has users of its own, whose rows need no "
+        "exchange; minibatch, arithmetic and peer are the same."
     )
     report.end(runs=runs, cases=cases)
 
