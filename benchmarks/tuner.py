@@ -5,6 +5,7 @@ python benchmarks/tuner.py [--data ml1m criteo imdb syn10m] [--runs 5] [--sets F
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -14,7 +15,7 @@ from sets import Split, folder_of_sets, named
 from workloads import WORKERS, WORKLOADS, Workload
 
 import mlless_nb
-from mlless_nb import ScaleIn, Stop, TrainingJob
+from mlless_nb import PMF, ScaleIn, Stop, TrainingJob
 from mlless_nb.mind.advice import Advice
 from mlless_nb.mind.outlook import Prices
 from mlless_nb.telemetry import COLUMNS
@@ -74,6 +75,16 @@ def latency_ms(has_validation: bool) -> list[float]:
     return found[-N_TIMED:]
 
 
+def cases_of(names: list[str]) -> dict[str, Workload]:
+    """The workloads, and factorisations once more with rows dealt out to the workers instead of users."""
+    cases = {}
+    for name in names:
+        cases[name] = work = WORKLOADS[name]
+        if isinstance(work.fields["model"], PMF):
+            cases[f"{name}, by rows"] = dataclasses.replace(work, fields={**work.fields, "partition": "rows"})
+    return cases
+
+
 def main() -> None:
     """Measure and report."""
     arguments = parser(__doc__)
@@ -82,8 +93,8 @@ def main() -> None:
     report = Report("tuner", "What does letting workers go save, to the same held-out loss?")
     figures: dict[str, Any] = {}
     rows = []
-    for name in options.data:
-        split, work = named(name, folder_of_sets(options.sets)), WORKLOADS[name]
+    for name, work in cases_of(options.data).items():
+        split = named(name.partition(",")[0], folder_of_sets(options.sets))
         seen: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
         # They take turns, so that other load meets both alike.
         for seed in range(runs_of(options)):
@@ -96,7 +107,7 @@ def main() -> None:
         figures[name] = {"off": off, "on": on, "perf_usd_gain": median(gains), "time_ratio": median(slower)}
         rows.append(
             [
-                f"{split.label}, to {work.target:g}",
+                f"{split.label}{name[len(name.partition(',')[0]) :]}, to {work.target:g}",
                 span(run["time_s"] for run in off),
                 span(run["time_s"] for run in on),
                 times(median(run["usd"] for run in off), median(run["usd"] for run in on)),
