@@ -171,7 +171,7 @@ class TrainingJob:
         "auto" chooses by P, the size of an update, and the latency and bandwidth of ``redis``.
     partition : {"auto", "rows", "user"}
         What is dealt out to the workers: rows at random, or users with all of their ratings, whose parameters then
-        need no exchange until somebody leaves or the run ends. "auto" deals out users where that is the same descent,
+        need no exchange until their owner leaves or the run ends. "auto" deals out users where it is the same descent,
         see `mlless_nb.partition`.
     backend : str | Mapping
         ``"embedded"`` (this machine), the name of a Lithops backend, or a whole Lithops configuration.
