@@ -45,6 +45,8 @@ class HeldOut:
         )
         # Minibatches not fetched yet, and among how many workers that was counted: 0 means that it may have changed.
         self._n_unread = self._counted = 0
+        #: What products of parameters made of the predictions, at the newest evaluation.
+        self.interaction = 0.0
         #: Seconds that an evaluation took, the longest so far; None before there was one.
         self.seconds: float | None = None
 
@@ -83,7 +85,10 @@ class HeldOut:
         if self._feed is None or self._slot not in active:
             return 0.0, 0.0
         began = self._clock()
-        sums = self._sums(self._feed, self.share(active))
+        share = self.share(active)
+        sums = self._sums(self._feed, share)
+        if share:
+            self.interaction = self._replica.interaction(self._feed.get(share[0]))
         self.seconds = max(self._clock() - began, self.seconds or 0.0)
         return sums
 

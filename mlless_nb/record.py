@@ -194,5 +194,6 @@ def _read_rows(path: Path) -> NDArray[np.float64]:
 
 
 def to_array(rows: list[list[float | None]]) -> NDArray[np.float64]:
-    """Rows as float64 (n, columns); None becomes NaN."""
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(COLUMNS))
+    """Rows as float64 (n, columns); None becomes NaN, and so does the last column where an older record lacks it."""
+    filled = [[*row, None] if len(row) == len(COLUMNS) - 1 else row for row in rows]
+    return np.array(filled, dtype=np.float64).reshape(len(rows), len(COLUMNS))

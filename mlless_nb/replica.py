@@ -399,6 +399,10 @@ class Replica:
         """Sum of losses of held-out rows."""
         return self.model.evaluate(self.params, minibatch, self._manifest.mean)
 
+    def interaction(self, minibatch: Minibatch) -> float:
+        """How much of the predictions for held-out rows products of parameters make, see `models.base.Model`."""
+        return self.model.interaction(self.params, minibatch)
+
     @property
     def is_finite(self) -> bool:
         """Whether every parameter is."""

@@ -12,8 +12,9 @@ class Report(NamedTuple):
     """One worker's part in a step.
 
     Loss sums and counts are of training (``loss``) and held-out rows (``val``); ``quality`` is the replica's loss on
-    held-out rows that are the same for all, counts of 0 where there is none. Seconds and merged bytes are those of the
-    step before, which was not over when its own report left.
+    held-out rows that are the same for all, counts of 0 where there is none; ``interaction`` is the model's on the own
+    share of the held-out rows. Seconds and merged bytes are those of the step before, which was not over when its own
+    report left.
     """
 
     loss_sum: float = 0.0
@@ -22,6 +23,7 @@ class Report(NamedTuple):
     val_count: float = 0.0
     quality_sum: float = 0.0
     quality_count: float = 0.0
+    interaction: float = 0.0
     compute_s: float = 0.0
     exchange_s: float = 0.0
     wait_s: float = 0.0
@@ -46,4 +48,4 @@ class Report(NamedTuple):
         return Report._make(_PACKED.unpack(body))
 
 
-_PACKED = struct.Struct("<10d7q")
+_PACKED = struct.Struct("<11d7q")

@@ -22,7 +22,11 @@ class ScaleIn:
     costs less. From the loss curves the tuner projects where the run would be with all its workers and where it will be
     with those left. It removes one more where the projected loss is worse by less than ``threshold``, where dollars x
     time to the target (or to what else ends the run) fall, and where the target stays in reach. A removal that turned
-    out worse than projected raises the bar for the next. A quarter of the workers always stays.
+    out worse than projected raises the bar for the next. A quarter of the workers always stays. A factorisation rests
+    on a plateau before its main descent: there the knee waits until its factors have grown, which held-out rows tell.
+
+    What fewer workers cost in loss is learnt from those that have left, and no worker can be had back. A target within
+    some 1 % of the fall of the loss to where it settles may therefore be lost: say ``ScaleIn.off()`` for such.
 
     Since that depends on the time that steps take, two runs of one seed need not remove workers at the same steps: for
     models that are the same bit for bit say ``ScaleIn.off()``. Runs of fewer than 50 steps, and what comes before the

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import redis
@@ -36,7 +36,7 @@ from .worker import START_LEASES
 #: Seconds between two looks at steps and leases, each told to the driver; what people ask is heard at once.
 LOOK_S = 0.2
 #: Seconds between two looks while a removal may be near.
-TUNING_LOOK_S = 0.05
+TUNING_LOOK_S = 0.03
 #: Seconds that it takes to gather the workers' last words.
 LAST_WORDS_S = 0.3
 #: Share of a function's lifetime after which the run is ended in good order.
@@ -175,12 +175,21 @@ class Supervisor:
             self._bill.note_requests(slot, report.storage_nusd)
         if held is not None:
             self._step_s = max(entry.at_s - held.at_s, 0.9 * self._step_s)
-            count = math.fsum(all_of.val_count)
-            validation = self._model.metric_value(math.fsum(all_of.val_sum), count) if count else None
+            validation = self._loss_of(all_of.val_sum, all_of.val_count)
+            seen = [one for one, rows in zip(all_of.interaction, all_of.val_count, strict=True) if rows]
+            interaction = math.fsum(seen) / len(seen) if seen else None
             means = [math.fsum(one) / n_workers for one in (all_of.compute_s, all_of.exchange_s, all_of.wait_s)]
-            self._add_row(held, validation, means, sum(all_of.merged_bytes))
+            self._add_row(held, (validation, interaction), means, sum(all_of.merged_bytes))
 
-    def _add_row(self, step: _Step, validation_loss: float | None, mean_times: list[float], merged_bytes: int) -> None:
+    def _loss_of(self, sums: Iterable[float], counts: Iterable[float]) -> float | None:
+        """The loss of all workers' rows together, None where there are none."""
+        count = math.fsum(counts)
+        return self._model.metric_value(math.fsum(sums), count) if count else None
+
+    def _add_row(
+        self, step: _Step, told: tuple[float | None, float | None], mean_times: list[float], merged_bytes: int
+    ) -> None:
+        validation_loss, interaction = told
         time_s = step.at_s - self._job.launched_at_s
         n_peers = step.n_workers - 1
         # Updates that were scattered are read by one worker each, merged ranges by all the others.
@@ -200,6 +209,7 @@ class Supervisor:
             step.sent_fraction,
             *mean_times,
             step.staleness,
+            interaction,
         ]
         self._update.rows.append(row)
         self._mind.append(row)
@@ -362,13 +372,10 @@ class Supervisor:
             status, reason = self._called_off or ("failed", "every worker was lost")
         else:
             status, reason = closing[0].status, closing[0].reason
-        count = math.fsum(message.validation_count for message in closing)
-        validation = (
-            self._model.metric_value(math.fsum(message.validation_sum for message in closing), count) if count else None
-        )
+        validation = self._loss_of([one.validation_sum for one in closing], [one.validation_count for one in closing])
         if self._held is not None:
             merged = sum(message.merged_bytes for message in closing)
-            self._add_row(self._held, validation, [math.nan] * 3, merged)
+            self._add_row(self._held, (validation, None), [math.nan] * 3, merged)
         key: str | None = checkpoint.model_key(self._job.job_id)
         if status == "failed" or self._called_off is not None:
             validation = None

@@ -341,6 +341,7 @@ class Worker:
         return Report(
             *self._stats,
             *self._quality,
+            self._held_out.interaction,
             tally.compute_s,
             tally.exchange_s,
             tally.wait_s,

@@ -83,12 +83,28 @@ def test_fitted_pmf_predicts_what_training_measured(biases: bool) -> None:
         user=local[:3].astype(np.int32),
         item=local[3:].astype(np.int32),
         rating=rating,
+        n=3,
     )
+    factors = table[user, :4], table[5 + item, :4]
+    products = (factors[0] * factors[1]).sum(axis=1)
+    assert model.interaction(table, batch) == pytest.approx(float((products**2).mean()), rel=1e-5)
     fitted = model.fitted(table, shape, 3.0)
     squared = float(((fitted.predict(user, item) - rating) ** 2).sum())
     assert squared == pytest.approx(model.evaluate(table, batch, 3.0), rel=1e-5)
     table[:] = 0
     assert fitted.params["user_factors"].any(), "the fitted model has copies"
+
+
+def test_the_strength_of_factors_is_told_from_a_sample_of_many_ratings() -> None:
+    model, rng = PMF(rank=4), np.random.default_rng(0)
+    table = model.init((50, 60), 3.0, 1)
+    user, item = rng.integers(0, 50, 20_000, np.int32), rng.integers(50, 110, 20_000, np.int32)
+    batch = SimpleNamespace(rows=np.arange(110, dtype=np.int32), user=user, item=item, n=20_000)
+    products = (table[user, :4] * table[item, :4]).sum(axis=1)
+    assert model.interaction(table, batch) == pytest.approx(float((products**2).mean()), rel=0.5)
+    table[:, :4] = 0
+    assert model.interaction(table, batch) == 0.0
+    assert LogisticRegression().interaction(table, batch) == 0.0
 
 
 def test_recommend_names_the_best_that_are_not_excluded() -> None:

@@ -58,6 +58,16 @@ def test_what_is_kept_is_found_by_id_and_by_name() -> None:
     assert stat.S_IMODE(kept.folder.stat().st_mode) & 0o077 == 0
 
 
+def test_a_record_from_before_the_last_column_is_read() -> None:
+    kept = keep("older")
+    lines = [json.loads(line) for line in (kept.folder / ROWS).read_text().splitlines()]
+    (kept.folder / ROWS).write_text("".join(json.dumps(line[:-1]) + "\n" for line in lines))
+    rows = find("older")[1]
+    assert rows.shape == (3, len(COLUMNS))
+    assert np.isnan(rows[:, -1]).all()
+    assert rows[:, 0].tolist() == [1.0, 2.0, 3.0]
+
+
 def test_the_newest_of_a_name_is_found() -> None:
     for number in range(3):
         kept = keep(f"id-{number}", "same", n_rows=number + 1)

@@ -16,8 +16,8 @@ from .tuner import Decision, ScaleInTuner
 
 __all__ = ["Advice", "Prices"]
 
-#: Seconds of the run between two forecasts; the first comes in half the time.
-FORECAST_S = 2.0
+#: Seconds of the run between two forecasts, at most, and as a share of those so far: short runs have theirs too.
+FORECAST_S, FORECAST_SHARE = 2.0, 0.2
 
 
 class Advice:
@@ -39,7 +39,7 @@ class Advice:
         self._stop, self._prices = stop, prices
         self._tuner = ScaleInTuner(scale_in, n_workers, stop, prices, self._history)
         self._has_tuner = bool(scale_in["enabled"]) and n_workers > 1
-        self._forecast_at_s = -FORECAST_S / 2
+        self._forecast_at_s = 0.0
         self._said: list[tuple[Decision, int | None]] = []
 
     def append(self, row: Sequence[float | None]) -> None:
@@ -49,7 +49,7 @@ class Advice:
     @property
     def is_tuning(self) -> bool:
         """Whether a removal may be near, so that new steps are worth a look more often."""
-        return self._tuner.is_on and self._tuner.knee is not None and self._history.last("n_workers") > 1
+        return self._tuner.is_on and self._history.n > 0 and self._history.last("n_workers") > 1
 
     @property
     def tuner(self) -> str:
@@ -110,7 +110,10 @@ class Advice:
     def forecast(self, cap_usd: float | None) -> dict[str, Any] | None:
         """A new forecast when one is due, else None."""
         history = self._history
-        if history.n < 2 or history.last("time_s") - self._forecast_at_s < FORECAST_S:
+        if history.n < 2:
+            return None
+        since_s = history.last("time_s") - self._forecast_at_s
+        if since_s < min(FORECAST_S, FORECAST_SHARE * history.last("time_s")):
             return None
         self._forecast_at_s = history.last("time_s")
         times = self._tuner.times

@@ -8,6 +8,9 @@ Both families of the paper are inverse polynomials above a floor, fitted by leas
 For a given floor (and exponent) ``1 / (loss - theta3)`` is linear in the other thetas. A grid of floors and exponents
 is therefore solved in one go, and the best of its points are the starts of a bounded Levenberg-Marquardt search.
 
+Both families can bend downwards before they flatten, and to losses that fall faster than before they do. How far such a
+bend goes on nobody knows yet: beyond the newest loss, no curve is let fall faster than the newest losses do.
+
 References
 ----------
 MLLess (Middleware and journal), section on the scale-in auto-tuner.
@@ -69,6 +72,8 @@ class Curve:
         Of ``theta``.
     noise : float
         Standard deviation of a bin's mean around the curve.
+    newest, steepest : float
+        The newest step, and what the loss falls by in a step beyond it at most.
     """
 
     family: str
@@ -76,6 +81,8 @@ class Curve:
     scale: float
     covariance: Float64
     noise: float
+    newest: float = math.inf
+    steepest: float = math.inf
 
     @property
     def floor(self) -> float:
@@ -84,7 +91,10 @@ class Curve:
 
     def at(self, step: float) -> float:
         """The loss at ``step``."""
-        return float(_values(self.family, self.theta, np.array((step / self.scale,)))[0])
+        if step <= self.newest or self.steepest == math.inf:
+            return float(_values(self.family, self.theta, np.array((step / self.scale,)))[0])
+        fitted, newest = map(float, _values(self.family, self.theta, np.array((step, self.newest)) / self.scale))
+        return max(fitted, newest - self.steepest * (float(step) - self.newest))
 
     def sd(self, step: float) -> float:
         """The standard deviation of the curve at ``step``, by the delta method."""
@@ -120,8 +130,14 @@ class Curve:
             t = (-theta1 + math.sqrt(root)) / (2 * theta0) if root > 0 else 0.0
         else:
             t = max(wanted - theta2, 0.0) / theta1 if theta1 > 0 else (0.0 if theta2 >= wanted else math.inf)
-        step = t * self.scale
+        step = max(t * self.scale, self._soonest(loss))
         return max(step, after) if step <= most else math.inf
+
+    def _soonest(self, loss: float) -> float:
+        """The step before which the loss does not fall to ``loss``, however the curve bends."""
+        if self.steepest == math.inf or (above := self.at(self.newest) - loss) <= 0:
+            return 0.0
+        return self.newest + above / self.steepest if self.steepest > 0 else math.inf
 
 
 def fit(steps: Float64, losses: Float64, family: str, newest: float = NEWEST) -> Curve | None:
@@ -152,7 +168,8 @@ def fit(steps: Float64, losses: Float64, family: str, newest: float = NEWEST) ->
     covariance, noise = _covariance(family, theta, Bins(t, y, weights))
     # Back from losses of mean 1 to those that came.
     units = np.array((1 / unit, 1.0 if family == "reference" else 1 / unit, 1 / unit, unit))
-    return Curve(family, theta * units, scale, covariance * np.outer(units, units), noise * unit)
+    steepest = newest_pace(steps, losses).steepest
+    return Curve(family, theta * units, scale, covariance * np.outer(units, units), noise * unit, scale, steepest)
 
 
 class Pace(NamedTuple):
@@ -164,6 +181,8 @@ class Pace(NamedTuple):
         The loss at the newest step, by a straight line through the newest fifth of the steps.
     slope : float
         What it falls by in a step.
+    error : float
+        The standard error of that.
     quickening : float
         The slope as a multiple of that over the fifth before; 1 where noise may explain why it is larger. Above 1 the
         losses fall faster than before.
@@ -171,7 +190,13 @@ class Pace(NamedTuple):
 
     level: float
     slope: float
+    error: float
     quickening: float
+
+    @property
+    def steepest(self) -> float:
+        """What the losses fall by in a step at most, by what is known: no less than 0."""
+        return max(self.slope + self.error, 0.0)
 
 
 def newest_pace(steps: Float64, losses: Float64) -> Pace:
@@ -182,8 +207,8 @@ def newest_pace(steps: Float64, losses: Float64) -> Pace:
     _, before, error_before = _line(steps[start : middle + 1], losses[start : middle + 1], noise)
     is_quicker = slope - before > CLEAR * math.hypot(error, error_before) and slope > 0
     if not is_quicker:
-        return Pace(level, slope, min(max(slope / before, 0.0), 1.0) if before > 0 else 1.0)
-    return Pace(level, slope, slope / before if before > 0 else math.inf)
+        return Pace(level, slope, error, min(max(slope / before, 0.0), 1.0) if before > 0 else 1.0)
+    return Pace(level, slope, error, slope / before if before > 0 else math.inf)
 
 
 def reach(steps: Float64, losses: Float64) -> float:

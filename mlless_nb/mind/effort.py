@@ -7,7 +7,9 @@ moves the model less, and the loss settles higher::
 
 The first is what a gradient noise scale of ``B`` minibatches makes of the steps, ``(1 + B/P) / (1 + B/p)``, with
 ``kappa = B / (1 + B/P)``, which is at most P (McCandlish et al., "An empirical model of large-batch training", 2018).
-``c`` and ``kappa`` are fitted together with the curve, to all that was seen with several numbers of workers.
+``c`` and ``kappa`` are fitted together with the curve, to all that was seen with several numbers of workers. Where a
+learning rate is large the loss settles higher by more than in proportion to ``x``. For what lies beyond the ``x`` that
+was seen, their standard deviations are therefore the geometric mean of those before any removal and those after it.
 """
 
 from __future__ import annotations
@@ -18,25 +20,30 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .curves import MORE_STEPS, Curve, fit, search
+from .curves import FIFTH, MORE_STEPS, Curve, fit, newest_pace, search
 from .smoothing import binned
 
 Float64 = NDArray[np.float64]
 
 #: ``c`` as a share of the fall of the loss so far, and ``kappa`` as a share of P, before any removal: 0 with these
-#: standard deviations.
-NOISE_SD, SLOWER_SD = 0.05, 0.25
+#: standard deviations. (Factorisations settle higher by 0.1 to 0.2 of their fall.)
+NOISE_SD, SLOWER_SD = 0.1, 0.25
 #: Residuals of a fit are taken to be no smaller than this share of the loss.
 LEAST_NOISE = 2e-4
 
 
 @dataclass(frozen=True)
 class Effort:
-    """``c`` and ``kappa`` with their standard deviations; ``n_all`` is P."""
+    """``c`` and ``kappa`` with their standard deviations; ``n_all`` is P.
+
+    ``seen`` is the ``x`` up to which those hold; ``prior_sd`` is that of ``noise`` before any removal.
+    """
 
     n_all: int
     noise: float = 0.0
     noise_sd: float = 0.0
+    seen: float = 0.0
+    prior_sd: float = 0.0
     slower: float = 0.0
     slower_sd: float = math.nan
 
@@ -54,11 +61,18 @@ class Effort:
 
     def worse_by(self, n_workers: int, z: float = 0.0) -> float:
         """How much higher than with all workers the loss settles; with ``z`` standard deviations on top."""
-        return (self.noise + z * self.noise_sd) * self.lost(n_workers)
+        return self.noise * self.lost(n_workers) + z * self._sd(n_workers, self.noise_sd, self.prior_sd)
+
+    def _sd(self, n_workers: int, sd: float, prior_sd: float) -> float:
+        """The standard deviation of what is in proportion to ``x``."""
+        lost = self.lost(n_workers)
+        seen = min(lost, self.seen)
+        return sd * seen + math.sqrt(sd * prior_sd) * (lost - seen)
 
     def pace(self, n_workers: int, z: float = 0.0) -> float:
         """How far a step moves the model, as a share of a step of all workers."""
-        return 1 / (1 + (self.slower + z * self.slower_sd) * self.lost(n_workers))
+        sd = self._sd(n_workers, self.slower_sd, SLOWER_SD * self.n_all)
+        return 1 / (1 + self.slower * self.lost(n_workers) + z * sd)
 
     def behind(self, n_workers: Float64, n_steps: Float64) -> Float64:
         """Steps of all workers by which those taken by fewer are worth less.
@@ -104,7 +118,7 @@ def fit_effort(
     unit = max(abs(plain.at(float(steps[-1]))), 1e-100)
     noise_sd = NOISE_SD * max(fall, LEAST_NOISE * unit)
     if before.noise_sd == 0:
-        before = replace(before, noise_sd=noise_sd)
+        before = replace(before, noise_sd=noise_sd, prior_sd=noise_sd)
     if float(np.ptp(lost)) == 0:
         return plain, before
     bins = binned(steps, losses)
@@ -144,8 +158,19 @@ def fit_effort(
     spread = np.sqrt(np.maximum(information.diagonal(), 1e-12))
     covariance = np.linalg.inv(information / np.outer(spread, spread) + 1e-8 * np.eye(6)) / np.outer(spread, spread)
     units = np.array((1 / unit, 1, 1 / unit, unit))
-    curve = Curve(
-        "reference", theta[:4] * units, scale, covariance[:4, :4] * np.outer(units, units), math.sqrt(variance) * unit
-    )
     sds = np.sqrt(np.maximum(covariance.diagonal()[4:], 0))
-    return curve, Effort(before.n_all, float(theta[4]) * unit, float(sds[0]) * unit, float(theta[5]), float(sds[1]))
+    seen = float(lost[np.searchsorted(steps, (1 - FIFTH) * steps[-1]) :].mean())
+    after = Effort(
+        before.n_all, float(theta[4]) * unit, float(sds[0]) * unit, seen, noise_sd, float(theta[5]), float(sds[1])
+    )
+    moved = steps - after.behind(n_workers, n_steps)
+    curve = Curve(
+        "reference",
+        theta[:4] * units,
+        scale,
+        covariance[:4, :4] * np.outer(units, units),
+        math.sqrt(variance) * unit,
+        float(moved[-1]),
+        newest_pace(moved, losses - after.noise * lost).steepest,
+    )
+    return curve, after

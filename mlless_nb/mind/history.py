@@ -13,7 +13,7 @@ from ..telemetry import COLUMNS
 
 Float64 = NDArray[np.float64]
 
-NAMES = ("step", "epoch", "time_s", "loss", "validation_loss", "n_workers", "spent_usd")
+NAMES = ("step", "epoch", "time_s", "loss", "validation_loss", "n_workers", "spent_usd", "interaction")
 _PICKED = [COLUMNS.index(name) for name in NAMES]
 #: Evaluations of held-out rows from which on they are judged, and no longer the training loss.
 LEAST_EVALUATIONS = 5
@@ -45,7 +45,7 @@ class History:
 
     def __init__(self) -> None:
         self._block = np.empty((len(NAMES), 256))
-        self._evaluated = np.empty((2, 64))
+        self._evaluated = np.empty((3, 64))
         self.n = self.n_evaluations = 0
         self.is_finite = True
 
@@ -53,15 +53,15 @@ class History:
         """Add a row, as `mlless_nb.telemetry.COLUMNS` lays it out."""
         if self.n == self._block.shape[1]:
             self._block = np.concatenate((self._block, np.empty_like(self._block)), axis=1)
-        values = [row[index] for index in _PICKED]
-        self._block[:, self.n] = [np.nan if value is None else value for value in values]
-        step, loss, validation = values[0], values[3], values[4]
+        values = [math.nan if (value := row[index]) is None else value for index in _PICKED]
+        self._block[:, self.n] = values
+        step, loss, validation, interaction = (values[index] for index in (0, 3, 4, -1))
         self.n += 1
-        self.is_finite &= loss is not None and math.isfinite(loss)
-        if validation is not None and validation == validation:
+        self.is_finite &= math.isfinite(loss)
+        if validation == validation:
             if self.n_evaluations == self._evaluated.shape[1]:
                 self._evaluated = np.concatenate((self._evaluated, np.empty_like(self._evaluated)), axis=1)
-            self._evaluated[:, self.n_evaluations] = step, validation
+            self._evaluated[:, self.n_evaluations] = step, validation, interaction
             self.n_evaluations += 1
             self.is_finite &= math.isfinite(validation)
 
@@ -83,8 +83,13 @@ class History:
         """The losses to decide on."""
         if self.n_evaluations < LEAST_EVALUATIONS:
             return self.training
-        steps, losses = self._evaluated[:, : self.n_evaluations]
+        steps, losses = self._evaluated[:2, : self.n_evaluations]
         return Judged(steps, losses, True)
+
+    @property
+    def interactions(self) -> Float64:
+        """What products of parameters made of the predictions, at each evaluation, float64 (n,)."""
+        return self._evaluated[2, : self.n_evaluations]
 
     def step_s(self, first: int = 0) -> float:
         """Seconds a step since row ``first``: the mean without the slowest twentieth, NaN of fewer than two rows."""

@@ -2,6 +2,10 @@
 
 The paper compares the slope of the smoothed curve with a threshold. Here the slope is relative to the mean slope since
 the start, so that one threshold does for losses of any magnitude and runs of any length.
+
+A curve may be flat without being past its knee. Factors begin small, and a factorisation learns its biases first: the
+loss comes to a plateau, of which it does not tell that the main descent is still to come. The factors do, see
+`has_emerged`.
 """
 
 from __future__ import annotations
@@ -11,24 +15,65 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 
+from .history import History
 from .smoothing import binned, ewma
 
 Float64 = NDArray[np.float64]
 
 #: Records before which there is no knee.
 LEAST_STEPS = 50
+#: Judged losses before which there is none: a curve is drawn through no fewer.
+LEAST_JUDGED = 10
 #: Slope over the newest fifth of the records, as a share of the mean slope so far, under which the knee is past.
-FLAT = 0.7
+FLAT = 0.6
 #: How far a curve with a knee is from a straight line, as a share of its height.
 BENT = 0.1
 #: Weight of a new bin in the smoothed curve.
 EWMA_WEIGHT = 0.25
 #: The fall of the loss must be so many times the noise of a record, and so many that of a fifth's mean.
 CLEAR, CLEAR_MEAN = 1.5, 8.0
+#: Growth since its least from which on what the factors make of the predictions has emerged from their random start.
+GROWN = 4.0
+#: By how much, as a share, it has changed over the newest half of the evaluations at most where it has settled.
+SETTLED = 0.05
+#: Evaluations before which nothing is said of it.
+LEAST_TOLD = 4
+
+
+def knee_of(history: History, how: str = "slope") -> int | None:
+    """The step by which a run's knee is past; None before it.
+
+    Parameters
+    ----------
+    history : History
+    how : {"slope", "kneedle"}
+    """
+    if len(history.judged.steps) < LEAST_JUDGED or not has_emerged(history.interactions):
+        return None
+    return find_knee(*history.training[:2], how)
+
+
+def has_emerged(interactions: Float64) -> bool:
+    """Whether the products of a model's parameters have outgrown their random start, or do not change any more.
+
+    Near that start they only amplify each other: they grow exponentially from next to nothing, while the loss rests on
+    a plateau (Saxe, McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning in deep linear
+    neural networks", 2014). True where nothing is known of them.
+
+    Parameters
+    ----------
+    interactions : float64 (n,)
+        `mlless_nb.models.base.Model.interaction` at each evaluation.
+    """
+    if len(interactions) < LEAST_TOLD or not np.isfinite(interactions).all():
+        return True
+    newest = interactions[len(interactions) // 2 :]
+    has_grown = interactions[-1] >= GROWN * interactions.min()
+    return bool(has_grown or np.ptp(newest) <= SETTLED * newest.max())
 
 
 def find_knee(steps: Float64, losses: Float64, how: str = "slope") -> int | None:
-    """The step by which the knee is past; None before it, and for a curve that does not clearly fall.
+    """The step by which the knee of a curve is past; None before it, and for a curve that does not clearly fall.
 
     Parameters
     ----------

@@ -63,7 +63,11 @@ class Rest(NamedTuple):
 
 
 class StepTimes:
-    """Mean step time by number of workers, as measured; others are told from the two numbers measured last."""
+    """Mean step time by number of workers, as measured; others are told from those.
+
+    A barrier of fewer workers, each with as much to do and less to read, does not take longer. Where it seems to, the
+    machines have become slower, for however many: as if all numbers of workers had been measured then.
+    """
 
     def __init__(self) -> None:
         self._measured: dict[int, float] = {}
@@ -77,16 +81,17 @@ class StepTimes:
     def at(self, n_workers: int) -> float:
         """Seconds of a step with ``n_workers`` workers; before a removal was measured, those with one more."""
         if n_workers in self._measured:
-            return self._measured[n_workers]
-        known = sorted(count for count in self._measured if count > n_workers)
+            return max(step_s for n, step_s in self._measured.items() if n <= n_workers)
+        known = sorted(n for n in self._measured if n > n_workers)
         if not known:
             return math.nan
-        near = known[0]
+        near = self.at(known[0])
         if len(known) < 2:
-            return self._measured[near]
-        per_worker = (self._measured[known[1]] - self._measured[near]) / (known[1] - near)
-        told = self._measured[near] - per_worker * (near - n_workers)
-        return min(max(told, LEAST_SHARE * self._measured[near]), self._measured[near])
+            return near
+        # Steps become quicker by leaps too, where the leavers' data is shared out evenly: no more is counted on than
+        # since the last removal, and than on the average of all.
+        per_worker = min((self.at(n) - near) / (n - known[0]) for n in (known[1], known[-1]))
+        return max(near - per_worker * (known[0] - n_workers), LEAST_SHARE * near)
 
 
 class Outlook:
@@ -208,6 +213,13 @@ class Outlook:
         return self._stop.get("target")
 
     @property
+    def gap(self) -> float | None:
+        """What the loss has yet to fall to the target by the newest losses, None without a target or a curve."""
+        if self.target is None or self.curve is None:
+            return None
+        return self.loss_in(0, self.n_workers) - self.target
+
+    @property
     def confirmations(self) -> int:
         """Evaluations in a row that must reach the target."""
         return int(self._stop.get("confirmations") or 1)
@@ -218,12 +230,15 @@ class Outlook:
         moved = self.moved + steps * self.effort.pace(n_workers)
         return self.curve.at(moved) + self.effort.worse_by(n_workers)
 
-    def steps_to(self, loss: float, n_workers: int) -> float:
-        """Steps from now to ``loss`` with ``n_workers`` workers; infinite where the curve does not come down to it."""
+    def steps_to(self, loss: float, n_workers: int, z: float = 0.0) -> float:
+        """Steps from now to ``loss`` with ``n_workers`` workers; infinite where the curve does not come down to it.
+
+        With ``z`` standard deviations of what so few workers cost.
+        """
         if self.curve is None:
             return math.inf
-        there = self.curve.steps_to(loss - self.effort.worse_by(n_workers), self.moved + 1)
-        return (there - self.moved) / self.effort.pace(n_workers)
+        there = self.curve.steps_to(loss - self.effort.worse_by(n_workers, z), self.moved + 1)
+        return (there - self.moved) / self.effort.pace(n_workers, z)
 
     def steps_left(self, n_workers: int) -> float:
         """Steps until a rule other than the target ends the run; infinite where none says so."""
@@ -256,12 +271,12 @@ class Outlook:
         slope = self.loss_in(0, self.n_workers) - self.loss_in(1, self.n_workers)
         return slope * (self.step + steps - float(judged.steps[0])) <= KNEE_SLOPE * fall
 
-    def rest(self, n_workers: int) -> Rest:
-        """What is left with ``n_workers`` workers."""
+    def rest(self, n_workers: int, z: float = 0.0) -> Rest:
+        """What is left with ``n_workers`` workers, ``z`` as of `steps_to`."""
         step_s = self._times.at(n_workers)
         steps = self.steps_left(n_workers)
         if self.target is not None:
-            steps = min(steps, self.steps_to(self.target, n_workers))
+            steps = min(steps, self.steps_to(self.target, n_workers, z))
         time_s = steps * step_s
         return Rest(steps, time_s, time_s * self.prices.usd_s(n_workers))
 

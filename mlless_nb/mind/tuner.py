@@ -25,7 +25,7 @@ from typing import Any
 from .curves import LEAST_JUDGED, Curve, Z, fit
 from .effort import Effort
 from .history import History
-from .knee import falls, find_knee
+from .knee import falls, knee_of
 from .outlook import Outlook, Prices, StepTimes
 
 #: The least records, and evaluations of held-out rows, between two removals; and what counts as "about to end".
@@ -39,6 +39,8 @@ HINDCAST_AGAIN = 1.1
 #: Share of the workers that stay while the target is not in sight or far off (so many times the steps so far), and
 #: where steps do not become quicker: there a model that moves less in a step costs time, which is seen too late.
 CAREFUL_SHARE, FAR = 0.5, 3.0
+#: What removals may cost in loss while the target is not in sight, as a share of what the loss has yet to fall to it.
+BLIND_COST = 0.05
 #: Share of the workers that always stays: the noise grows like 1/p, and what the last ones keep down is not known
 #: before they are gone. (MovieLens-1M with a large rate: one worker of eight never reached what two did.)
 LEAST_STAY = 0.25
@@ -148,8 +150,7 @@ class ScaleInTuner:
             return []  # a removal was announced and is still to come
         self._n_wanted = n_workers
         if self.knee is None:
-            training = history.training
-            self.knee = find_knee(training.steps, training.losses, self._spec["knee"])
+            self.knee = knee_of(history, self._spec["knee"])
             if self.knee is None:
                 return []
             text = f"The knee of the loss curve is past (step {self.knee}): from now on workers may go"
@@ -253,7 +254,7 @@ class ScaleInTuner:
             return self._keep("a quarter of the workers stays in any case", numbers)
         if now.steps < LAST_STEPS:
             return self._keep("the run is about to end", numbers)
-        if not outlook.is_past_knee:
+        if not self._are_steps_quicker(n_workers) and not outlook.is_past_knee:
             return self._keep("the loss still falls more quickly than on the average of the run", numbers)
         if horizon_s < LEAST_SEEN * wanted_s:
             return self._keep("how the loss will go on cannot be told from its curve yet", numbers)
@@ -265,16 +266,25 @@ class ScaleInTuner:
         is_blind = not math.isfinite(in_sight)
         is_half = n_workers <= CAREFUL_SHARE * self._n_all
         self._saw_target |= not is_blind
-        if is_blind and self._saw_target:
+        if is_blind and self._saw_target and (is_half or not self._are_steps_quicker(n_workers)):
             return self._keep("the target is not in sight any more", numbers)
+        if (
+            is_blind
+            and outlook.gap is not None
+            and outlook.effort.worse_by(n_workers - 1, Z) > BLIND_COST * outlook.gap
+        ):
+            return self._keep("the target is not in sight, and may get out of reach", numbers)
         if is_half and outlook.target is not None and in_sight > FAR * outlook.step:
             return self._keep("the target is not in sight", numbers)
-        if is_half and self.times.at(n_workers) > QUICKER * self.times.at(self._n_all):
+        if is_half and not self._are_steps_quicker(n_workers):
             return self._keep("fewer workers do not make steps quicker", numbers)
         if not is_blind and outlook.breaks_target(n_workers - 1, Z):
             return self._keep(f"with {n_workers - 1} the target may get out of reach", numbers)
         if not is_blind and self._may_take_longer(outlook, now.steps, then.steps):
             return self._keep("with one worker less the run may take longer", numbers)
+        # The last half of the workers keeps down more noise than the first: that may be more than was seen.
+        if is_half and self._saving(outlook, now.steps, outlook.rest(n_workers - 1, Z).steps)[0] < 0:
+            return self._keep("with one worker less the run may cost more", numbers)
         if saving < self._bar:
             return self._keep(f"one worker less would save {max(saving, 0.0):.1%}", numbers)
         effort, n_left = outlook.effort, n_workers - 1
@@ -287,6 +297,11 @@ class ScaleInTuner:
             f"{numbers['reference']:.4f} with {self._n_all} workers, saves {about}{max(saved, 0.0):.0%}"
         )
         return [self._say("remove", text, numbers)]
+
+    def _are_steps_quicker(self, n_workers: int) -> bool:
+        """Whether steps have become as much quicker with the workers that left as they must with half of them."""
+        share = 1 - (1 - QUICKER) * min((self._n_all - n_workers) / (self._n_all / 2), 1.0)
+        return n_workers < self._n_all and self.times.at(n_workers) <= share * self.times.at(self._n_all)
 
     def _projected(self, outlook: Outlook, first: int) -> dict[str, float | None]:
         """The paper's ``s`` and the standard deviation that the curves leave it.

@@ -35,6 +35,13 @@ class Model(Protocol):
     def evaluate(self, params: Float32, minibatch: Any, mean: float) -> float:
         """Sum of losses of the minibatch's rows."""
 
+    def interaction(self, params: Float32, minibatch: Any) -> float:
+        """Mean square of what products of parameters make of the predictions; 0.0 where none do.
+
+        At a random start it is next to nothing, however far the rest of the model has come: until it has grown, the
+        main descent of the loss is still to come.
+        """
+
     def metric_value(self, loss_sum: float, count: float) -> float:
         """The metric of ``count`` rows whose losses sum to ``loss_sum``."""
 

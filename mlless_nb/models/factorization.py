@@ -19,6 +19,9 @@ from .storage import write_arrays
 
 Float32 = NDArray[np.float32]
 
+#: Ratings that the strength of the factors is told from.
+N_SAMPLED = 512
+
 
 @specification
 @dataclass(frozen=True)
@@ -96,6 +99,13 @@ class PMF:
         return pmf_squared_error(
             params, minibatch.rows, minibatch.user, minibatch.item, minibatch.rating, mean, self.biases
         )
+
+    def interaction(self, params: Float32, minibatch: Any) -> float:
+        """Mean of ``(p_u.q_i)^2`` over at most `N_SAMPLED` ratings."""
+        every = max(minibatch.n // N_SAMPLED, 1)
+        users, items = (params[minibatch.rows[ids[::every]], : self.rank] for ids in (minibatch.user, minibatch.item))
+        scores = np.einsum("ij,ij->i", users, items)
+        return float(scores @ scores) / max(len(scores), 1)
 
     def metric_value(self, loss_sum: float, count: float) -> float:
         """RMSE."""

@@ -65,6 +65,10 @@ class LogisticRegression:
         """Sum of log losses."""
         return logistic_loss(params, **vars(minibatch))
 
+    def interaction(self, params: Float32, minibatch: Any) -> float:
+        """0.0: predictions are linear in the parameters."""
+        return 0.0
+
     def metric_value(self, loss_sum: float, count: float) -> float:
         """Mean log loss, in nats."""
         return loss_sum / count

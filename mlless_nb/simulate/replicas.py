@@ -158,6 +158,10 @@ class CurveReplica:
         """Sum of losses of held-out rows: the curve's, without noise."""
         return self._sum(self._curve.loss(self._progress), minibatch.n)
 
+    def interaction(self, minibatch: Rows) -> float:
+        """0.0: the curve knows."""
+        return 0.0
+
 
 class CostedReplica:
     """A replica whose every piece of arithmetic is charged to its process, at the machine's costs."""
@@ -282,6 +286,10 @@ class CostedReplica:
         """See `Replica`."""
         self._spend(self._costs.evaluate_row_s * _size(minibatch))
         return self._inner.evaluate(minibatch)
+
+    def interaction(self, minibatch: Any) -> float:
+        """See `Replica`."""
+        return self._inner.interaction(minibatch)
 
 
 def _size(minibatch: Any) -> int:

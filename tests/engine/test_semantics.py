@@ -55,6 +55,7 @@ def test_the_history_has_a_row_a_step_and_the_model_is_the_one_it_tells_of() -> 
     assert history["step"].tolist() == list(range(1, 21))
     assert np.isfinite(history["loss"]).all()
     assert np.flatnonzero(np.isfinite(history["validation_loss"])).tolist() == [4, 9, 14, 19]
+    assert np.flatnonzero(history["interaction"] > 0).tolist() == [4, 9, 14]  # the run was over before it was told last
     assert (np.diff(history["time_s"]) > 0).all()
     assert (np.diff(history["spent_usd"]) >= 0).all()
     assert (history["n_workers"] == 4).all()

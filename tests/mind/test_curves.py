@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mlless_nb.mind.curves import LEAST_JUDGED, LEAST_POINTS, fit, reach
-from mlless_nb.mind.knee import find_knee
+from mlless_nb.mind.curves import LEAST_JUDGED, LEAST_POINTS, fit, newest_pace, reach
+from mlless_nb.mind.knee import find_knee, has_emerged
 from mlless_nb.mind.smoothing import MOST_BINS, binned, ewma
 
 STEPS = np.arange(1.0, 401.0)
@@ -128,6 +128,42 @@ def test_of_a_second_descent_no_more_is_relied_on_than_was_seen_until_it_flatten
     assert ahead[100] == 100
     assert all(ahead[step] == pytest.approx(step / 5) for step in (220, 250, 280, 300))
     assert all(ahead[step] == step for step in range(450, 790, 10))
+
+
+@pytest.mark.parametrize("family", ["reference", "current"])
+@pytest.mark.parametrize("width", [15.0, 60.0])
+def test_no_curve_is_let_fall_faster_than_the_newest_losses(family: str, width: float) -> None:
+    steps = np.arange(10.0, 801.0, 10.0)
+    losses = 0.85 + 0.1 * np.exp(-steps / 30) + 0.06 / (1 + np.exp((steps - 250) / width))
+    n_bound = 0
+    for n in range(15, len(steps) - 20):
+        curve = fit(steps[:n], losses[:n], family)
+        assert curve is not None
+        now, ahead = float(steps[n - 1]), float(steps[n + 19])
+        assert curve.steepest == pytest.approx(newest_pace(steps[:n], losses[:n]).steepest, rel=0.05, abs=1e-5)
+        least = curve.at(now) - curve.steepest * (ahead - now)
+        loss = curve.at(ahead)
+        assert loss >= least - 1e-12
+        n_bound += loss <= least + 1e-12
+        if curve.at(now) - loss > 1e-6:
+            there = curve.steps_to(loss, now)
+            assert there == pytest.approx(ahead, rel=1e-3)
+            assert curve.at(there) == pytest.approx(loss, abs=1e-6)
+    assert n_bound
+
+
+def test_factors_have_emerged_once_they_have_grown_or_settled() -> None:
+    steps = np.arange(10.0, 401.0, 10.0)
+    growing = 1e-3 * np.exp(-steps / 30) + 1e-5 * np.exp(np.minimum(steps, 300) / 30)
+    told = [has_emerged(growing[:n]) for n in range(4, len(steps) + 1)]
+    first = told.index(True) + 4
+    assert growing[first - 1] >= 4 * growing[:first].min()
+    assert all(told[first - 4 :])
+    large = 0.2 + 0.1 * np.exp(-steps / 40)  # a start that is no smaller than what is learnt
+    assert not has_emerged(large[:6])
+    assert has_emerged(large)
+    for nothing in (np.zeros(9), growing[:3], np.full(9, np.nan), np.empty(0)):
+        assert has_emerged(nothing)
 
 
 @settings(deadline=None, max_examples=30)
