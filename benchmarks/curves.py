@@ -88,7 +88,7 @@ class Errors(NamedTuple):
 
 def first_knee(rows: Rows) -> float:
     """The step at which the tuner would find the knee, looking every `EVERY` steps; infinity where it would not."""
-    history = History()
+    history = History(has_held_out=True)
     for row in rows:
         history.append(row.tolist())
         if row[0] % EVERY == 0 and knee_of(history) is not None:
@@ -134,7 +134,7 @@ def backtest(rows: Rows, prices: Prices, target: float) -> dict[str, float] | No
     there = np.flatnonzero(held_out <= target)
     if not there.size:
         return None
-    advice = Advice(ScaleIn().to_json(), WORKERS, {"target": target}, prices)
+    advice = Advice(ScaleIn().to_json(), WORKERS, {"target": target}, prices, has_held_out=True)
     half = rows[: there[0] // 2]
     for row in half:
         advice.append(row.tolist())
@@ -220,7 +220,8 @@ def main() -> None:
         "a plateau before their main descent, of which nothing in a loss tells while it lasts: there the knee waits "
         "until what the factors make of the predictions has grown. The training loss of a few small minibatches is "
         "mostly noise, in what is fitted and in what it is compared with; it is judged by only where no rows are held "
-        "out."
+        "out, and "
+        "is here predicted from the same knee on."
     )
     report.table(
         "Dollars to the target as forecast half-way there",

@@ -35,7 +35,7 @@ from .worker import START_LEASES
 
 #: Seconds between two looks at steps and leases, each told to the driver; what people ask is heard at once.
 LOOK_S = 0.2
-#: Seconds between two looks while a removal may be near.
+#: Seconds between two looks while the knee or a removal may be near.
 TUNING_LOOK_S = 0.03
 #: Seconds that it takes to gather the workers' last words.
 LAST_WORDS_S = 0.3
@@ -82,7 +82,8 @@ class Supervisor:
         self._rates = Rates(
             price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
         )
-        self._mind = Advice(invocation.scale_in, invocation.n_workers, invocation.stop, Prices.of(self._rates))
+        prices, has_held_out = Prices.of(self._rates), invocation.validation is not None
+        self._mind = Advice(invocation.scale_in, invocation.n_workers, invocation.stop, prices, has_held_out)
         self._reports: dict[int, Report] = {}  # of the newest step, by slot
         self._leaving: set[int] = set()
         self._model = model_from_json(invocation.model)

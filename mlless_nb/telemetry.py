@@ -30,7 +30,7 @@ COLUMNS = (
     "exchange_s",  # mean over the workers: publishing, fetching and applying peers' updates
     "wait_s",  # mean over the workers: for the slowest worker
     "staleness",  # mean over the workers: steps by which the oldest update not yet applied was behind; 0 without SSP
-    "interaction",  # mean square of what the model's factors make of its predictions, where held-out rows are evaluated
+    "interaction",  # mean square of what factors make of predictions, where held-out rows are evaluated; not at the end
 )
 LIVE = ("starting", "running")
 ENDED = ("finished", "stopped", "capped", "failed")

@@ -32,10 +32,19 @@ class Advice:
     stop : dict
         Fields of ``Stop``.
     prices : Prices
+    has_held_out : bool
+        Whether the job holds rows out.
     """
 
-    def __init__(self, scale_in: dict[str, Any], n_workers: int, stop: dict[str, Any], prices: Prices) -> None:
-        self._history = History()
+    def __init__(
+        self,
+        scale_in: dict[str, Any],
+        n_workers: int,
+        stop: dict[str, Any],
+        prices: Prices,
+        has_held_out: bool = False,
+    ) -> None:
+        self._history = History(has_held_out)
         self._stop, self._prices = stop, prices
         self._tuner = ScaleInTuner(scale_in, n_workers, stop, prices, self._history)
         self._has_tuner = bool(scale_in["enabled"]) and n_workers > 1
@@ -48,7 +57,7 @@ class Advice:
 
     @property
     def is_tuning(self) -> bool:
-        """Whether a removal may be near, so that new steps are worth a look more often."""
+        """Whether the knee or a removal may be near, so that new steps are worth a look more often."""
         return self._tuner.is_on and self._history.n > 0 and self._history.last("n_workers") > 1
 
     @property

@@ -169,7 +169,9 @@ def fit(steps: Float64, losses: Float64, family: str, newest: float = NEWEST) ->
     # Back from losses of mean 1 to those that came.
     units = np.array((1 / unit, 1.0 if family == "reference" else 1 / unit, 1 / unit, unit))
     steepest = newest_pace(steps, losses).steepest
-    return Curve(family, theta * units, scale, covariance * np.outer(units, units), noise * unit, scale, steepest)
+    return Curve(
+        family, theta * units, scale, covariance * np.outer(units, units), noise * unit, float(steps[-1]), steepest
+    )
 
 
 class Pace(NamedTuple):

@@ -41,9 +41,10 @@ class Judged(NamedTuple):
 
 
 class History:
-    """Rows of telemetry, in the order of their steps."""
+    """Rows of telemetry, in the order of their steps; ``has_held_out`` rows or not, evaluated yet or not."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_held_out: bool = False) -> None:
+        self.has_held_out = has_held_out
         self._block = np.empty((len(NAMES), 256))
         self._evaluated = np.empty((3, 64))
         self.n = self.n_evaluations = 0
@@ -88,8 +89,8 @@ class History:
 
     @property
     def interactions(self) -> Float64:
-        """What products of parameters made of the predictions, at each evaluation, float64 (n,)."""
-        return self._evaluated[2, : self.n_evaluations]
+        """Held-out losses, and what products of parameters made of the predictions, at each evaluation: (2, n)."""
+        return self._evaluated[1:, : self.n_evaluations]
 
     def step_s(self, first: int = 0) -> float:
         """Seconds a step since row ``first``: the mean without the slowest twentieth, NaN of fewer than two rows."""

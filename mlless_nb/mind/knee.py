@@ -10,6 +10,7 @@ loss comes to a plateau, of which it does not tell that the main descent is stil
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
@@ -22,8 +23,8 @@ Float64 = NDArray[np.float64]
 
 #: Records before which there is no knee.
 LEAST_STEPS = 50
-#: Judged losses before which there is none: a curve is drawn through no fewer.
-LEAST_JUDGED = 10
+#: Judged losses before which there is none: fewer leave it open where a curve leads.
+LEAST_LOSSES = 10
 #: Slope over the newest fifth of the records, as a share of the mean slope so far, under which the knee is past.
 FLAT = 0.6
 #: How far a curve with a knee is from a straight line, as a share of its height.
@@ -32,11 +33,13 @@ BENT = 0.1
 EWMA_WEIGHT = 0.25
 #: The fall of the loss must be so many times the noise of a record, and so many that of a fifth's mean.
 CLEAR, CLEAR_MEAN = 1.5, 8.0
-#: Growth since its least from which on what the factors make of the predictions has emerged from their random start.
-GROWN = 4.0
-#: By how much, as a share, it has changed over the newest half of the evaluations at most where it has settled.
-SETTLED = 0.05
-#: Evaluations before which nothing is said of it.
+#: Growth since its least from which on what the factors make of the predictions has emerged from their random start,
+#: and the share of the loss that its root must be: next to nothing may have grown and still be next to nothing.
+GROWN, GROWN_SHARE = 4.0, 0.03
+#: By how much, as a share, it has changed over the newest half of the evaluations at most where it has settled, and the
+#: share of the loss that its root must be: what grows slowly from next to nothing hardly changes either.
+SETTLED, SETTLED_SHARE = 0.05, 0.1
+#: Evaluations before which nothing is known of it.
 LEAST_TOLD = 4
 
 
@@ -48,28 +51,29 @@ def knee_of(history: History, how: str = "slope") -> int | None:
     history : History
     how : {"slope", "kneedle"}
     """
-    if len(history.judged.steps) < LEAST_JUDGED or not has_emerged(history.interactions):
+    if len(history.judged.steps) < LEAST_LOSSES or not has_emerged(history):
         return None
     return find_knee(*history.training[:2], how)
 
 
-def has_emerged(interactions: Float64) -> bool:
+def has_emerged(history: History) -> bool:
     """Whether the products of a model's parameters have outgrown their random start, or do not change any more.
 
     Near that start they only amplify each other: they grow exponentially from next to nothing, while the loss rests on
     a plateau (Saxe, McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning in deep linear
-    neural networks", 2014). True where nothing is known of them.
-
-    Parameters
-    ----------
-    interactions : float64 (n,)
-        `mlless_nb.models.base.Model.interaction` at each evaluation.
+    neural networks", 2014). True where the model has none, and where no held-out rows are evaluated that could tell.
     """
-    if len(interactions) < LEAST_TOLD or not np.isfinite(interactions).all():
+    if history.n_evaluations < LEAST_TOLD:
+        return not history.has_held_out
+    losses, interactions = history.interactions
+    known = np.isfinite(interactions)
+    if not known.any() or not interactions[known].any():
         return True
+    losses, interactions = losses[known], interactions[known]
+    share = math.sqrt(interactions[-1]) / max(abs(losses[-1]), 1e-300)
     newest = interactions[len(interactions) // 2 :]
-    has_grown = interactions[-1] >= GROWN * interactions.min()
-    return bool(has_grown or np.ptp(newest) <= SETTLED * newest.max())
+    has_grown = share >= GROWN_SHARE and interactions[-1] >= GROWN * interactions.min()
+    return bool(has_grown or (share >= SETTLED_SHARE and np.ptp(newest) <= SETTLED * newest.max()))
 
 
 def find_knee(steps: Float64, losses: Float64, how: str = "slope") -> int | None:

@@ -65,23 +65,25 @@ class Rest(NamedTuple):
 class StepTimes:
     """Mean step time by number of workers, as measured; others are told from those.
 
-    A barrier of fewer workers, each with as much to do and less to read, does not take longer. Where it seems to, the
-    machines have become slower, for however many: as if all numbers of workers had been measured then.
+    A barrier of fewer workers, each with as much to do and less to read, does not take longer. While the present number
+    seems to, the machines have become slower, for however many: those that were measured before would take as long.
     """
 
     def __init__(self) -> None:
         self._measured: dict[int, float] = {}
+        self._present = 0
 
     def measure(self, history: History, first: int) -> None:
         """Take the step time of the rows from ``first`` on, which had the present number of workers."""
         step_s = history.step_s(max(first, history.n - RECENT))
         if math.isfinite(step_s) and step_s > 0:
-            self._measured[int(history.last("n_workers"))] = step_s
+            self._present = int(history.last("n_workers"))
+            self._measured[self._present] = step_s
 
     def at(self, n_workers: int) -> float:
         """Seconds of a step with ``n_workers`` workers; before a removal was measured, those with one more."""
         if n_workers in self._measured:
-            return max(step_s for n, step_s in self._measured.items() if n <= n_workers)
+            return max(self._measured[n_workers], self._measured[self._present] if self._present <= n_workers else 0.0)
         known = sorted(n for n in self._measured if n > n_workers)
         if not known:
             return math.nan

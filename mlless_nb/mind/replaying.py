@@ -45,7 +45,7 @@ def replay(record: str | tuple[dict[str, Any], NDArray[np.float64]], scale_in: S
         raise CommandError(f"the record does not tell what its job was ({error!r}); it cannot be replayed") from error
     from ..telemetry import COLUMNS
 
-    history = History()
+    history = History(bool(np.isfinite(rows[:, COLUMNS.index("validation_loss")]).any()))
     tuner = ScaleInTuner(scale_in.to_json(), n_workers, stop, prices, history)
     workers = COLUMNS.index("n_workers")
     removed, decisions = 0, []

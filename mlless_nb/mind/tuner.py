@@ -11,7 +11,7 @@ where that leaves too little of it nobody goes. Only how many steps the target t
 keep a worker but never lets one go.
 
 What else goes beyond the paper keeps a removal from doing harm: nothing while the interval of ``s`` straddles ``S``
-(80 %), while the target may not be reached any more, or when time x dollars to the end would not improve. What the
+(80 %), where the target may get out of reach by it, or when time x dollars to the end would not improve. What the
 removals so far cost in loss, see `mlless_nb.mind.effort`, tells what the next will.
 """
 

@@ -19,7 +19,7 @@ from .storage import write_arrays
 
 Float32 = NDArray[np.float32]
 
-#: Ratings that the strength of the factors is told from.
+#: Ratings that the strength of the factors is told from, at most.
 N_SAMPLED = 512
 
 
@@ -102,7 +102,7 @@ class PMF:
 
     def interaction(self, params: Float32, minibatch: Any) -> float:
         """Mean of ``(p_u.q_i)^2`` over at most `N_SAMPLED` ratings."""
-        every = max(minibatch.n // N_SAMPLED, 1)
+        every = max(-(-minibatch.n // N_SAMPLED), 1)
         users, items = (params[minibatch.rows[ids[::every]], : self.rank] for ids in (minibatch.user, minibatch.item))
         scores = np.einsum("ij,ij->i", users, items)
         return float(scores @ scores) / max(len(scores), 1)

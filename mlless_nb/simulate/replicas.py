@@ -159,7 +159,7 @@ class CurveReplica:
         return self._sum(self._curve.loss(self._progress), minibatch.n)
 
     def interaction(self, minibatch: Rows) -> float:
-        """0.0: the curve knows."""
+        """0.0: a curve has no factors."""
         return 0.0
 
 
@@ -288,7 +288,7 @@ class CostedReplica:
         return self._inner.evaluate(minibatch)
 
     def interaction(self, minibatch: Any) -> float:
-        """See `Replica`."""
+        """See `Replica`; next to nothing beside the evaluation."""
         return self._inner.interaction(minibatch)
 
 

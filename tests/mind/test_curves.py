@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mind.curves import row
 from numpy.typing import NDArray
 
 from mlless_nb.mind.curves import LEAST_JUDGED, LEAST_POINTS, fit, newest_pace, reach
+from mlless_nb.mind.history import History
 from mlless_nb.mind.knee import find_knee, has_emerged
 from mlless_nb.mind.smoothing import MOST_BINS, binned, ewma
+from mlless_nb.telemetry import COLUMNS
 
 STEPS = np.arange(1.0, 401.0)
 FAMILIES = {
@@ -152,18 +155,42 @@ def test_no_curve_is_let_fall_faster_than_the_newest_losses(family: str, width: 
     assert n_bound
 
 
-def test_factors_have_emerged_once_they_have_grown_or_settled() -> None:
+def emerged_at(interactions: NDArray[np.float64], loss: float = 0.9) -> list[bool]:
+    """Whether the factors have emerged, after each evaluation of a run."""
+    history, told = History(has_held_out=True), []
+    for step, interaction in enumerate(interactions.tolist(), start=1):
+        one = row(10 * step, loss, 8, step, step, loss)
+        one[COLUMNS.index("interaction")] = interaction
+        history.append(one)
+        told.append(has_emerged(history))
+    return told
+
+
+def test_factors_have_emerged_once_they_have_grown() -> None:
     steps = np.arange(10.0, 401.0, 10.0)
     growing = 1e-3 * np.exp(-steps / 30) + 1e-5 * np.exp(np.minimum(steps, 300) / 30)
-    told = [has_emerged(growing[:n]) for n in range(4, len(steps) + 1)]
-    first = told.index(True) + 4
-    assert growing[first - 1] >= 4 * growing[:first].min()
-    assert all(told[first - 4 :])
-    large = 0.2 + 0.1 * np.exp(-steps / 40)  # a start that is no smaller than what is learnt
-    assert not has_emerged(large[:6])
-    assert has_emerged(large)
-    for nothing in (np.zeros(9), growing[:3], np.full(9, np.nan), np.empty(0)):
-        assert has_emerged(nothing)
+    told = emerged_at(growing)
+    first = told.index(True)
+    assert growing[first] >= 4 * growing[: first + 1].min()
+    assert all(told[first:])
+    from_less = emerged_at(growing / 100)
+    assert growing[from_less.index(True)] / 100 >= (0.03 * 0.9) ** 2
+
+
+def test_factors_have_emerged_once_they_are_strong_and_settled() -> None:
+    steps = np.arange(10.0, 401.0, 10.0)
+    told = emerged_at(0.2 + 0.1 * np.exp(-steps / 40))  # a start that is no smaller than what is learnt
+    assert not told[5]
+    assert told[-1]
+    assert not any(emerged_at(1e-4 * np.exp(steps / 1000)))
+
+
+def test_what_is_not_known_of_factors_does_not_keep_the_knee() -> None:
+    assert emerged_at(np.zeros(9)) == [False] * 3 + [True] * 6
+    assert emerged_at(np.full(9, np.nan))[-1]
+    assert emerged_at(np.append(np.full(8, 1e-5), np.nan))[-1] is False
+    assert has_emerged(History())
+    assert not has_emerged(History(has_held_out=True))
 
 
 @settings(deadline=None, max_examples=30)

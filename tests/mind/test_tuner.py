@@ -206,6 +206,49 @@ def test_a_machine_that_became_slower_is_not_the_removals_doing() -> None:
     assert times.at(7) == times.at(8) == pytest.approx(0.13)
 
 
+def test_a_burst_that_is_over_makes_no_steps_quicker() -> None:
+    times, history, time_s = outlook.StepTimes(), History(), 0.0
+    for step in range(1, 161):
+        n_workers = 8 - (step - 1) // 40
+        time_s += 0.13 if n_workers == 6 else 0.1
+        history.append(row_of(step, 0.5, n_workers, time_s, 0.0, None))
+        if step % 40 == 0:
+            times.measure(history, history.since_change())
+    assert times.at(5) == times.at(7) == times.at(8) == pytest.approx(0.1)
+
+
+def test_of_what_lies_beyond_the_workers_that_left_less_is_known() -> None:
+    before = Effort(8, noise_sd=0.02, prior_sd=0.02)
+    assert before.worse_by(4, 1.0) == pytest.approx(0.02 * before.lost(4))
+    after = Effort(8, noise=0.01, noise_sd=0.002, seen=before.lost(4), prior_sd=0.02, slower_sd=0.1)
+    assert after.worse_by(4, 1.0) == pytest.approx((0.01 + 0.002) * after.lost(4))
+    beyond = after.lost(2) - after.lost(4)
+    wanted = 0.01 * after.lost(2) + 0.002 * after.lost(4) + math.sqrt(0.002 * 0.02) * beyond
+    assert after.worse_by(2, 1.0) == pytest.approx(wanted)
+    assert after.pace(2, 1.0) < 1 / (1 + 0.1 * after.lost(2))
+
+
+def test_while_the_target_is_not_in_sight_removals_may_cost_little_of_the_way_to_it() -> None:
+    def noisy(step: int, n_workers: int) -> float:
+        return hyperbola(step) + 0.05 * (1 / n_workers - 1 / 8)
+
+    below_the_floor = Run({"target": 0.499})
+    workers = live(noisy, 1500, 8, below_the_floor)
+    assert any("not in sight, and may get out of reach" in decision.text for decision in below_the_floor.decisions)
+    assert workers[-1] > 4
+
+
+def test_short_runs_have_forecasts_too() -> None:
+    advice = Advice(ScaleIn().to_json(), 8, {"target": 0.53}, PRICES)
+    seen = []
+    for step in range(1, 301):
+        advice.append(row_of(step, hyperbola(step), 8, 0.5 + 0.002 * step, 1e-6 * step, hyperbola(step)))
+        if (made := advice.forecast(None)) is not None:
+            seen.append(made["step"])
+    assert 2 <= len(seen) <= 8
+    assert seen[-1] > 150
+
+
 def test_a_removal_that_turned_out_worse_raises_the_bar() -> None:
     def worse(step: int, n_workers: int) -> float:
         return hyperbola(step) + (0.0 if n_workers == 8 else 0.01)
