@@ -13,8 +13,8 @@ class Report(NamedTuple):
 
     Loss sums and counts are of training (``loss``) and held-out rows (``val``); ``quality`` is the replica's loss on
     held-out rows that are the same for all, counts of 0 where there is none; ``interaction`` is the model's on a
-    minibatch of the own share of the held-out rows. Seconds and merged bytes are those of the step before, which was not over when its own
-    report left.
+    minibatch of the own share of the held-out rows. Seconds and merged bytes are those of the step before, which was
+    not over when its own report left.
     """
 
     loss_sum: float = 0.0
