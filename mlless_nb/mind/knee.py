@@ -26,7 +26,7 @@ LEAST_STEPS = 50
 #: Judged losses before which there is none: fewer leave it open where a curve leads.
 LEAST_LOSSES = 10
 #: Slope over the newest fifth of the records, as a share of the mean slope so far, under which the knee is past.
-FLAT = 0.6
+FLAT = 0.57
 #: How far a curve with a knee is from a straight line, as a share of its height.
 BENT = 0.1
 #: Weight of a new bin in the smoothed curve.

@@ -230,12 +230,14 @@ def test_of_what_lies_beyond_the_workers_that_left_less_is_known() -> None:
 
 def test_while_the_target_is_not_in_sight_removals_may_cost_little_of_the_way_to_it() -> None:
     def noisy(step: int, n_workers: int) -> float:
-        return hyperbola(step) + 0.05 * (1 / n_workers - 1 / 8)
+        return hyperbola(step) + 0.1 * (1 / n_workers - 1 / 8)
 
-    below_the_floor = Run({"target": 0.499})
-    workers = live(noisy, 1500, 8, below_the_floor)
-    assert any("not in sight, and may get out of reach" in decision.text for decision in below_the_floor.decisions)
-    assert workers[-1] > 4
+    said = []
+    for target in (0.49, 0.495, 0.499):  # below the floor
+        run = Run({"target": target})
+        assert live(noisy, 600, 8, run)[-1] >= 4
+        said += [decision.text for decision in run.decisions]
+    assert any("not in sight, and may get out of reach" in text for text in said)
 
 
 def test_short_runs_have_forecasts_too() -> None:
