@@ -88,7 +88,9 @@ class HeldOut:
         share = self.share(active)
         sums = self._sums(self._feed, share)
         if share:
-            self.interaction = self._replica.interaction(self._feed.get(share[0]))
+            # Of one that is at hand, as that which came last is: another fetch would not be paid for.
+            sampled = share[0] if self._feed.has(share[0]) else share[-1]
+            self.interaction = self._replica.interaction(self._feed.get(sampled))
         self.seconds = max(self._clock() - began, self.seconds or 0.0)
         return sums
 
