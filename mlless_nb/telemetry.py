@@ -64,6 +64,10 @@ class RunState:
     time_s: float = 0.0
     loss: float | None = None
     validation_loss: float | None = None
+    best_loss: float | None = None  # the lowest validation loss so far; the model that has it is the one returned
+    best_step: int | None = None  # the step after which it was that
+    best_epoch: float | None = None
+    baseline_loss: float | None = None  # of the same held-out rows, by the best constant prediction
     n_workers: int = 0
     n_workers_started: int = 0
     leaving: Sequence[int] = ()  # workers that have left or are told to
