@@ -16,10 +16,10 @@ from sets import folder_of_sets, named
 from step import options_of
 
 from mlless_nb import BSP, ISP, checkpoint
+from mlless_nb.checkpoint import FIRST
 from mlless_nb.embedded import EmbeddedRedis
 from mlless_nb.exchange.base import Round, Wanted
 from mlless_nb.exchange.redis import RedisStepLog
-from mlless_nb.job import CHECKPOINT_EVERY
 from mlless_nb.kernels import apply_frame, crc32c, encode_update
 from mlless_nb.objects import MemoryObjects
 from mlless_nb.partition import is_by_user
@@ -88,7 +88,7 @@ def parts_of(one: Measured, report_us: float, lease_us: float) -> dict[str, floa
         "checksums of frames": median_us(lambda _: crc32c(frames)),
         "reports": report_us,
         "leases": lease_us * one.step_ms / 1e3 / LEASED_S,
-        "checkpoints": stored_us / CHECKPOINT_EVERY / job.workers,
+        "checkpoints": stored_us / FIRST / job.workers,
         "supervisor": one.supervisor_cpu_ms * 1e3,
     }
 
@@ -127,7 +127,7 @@ def main() -> None:
         "run, client and server: checksums over the bytes that a worker moves in a step, a report as what it adds to "
         "an arrival (the step log's entry, which one arrival in P writes, included), a lease as what its renewal adds, "
         "times its share of the steps, a checkpoint as what storing it in memory takes, by "
-        f"{CHECKPOINT_EVERY} steps and the workers. Together is the median of the runs' shares."
+        f"{FIRST} steps and the workers. Together is the median of the runs' shares."
     )
     report.end(runs=runs_of(options), cases=cases)
 

@@ -17,6 +17,8 @@ _MAGIC, _VERSION = b"MLCK", 1
 _BODY = _HEADER.size + _CRC.size
 #: How many checkpoints of a run are kept.
 KEPT = 3
+#: Steps before the first checkpoint, and between two at most, unless the job says otherwise.
+FIRST, MOST_APART = 100, 3200
 
 
 def encode(params: NDArray[np.float32], step: int) -> bytes:
@@ -56,16 +58,34 @@ def checkpoint_key(job_id: str, step: int) -> str:
     return f"runs/{job_id}/checkpoint-{step:09d}"
 
 
+def is_due(step: int, every: int) -> bool:
+    """Whether a checkpoint is stored after ``step``: every so many steps; 0: after 100, twice as many, and so on.
+
+    What is lost with a worker is then half of the run at most, or `MOST_APART` steps; and requests to the object
+    storage, each as dear as a tenth of 100 quick steps, stay few.
+    """
+    if every:
+        return step % every == 0
+    return step % FIRST == 0 and (step % MOST_APART == 0 or (step // FIRST) & (step // FIRST - 1) == 0)
+
+
 def model_key(job_id: str) -> str:
-    """Where the final model lies."""
+    """Where the model lies that the run returns: the best one by validation loss, else the last."""
     return f"runs/{job_id}/model"
 
 
+def last_key(job_id: str) -> str:
+    """Where the last model lies when it is not the one that is returned."""
+    return f"runs/{job_id}/last"
+
+
 def save(objects: ObjectStore, job_id: str, params: NDArray[np.float32], step: int, every: int) -> None:
-    """Store a checkpoint and drop the one that is no longer kept; checkpoints are ``every`` steps apart."""
+    """Store a checkpoint and drop the one that is no longer kept; ``every`` as of `is_due`."""
     objects.put(checkpoint_key(job_id, step), encode(params, step))
-    if step > KEPT * every:
-        objects.delete([checkpoint_key(job_id, step - KEPT * every)])
+    unit = every or FIRST
+    stored = [past for past in range(unit, step + 1, unit) if is_due(past, every)]
+    if len(stored) > KEPT:
+        objects.delete([checkpoint_key(job_id, stored[-1 - KEPT])])
 
 
 def newest(objects: ObjectStore, job_id: str) -> tuple[str, NDArray[np.float32], int] | None:

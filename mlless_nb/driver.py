@@ -13,7 +13,8 @@ from . import ending, record
 from .data.prepare import Manifest
 from .errors import BudgetError, DecodeError, MllessError, ServiceError
 from .exchange import pattern
-from .job import CHECKPOINT_EVERY, EVAL_EVERY, TrainingJob
+from .held_out import eval_every
+from .job import TrainingJob
 from .job_data import JobData
 from .messages import Command, Ended, Invocation, Message, Update
 from .mind.outlook import Prices
@@ -65,6 +66,7 @@ class Driver:
         self._stop_asked = False
         self._is_over = False  # too late for commands
         self._is_abandoned = threading.Event()
+        self._last_model: FittedModel | None = None  # where it is not the one that is returned
         self._data = JobData(job)
         self._data.check_target()
         self._services = Services(job, run_id)
@@ -178,8 +180,10 @@ class Driver:
             "seed": job.seed,
             "manifest": manifest.to_json(),
             "validation": validation.to_json() if validation is not None else None,
-            "eval_every": job.eval_every or EVAL_EVERY,
-            "checkpoint_every": job.checkpoint_every or CHECKPOINT_EVERY,
+            "n_cores": launcher.n_cores,
+            "eval_every": job.eval_every
+            or eval_every(validation.n if validation is not None else 0, self._step_rows()),
+            "checkpoint_every": job.checkpoint_every or 0,
             "redis_urls": self._services.redis_urls,
             "bus_url": self._services.bus_url,
             "insecure": job.insecure,
@@ -203,6 +207,10 @@ class Driver:
         launcher.invoke([invocation.encode().decode() for invocation in [supervisor, *workers]])
         self._is_launched = True
         self._services.watch_functions(f"runs/{self.run.id}")
+
+    def _step_rows(self) -> int:
+        """Rows that all workers take in a step."""
+        return self.job.workers * self.job.minibatch * self.job.local_steps
 
     def _scatter_from(self, manifest: Manifest) -> int:
         """The workers from which on updates are scattered: as the job says, or where that promises to be quicker."""
@@ -289,6 +297,8 @@ class Driver:
         """What the decisions depend on beside the rows: see `mlless_nb.mind.replay`."""
         return {
             "n_workers": self.job.workers,
+            "n_cores": self._services.launcher.n_cores,
+            "cap_usd": self.job.cap_usd,
             "stop": dataclasses.asdict(self.job.stop_rules),
             "scale_in": self.job.scale_in.to_json(),
             **dataclasses.asdict(Prices.of(self._rates)),
@@ -359,6 +369,7 @@ class Driver:
                 ending.fetch_model, launcher.objects, self.job, self.run.id, self._data.shape, self._data.mean, ended
             )
             model, note = ending.insist(fetch, launcher.place_of(folder))
+            self._last_model = ending.fetch_last(launcher.objects, self.job, self._data.shape, self._data.mean, ended)
         # A model that could not be read is not to be lost: its objects stay.
         keep_objects = not self._is_launched or model is None
         left = ending.remove_all(self._services, self.run.id, keep_objects=keep_objects)
@@ -377,8 +388,13 @@ class Driver:
         }
         if ended.validation_loss is not None:
             changes["validation_loss"] = ended.validation_loss
+        if ended.kept_loss is not None:
+            history = self.run.history
+            epochs = history["epoch"][history["step"] == ended.kept_step]
+            changes |= {"best_loss": ended.kept_loss, "best_step": ended.kept_step}
+            changes["best_epoch"] = float(epochs[0]) if len(epochs) else None
         try:
             if self._record is not None:
-                ending.keep(self._record, self.run.telemetry, changes, model, cost, self._replayed())
+                ending.keep(self._record, self.run.telemetry, changes, model, self._last_model, cost, self._replayed())
         finally:
-            self.run._end(model, cost, **changes)
+            self.run._end(model, cost, last=self._last_model, **changes)

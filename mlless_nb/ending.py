@@ -10,14 +10,14 @@ from functools import partial
 from typing import Any
 
 from . import checkpoint
-from .errors import DecodeError
+from .errors import DecodeError, ServiceError
 from .job import TrainingJob
 from .messages import Ended
 from .models import FittedModel
 from .money import Cost, Rates
 from .money.meter import NUSD, to_nusd
 from .objects import ObjectStore
-from .record import Record
+from .record import LAST, Record
 from .services import Services
 from .telemetry import RunState, Telemetry
 
@@ -69,10 +69,11 @@ def fetch_model(
     objects: ObjectStore, job: TrainingJob, run_id: str, shape: tuple[int, ...], mean: float, ended: Ended
 ) -> tuple[FittedModel, str]:
     """The model that the run left, and what to say of it."""
-    if ended.model_key is not None and ended.status != "failed":
+    if ended.model_key is not None and ended.kept_step is not None:
         try:
             params, _ = checkpoint.decode(objects.get(ended.model_key))
-            return job.model.fitted(params, shape, mean), ""
+            said = f"; the model is that of step {ended.kept_step}" if ended.status == "failed" else ""
+            return job.model.fitted(params, shape, mean), said
         except (KeyError, DecodeError):
             pass  # its function was ended before it was stored
     found = checkpoint.newest(objects, run_id)
@@ -81,6 +82,19 @@ def fetch_model(
         return job.model.fitted(params, shape, mean), "; no checkpoint yet, the model is untrained"
     _, params, step = found
     return job.model.fitted(params, shape, mean), f"; the model is that of step {step}"
+
+
+def fetch_last(
+    objects: ObjectStore, job: TrainingJob, shape: tuple[int, ...], mean: float, ended: Ended
+) -> FittedModel | None:
+    """The last model where it is not the one that the run returns; None where it is, or cannot be read."""
+    if ended.last_key is None:
+        return None
+    try:
+        params, _ = checkpoint.decode(objects.get(ended.last_key))
+    except (KeyError, DecodeError, ServiceError):
+        return None
+    return job.model.fitted(params, shape, mean)
 
 
 def insist(fetch: Callable[[], tuple[FittedModel, str]], place: str) -> tuple[FittedModel | None, str]:
@@ -125,6 +139,7 @@ def keep(
     telemetry: Telemetry,
     changes: dict[str, Any],
     model: FittedModel | None,
+    last: FittedModel | None,
     cost: Cost,
     job: dict[str, Any],
 ) -> None:
@@ -132,6 +147,8 @@ def keep(
     state = dataclasses.replace(telemetry.state, pending=(), spent_usd=cost.total, **changes)
     if model is not None:
         record.keep_model(model)
+    if last is not None:
+        record.keep_model(last, LAST)
     record.end({"state": state.to_json(), "cost": dataclasses.asdict(cost), "job": job})
     if not record.is_complete:
         telemetry.tell(changes["time_s"], f"history incomplete: {record.folder} could not be written")

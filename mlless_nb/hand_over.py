@@ -5,6 +5,8 @@ nearly a whole model, and for everybody to read that of everybody takes ``P (P -
 addresses to each other what it holds back of that one's range of rows, as in a scatter-reduce; adds what it is sent to
 its own parameters there, in slot order; and publishes these, which all take over. A worker then reads about two models,
 whatever P, and the replicas end bit-identical. (Of two workers each reads as much either way.)
+
+The same is done for the best replicas, as they were at their best evaluation: a second time, from their snapshots.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from .best import BestReplica
 from .exchange import Round, StepLog
 from .kernels import apply_frame, encode_update
 from .money.budget import Prepaid
-from .replica import NO_STATS, Float32, Replica
+from .replica import NO_STATS, Float32, Replica, Stats
 
 
 class HandOver:
@@ -46,22 +49,47 @@ class HandOver:
     ) -> None:
         self._slot, self._log, self._replica, self._prepaid = slot, log, replica, prepaid
         self._pay, self._make_round = pay, make_round
+        self._holds_back = False
 
-    def run(self, step: int, givers: list[int], takers: list[int]) -> None:
-        """Hand over what ``givers`` hold back after ``step``; who gives and does not take leaves.
+    def leave(self, step: int, leaving: list[int], staying: list[int], best: BestReplica) -> None:
+        """Hand over what ``leaving`` hold back after ``step`` to those that stay, and what their best replicas do.
 
         Where nothing is held back the leaving give nothing, but are waited for all the same: until then they read the
         step's frames, which their owners remove two steps later.
         """
-        if givers == takers and self._replica.withholds and len(givers) > 1:
-            self._give_by_range(step, givers)
-        elif self._replica.holds_back or givers != takers:
-            self._give(f"{step}r", step, givers, takers)
-        if givers == takers:
-            self._replica.ownership.end()
-        elif self._slot in takers:
-            for _ in givers:
-                self._replica.average()
+        replica = self._replica
+        self._give(f"{step}r", step, leaving, staying)
+        if self._slot in staying:
+            for _ in leaving:
+                replica.average()
+        if best.exists and replica.holds_back and not replica.staleness:  # else they have not judged the same
+            best.swap()
+            self._give(f"{step}b", step, leaving, staying)
+            best.swap()
+
+    def end(self, step: int, active: list[int]) -> None:
+        """Hand over all that ``active`` hold back after ``step``, the last one."""
+        replica = self._replica
+        self._holds_back = replica.holds_back
+        self._give_all(step, active, "r", "p")
+        replica.ownership.end()
+
+    def end_best(self, step: int, active: list[int]) -> None:
+        """The same for the best replicas, which are the replicas by now. After `end`."""
+        if self._replica.staleness and not self._replica.withholds:
+            # Each one's best is of a moment of its own: the first one's is everybody's.
+            replica, first = self._replica, active[0]
+            frame = encode_update(None, np.ascontiguousarray(replica.params), step, first, replica.n_rows, NO_STATS)
+            for told in self._passed_on(f"{step}q", [first], active[1:], frame if self._slot == first else b""):
+                apply_frame(told, replica.params, add=False)
+        else:
+            self._give_all(step, active, "b", "q")
+
+    def _give_all(self, step: int, active: list[int], residuals: str, ranges: str) -> None:
+        if self._replica.withholds and len(active) > 1:
+            self._give_by_range(step, active, residuals, ranges)
+        elif self._holds_back:
+            self._give(f"{step}{residuals}", step, active, active)
 
     def _give(self, round_id: str, step: int, givers: list[int], takers: list[int]) -> None:
         """Every giver publishes what it holds back, every taker adds it."""
@@ -98,13 +126,19 @@ class HandOver:
             self._log.wait(part, self._pay)
         return self._log.frames(part)
 
-    def _give_by_range(self, step: int, active: list[int]) -> None:
+    def _give_by_range(self, step: int, active: list[int], residuals: str, ranges: str) -> None:
         replica = self._replica
         replica.ownership.end()  # the ranges are of all rows
         parts = replica.flush_parts(step, active)
-        given = self._exchange(self._make_round(f"{step}r", active, active, b"", parts=parts))
+        given = self._exchange(self._make_round(f"{step}{residuals}", active, active, b"", parts=parts))
         own = replica.take_in(active, given, step)
-        replica.take_over(active, own, self._exchange(self._make_round(f"{step}p", active, active, own)))
+        replica.take_over(active, own, self._exchange(self._make_round(f"{step}{ranges}", active, active, own)))
+
+    def tell(self, step: int, active: list[int], stats: Stats) -> Stats:
+        """The sums of the ``stats`` that all of ``active`` tell after ``step``, the last one."""
+        frame = self._replica.encode_stats(step, stats)
+        frames = self._exchange(self._make_round(f"{step}e", active, active, frame))
+        return self._replica.sum_stats(active, frames, stats)
 
     def _exchange(self, part: Round) -> list[Any]:
         done = self._log.exchange(part, self._pay)

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
 from .data.feed import MinibatchFeed
 from .data.prepare import Manifest
-from .data.shares import Shares
+from .data.shards import DEALERS
 from .messages import Invocation
 from .objects import ObjectStore
 from .replica import Replica
+
+#: Held-out rows are evaluated after so many steps at the earliest unless the job says otherwise.
+LEAST_STEPS = 10
+#: Share of the run's time that evaluations may take, and what evaluating a row takes of a training row's time.
+MOST_SHARE, ROW_SHARE = 0.05, 1 / 3
+
+
+def eval_every(n_held_out: int, step_rows: int) -> int:
+    """Steps between two evaluations of ``n_held_out`` rows, where a step takes ``step_rows``.
+
+    By their numbers and not by the clock: every run of a job evaluates after the same steps.
+    """
+    return max(LEAST_STEPS, math.ceil(ROW_SHARE * n_held_out / (MOST_SHARE * step_rows)))
 
 
 class HeldOut:
@@ -39,7 +53,9 @@ class HeldOut:
         self._manifest = Manifest.from_json(spec) if spec is not None else None
         self._feed = make_feed(objects, self._manifest, replica.n_rows) if self._manifest is not None else None
         self._shares = (
-            Shares(self._manifest, invocation.slot, invocation.n_workers, by_shard=replica.holds_owned)
+            DEALERS[invocation.scale_in["global_minibatch"]](
+                self._manifest, invocation.slot, invocation.n_workers, by_shard=replica.holds_owned
+            )
             if self._manifest is not None
             else None
         )

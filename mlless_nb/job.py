@@ -19,10 +19,6 @@ from .specification import specification
 from .sync import BSP, ISP, SSP, Sync
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-#: Held-out rows are evaluated every so many steps unless the job says otherwise.
-EVAL_EVERY = 10
-#: A checkpoint is written every so many steps unless the job says otherwise.
-CHECKPOINT_EVERY = 100
 #: What fields that are one of a few words may be.
 CHOICES = {
     "aggregate": ("mean", "sum"),
@@ -182,7 +178,8 @@ class TrainingJob:
     name : str, optional
         What the run is called.
     eval_every, checkpoint_every : int, optional
-        Steps between two evaluations of the held-out rows, and between two checkpoints.
+        Steps between two evaluations of the held-out rows, by default such that they take 5 % of the run's time at
+        most; and between two checkpoints, by default after 100 steps, twice as many, and so on.
     prices : str
         Price profile, see ``mlless_nb.money``.
     memory_mb : int
@@ -314,6 +311,8 @@ class TrainingJob:
         # The parameters, the optimiser's state, the update in the making, and what ISP holds back and sends.
         holds_back = self.sync.filters or self.codec != "float32" or is_by_user
         n_tables = 2 + len(self.optimizer.init(1, 1)) + 3 * holds_back + self.is_local
+        # The best replica so far, and one that is not judged yet.
+        n_tables += 2 * (1 + holds_back) * (self.validation is not None)
         return n_tables * n_rows * width * 4 // 2**20 + RUNTIME_MB
 
     def _check_memory(self) -> None:

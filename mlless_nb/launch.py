@@ -202,6 +202,13 @@ class LithopsLauncher:
         """Where objects under ``key`` lie, in words for a person."""
         return self.folder_of(key) if self.is_local else f"the bucket {self._storage.bucket}, mlless-nb/{key}"
 
+    @property
+    def n_cores(self) -> int:
+        """Cores that the functions share; 0 where each has its own."""
+        if not self.is_local:
+            return 0
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
     def has_ended(self) -> bool:
         """Whether the functions on this machine are all gone; False where that cannot be known."""
         processes = self._processes

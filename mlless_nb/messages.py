@@ -112,6 +112,7 @@ class Invocation(Message):
     seed: int
     manifest: dict[str, Any]
     validation: dict[str, Any] | None
+    n_cores: int  # that all workers share; 0: each has its own
     eval_every: int
     checkpoint_every: int
     redis_urls: list[str] = field(repr=False)  # passwords are in them
@@ -148,7 +149,10 @@ class Started(FromWorker):
 
 @dataclass(frozen=True)
 class Left(FromWorker):
-    """The worker has ended after ``step``. The sums are its share of the final evaluation."""
+    """The worker has ended after ``step``. The sums are its share of the evaluation of the last model.
+
+    ``kept_step`` is the step of the model that the run returns, and the kept sums are of that one's evaluation.
+    """
 
     step: int
     spent_nusd: int
@@ -158,6 +162,9 @@ class Left(FromWorker):
     status: str
     reason: str
     merged_bytes: int = 0  # of the range that it merged in its last step
+    kept_step: int = 0
+    kept_sum: float = 0.0
+    kept_count: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -201,7 +208,11 @@ class Update(Message):
 
 @dataclass(frozen=True)
 class Ended(Message):
-    """The run is over. Costs are nano-dollars by component; ``model_step`` is the step that the kept model has seen."""
+    """The run is over. Costs are nano-dollars by component.
+
+    ``validation_loss`` is that of the last model, which lies under ``last_key`` where it is not the one that is kept;
+    ``kept_loss`` is that of the kept one, of ``kept_step``, under ``model_key``.
+    """
 
     status: str
     reason: str
@@ -210,6 +221,9 @@ class Ended(Message):
     validation_loss: float | None
     costs_nusd: dict[str, int]
     time_s: float
+    last_key: str | None = None
+    kept_step: int | None = None
+    kept_loss: float | None = None
 
 
 KINDS: dict[str, type[Message]] = {

@@ -19,7 +19,7 @@ from .errors import CommandError
 from .models import FittedModel
 from .telemetry import COLUMNS, LIVE
 
-ROWS, EVENTS, END, MODEL = "rows.jsonl", "events.jsonl", "run.json", "model.npz"
+ROWS, EVENTS, END, MODEL, LAST = "rows.jsonl", "events.jsonl", "run.json", "model.npz", "last.npz"
 #: Locked by the process that drives the run, as long as that lives: the system lets go of it even after kill -9.
 DRIVEN = "driven"
 _driven: weakref.WeakSet[IO[str]] = weakref.WeakSet()
@@ -93,12 +93,12 @@ class Record:
         if self._driven is not None:
             self._driven.close()
 
-    def keep_model(self, model: FittedModel) -> None:
-        """Write the model, in one piece."""
+    def keep_model(self, model: FittedModel, name: str = MODEL) -> None:
+        """Write a model, in one piece: that of the run, or its `LAST`."""
         with self._tolerant():
-            draft = self.folder / (MODEL + ".tmp")
+            draft = self.folder / (name + ".tmp")
             model.save(draft)
-            os.replace(draft, self.model_path)
+            os.replace(draft, self.folder / name)
 
     def _write(self, summary: dict[str, Any]) -> None:
         """Write ``summary`` in one piece."""
@@ -106,14 +106,9 @@ class Record:
         draft.write_text(json.dumps(summary), "utf-8")
         os.replace(draft, self.folder / END)
 
-    @property
-    def model_path(self) -> Path:
-        """Where the model is kept."""
-        return self.folder / MODEL
-
 
 def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
-    """Summary, rows and model path of the newest ended run whose id or name is ``run``.
+    """Summary, rows and folder of the newest ended run whose id or name is ``run``.
 
     A run whose process was killed has ended with the last row that was kept.
 
@@ -134,7 +129,7 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
             continue  # a damaged record hides no other
         if run in names and (has_end or not is_driven):
             rows = _read_rows(path.parent / ROWS)
-            return summary if has_end else _cut_off(summary, rows, path.parent), rows, path.parent / MODEL
+            return summary if has_end else _cut_off(summary, rows, path.parent), rows, path.parent
         is_live = is_live or run in names
     if is_live:
         raise CommandError(f"run {run!r} is live in another process; only there it can be had before it has ended")
@@ -194,6 +189,6 @@ def _read_rows(path: Path) -> NDArray[np.float64]:
 
 
 def to_array(rows: list[list[float | None]]) -> NDArray[np.float64]:
-    """Rows as float64 (n, columns); None becomes NaN, and so does the last column where an older record lacks it."""
-    filled = [[*row, None] if len(row) == len(COLUMNS) - 1 else row for row in rows]
+    """Rows as float64 (n, columns); None becomes NaN, and so do the last columns where an older record lacks them."""
+    filled = [[*row, *[None] * (len(COLUMNS) - len(row))] for row in rows]
     return np.array(filled, dtype=np.float64).reshape(len(rows), len(COLUMNS))

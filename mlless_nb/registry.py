@@ -173,13 +173,15 @@ def attach(run: str) -> TrainingRun:
     for known in reversed(runs()):
         if run in (known.id, known.name):
             return known
-    summary, rows, model_path = record.find(run)
+    summary, rows, folder = record.find(run)
     state = summary["state"]
     found = TrainingRun(None, state["run_id"], state["name"])
     found.telemetry.append(rows)
     for event in state.pop("events"):
         found.telemetry.tell(event["time_s"], event["text"])
     state.pop("pending")
-    model = load_model(model_path) if model_path.exists() else None
-    found._end(model, Cost(**summary["cost"]), **state)
+    model, last = (
+        load_model(folder / name) if (folder / name).exists() else None for name in (record.MODEL, record.LAST)
+    )
+    found._end(model, Cost(**summary["cost"]), last, **state)
     return found

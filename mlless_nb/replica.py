@@ -6,6 +6,7 @@ Nothing here waits or knows of other machines: an update becomes frames, frames 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,19 @@ Int32 = NDArray[np.int32]
 #: What a frame's header tells of a step: training loss sum and count, validation loss sum and count.
 Stats = tuple[float, float, float, float]
 NO_STATS: Stats = (0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass
+class Snapshot:
+    """What a replica had learnt at some step: parameters, and what was held back; float32 (n_rows, width)."""
+
+    params: Float32
+    residual: Float32 | None
+
+
+def _told(frame: Frame) -> Stats:
+    header = read_header(frame)
+    return header.loss_sum, header.loss_count, header.val_sum, header.val_count
 
 
 class Replica:
@@ -100,6 +114,8 @@ class Replica:
         # Where replicas differ anyway, each may add its own update at once: in the pass that makes it.
         self._fuses = not (self._is_local or (n_users and self._is_dense))
         self._scatters = invocation.scatters
+        self._divisor = float(manifest.size)
+        self._n_held = 1
         # Of owned rows nothing is significant: what they move by is held back and added in one pass.
         fuses_owned = self._fuses and n_users > 0
         self._hoard = SignificanceSplit(self.n_rows, self.width, tables[-1]) if fuses_owned else None
@@ -110,14 +126,20 @@ class Replica:
 
     # -- making an update
 
-    def make(self, minibatches: Sequence[Minibatch], step: int, n_active: int) -> float:
+    def make(
+        self, minibatches: Sequence[Minibatch], step: int, n_active: int, n_shards: int = 1, n_all: int | None = None
+    ) -> float:
         """Make the update of ``step`` (1-based) from this worker's minibatches; returns the sum of their losses.
 
         Of one minibatch it is what the optimiser says; of several (local steps) the way that they lead, each begun
         where the one before ended. The parameters are as they were until `apply`; where replicas differ anyway, the
         update may be in them already.
+
+        Each minibatch has those of ``n_shards`` shards, of ``n_all`` (``n_active`` unless given) that all workers have
+        together: the update is that of their mean gradient, and counts for as many.
         """
-        scale = 1.0 / n_active if self._is_mean else 1.0
+        scale = n_shards / (n_all or n_active) if self._is_mean else float(n_shards)
+        self._divisor = float(self._manifest.size * n_shards)
         split = self._split if self._filters else None
         if split is not None:
             split.threshold = threshold = self._sync.threshold_at(step)
@@ -143,7 +165,7 @@ class Replica:
         self._rows = None if self._is_dense else minibatch.rows
         rows, grad = minibatch.rows, self._grad[:n_touched]
         out = self._update = self._room(self.n_rows) if self._is_dense else grad
-        loss = self.model.gradient(self.params, minibatch, self._manifest.mean, self._manifest.size, grad)
+        loss = self.model.gradient(self.params, minibatch, self._manifest.mean, self._divisor, grad)
         args, own = (self._state, step, scale, self._l2, self._l2_rows), 0
         if self._hoard is not None and (own := self.ownership.count_own(rows)):
             self._optimizer.update(self.params, rows[:own], grad[:own], *args, out[:own], self._hoard)
@@ -297,11 +319,9 @@ class Replica:
 
     def merge(self, active: list[int], own: bytes, frames: Sequence[Frame], step: int) -> tuple[bytes, Stats]:
         """The merged range of this slot as a frame, and the sums of all stats."""
-        rest, sums = iter(frames), [0.0] * 4
+        rest = iter(frames)
         parts = [own if slot == self._slot else next(rest) for slot in active]
-        for header in map(read_header, parts):
-            for number, value in enumerate((header.loss_sum, header.loss_count, header.val_sum, header.val_count)):
-                sums[number] += value
+        sums = [sum(column) for column in zip(*map(_told, parts), strict=True)]
         first, end = self.ranges(len(active))[active.index(self._slot)]
         return merge_frames(parts, 0, end - first, step, self._slot, NO_STATS), (sums[0], sums[1], sums[2], sums[3])
 
@@ -345,6 +365,34 @@ class Replica:
         if self._is_dense:
             for state in self._state.values():
                 state[self.ownership.others()] = 0.0
+
+    def hold(self, n_shards: int) -> None:
+        """From now on minibatches have those of ``n_shards`` shards.
+
+        A user's ratings are of one of them, so that its gradient becomes a smaller part of the mean: the velocity that
+        it has been given follows. Common rows keep theirs, which stands for that of the leavers' too.
+        """
+        ratio, self._n_held = np.float32(self._n_held / n_shards), n_shards
+        if self.holds_owned and ratio != 1.0:
+            own = self.ownership.own_rows()
+            for state in self._state.values():
+                state[own] *= ratio
+
+    def snapshot(self, into: Snapshot | None = None) -> Snapshot:
+        """A copy of what was learnt so far, in the memory of ``into`` if that is given."""
+        residual = self._split.residual if self._split is not None else None
+        if into is None:
+            return Snapshot(self.params.copy(), None if residual is None else residual.copy())
+        into.params[...] = self.params
+        if into.residual is not None:
+            into.residual[...] = residual
+        return into
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to what a snapshot has; the optimiser's state stays."""
+        self.params[...] = snapshot.params
+        if self._split is not None:
+            self._split.residual[...] = snapshot.residual
 
     def flush(self, step: int) -> bytes:
         """A frame of all that is held back, which is held back no more."""
@@ -394,6 +442,18 @@ class Replica:
                 self.params[rows] -= half
 
     # -- evaluation
+
+    def encode_stats(self, step: int, stats: Stats) -> bytes:
+        """A frame that only tells ``stats``."""
+        rows, update = np.empty(0, np.int32), np.empty((0, self.width), np.float32)
+        return encode_update(rows, update, step, self._slot, self.n_rows, stats)
+
+    def sum_stats(self, active: list[int], frames: Sequence[Frame], stats: Stats) -> Stats:
+        """The sums of the own ``stats`` and of those that the peers' frames tell, in slot order."""
+        rest = iter(frames)
+        told = [stats if slot == self._slot else _told(next(rest)) for slot in active]
+        first, second, third, fourth = (sum(column) for column in zip(*told, strict=True))
+        return first, second, third, fourth
 
     def evaluate(self, minibatch: Minibatch) -> float:
         """Sum of losses of held-out rows."""

@@ -27,6 +27,7 @@ class Report(NamedTuple):
     compute_s: float = 0.0
     exchange_s: float = 0.0
     wait_s: float = 0.0
+    compute_cpu_s: float = 0.0  # processor time of ``compute_s``
     exit_s: float = 0.0  # that are kept paid for, to end in good order
     position: int = 0  # minibatches that all workers together have taken
     storage_nusd: int = 0  # nano-dollars of storage requests so far
@@ -48,4 +49,4 @@ class Report(NamedTuple):
         return Report._make(_PACKED.unpack(body))
 
 
-_PACKED = struct.Struct("<11d7q")
+_PACKED = struct.Struct("<12d7q")

@@ -38,6 +38,7 @@ class TrainingRun:
         self._send = send
         self._over = threading.Event()
         self._model: FittedModel | None = None
+        self._last: FittedModel | None = None
         self._cost: Cost | None = None
 
     # -- reading
@@ -73,12 +74,12 @@ class TrainingRun:
     @property
     def n_bytes(self) -> int:
         """Bytes of memory that the run's rows and its model take."""
-        arrays = self._model.params.values() if self._model is not None else ()
-        return self.telemetry.n_bytes + sum(array.nbytes for array in arrays)
+        models = [model for model in (self._model, self._last) if model is not None]
+        return self.telemetry.n_bytes + sum(array.nbytes for model in models for array in model.params.values())
 
     @property
     def model(self) -> FittedModel:
-        """The trained model; waits for the end of the run.
+        """The trained model: the best one by validation loss, where rows are held out; waits for the end of the run.
 
         Raises
         ------
@@ -89,6 +90,12 @@ class TrainingRun:
         if self._model is None:
             raise RunError(f"run {self.name!r} left no model: {self.reason}")
         return self._model
+
+    @property
+    def last_model(self) -> FittedModel:
+        """The model as it was after the last step; waits for the end of the run, and raises, as `model` does."""
+        model = self.model
+        return model if self._last is None else self._last
 
     def wait(self, timeout_s: float | None = None) -> str:
         """Wait for the end, at most ``timeout_s`` seconds; returns the status."""
@@ -224,9 +231,9 @@ class TrainingRun:
 
     # -- the driver's side
 
-    def _end(self, model: FittedModel | None, cost: Cost, **state: Any) -> None:
-        """The run is over: the last word, and whoever waits goes on."""
-        self._model, self._cost = model, cost
+    def _end(self, model: FittedModel | None, cost: Cost, last: FittedModel | None = None, **state: Any) -> None:
+        """The run is over: the last word, and whoever waits goes on. ``last`` is the last model if not ``model``."""
+        self._model, self._last, self._cost = model, last, cost
         money = {"spent_usd": cost.total, "committed_usd": cost.total}
         self.telemetry.update(**{**state, **money, "pending": ()})
         self._send = None  # the driver, and all that it holds, may go

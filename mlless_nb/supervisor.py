@@ -83,7 +83,10 @@ class Supervisor:
             price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
         )
         prices, has_held_out = Prices.of(self._rates), invocation.validation is not None
-        self._mind = Advice(invocation.scale_in, invocation.n_workers, invocation.stop, prices, has_held_out)
+        self._mind = Advice(
+            invocation.scale_in, invocation.n_workers, invocation.stop, prices, has_held_out, invocation.n_cores
+        )
+        self._cap_usd: float | None = None  # as of the newest look
         self._reports: dict[int, Report] = {}  # of the newest step, by slot
         self._leaving: set[int] = set()
         self._model = model_from_json(invocation.model)
@@ -105,6 +108,7 @@ class Supervisor:
         self._aborted_at = math.inf
         self._bill = Bill(self._rates, invocation.n_workers, prepaid, invocation.spent_before_nusd)
         self._step_s = self._workers_exit_s = 0.0
+        self._best: tuple[float, int, float] | None = None  # validation loss, step and epoch
 
     @property
     def _time_s(self) -> float:
@@ -179,7 +183,8 @@ class Supervisor:
             validation = self._loss_of(all_of.val_sum, all_of.val_count)
             seen = [one for one, rows in zip(all_of.interaction, all_of.val_count, strict=True) if rows]
             interaction = math.fsum(seen) / len(seen) if seen else None
-            means = [math.fsum(one) / n_workers for one in (all_of.compute_s, all_of.exchange_s, all_of.wait_s)]
+            timed = (all_of.compute_s, all_of.exchange_s, all_of.wait_s, all_of.compute_cpu_s)
+            means = [math.fsum(one) / n_workers for one in timed]
             self._add_row(held, (validation, interaction), means, sum(all_of.merged_bytes))
 
     def _loss_of(self, sums: Iterable[float], counts: Iterable[float]) -> float | None:
@@ -208,12 +213,17 @@ class Supervisor:
             step.sent_bytes + merged_bytes,
             n_readers * step.sent_bytes + n_peers * merged_bytes,
             step.sent_fraction,
-            *mean_times,
+            *mean_times[:3],
             step.staleness,
             interaction,
+            mean_times[3],
         ]
         self._update.rows.append(row)
         self._mind.append(row)
+        if validation_loss is not None and (self._best is None or validation_loss < self._best[0]):
+            self._best = (validation_loss, step.step, step.epoch)
+            best = zip(("best_loss", "best_step", "best_epoch"), self._best, strict=True)
+            self._update.state.update(best)
 
     # -- what workers say and people ask
 
@@ -317,7 +327,7 @@ class Supervisor:
 
     def _decide(self) -> None:
         """Ask the mind, carry out what it decides, tell and record it."""
-        for decision, worker in self._mind.decide(self._reports, self._leaving):
+        for decision, worker in self._mind.decide(self._reports, self._leaving, self._cap_usd):
             if worker is not None:
                 self._leaving.update(self._log.announce_leave([worker]).leaves)
             self._update.decisions.append({**decision.to_json(), "worker": worker})
@@ -343,6 +353,7 @@ class Supervisor:
     def _send_update(self) -> None:
         time_s = self._time_s
         cap, reserved = self._log.money()
+        self._cap_usd = None if cap is None else cap / NUSD
         self._update.state.update(
             status="running" if self._started else "starting",
             step=self._step,
@@ -353,9 +364,9 @@ class Supervisor:
             leaving=sorted(self._leaving),
             spent_usd=self._bill.spent(time_s) / NUSD,
             committed_usd=reserved / NUSD,
-            budget_usd=None if cap is None else cap / NUSD,
+            budget_usd=self._cap_usd,
             rate_usd_s=(self._bill.n_running + 1) * self._rates.function_usd_s + self._rates.servers_usd_s,
-            **self._mind.state(None if cap is None else cap / NUSD),
+            **self._mind.state(self._cap_usd),
         )
         for first in range(0, max(len(self._update.rows), 1), 500):
             part = Update(self._update.rows[first : first + 500])
@@ -376,21 +387,33 @@ class Supervisor:
         validation = self._loss_of([one.validation_sum for one in closing], [one.validation_count for one in closing])
         if self._held is not None:
             merged = sum(message.merged_bytes for message in closing)
-            self._add_row(self._held, (validation, None), [math.nan] * 3, merged)
-        key: str | None = checkpoint.model_key(self._job.job_id)
+            self._add_row(self._held, (validation, None), [math.nan] * 4, merged)
+        key, last, kept_step, kept_loss = self._kept(status, closing)
         if status == "failed" or self._called_off is not None:
             validation = None
-            try:
-                kept = checkpoint.newest(self._objects, self._job.job_id)
-                key = kept[0] if kept is not None else None
-            except ServiceError:
-                key = None  # the driver looks again
         with contextlib.suppress(Aborted, redis.RedisError):  # there is no more money to read when Redis lost the run
             self._send_update()
         time_s = self._time_s
-        ended = Ended(status, reason, self._step, key, validation, self._costs_nusd(time_s), time_s)
+        costs = self._costs_nusd(time_s)
+        ended = Ended(status, reason, self._step, key, validation, costs, time_s, last, kept_step, kept_loss)
         self._bus.send("driver", ended.encode())
         return ended
+
+    def _kept(self, status: str, closing: list[Left]) -> tuple[str | None, str | None, int | None, float | None]:
+        """Keys of the model that is returned and of the last one, where that is another; step and loss of the former.
+
+        A run that was called off, or whose loss exploded before there was a best model, has its newest checkpoint.
+        """
+        job_id, kept_step = self._job.job_id, max((one.kept_step for one in closing), default=0)
+        if self._called_off is None and kept_step and (status != "failed" or kept_step < self._step):
+            loss = self._loss_of([one.kept_sum for one in closing], [one.kept_count for one in closing])
+            has_last = status != "failed" and kept_step < self._step
+            return checkpoint.model_key(job_id), checkpoint.last_key(job_id) if has_last else None, kept_step, loss
+        try:
+            found = checkpoint.newest(self._objects, job_id)
+        except ServiceError:
+            found = None  # the driver looks again
+        return found[0] if found is not None else None, None, None, None
 
     def _costs_nusd(self, time_s: float) -> dict[str, int]:
         """The bill by component. What is gone without a word is never billed more than was granted."""

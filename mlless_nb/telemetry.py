@@ -31,6 +31,7 @@ COLUMNS = (
     "wait_s",  # mean over the workers: for the slowest worker
     "staleness",  # mean over the workers: steps by which the oldest update not yet applied was behind; 0 without SSP
     "interaction",  # mean square of what factors make of predictions, where held-out rows are evaluated; not at the end
+    "compute_cpu_s",  # mean over the workers: processor time of compute_s
 )
 LIVE = ("starting", "running")
 ENDED = ("finished", "stopped", "capped", "failed")

@@ -1,6 +1,6 @@
 """The worker: minibatches -> the replica's update -> exchange -> the peers' updates, step by step.
 
-Which minibatches a worker takes is a pure function of the plan (`Shares`). Updates are applied in slot order, so that
+Which minibatches a worker takes is a pure function of the plan (`Shards`). Updates are applied in slot order, so that
 replicas are bit-identical under BSP, and every worker judges the stop rules on the same numbers (they travel in the
 frames' headers), so that all end at the same step without asking anyone.
 
@@ -18,11 +18,13 @@ from dataclasses import dataclass
 
 from . import checkpoint
 from .ahead import Ahead
+from .best import BestReplica
 from .channels import Bus
 from .data.feed import MinibatchFeed
+from .data.merging import MergedFeed
 from .data.minibatches import Minibatch
 from .data.prepare import Manifest
-from .data.shares import Shares
+from .data.shards import DEALERS
 from .exchange import LOOK_S, Aborted, Arrival, Exchanged, Plan, Round, StepLog
 from .hand_over import HandOver
 from .held_out import HeldOut
@@ -50,6 +52,7 @@ class _Tally:
     exchange_s: float = 0.0
     wait_s: float = 0.0
     merged_bytes: int = 0  # of the merged range that this worker published
+    compute_cpu_s: float = 0.0  # processor time of ``compute_s``
 
 
 class Worker:
@@ -66,8 +69,9 @@ class Worker:
         Minibatches, checkpoints, the final model.
     prepaid : Prepaid
         The money it may spend.
-    clock, make_replica, make_feed : callable
-        Seconds that pass, the arithmetic and the minibatches: a simulation has its own.
+    clock, cpu_clock, make_replica, make_feed : callable
+        Seconds that pass, those that this thread was at work, the arithmetic and the minibatches: a simulation has its
+        own.
     """
 
     def __init__(
@@ -79,17 +83,20 @@ class Worker:
         prepaid: Prepaid,
         *,
         clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.thread_time,
         make_replica: Callable[[Invocation, Manifest], Replica] = Replica,
         make_feed: Callable[[ObjectStore, Manifest, int], MinibatchFeed] = MinibatchFeed,
     ) -> None:
         self._job, self._log, self._bus, self._objects, self._prepaid = invocation, log, bus, objects, prepaid
-        self._clock = clock
+        self._clock, self._cpu_clock = clock, cpu_clock
         self._slot = invocation.slot
         self._manifest = Manifest.from_json(invocation.manifest)
         self._replica = make_replica(invocation, self._manifest)
-        self._feed = make_feed(objects, self._manifest, self._replica.n_rows)
+        self._feed = MergedFeed(make_feed(objects, self._manifest, self._replica.n_rows))
         n_workers, by_shard = invocation.n_workers, self._replica.holds_owned
-        self._shares = Shares(self._manifest, invocation.slot, n_workers, by_shard=by_shard)
+        deal = DEALERS[invocation.scale_in["global_minibatch"]]
+        self._shares = deal(self._manifest, invocation.slot, n_workers, by_shard=by_shard)
+        self._best = BestReplica(self._replica)
         self._held_out = HeldOut(invocation, objects, self._replica, clock, make_feed)
         self._handing_over = HandOver(self._slot, log, self._replica, prepaid, self._pay_for_waiting, self._round)
         self._rules = StopRules(invocation.stop, self._replica.model.metric)
@@ -104,6 +111,8 @@ class Worker:
         self._missed_from = self._clock() + START_LEASES * invocation.lease_s
         self._tally = _Tally()
         self._quality = (0.0, 0.0)
+        self._met: set[int] = set()  # minibatches whose users are known to be of their shards
+        self._cpu_began = self._computed_cpu_s = 0.0
 
     def run(self) -> Left | Failed:
         """Train until the end; returns (and sends) how it went."""
@@ -123,10 +132,15 @@ class Worker:
         self._bus.send("supervisor", last.encode())
         return last
 
-    def _left(self, status: str, reason: str, sums: tuple[float, float] = (0.0, 0.0)) -> Left:
-        prepaid = self._prepaid
-        merged = self._tally.merged_bytes
-        return Left(self._slot, self._step, prepaid.spent_nusd, prepaid.storage_nusd, *sums, status, reason, merged)
+    def _left(
+        self,
+        status: str,
+        reason: str,
+        sums: tuple[float, float] = (0.0, 0.0),
+        kept: tuple[int, float, float] = (0, 0.0, 0.0),
+    ) -> Left:
+        spent, storage = self._prepaid.spent_nusd, self._prepaid.storage_nusd
+        return Left(self._slot, self._step, spent, storage, *sums, status, reason, self._tally.merged_bytes, *kept)
 
     # -- the loop
 
@@ -135,45 +149,58 @@ class Worker:
         n_workers = self._job.n_workers
         sums = (0.0, 0.0)
         while True:
-            began = self._clock()
+            began, self._cpu_began = self._clock(), self._cpu_clock()
             self._step += 1
             active = self._plan.active(self._step, n_workers)
-            self._prepaid.puts_ahead = 2 if self._slot == active[0] else 0
-            self._prepaid.gets_ahead = 1 + self._job.local_steps + self._held_out.n_unread(active)
+            self._deal(active)
+            self._prepaid.puts_ahead = 3 if self._slot == active[0] else 0
+            n_taken = self._job.local_steps * len(self._shares.held)
+            self._prepaid.gets_ahead = 1 + n_taken + self._held_out.n_unread(active)
             self._prepaid.keep_for_exit(self._exit_s(active))
-            minibatches = self._take(active)
+            minibatches = self._take()
             self._stats = self._make(minibatches, len(active), sums)
-            self._position += len(active) * self._job.local_steps
+            self._position += self._shares.n_all * self._job.local_steps
             verdict = self._judge(self._exchange_updates(active, began))
             leaving = self._leaving()
             staying = self._plan.active(self._step + 1, n_workers)
             if verdict is not None:
-                self._handing_over.run(self._step, active, active)
+                self._handing_over.end(self._step, active)
                 return verdict
             if leaving and (self._staleness == 0 or self._slot in leaving):  # else what they leave comes when it comes
-                self._handing_over.run(self._step, leaving, staying)
+                self._handing_over.leave(self._step, leaving, staying, self._best)
             if self._slot in leaving:
                 return Verdict("left", f"left after step {self._step}")
             sums = (0.0, 0.0)
             if self._step % self._job.eval_every == 0:
                 sums, self._quality = self._held_out.evaluate(staying), self._held_out.compare()
-            if self._step % self._job.checkpoint_every == 0:
+                if self._held_out.has_rows:
+                    self._best.take(self._step)
+            if checkpoint.is_due(self._step, self._job.checkpoint_every):
                 self._checkpoint(staying)
             self._step_s = max(self._clock() - began, self._step_s)
 
-    def _take(self, active: list[int]) -> list[Minibatch]:
-        """The minibatches of a step."""
+    def _deal(self, active: list[int]) -> None:
+        """Deal the minibatches anew where others are active from this step on."""
+        if self._shares.deal(active):
+            self._feed.forget()
+            if self._replica.holds_owned:
+                self._replica.deal(self._shares.owners)
+            self._replica.hold(len(self._shares.held))
+
+    def _take(self) -> list[Minibatch]:
+        """The minibatches of a step: of each local step, those of all shards that this worker holds as one."""
         shares, replica = self._shares, self._replica
-        if shares.deal(active) and replica.holds_owned:
-            replica.deal(shares.owners)
-        indices = shares.take(self._job.local_steps)
-        minibatches = [self._feed.get(index) for index in indices]
-        for index, minibatch in zip(indices, minibatches, strict=True) if replica.holds_owned else ():
-            replica.ownership.meet(minibatch.rows, shares.shard_of(index))
+        groups = shares.take(self._job.local_steps)
+        minibatches = [self._feed.get(group) for group in groups]
+        if replica.holds_owned:
+            for index in {index for group in groups for index in group} - self._met:
+                replica.ownership.meet(self._feed.rows(index), shares.shard_of(index))
+                self._met.add(index)
         return minibatches
 
     def _make(self, minibatches: list[Minibatch], n_active: int, sums: tuple[float, float]) -> Stats:
-        loss = self._replica.make(minibatches, self._step, n_active)
+        shares = self._shares
+        loss = self._replica.make(minibatches, self._step, n_active, len(shares.held), shares.n_all)
         return loss, float(sum(minibatch.n for minibatch in minibatches)), *sums
 
     @property
@@ -194,7 +221,7 @@ class Worker:
     def _broadcast(self, active: list[int], began: float) -> Stats:
         """Every worker reads every peer's frame; the sums of the step's stats."""
         frame = self._replica.encode(self._step, self._stats)
-        computed = self._clock()
+        computed = self._computed()
         self._prefetch()
         done = self._exchange(self._round(str(self._step), active, active, frame, report=self._report(len(frame))))
         sums = self._replica.apply(active, done.frames, self._stats)
@@ -205,7 +232,7 @@ class Worker:
         """Every worker merges one range of rows and publishes it; the sums of the step's stats."""
         parts = self._replica.encode_parts(self._step, self._stats, active)
         own = parts.pop(self._slot)
-        computed = self._clock()
+        computed = self._computed()
         self._prefetch()
         report = self._report(sum(map(len, parts.values())))
         first = self._exchange(self._round(str(self._step), active, active, b"", report=report, parts=parts))
@@ -219,7 +246,7 @@ class Worker:
     def _run_ahead(self, active: list[int], began: float) -> list[Settled]:
         """Every worker reads what there is of its peers' frames, and waits only for those that are due."""
         frame = self._replica.encode(self._step, self._stats)
-        computed = self._clock()
+        computed = self._computed()
         self._prefetch()
         part = self._round(str(self._step), active, active, frame, report=self._report(len(frame)))
         self._learn(self._ahead.publish(part, self._epoch, self._stats))
@@ -232,9 +259,14 @@ class Worker:
         self._note(began, computed, waited)
         return self._ahead.settle()
 
+    def _computed(self) -> float:
+        """The update is made and encoded: when that was, noting the processor time that it took."""
+        self._computed_cpu_s = self._cpu_clock() - self._cpu_began
+        return self._clock()
+
     def _prefetch(self) -> None:
-        for index in self._shares.next(self._job.local_steps):
-            self._feed.prefetch(index)
+        for group in self._shares.next(self._job.local_steps):
+            self._feed.prefetch(group)
 
     def _exchange(self, part: Round) -> Exchanged:
         done = self._log.exchange(part, self._pay_for_waiting)
@@ -249,7 +281,7 @@ class Worker:
     def _note(self, began: float, computed: float, waited: float, merged_bytes: int = 0) -> None:
         """Remember where the time of the step went, for the next report."""
         applied = self._clock()
-        self._tally = _Tally(computed - began, applied - computed - waited, waited, merged_bytes)
+        self._tally = _Tally(computed - began, applied - computed - waited, waited, merged_bytes, self._computed_cpu_s)
         self._step_s = max(applied - began, _STEP_MEMORY * self._step_s)
 
     def _miss_supervisor(self, is_there: bool) -> None:
@@ -271,6 +303,8 @@ class Worker:
         value = self._replica.model.metric_value
         for one in settled:
             loss, validation_loss = value(*one.sums[:2]), value(*one.sums[2:]) if one.sums[3] else None
+            if validation_loss is not None:
+                self._best.judge(one.step - 1, validation_loss)  # of the evaluation that was told with this step
             verdict = self._rules.observe(one.step, one.epoch, loss, validation_loss, self._held_out.has_rows)
             self._verdict = self._verdict or verdict
         if self._staleness and not self._is_last():
@@ -326,7 +360,8 @@ class Worker:
         # Before the first evaluation: a minibatch takes no longer than a training step's.
         guess_s = len(self._held_out.share(active)) * self._tally.compute_s
         took_s = self._held_out.seconds
-        return (guess_s if took_s is None else took_s) + (self._put_s if self._slot == active[0] else 0.0)
+        # The last model, and the best one.
+        return 2 * ((guess_s if took_s is None else took_s) + (self._put_s if self._slot == active[0] else 0.0))
 
     def _checkpoint(self, active: list[int]) -> None:
         params = self._handing_over.whole(self._step, active, active[0])
@@ -345,6 +380,7 @@ class Worker:
             tally.compute_s,
             tally.exchange_s,
             tally.wait_s,
+            tally.compute_cpu_s,
             self._prepaid.exit_s,
             self._position,
             self._prepaid.storage_nusd,
@@ -360,7 +396,23 @@ class Worker:
         active = self._plan.active(self._step, self._job.n_workers)
         if verdict.status == "left":
             return self._left(verdict.status, verdict.reason)
-        if self._slot == active[0] and verdict.status != "failed" and self._replica.is_finite:
-            blob = checkpoint.encode(self._replica.params, self._step)
-            self._objects.put(checkpoint.model_key(self._job.job_id), blob)
-        return self._left(verdict.status, verdict.reason, self._held_out.evaluate(active))
+        sums = kept_sums = self._held_out.evaluate(active)
+        kept_step, is_last_best = self._step, True
+        if self._best.step is not None:
+            told = self._handing_over.tell(self._step, active, (0.0, 0.0, *sums))
+            loss = self._replica.model.metric_value(*told[2:]) if told[3] else math.nan
+            is_last_best = verdict.status != "failed" and loss < self._best.loss
+        if not is_last_best:
+            if verdict.status != "failed":
+                self._store(checkpoint.last_key(self._job.job_id), active)
+            self._best.swap()
+            self._handing_over.end_best(self._step, active)
+            kept_step, kept_sums = self._best.step or 0, self._held_out.evaluate(active)
+        if verdict.status != "failed" or not is_last_best:
+            self._store(checkpoint.model_key(self._job.job_id), active)
+        return self._left(verdict.status, verdict.reason, sums, (kept_step, *kept_sums))
+
+    def _store(self, key: str, active: list[int]) -> None:
+        """Store the model under ``key`` where this worker is the one to."""
+        if self._slot == active[0] and self._replica.is_finite:
+            self._objects.put(key, checkpoint.encode(self._replica.params, self._step))

@@ -49,12 +49,12 @@ def test_what_is_kept_is_found_by_id_and_by_name() -> None:
     kept = keep("id-1", "first")
     assert kept.is_complete
     for name in ("id-1", "first"):
-        found, rows, model_path = find(name)
+        found, rows, folder = find(name)
         assert found == summary("id-1", "first")
         assert rows.shape == (3, len(COLUMNS))
         assert rows[:, 0].tolist() == [1.0, 2.0, 3.0]
         assert np.isnan(rows[:, COLUMNS.index("validation_loss")]).all()
-        assert model_path == kept.model_path
+        assert folder == kept.folder
     assert stat.S_IMODE(kept.folder.stat().st_mode) & 0o077 == 0
 
 

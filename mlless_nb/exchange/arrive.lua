@@ -66,7 +66,7 @@ if is_new == 1 then
       end
       call('XADD', log, 'MAXLEN', '~', 10000, '*', 'step', step, 'at', at, unpack(reports, first))
       local past = prefix .. 'arrivals:' .. string.format('%d', step - (ARGV[15] or 2))
-      call('UNLINK', past, past .. 'm', past .. 'r', past .. 'c')  -- 'p' comes at the end only
+      call('UNLINK', past, past .. 'm', past .. 'r', past .. 'b', past .. 'c')  -- others come at the end only
     end
     if ARGV[13] == '1' then
       call('XADD', wake, 'MAXLEN', '~', 100, '*', 'round', round)

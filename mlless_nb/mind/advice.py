@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..report import Report
+from .economy import CostTuner
 from .eviction import worst_worker
 from .forecast import forecast
 from .history import History
@@ -18,6 +19,20 @@ __all__ = ["Advice", "Prices"]
 
 #: Seconds of the run between two forecasts, at most, and as a share of those so far: short runs have theirs too.
 FORECAST_S, FORECAST_SHARE = 2.0, 0.2
+
+
+def make_tuner(
+    scale_in: dict[str, Any],
+    n_workers: int,
+    stop: dict[str, Any],
+    prices: Prices,
+    history: History,
+    n_cores: int = 0,
+) -> CostTuner | ScaleInTuner:
+    """The tuner that ``scale_in``, the fields of a `ScaleIn`, asks for."""
+    if scale_in.get("global_minibatch") == "keep":
+        return CostTuner(scale_in, n_workers, stop, prices, history, n_cores)
+    return ScaleInTuner(scale_in, n_workers, stop, prices, history)
 
 
 class Advice:
@@ -34,6 +49,8 @@ class Advice:
     prices : Prices
     has_held_out : bool
         Whether the job holds rows out.
+    n_cores : int
+        Cores that all workers share; 0: each has its own.
     """
 
     def __init__(
@@ -43,10 +60,11 @@ class Advice:
         stop: dict[str, Any],
         prices: Prices,
         has_held_out: bool = False,
+        n_cores: int = 0,
     ) -> None:
         self._history = History(has_held_out)
         self._stop, self._prices = stop, prices
-        self._tuner = ScaleInTuner(scale_in, n_workers, stop, prices, self._history)
+        self._tuner = make_tuner(scale_in, n_workers, stop, prices, self._history, n_cores)
         self._has_tuner = bool(scale_in["enabled"]) and n_workers > 1
         self._forecast_at_s = 0.0
         self._said: list[tuple[Decision, int | None]] = []
@@ -81,7 +99,9 @@ class Advice:
         if self.tuner == "on":
             self.switch(False)
 
-    def decide(self, reports: Mapping[int, Report], leaving: Collection[int]) -> list[tuple[Decision, int | None]]:
+    def decide(
+        self, reports: Mapping[int, Report], leaving: Collection[int], cap_usd: float | None = None
+    ) -> list[tuple[Decision, int | None]]:
         """Decisions, each with the slot of the worker that leaves, if one does.
 
         Parameters
@@ -90,14 +110,19 @@ class Advice:
             The newest report of each slot.
         leaving : collection of int
             Slots that have left or leave already.
+        cap_usd : float, optional
+            What the run may cost.
         """
         staying = [slot for slot in sorted(reports) if slot not in leaving]
+        if isinstance(self._tuner, CostTuner):
+            self._tuner.cap_usd = cap_usd
         found, self._said = self._said, []
         for decision in self._decisions():
             if decision.kind != "remove":
                 found.append((decision, None))
             elif len(staying) > 1:
                 worker = worst_worker(reports, staying)
+                staying.remove(worker)
                 found.append((decision.about(worker), worker))
         return found
 

@@ -13,7 +13,7 @@ from ..telemetry import COLUMNS
 
 Float64 = NDArray[np.float64]
 
-NAMES = ("step", "epoch", "time_s", "loss", "validation_loss", "n_workers", "spent_usd", "interaction")
+NAMES = ("step", "epoch", "time_s", "loss", "validation_loss", "n_workers", "spent_usd", "compute_cpu_s", "interaction")
 _PICKED = [COLUMNS.index(name) for name in NAMES]
 #: Evaluations of held-out rows from which on they are judged, and no longer the training loss.
 LEAST_EVALUATIONS = 5

@@ -15,6 +15,7 @@ from .curves import LEAST_POINTS, NEWEST, Curve, fit, reach
 from .effort import Effort, fit_effort
 from .history import History, Judged
 from .mixture import Mixture, mix
+from .step_times import KeptStepTimes
 
 Float64 = NDArray[np.float64]
 
@@ -118,7 +119,7 @@ class Outlook:
     """
 
     def __init__(
-        self, history: History, stop: dict[str, Any], prices: Prices, times: StepTimes, effort: Effort
+        self, history: History, stop: dict[str, Any], prices: Prices, times: StepTimes | KeptStepTimes, effort: Effort
     ) -> None:
         self._history, self._stop, self.prices, self._times = history, stop, prices, times
         self.judged = judged = history.judged
@@ -132,6 +133,10 @@ class Outlook:
         at = np.searchsorted(history.column("step"), judged.steps)
         lost = effort.lost_by(workers[at])
         self._numbers, n_steps = _phases(workers)
+        if self.keeps:
+            self._lost, self._n_steps = lost, n_steps[at]
+            self.curve = fit(*judged[:2], "reference")
+            return
         first = self._first_fitted(workers)
         fall = float(history.column("loss")[:FIRST_STEPS].mean() - judged.losses[-FIRST_STEPS:].mean())
         self._lost, self._n_steps = lost, n_steps[at]
@@ -145,6 +150,11 @@ class Outlook:
             effort,
         )
         self.moved = max(self.step - float(self.effort.behind(self._numbers, n_steps[-1:])[0]), 1.0)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the global minibatch stays when workers leave: then fewer make the same steps."""
+        return isinstance(self._times, KeptStepTimes)
 
     def _first_fitted(self, workers: Any) -> int:
         """The first judged record that is fitted: one of the newest, or for some time one with all workers."""
@@ -248,9 +258,10 @@ class Outlook:
         if self._stop.get("steps") is not None:
             left = self._stop["steps"] - self.step
         if self._stop.get("epochs") is not None and self.step > 0:
-            taken = float(np.sum(self._history.column("n_workers")))
-            per_turn = self._history.last("epoch") / max(taken, 1.0)  # epochs that one worker's step makes
-            left = min(left, (self._stop["epochs"] - self._history.last("epoch")) / max(per_turn * n_workers, 1e-12))
+            taken = self.step if self.keeps else float(np.sum(self._history.column("n_workers")))
+            per_turn = self._history.last("epoch") / max(taken, 1.0)  # epochs that a step makes, or one worker's
+            per_step = per_turn if self.keeps else per_turn * n_workers
+            left = min(left, (self._stop["epochs"] - self._history.last("epoch")) / max(per_step, 1e-12))
         if self._stop.get("time_s") is not None:
             step_s = self._times.at(n_workers)
             left = min(left, (self._stop["time_s"] - self._history.last("time_s")) / step_s)

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from .. import record as records
 from ..errors import CommandError
 from ..scale_in import ScaleIn
+from .advice import make_tuner
+from .economy import CostTuner
 from .history import History
 from .outlook import Prices
-from .tuner import Decision, ScaleInTuner
+from .tuner import Decision
 
 
 def replay(record: str | tuple[dict[str, Any], NDArray[np.float64]], scale_in: ScaleIn) -> list[Decision]:
@@ -46,7 +48,9 @@ def replay(record: str | tuple[dict[str, Any], NDArray[np.float64]], scale_in: S
     from ..telemetry import COLUMNS
 
     history = History(bool(np.isfinite(rows[:, COLUMNS.index("validation_loss")]).any()))
-    tuner = ScaleInTuner(scale_in.to_json(), n_workers, stop, prices, history)
+    tuner = make_tuner(scale_in.to_json(), n_workers, stop, prices, history, int(job.get("n_cores", 0)))
+    if isinstance(tuner, CostTuner):
+        tuner.cap_usd = job.get("cap_usd")
     workers = COLUMNS.index("n_workers")
     removed, decisions = 0, []
     for row in rows:

@@ -51,6 +51,7 @@ _JOB: dict[str, Any] = {
     "scatter_from": 0,
     "seed": 0,
     "validation": None,
+    "n_cores": 0,
     "eval_every": 10**9,
     "checkpoint_every": 10**9,
     "redis_urls": [],

@@ -99,7 +99,13 @@ class Function:
         if invocation.role == "supervisor":
             self.last = Supervisor(*arguments, clock=process.clock).run()
         else:
-            worker = Worker(*arguments, clock=process.clock, make_replica=self._replica, make_feed=self._feed)
+            worker = Worker(
+                *arguments,
+                clock=process.clock,
+                cpu_clock=process.clock,
+                make_replica=self._replica,
+                make_feed=self._feed,
+            )
             self.last = worker.run()
             self.log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot)
         prepaid.end()

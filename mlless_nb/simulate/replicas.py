@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.merging import merge
 from ..data.minibatches import CsrMinibatch
 from ..data.prepare import Manifest
 from ..messages import Invocation
@@ -20,12 +21,17 @@ from .workload import HEADER_BYTES, SPARSE_VALUE_BYTES, Workload
 
 
 class Rows:
-    """A minibatch that is only counted."""
+    """A minibatch, or several of them together, that is only counted."""
 
     __slots__ = ("n",)
 
     def __init__(self, n: int) -> None:
         self.n = n
+
+
+@merge.register
+def _(first: Rows, parts: Sequence[Rows]) -> Rows:
+    return Rows(sum(part.n for part in parts))
 
 
 class Sized:
@@ -77,16 +83,18 @@ class CurveReplica:
         """What ``n`` rows of this loss, in the model's metric, sum to."""
         return n * loss * loss if self._is_squared else n * loss
 
-    def make(self, minibatches: Sequence[Any], step: int, n_active: int) -> float:
+    def make(
+        self, minibatches: Sequence[Any], step: int, n_active: int, n_shards: int = 1, n_all: int | None = None
+    ) -> float:
         """The loss before the step is the curve's, with a minibatch's noise."""
-        curve = self._curve
+        curve, n_all = self._curve, n_all or n_active
         loss = curve.loss(self._progress)
         if curve.noise:
-            loss *= 1.0 + curve.noise * self._draws.gauss(0.0, 1.0)
+            loss *= 1.0 + curve.noise / n_shards**0.5 * self._draws.gauss(0.0, 1.0)
         if self.staleness:
-            self._worth = curve.gain(n_active) / n_active
+            self._worth = curve.gain(n_all) * n_shards / n_all
         else:
-            self._progress += curve.gain(n_active)
+            self._progress += curve.gain(n_all)
         if self.holds_back:
             self._share = self._workload.sent.at(step, n_active)
             self.n_sent = int(self._share * self.n_made)
@@ -154,6 +162,25 @@ class CurveReplica:
     def average(self) -> None:
         """Nothing: the curve knows."""
 
+    def hold(self, n_shards: int) -> None:
+        """Nothing: the curve knows."""
+
+    def snapshot(self, into: float | None = None) -> float:
+        """How far the curve has come."""
+        return self._progress
+
+    def restore(self, snapshot: float) -> None:
+        """Go back along the curve."""
+        self._progress = snapshot
+
+    def encode_stats(self, step: int, stats: Stats) -> Sized:
+        """A frame that only tells ``stats``."""
+        return Sized(HEADER_BYTES, stats)
+
+    def sum_stats(self, active: list[int], frames: Sequence[Sized], stats: Stats) -> Stats:
+        """The sums of all stats."""
+        return frames[0].stats if frames else stats
+
     def evaluate(self, minibatch: Rows) -> float:
         """Sum of losses of held-out rows: the curve's, without noise."""
         return self._sum(self._curve.loss(self._progress), minibatch.n)
@@ -187,14 +214,16 @@ class CostedReplica:
     def _spend(self, cpu_s: float) -> None:
         self._process.spend(cpu_s * self._factor)
 
-    def make(self, minibatches: Sequence[Any], step: int, n_active: int) -> float:
+    def make(
+        self, minibatches: Sequence[Any], step: int, n_active: int, n_shards: int = 1, n_all: int | None = None
+    ) -> float:
         """See `Replica`; how slow the worker is in this step is drawn here."""
-        loss = self._inner.make(minibatches, step, n_active)
+        loss = self._inner.make(minibatches, step, n_active, n_shards, n_all)
         costs = self._costs
         self._factor = self._stragglers.factor(self._draws, self._slot, step, self._process.clock())
         cpu_s = costs.step_s
         for minibatch in minibatches:
-            cpu_s += self._kernel_s if self._kernel_s is not None else costs.row_s * _size(minibatch)
+            cpu_s += self._kernel_s * n_shards if self._kernel_s is not None else costs.row_s * _size(minibatch)
         if self._filters:
             cpu_s += costs.filter_value_s * self._inner.n_made
         self._spend(cpu_s)
@@ -227,6 +256,11 @@ class CostedReplica:
         if self._inner.averages:
             self._spend(self._costs.apply_byte_s * 4 * self._inner.n_rows * self._inner.width)
         self._inner.average()
+
+    def snapshot(self, into: Any = None) -> Any:
+        """See `Replica`: a pass over the whole table."""
+        self._spend(self._costs.apply_byte_s * 4 * self._inner.n_rows * self._inner.width)
+        return self._inner.snapshot(into)
 
     def _apply(self, n_frames: int, frames: Sequence[Any]) -> None:
         n_bytes = sum(map(len, frames))

@@ -16,7 +16,8 @@ from ..data.prepare import Manifest
 from ..driver import LEASES_S, ROUND_TIMEOUT_S
 from ..errors import JobError
 from ..exchange.pattern import scatter_from
-from ..job import CHECKPOINT_EVERY, EVAL_EVERY, TrainingJob
+from ..held_out import eval_every
+from ..job import TrainingJob
 from ..job_data import JobData
 from ..messages import Command, Ended, Invocation, Left, Message, Update
 from ..money import Cost, Rates, price_profile
@@ -191,8 +192,10 @@ class _Simulation:
             "seed": job.seed if isinstance(job, TrainingJob) else self._seed,
             "manifest": manifest.to_json(),
             "validation": validation.to_json() if validation is not None else None,
-            "eval_every": job.eval_every or EVAL_EVERY,
-            "checkpoint_every": job.checkpoint_every or CHECKPOINT_EVERY,
+            "n_cores": int(machine.cores or 0),
+            "eval_every": job.eval_every
+            or eval_every(validation.n if validation is not None else 0, n_workers * job.minibatch * job.local_steps),
+            "checkpoint_every": job.checkpoint_every or 0,
             "redis_urls": ["simulated"] * machine.shards,
             "bus_url": "simulated",
             "insecure": False,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..data.prepare import Manifest
 from ..errors import JobError
-from ..job import CHECKPOINT_EVERY, EVAL_EVERY, Budget, Stop
+from ..job import Budget, Stop
 from ..models import PMF, Model
 from ..optimizers import SGD, Optimizer
 from ..scale_in import ScaleIn
@@ -56,8 +56,8 @@ class Workload:
     stop: Stop = field(default_factory=lambda: Stop(steps=100))
     minibatch: int = 6250
     seed: int = 0
-    eval_every: int = EVAL_EVERY
-    checkpoint_every: int = CHECKPOINT_EVERY
+    eval_every: int = 10
+    checkpoint_every: int = 100
     prices: str = "aws-lambda-x86"
     memory_mb: int = 2048
     scale_in: ScaleIn = field(default_factory=ScaleIn.off)

@@ -83,6 +83,25 @@ def test_a_checkpoint_has_what_everybody_made(job: Job, by_user: bool) -> None:
         np.testing.assert_allclose(stored[0].ravel() - initial.ravel(), made, atol=1e-5)
 
 
+@settings(max_examples=60, deadline=None)
+@given(jobs(ISPS | BSPS))
+@example(ADOPTION)
+@example(dataclasses.replace(ADOPTION, sync=ISP(0.7), optimizer=SGD(6.0)))
+@example(dataclasses.replace(ADOPTION, optimizer=SGD(6.0), scatter_from=3))
+def test_the_model_that_is_kept_is_what_everybody_had_made_by_the_best_evaluation(job: Job) -> None:
+    outcome = train(job)
+    initial = job.model.init(job.manifests[0].shape, job.manifests[0].mean, 3)
+    steps = {end.kept_step for end in outcome.ends if isinstance(end, Left) and end.status != "left"}
+    assert len(steps) == 1
+    step = steps.pop()
+    made = sum(worker.evaluated.get(step, worker.produced) for worker in outcome.workers)
+    for worker in outcome.last:
+        np.testing.assert_allclose(worker.best_params, outcome.last[0].best_params, atol=1e-5)
+        if job.sync.threshold_at(1) > 0:
+            np.testing.assert_array_equal(worker.best_params, outcome.last[0].best_params)
+        np.testing.assert_allclose(worker.best_params.ravel() - initial.ravel(), made, rtol=1e-4, atol=1e-5)
+
+
 @settings(max_examples=25, deadline=None)
 @given(jobs(ISPS | BSPS))
 def test_the_same_announcements_give_the_same_model_bit_for_bit(job: Job) -> None:
@@ -183,8 +202,8 @@ def test_tables_side_by_side_change_no_bit(sync: BSP | ISP, scatter_from: int, m
     monkeypatch.setattr(tables, "INTERLEAVED_BYTES", 0)
     together = train(job)
     for one, two in zip(apart.last, together.last, strict=True):
-        assert one.params.flags.c_contiguous
-        assert not two.params.flags.c_contiguous
+        assert one.best_params.flags.c_contiguous
+        assert not two.best_params.flags.c_contiguous
         np.testing.assert_array_equal(one.params, two.params)
 
 

@@ -104,6 +104,7 @@ class Job:
             seed=3,
             manifest=manifest.to_json(),
             validation=validation.to_json() if validation is not None else None,
+            n_cores=0,
             eval_every=3,
             checkpoint_every=4,
             redis_urls=[],
@@ -140,8 +141,8 @@ class Witness(MemoryStepLog):
 
     def publish(self, part: Round) -> Arrival:
         """See `MemoryStepLog`."""
-        # The merged ranges are everybody's; what is told for a checkpoint is no update.
-        if part.parts is None and not part.round_id.endswith(("m", "p", "c")):
+        # The merged ranges are everybody's. What is told for a checkpoint, or of the best replicas, is no update.
+        if part.parts is None and not part.round_id.endswith(("m", "p", "c", "b", "q", "e")):
             self.count(part.frame, 0)
         with self.shared.changed:
             arrival = super().publish(part)
@@ -162,6 +163,9 @@ class Observed(Worker):
     averaged: NDArray[np.float64]  # taken back when others left
     checkpoints: dict[int, NDArray[np.float32] | None]  # what was stored after a step, where this worker did
     produced_by: dict[int, NDArray[np.float64]]  # what it had produced then
+    last_params: NDArray[np.float32] | None = None  # the replica once all was handed over, before the best one's turn
+    last_held_back: Any = None
+    evaluated: dict[int, NDArray[np.float64]]  # what it had produced by its evaluations
     is_slow = False
     moment_s = 0.01
 
@@ -195,12 +199,28 @@ class Observed(Worker):
 
         self._handing_over.whole = observed  # type: ignore[method-assign]
 
+    def observe_end(self) -> None:
+        """Note how the replica is once all is handed over, and what was produced by each evaluation."""
+        end, take, self.evaluated = self._handing_over.end, self._best.take, {}
+
+        def observed(step: int, active: list[int]) -> None:
+            end(step, active)
+            self.last_held_back, self.last_params = np.copy(self.held_back), self.params.copy()
+
+        def taken(step: int) -> None:
+            take(step)
+            self.evaluated[step] = self.produced.copy()
+
+        self._handing_over.end, self._best.take = observed, taken  # type: ignore[method-assign]
+
     def observe_parts(self, name: str) -> None:
         """Count the parts that the replica's method of this name makes, the own one among them."""
         plain = getattr(self._replica, name)
 
         def observed(*arguments: Any) -> dict[int, bytes]:
             parts: dict[int, bytes] = plain(*arguments)
+            if self.last_params is not None:  # the best replica's
+                return parts
             width = self.params.shape[1]
             for frame, (first, _) in zip(parts.values(), self._replica.ranges(len(parts)), strict=True):
                 self.log.count(frame, first * width)
@@ -229,13 +249,20 @@ class Observed(Worker):
 
     @property
     def held_back(self) -> Any:
-        """What was produced and not published."""
+        """What was produced and not published; at the end, once all was handed over."""
+        if self.last_held_back is not None:
+            return self.last_held_back
         split = self._replica._split
         return 0.0 if split is None else np.asarray(split.residual).ravel()
 
     @property
     def params(self) -> NDArray[np.float32]:
-        """The worker's parameters."""
+        """The worker's parameters; at the end those of the last model."""
+        return self.best_params if self.last_params is None else self.last_params
+
+    @property
+    def best_params(self) -> NDArray[np.float32]:
+        """The replica's parameters, at the end those of the model that the run returns."""
         return self._replica.params
 
 
@@ -271,6 +298,7 @@ def train(job: Job, announcer: Any = None) -> Outcome:
         worker.log, worker.produced, worker.is_slow = log, np.zeros(shape[0] * shape[1]), slot in job.slow
         worker.observe_averages()
         worker.observe_checkpoints()
+        worker.observe_end()
         worker.observe_parts("encode_parts")
         worker.observe_parts("flush_parts")
         workers.append(worker)
