@@ -20,6 +20,8 @@ from .models import FittedModel
 from .telemetry import COLUMNS, LIVE
 
 ROWS, EVENTS, END, MODEL, LAST = "rows.jsonl", "events.jsonl", "run.json", "model.npz", "last.npz"
+#: Columns of the rows in the oldest records that are still read.
+LEAST_COLUMNS = len(COLUMNS) - 2
 #: Locked by the process that drives the run, as long as that lives: the system lets go of it even after kill -9.
 DRIVEN = "driven"
 _driven: weakref.WeakSet[IO[str]] = weakref.WeakSet()
@@ -190,5 +192,5 @@ def _read_rows(path: Path) -> NDArray[np.float64]:
 
 def to_array(rows: list[list[float | None]]) -> NDArray[np.float64]:
     """Rows as float64 (n, columns); None becomes NaN, and so do the last columns where an older record lacks them."""
-    filled = [[*row, *[None] * (len(COLUMNS) - len(row))] for row in rows]
+    filled = [[*row, *[None] * (len(COLUMNS) - len(row))] if len(row) >= LEAST_COLUMNS else row for row in rows]
     return np.array(filled, dtype=np.float64).reshape(len(rows), len(COLUMNS))

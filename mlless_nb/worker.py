@@ -27,7 +27,7 @@ from .data.prepare import Manifest
 from .data.shards import DEALERS
 from .exchange import LOOK_S, Aborted, Arrival, Exchanged, Plan, Round, StepLog
 from .hand_over import HandOver
-from .held_out import HeldOut
+from .held_out import ROW_SHARE, HeldOut
 from .messages import Failed, Invocation, Left, Started
 from .mind import StopRules, Verdict
 from .money.budget import Prepaid
@@ -357,8 +357,8 @@ class Worker:
 
     def _exit_s(self, active: list[int]) -> float:
         """Seconds that a good end takes beside saying goodbye: evaluating, and storing the model where that is done."""
-        # Before the first evaluation: a minibatch takes no longer than a training step's.
-        guess_s = len(self._held_out.share(active)) * self._tally.compute_s
+        # Before the first evaluation: a row takes a share of a training row's time.
+        guess_s = ROW_SHARE * len(self._held_out.share(active)) * self._tally.compute_s
         took_s = self._held_out.seconds
         # The last model, and the best one.
         return 2 * ((guess_s if took_s is None else took_s) + (self._put_s if self._slot == active[0] else 0.0))

@@ -9,7 +9,7 @@ import pytest
 from engine.jobs import PATIENCE_S, finish, job, wait_for_step
 
 import mlless_nb
-from mlless_nb import BSP, ISP, BudgetError, CommandError, JobError, Stop, driver, job_data, registry
+from mlless_nb import BSP, ISP, BudgetError, CommandError, JobError, ScaleIn, Stop, driver, job_data, registry
 
 LONG = Stop(steps=100_000)
 
@@ -59,8 +59,12 @@ def test_a_stop_while_the_data_is_packed_packs_no_more(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("sync", [BSP(), ISP(0.7)], ids=str)
 @pytest.mark.parametrize(("partition", "n_minibatches"), [("rows", 18), ("user", 20)])
-def test_scale_in_takes_workers_out_one_by_one(sync: BSP | ISP, partition: str, n_minibatches: int) -> None:
-    run = mlless_nb.train(job(sync=sync, partition=partition, stop=LONG))
+@pytest.mark.parametrize("global_minibatch", ["keep", "shrink"])
+def test_scale_in_takes_workers_out_one_by_one(
+    sync: BSP | ISP, partition: str, n_minibatches: int, global_minibatch: str
+) -> None:
+    scale_in = ScaleIn(enabled=False, global_minibatch=global_minibatch)
+    run = mlless_nb.train(job(sync=sync, partition=partition, stop=LONG, scale_in=scale_in))
     wait_for_step(run, 5)
     run.scale_in(worker_id=1)
     seen = 0
@@ -78,9 +82,10 @@ def test_scale_in_takes_workers_out_one_by_one(sync: BSP | ISP, partition: str, 
     assert n_workers[0] == 4
     assert n_workers[-1] == 1
     assert (np.diff(n_workers) <= 0).all()
-    # The global minibatch shrinks with the workers, and no minibatch is skipped or taken twice.
+    # The global minibatch stays, or shrinks with the workers; no minibatch is skipped or taken twice.
     positions = run.history["epoch"] * n_minibatches
-    np.testing.assert_allclose(np.diff(positions, prepend=0), n_workers, rtol=1e-6)
+    n_taken = np.full_like(n_workers, 4) if global_minibatch == "keep" else n_workers
+    np.testing.assert_allclose(np.diff(positions, prepend=0), n_taken, rtol=1e-6)
     assert "Removed worker 1" in " ".join(event.text for event in run.telemetry.state.events)
 
 
@@ -118,7 +123,7 @@ def test_a_second_live_run_of_one_name_is_refused_with_its_cost() -> None:
 
 
 def test_a_cap_of_half_the_cost_is_kept_and_the_model_is_there() -> None:
-    steps = Stop(steps=6000)  # half of it pays for a start
+    steps = Stop(steps=20_000)  # half of it pays for a start
     cap = finish(job(stop=steps)).cost.total / 2
     run = finish(job(stop=steps, budget=cap))
     assert run.status == "capped", run.reason

@@ -62,10 +62,16 @@ def test_the_history_has_a_row_a_step_and_the_model_is_the_one_it_tells_of() -> 
     assert (history["received_bytes"] == 3 * history["sent_bytes"]).all()
     assert history["epoch"][-1] == pytest.approx(20 * 4 / 20)  # of 3,600 rows a shard of users has five minibatches
     _, held_out = data.split(0.1, 0)
-    predicted = run.model.predict(held_out.users, held_out.items)
-    rmse = np.sqrt(np.mean((held_out.ratings - predicted) ** 2))
-    assert run.telemetry.state.validation_loss == pytest.approx(rmse, rel=1e-5)
-    assert history["validation_loss"][-1] == pytest.approx(rmse, rel=1e-5)
+    state, rmse = run.telemetry.state, {}
+    for name, model in (("best", run.model), ("last", run.last_model)):
+        predicted = model.predict(held_out.users, held_out.items)
+        rmse[name] = np.sqrt(np.mean((held_out.ratings - predicted) ** 2))
+    assert state.validation_loss == history["validation_loss"][-1] == pytest.approx(rmse["last"], rel=1e-5)
+    assert state.best_loss == pytest.approx(np.nanmin(history["validation_loss"]), rel=1e-5)
+    assert state.best_loss == pytest.approx(rmse["best"], rel=1e-5)
+    at_best = history["step"] == state.best_step
+    assert history["validation_loss"][at_best] == pytest.approx(rmse["best"], rel=1e-5)
+    assert history["epoch"][at_best] == state.best_epoch
 
 
 def test_logistic_regression_learns_under_isp() -> None:

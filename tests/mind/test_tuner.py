@@ -21,13 +21,16 @@ from mlless_nb.mind.tuner import Decision, ScaleInTuner
 from mlless_nb.report import Report
 from mlless_nb.telemetry import COLUMNS
 
+#: The tuner of the paper, whose decisions are tested here; the other one is tested in ``test_economy.py``.
+SHRINK = ScaleIn(global_minibatch="shrink")
+
 
 class Run:
     """A tuner at work on a generated run."""
 
     def __init__(self, stop: dict[str, Any], n_workers: int = 8, scale_in: ScaleIn | None = None) -> None:
         self.history = History()
-        spec = (scale_in or ScaleIn()).to_json()
+        spec = (scale_in or SHRINK).to_json()
         self.tuner = ScaleInTuner(spec, n_workers, stop, PRICES, self.history)
         self.decisions: list[Decision] = []
 
@@ -321,7 +324,7 @@ def test_a_replay_decides_the_same_every_time(seed: int) -> None:
     ]
     job = {"n_workers": 8, "stop": {"target": 0.53}, "worker_usd_s": 3e-5, "fixed_usd_s": 7e-5}
     table = np.array([[math.nan if v is None else v for v in row] for row in rows(losses, eval_every=10)])
-    first, second = replay((job, table), ScaleIn()), replay((job, table), ScaleIn())
+    first, second = replay((job, table), SHRINK), replay((job, table), SHRINK)
     assert first == second
     assert replay((job, table), ScaleIn.off()) == []
     assert sum(decision.kind == "remove" for decision in first) <= 7
@@ -334,7 +337,7 @@ def test_a_record_without_its_job_is_refused_in_one_line() -> None:
 
 
 def test_advice_names_the_worker_and_forecasts() -> None:
-    advice = Advice(ScaleIn().to_json(), 8, {"target": 0.53}, PRICES)
+    advice = Advice(SHRINK.to_json(), 8, {"target": 0.53}, PRICES)
     assert advice.tuner == "on"
     found: list[tuple[Decision, int | None]] = []
     reports = {
@@ -371,7 +374,7 @@ def test_the_tuner_is_switched_where_there_is_one() -> None:
 
 
 def test_a_tuner_that_fails_costs_its_advice_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    advice = Advice(ScaleIn().to_json(), 8, {}, PRICES)
+    advice = Advice(SHRINK.to_json(), 8, {}, PRICES)
 
     def fail(_: ScaleInTuner) -> list[Decision]:
         raise FloatingPointError("overflow")

@@ -193,7 +193,11 @@ def test_the_tuner_is_the_real_one() -> None:
     workload = Workload(workers=12, curve=curve, stop=Stop(target=curve.loss(300), steps=900), n=6250 * 400)
     machine = free(costs={"step_s": 0.02}, stragglers=ShiftedExponential(0.5))
 
-    off, on = (simulate(dataclasses.replace(workload, scale_in=one), machine) for one in (ScaleIn.off(), ScaleIn()))
+    shrink = ScaleIn(global_minibatch="shrink")
+    off, on = (
+        simulate(dataclasses.replace(workload, scale_in=one), machine)
+        for one in (dataclasses.replace(shrink, enabled=False), shrink)
+    )
 
     assert not off.departures
     assert not off.decisions
@@ -201,6 +205,30 @@ def test_the_tuner_is_the_real_one() -> None:
     assert "knee" in {decision["kind"] for decision in on.decisions}
     assert "target" in on.reason
     assert on.cost.total < off.cost.total
+
+
+def test_where_steps_are_exchange_fewer_workers_make_the_same_steps_for_less() -> None:
+    """The global minibatch stays: the same losses after the same steps, fewer dollars."""
+    curve = PowerCurve(start=2.0, floor=1.0, speed=0.2, full_workers=12, noise_workers=5.0, noise=0.0)
+    workload = Workload(workers=12, curve=curve, stop=Stop(target=curve.loss(300), steps=900), n=6250 * 400)
+    machine = free(costs={"step_s": 0.02, "apply_byte_s": 1e-8})
+
+    off, on = (simulate(dataclasses.replace(workload, scale_in=one), machine) for one in (ScaleIn.off(), ScaleIn()))
+
+    assert on.departures
+    assert not off.departures
+    assert on.history.n_steps == off.history.n_steps
+    np.testing.assert_allclose(on.history["loss"], off.history["loss"], rtol=1e-9)
+    assert on.cost.total * on.time_s < 0.95 * off.cost.total * off.time_s
+
+
+def test_where_steps_are_computing_and_each_worker_has_a_core_all_stay() -> None:
+    """Who takes over a shard would take twice as long, and everybody would wait for it."""
+    workload = Workload(workers=12, stop=Stop(steps=400), n=6250 * 400, scale_in=ScaleIn(), kernel_s=0.02)
+
+    run = simulate(workload, free())
+
+    assert not run.departures
 
 
 def test_workers_slow_down_from_a_moment_on() -> None:
