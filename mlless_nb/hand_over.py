@@ -11,6 +11,7 @@ The same is done for the best replicas, as they were at their best evaluation: a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from .best import BestReplica
 from .exchange import Round, StepLog
 from .kernels import apply_frame, encode_update
 from .money.budget import Prepaid
-from .replica import NO_STATS, Float32, Replica, Stats
+from .replica import NO_STATS, Float32, Replica
 
 
 class HandOver:
@@ -134,11 +135,16 @@ class HandOver:
         own = replica.take_in(active, given, step)
         replica.take_over(active, own, self._exchange(self._make_round(f"{step}{ranges}", active, active, own)))
 
-    def tell(self, step: int, active: list[int], stats: Stats) -> Stats:
-        """The sums of the ``stats`` that all of ``active`` tell after ``step``, the last one."""
+    def loss(self, kind: str, step: int, active: list[int], sums: tuple[float, float]) -> float:
+        """The validation loss whose ``sums`` all of ``active`` tell after ``step``, the last one; NaN of no rows.
+
+        ``kind`` is that of the round, "e" or "f".
+        """
+        stats = (0.0, 0.0, *sums)
         frame = self._replica.encode_stats(step, stats)
-        frames = self._exchange(self._make_round(f"{step}e", active, active, frame))
-        return self._replica.sum_stats(active, frames, stats)
+        frames = self._exchange(self._make_round(f"{step}{kind}", active, active, frame))
+        told = self._replica.sum_stats(active, frames, stats)
+        return self._replica.model.metric_value(*told[2:]) if told[3] else math.nan
 
     def _exchange(self, part: Round) -> list[Any]:
         done = self._log.exchange(part, self._pay)

@@ -140,7 +140,10 @@ class Replica:
         """
         scale = n_shards / (n_all or n_active) if self._is_mean else float(n_shards)
         self._divisor = float(self._manifest.size * n_shards)
-        split = self._split if self._filters else None
+        is_alone = n_active == 1  # nobody reads what it would publish
+        split = self._split if self._filters and not is_alone else None
+        if is_alone and self._split is not None:
+            self._split.moves = False
         if split is not None:
             split.threshold = threshold = self._sync.threshold_at(step)
             split.moves = self._fuses and threshold > 0 and not self._scatters(n_active)
@@ -154,7 +157,7 @@ class Replica:
         rows, update = self._part(self._n_kept)
         if split is not None and not self._fuses:
             split_significant(self.params, rows, update, split)
-        self.n_sent = split.count if split is not None else update.size
+        self.n_sent = 0 if is_alone else split.count if split is not None else update.size
         return loss
 
     def _optimize(self, minibatch: Minibatch, step: int, scale: float, split: SignificanceSplit | None) -> float:

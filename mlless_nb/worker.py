@@ -220,7 +220,7 @@ class Worker:
 
     def _broadcast(self, active: list[int], began: float) -> Stats:
         """Every worker reads every peer's frame; the sums of the step's stats."""
-        frame = self._replica.encode(self._step, self._stats)
+        frame = self._replica.encode(self._step, self._stats) if len(active) > 1 else b""
         computed = self._computed()
         self._prefetch()
         done = self._exchange(self._round(str(self._step), active, active, frame, report=self._report(len(frame))))
@@ -245,7 +245,7 @@ class Worker:
 
     def _run_ahead(self, active: list[int], began: float) -> list[Settled]:
         """Every worker reads what there is of its peers' frames, and waits only for those that are due."""
-        frame = self._replica.encode(self._step, self._stats)
+        frame = self._replica.encode(self._step, self._stats) if len(active) > 1 else b""
         computed = self._computed()
         self._prefetch()
         part = self._round(str(self._step), active, active, frame, report=self._report(len(frame)))
@@ -397,20 +397,30 @@ class Worker:
         if verdict.status == "left":
             return self._left(verdict.status, verdict.reason)
         sums = kept_sums = self._held_out.evaluate(active)
-        kept_step, is_last_best = self._step, True
+        kept_step, has_ended_well = self._step, verdict.status != "failed"
         if self._best.step is not None:
-            told = self._handing_over.tell(self._step, active, (0.0, 0.0, *sums))
-            loss = self._replica.model.metric_value(*told[2:]) if told[3] else math.nan
-            is_last_best = verdict.status != "failed" and loss < self._best.loss
-        if not is_last_best:
-            if verdict.status != "failed":
-                self._store(checkpoint.last_key(self._job.job_id), active)
-            self._best.swap()
-            self._handing_over.end_best(self._step, active)
-            kept_step, kept_sums = self._best.step or 0, self._held_out.evaluate(active)
-        if verdict.status != "failed" or not is_last_best:
+            loss = self._handing_over.loss("e", self._step, active, sums)
+            if not has_ended_well or not loss < self._best.loss:
+                if has_ended_well:
+                    self._store(checkpoint.last_key(self._job.job_id), active)
+                kept_step, kept_sums = self._go_back_to_best(active, loss) or (kept_step, kept_sums)
+        if has_ended_well or kept_step < self._step:
             self._store(checkpoint.model_key(self._job.job_id), active)
         return self._left(verdict.status, verdict.reason, sums, (kept_step, *kept_sums))
+
+    def _go_back_to_best(self, active: list[int], loss: float) -> tuple[int, tuple[float, float]] | None:
+        """Make the best replica the model, and evaluate it; its step and its sums.
+
+        Under ISP the replicas differ a little from what they have in common, and what was found to be the best may not
+        be better than the last model, of this ``loss``: then that one stays, and None is returned.
+        """
+        self._best.swap()
+        self._handing_over.end_best(self._step, active)
+        sums = self._held_out.evaluate(active)
+        if self._handing_over.loss("f", self._step, active, sums) >= loss:
+            self._best.swap()
+            return None
+        return self._best.step or 0, sums
 
     def _store(self, key: str, active: list[int]) -> None:
         """Store the model under ``key`` where this worker is the one to."""

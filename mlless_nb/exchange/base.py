@@ -25,8 +25,8 @@ from ..report import Report
 LOOK_S = 0.2
 #: What may follow the step in a round's id: nothing for the step itself, "m" for the merged ranges of a scatter-reduce,
 #: "r" for residuals that are handed over, "p" for ranges of parameters that they were added to, "b" and "q" for the
-#: same of the best replicas, "e" for the last evaluation, "c" for rows with one owner, at a checkpoint.
-KINDS = ("", "m", "r", "p", "b", "q", "e", "c")
+#: same of the best replicas, "e" and "f" for the evaluations of both, "c" for rows with one owner, at a checkpoint.
+KINDS = ("", "m", "r", "p", "b", "q", "e", "f", "c")
 #: A frame as it is read: a view is valid until the next exchange of the same log.
 Frame = bytes | memoryview
 #: A frame that is looked for: the round's id, and the slot that publishes it there for everybody.

@@ -142,7 +142,7 @@ class Witness(MemoryStepLog):
     def publish(self, part: Round) -> Arrival:
         """See `MemoryStepLog`."""
         # The merged ranges are everybody's. What is told for a checkpoint, or of the best replicas, is no update.
-        if part.parts is None and not part.round_id.endswith(("m", "p", "c", "b", "q", "e")):
+        if part.parts is None and part.frame and not part.round_id.endswith(("m", "p", "c", "b", "q", "e", "f")):
             self.count(part.frame, 0)
         with self.shared.changed:
             arrival = super().publish(part)
@@ -178,6 +178,7 @@ class Observed(Worker):
                 while hub.latest < furthest and time.monotonic() < give_up_at:
                     hub.changed.wait(0.001)
         before, replica = self.params.astype(np.float64), self._replica
+        produced, held_back = self.produced.copy(), np.copy(self.held_back)
         stats = super()._make(minibatches, n_active, sums)
         self.produced += (self.params - before).ravel()  # what was added in the pass that made it, and is nowhere else
         if replica._split is None or not replica._split.moves:
@@ -185,6 +186,8 @@ class Observed(Worker):
             rows = slice(None) if some is None else some
             np.testing.assert_array_equal(self.params[rows], before[rows])
             self.produced.reshape(self.params.shape)[rows] += update
+        if n_active == 1:  # published to nobody, unless it is held back
+            self.log.published += self.produced - produced - (self.held_back - held_back)
         return stats
 
     def observe_checkpoints(self) -> None:
