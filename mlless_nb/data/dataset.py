@@ -175,6 +175,12 @@ class Ratings(Dataset):
     def _n_rated(self) -> NDArray[np.int64]:
         return np.bincount(self.users, minlength=self.shape[0])
 
+    def seen(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Who and what has ratings here: flags (n_users,), (n_items,)."""
+        items = np.zeros(self.shape[1], bool)
+        items[self.items] = True
+        return self._n_rated > 0, items
+
     @cached_property
     def n_raters(self) -> int:
         """Users who rated something."""
