@@ -91,6 +91,7 @@ class Driver:
             "description": job.describe(),
             "metric": job.model.metric,
             "target": job.stop_rules.target,
+            "baseline_loss": self._data.baseline_loss,
             "n_workers": job.workers,
             "budget_usd": job.cap_usd,
             # What a cap that is lowered while the run starts must leave to it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from .baseline import baseline_loss
 from .data.dataset import Dataset, Owners, Ratings
 from .data.prepare import Manifest, pack, packed
 from .errors import JobError
@@ -29,12 +30,15 @@ class JobData:
         Of the training rows; see `Dataset`.
     n_validation : int
         Minibatches of held-out rows, at most.
+    baseline_loss : float or None
+        Of the best constant prediction on the held-out rows, see `mlless_nb.baseline`.
     """
 
     def __init__(self, job: TrainingJob) -> None:
         self._job = job
         self._train_set, self._validation_set = _split(job)
         self.shape, self.mean = self._train_set.shape, self._train_set.mean
+        self.baseline_loss = baseline_loss(self._train_set, self._validation_set)
         self._seen = self._train_set.seen() if isinstance(self._train_set, Ratings) else None
         self._owners: Owners | None = None
         if is_by_user(job) and isinstance(self._train_set, Ratings):
