@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from . import ending, record
+from .baseline import shortfall
 from .data.prepare import Manifest
 from .errors import BudgetError, DecodeError, MllessError, ServiceError
 from .exchange import pattern
@@ -395,6 +396,8 @@ class Driver:
             epochs = history["epoch"][history["step"] == ended.kept_step]
             changes |= {"best_loss": ended.kept_loss, "best_step": ended.kept_step}
             changes["best_epoch"] = float(epochs[0]) if len(epochs) else None
+        if found_wanting := shortfall(dataclasses.replace(self.run.telemetry.state, **changes)):
+            self.run.telemetry.tell(ended.time_s, found_wanting[:1].upper() + found_wanting[1:])
         try:
             if self._record is not None:
                 ending.keep(self._record, self.run.telemetry, changes, model, self._last_model, cost, self._replayed())
