@@ -115,7 +115,9 @@ function panels({ rows, status }, { against, zoom, log }) {
   const seen = [...training.y, ...validation.y, ...levels].filter((v) => !log || v > 0);
   let [low, high] = seen.length ? [Math.min(...seen), Math.max(...seen)] : [0, 1];
   const hasBase = status.base != null && seen.length > 0 && status.base <= high + BASE_IN_SIGHT * (high - low);
-  if (hasBase) [low, high] = [Math.min(low, status.base), Math.max(high, status.base)];
+  // with room for its words where it is the lowest, and log may be asked for
+  const under = log ? status.base / (high / status.base) ** 0.2 : status.base - 0.2 * (high - status.base);
+  if (hasBase) [low, high] = [status.base < low ? under : low, Math.max(high, status.base)];
   const pad = (high - low) * 0.06 || Math.abs(high) * 0.05 || 1;
   const lossRange = log && low > 0 ? [low / (high / low) ** 0.04, high * (high / low) ** 0.04] : [low - pad, high + pad];
   const fewer = [];

@@ -228,7 +228,8 @@ def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[f
     low, high = (min([*seen, *levels]), max([*seen, *levels])) if len(seen) + len(levels) else (0.0, 1.0)
     base = state.baseline_loss
     if base is not None and is_base_in_sight(float(low), float(high), base):
-        low, high = min(low, base), max(high, base)
+        # with room for its words where it is the lowest
+        low, high = base - 0.2 * (high - base) if base < low else low, max(high, base)
     else:
         base = None
     panel = _Panel(0, span, _padded(float(low), float(high)))
