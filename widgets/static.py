@@ -134,7 +134,7 @@ def _steps(metric_name: str, rows: ViewRows, best_step: int | None) -> str:
     heads = ("step", "epoch", "seconds", f"training {metric_name}", f"validation {metric_name}", "workers", "spent")
     head = "".join(f'<th style="{cell};font-weight:400;{_MUTED}">{escape(text)}</th>' for text in heads)
     body = ""
-    best = np.flatnonzero(column["step"] == best_step) if best_step is not None else []
+    best = np.flatnonzero(column["step"] == best_step)
     for i in np.unique([*chosen, *best, len(rows) - 1]):
         step, epoch, time_s, loss, validation, workers, spent, _ = (float(value) for value in rows[i])
         held_out = metric(validation) if np.isfinite(validation) else ""
