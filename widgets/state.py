@@ -79,6 +79,11 @@ def _sentence(text: str) -> str:
 def _figures(state: RunState, last_workers: int = 0) -> dict[str, Any]:
     progress = f"step {state.step:,} · epoch {state.epoch:.1f}" if state.step else ""
     evaluated = state.validation_loss is not None
+    last = metric(state.validation_loss if evaluated else state.loss)
+    # At the end the figure is that of the model that is returned, the best one.
+    shown = metric(state.best.loss) if state.best and not state.is_live else last
+    notes = [f"target {metric(state.target)}"] if state.target is not None else []
+    notes += [f"last {last}"] if shown != last else []
     label = f"Validation {state.metric}" if evaluated or state.loss is None else f"Training {state.metric}"
     simulated = "simulated, " if state.is_simulated_price else "estimated, "
     priced = f" ({simulated}priced as {state.price_profile})" if state.price_profile else f" ({simulated[:-2]})"
@@ -91,8 +96,8 @@ def _figures(state: RunState, last_workers: int = 0) -> dict[str, Any]:
     return {
         "about": " · ".join(part for part in (state.description, progress) if part),
         "metric_label": label,
-        "metric_text": metric(state.validation_loss if evaluated else state.loss),
-        "metric_note": f"target {metric(state.target)}" if state.target is not None else "",
+        "metric_text": shown,
+        "metric_note": ", ".join(notes),
         "best_text": best_text(state),
         "workers_text": str(workers) if workers else NOTHING,
         "workers_note": f"of {state.n_workers_started}" if state.n_workers_started else "",
@@ -187,7 +192,8 @@ def line_of(state: RunState) -> str:
     parts = [f"{state.name or state.run_id}: {WORDS.get(state.status, state.status).lower()}"]
     if state.step:
         parts.append(f"step {state.step:,}, epoch {state.epoch:.1f}")
-        parts.append(f"{view['metric_label'].lower().replace('rmse', 'RMSE')} {view['metric_text']}")
+        last = metric(state.validation_loss if state.validation_loss is not None else state.loss)
+        parts.append(f"{view['metric_label'].lower().replace('rmse', 'RMSE')} {last}")
     if state.best:
         parts.append(view["best_text"])
     if state.n_workers:

@@ -147,6 +147,14 @@ def test_the_best_evaluation_is_told() -> None:
     assert [passes(epoch) for epoch in (0.5, 3.44, 9.97, 64.1)] == ["0.5", "3.4", "10", "64"]
 
 
+def test_an_ended_run_shows_the_figure_of_the_model_that_it_returns() -> None:
+    view = view_of(dataclasses.replace(BEST, status="capped", target=0.84), NO_ROWS)
+    assert (view["metric_text"], view["metric_note"]) == ("0.8470", "target 0.8400, last 0.8512")
+    assert "validation RMSE 0.8512 · best 0.8470 at" in line_of(dataclasses.replace(BEST, status="capped"))
+    at_last = dataclasses.replace(BEST, status="finished", validation_loss=BEST.best_loss)
+    assert view_of(at_last, NO_ROWS)["metric_note"] == ""
+
+
 def test_a_model_no_better_than_a_constant_is_told_at_the_end() -> None:
     assert view_of(BEST, NO_ROWS)["base_text"] == "predicting the mean: 1.1263"
     assert view_of(dataclasses.replace(BEST, metric="log loss"), NO_ROWS)["base_text"].startswith(
