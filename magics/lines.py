@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..baseline import shortfall
 from ..telemetry import LIVE
-from ..widgets.state import line_of
+from ..widgets.state import best_text, line_of
 from ..widgets.wording import usd
 
 if TYPE_CHECKING:
@@ -56,4 +57,6 @@ def ended_line(run: TrainingRun) -> str:
     """Said when ``run`` has stopped after an interrupt."""
     state = run.telemetry.state
     kept = "its model is kept" if state.step else "it took no step, so there is no model"
-    return f"{run.name}: {run.status} after step {state.step}, {usd(state.spent_usd)}; {kept}."
+    best = f", {best_text(state)}" if state.best else ""
+    too_bad = f"; {shortfall(state)}" if shortfall(state) else ""
+    return f"{run.name}: {run.status} after step {state.step}{best}, {usd(state.spent_usd)}; {kept}{too_bad}."

@@ -33,7 +33,16 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from .data import datasets
-    from .errors import BudgetError, CommandError, DataError, JobError, MllessError, RunError, ServiceError
+    from .errors import (
+        BudgetError,
+        CommandError,
+        DataError,
+        DataWarning,
+        JobError,
+        MllessError,
+        RunError,
+        ServiceError,
+    )
     from .job import Budget, Stop, TrainingJob
     from .models import PMF, LogisticRegression
     from .optimizers import FTRL, SGD, AdaGrad, Adam
@@ -57,6 +66,7 @@ __all__ = [
     "BudgetError",
     "CommandError",
     "DataError",
+    "DataWarning",
     "JobError",
     "LogisticRegression",
     "MllessError",
@@ -77,7 +87,16 @@ __all__ = [
 #: person waits, need few of them.
 _HOMES = {
     "data.datasets": ["datasets"],
-    "errors": ["BudgetError", "CommandError", "DataError", "JobError", "MllessError", "RunError", "ServiceError"],
+    "errors": [
+        "BudgetError",
+        "CommandError",
+        "DataError",
+        "DataWarning",
+        "JobError",
+        "MllessError",
+        "RunError",
+        "ServiceError",
+    ],
     "job": ["Budget", "Stop", "TrainingJob"],
     "models": ["PMF", "LogisticRegression"],
     "optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],

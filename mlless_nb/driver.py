@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from . import ending, record
+from .baseline import shortfall
 from .data.prepare import Manifest
 from .errors import BudgetError, DecodeError, MllessError, ServiceError
 from .exchange import pattern
@@ -91,6 +92,7 @@ class Driver:
             "description": job.describe(),
             "metric": job.model.metric,
             "target": job.stop_rules.target,
+            "baseline_loss": self._data.baseline_loss,
             "n_workers": job.workers,
             "budget_usd": job.cap_usd,
             # What a cap that is lowered while the run starts must leave to it.
@@ -369,7 +371,8 @@ class Driver:
                 ending.fetch_model, launcher.objects, self.job, self.run.id, self._data.shape, self._data.mean, ended
             )
             model, note = ending.insist(fetch, launcher.place_of(folder))
-            self._last_model = ending.fetch_last(launcher.objects, self.job, self._data.shape, self._data.mean, ended)
+            last = ending.fetch_last(launcher.objects, self.job, self._data.shape, self._data.mean, ended)
+            model, self._last_model = (one and self._data.with_seen(one) for one in (model, last))
         # A model that could not be read is not to be lost: its objects stay.
         keep_objects = not self._is_launched or model is None
         left = ending.remove_all(self._services, self.run.id, keep_objects=keep_objects)
@@ -393,6 +396,8 @@ class Driver:
             epochs = history["epoch"][history["step"] == ended.kept_step]
             changes |= {"best_loss": ended.kept_loss, "best_step": ended.kept_step}
             changes["best_epoch"] = float(epochs[0]) if len(epochs) else None
+        if found_wanting := shortfall(dataclasses.replace(self.run.telemetry.state, **changes)):
+            self.run.telemetry.tell(ended.time_s, found_wanting[:1].upper() + found_wanting[1:])
         try:
             if self._record is not None:
                 ending.keep(self._record, self.run.telemetry, changes, model, self._last_model, cost, self._replayed())

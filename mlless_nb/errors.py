@@ -12,6 +12,8 @@
     ├── DecodeError (ValueError)       bytes from elsewhere are not what they claim to be
     └── RunError                       a training run failed; the last checkpoint's model is kept
 
+    DataWarning (UserWarning)          a dataset that can be trained on was probably meant otherwise
+
 A caller who wants one clear line writes::
 
     try:
@@ -21,6 +23,8 @@ A caller who wants one clear line writes::
 """
 
 from __future__ import annotations
+
+import warnings
 
 
 class MllessError(Exception):
@@ -77,3 +81,11 @@ class DecodeError(MllessError, ValueError):
 
 class RunError(MllessError):
     """A training run failed; its sentence names what, which worker, which step and what to do."""
+
+
+class DataWarning(UserWarning):
+    """A dataset can be trained on and was probably meant otherwise; says what was seen and what would be valid."""
+
+
+# At every call, not once a line: a cell is run again after its data was changed. Filters that a person sets go before.
+warnings.simplefilter("always", DataWarning, append=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from .channels.urls import mask_url
 from .data.dataset import Dataset, Ratings, held_out
-from .errors import BudgetError, JobError
+from .errors import BudgetError, DataError, JobError
 from .models import PMF, LogisticRegression, Model
 from .money.catalogue import profile_names
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
@@ -223,6 +223,8 @@ class TrainingJob:
         self._check_types()
         self._check_values()
         self.model.check_data(self.data)
+        if self.data.nothing_to_learn:
+            raise DataError("data", self.data, f"rows that differ; {self.data.nothing_to_learn}: nothing can be learnt")
         if isinstance(self.validation, Dataset):
             self._check_validation_set(self.validation)
         self._check_partition()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from .baseline import baseline_loss
 from .data.dataset import Dataset, Owners, Ratings
 from .data.prepare import Manifest, pack, packed
 from .errors import JobError
 from .job import TrainingJob
 from .mind.stop import SMOOTHED_STEPS
+from .models import FittedModel, PMFModel
 from .objects import ObjectStore
 from .partition import is_by_user
 
@@ -28,12 +30,16 @@ class JobData:
         Of the training rows; see `Dataset`.
     n_validation : int
         Minibatches of held-out rows, at most.
+    baseline_loss : float or None
+        Of the best constant prediction on the held-out rows, see `mlless_nb.baseline`.
     """
 
     def __init__(self, job: TrainingJob) -> None:
         self._job = job
         self._train_set, self._validation_set = _split(job)
         self.shape, self.mean = self._train_set.shape, self._train_set.mean
+        self.baseline_loss = baseline_loss(self._train_set, self._validation_set)
+        self._seen = self._train_set.seen() if isinstance(self._train_set, Ratings) else None
         self._owners: Owners | None = None
         if is_by_user(job) and isinstance(self._train_set, Ratings):
             if self._train_set.n_raters < job.workers:
@@ -63,6 +69,10 @@ class JobData:
         loss = job.model.metric_value(sum(total for total, _ in sums), sum(count for _, count in sums))
         if loss <= target:
             raise JobError("stop.target", target, f"below {loss:.4f}, the {job.model.metric} before any training")
+
+    def with_seen(self, model: FittedModel) -> FittedModel:
+        """``model``, which knows which users and items have training rows, where there are such."""
+        return model.with_seen(*self._seen) if isinstance(model, PMFModel) and self._seen is not None else model
 
     def n_puts(self, objects: ObjectStore) -> int:
         """Objects that `pack` has yet to write, at most."""

@@ -14,7 +14,7 @@ from .models import FittedModel
 from .money import Cost
 from .money.meter import NUSD, to_nusd
 from .plain import plain
-from .telemetry import ENDED, History, Telemetry
+from .telemetry import ENDED, Best, History, Telemetry
 
 #: How a command reaches the run; None once it has ended.
 Send = Callable[[Command, str], None]
@@ -57,6 +57,11 @@ class TrainingRun:
     def history(self) -> History:
         """A row a step: ``run.history["loss"]`` is a 1-D float64 array."""
         return self.telemetry.history()
+
+    @property
+    def best(self) -> Best | None:
+        """The lowest validation loss so far, with its step and epoch: ``run.best.loss``. None before an evaluation."""
+        return self.telemetry.state.best or self.history.best
 
     @property
     def cost(self) -> Cost:

@@ -6,7 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,14 @@ class Event:
 
     time_s: float
     text: str
+
+
+class Best(NamedTuple):
+    """The lowest validation loss of a run, the step after which it was that, and passes over the training data then."""
+
+    loss: float
+    step: int
+    epoch: float
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,13 @@ class RunState:
         """Whether functions may still be running."""
         return self.status in LIVE
 
+    @property
+    def best(self) -> Best | None:
+        """The best evaluation so far, None where there is none."""
+        if self.best_loss is None or self.best_step is None or self.best_epoch is None:
+            return None
+        return Best(self.best_loss, self.best_step, self.best_epoch)
+
     def to_json(self) -> dict[str, Any]:
         """The state as plain JSON."""
         return dataclasses.asdict(self)
@@ -115,6 +130,16 @@ class History(Mapping[str, NDArray[np.float64]]):
         """How many steps there are."""
         return len(self._rows)
 
+    @property
+    def best(self) -> Best | None:
+        """The evaluation with the lowest validation loss, the first of equal ones; None where there is none."""
+        losses = self["validation_loss"]
+        evaluated = np.flatnonzero(np.isfinite(losses))
+        if not len(evaluated):
+            return None
+        at = evaluated[np.argmin(losses[evaluated])]
+        return Best(float(losses[at]), int(self["step"][at]), float(self["epoch"][at]))
+
     def to_pandas(self) -> Any:
         """The history as a ``pandas.DataFrame`` (needs pandas)."""
         try:
@@ -125,7 +150,8 @@ class History(Mapping[str, NDArray[np.float64]]):
         return pd.DataFrame(dict(self))
 
     def __repr__(self) -> str:
-        return f"<History of {self.n_steps} steps: {', '.join(COLUMNS)}>"
+        best = f", validation loss {self.best.loss:.4g} at best at step {self.best.step}" if self.best else ""
+        return f"<History of {self.n_steps} steps{best}: {', '.join(COLUMNS)}>"
 
 
 @dataclass

@@ -99,7 +99,8 @@ class Worker:
         self._best = BestReplica(self._replica)
         self._held_out = HeldOut(invocation, objects, self._replica, clock, make_feed)
         self._handing_over = HandOver(self._slot, log, self._replica, prepaid, self._pay_for_waiting, self._round)
-        self._rules = StopRules(invocation.stop, self._replica.model.metric)
+        rate = invocation.optimizer.get("learning_rate")
+        self._rules = StopRules(invocation.stop, self._replica.model.metric, rate)
         self._verdict: Verdict | None = None  # of the rules, on the losses so far
         self._plan = Plan()
         self._staleness, self._ahead = self._replica.staleness, Ahead(log, self._replica, clock)

@@ -26,6 +26,7 @@ from mlless_nb import (
     Adam,
     Budget,
     BudgetError,
+    DataError,
     JobError,
     LogisticRegression,
     ScaleIn,
@@ -348,6 +349,20 @@ def test_numpy_scalars_are_numbers() -> None:
 
 
 def test_tables_that_no_function_can_hold_are_refused() -> None:
-    huge = datasets.ratings([0, 400_000_000], [0, 1], [1.0, 2.0])
+    huge = datasets.ratings([0, 400_000_000], [0, 1], [1.0, 2.0], n_users=400_000_001)
     with pytest.raises(JobError, match=r"memory_mb=1769: must be at least \d+ \(MB\): .* numbered from 0"):
         TrainingJob(PMF(rank=4), SGD(1.0), huge, workers=1, minibatch=1)
+
+
+@pytest.mark.parametrize(
+    ("model", "make", "words"),
+    [
+        (PMF(), lambda: datasets.ratings([0, 1, 2], [0, 1, 0], [3, 3, 3]), "all 3 ratings are 3: nothing can be"),
+        (LogisticRegression(), lambda: datasets.csr(np.eye(3), [0, 0, 0]), "all 3 labels are 0: nothing can be"),
+        (LogisticRegression(), lambda: datasets.csr(np.zeros((3, 2)), [0, 1, 0]), "all features of the 3 rows are 0"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::mlless_nb.DataWarning")
+def test_data_of_which_nothing_can_be_learnt_starts_nothing(model: Any, make: Any, words: str) -> None:
+    with pytest.raises(DataError, match=f"data=.*: must be rows that differ; {words}"):
+        TrainingJob(model, Adam(), make(), workers=1)

@@ -127,6 +127,24 @@ def test_recommend_names_the_best_that_are_not_excluded() -> None:
             model.recommend(wrong)  # type: ignore[arg-type]
 
 
+def test_what_training_never_saw_is_not_recommended_and_predicted_by_what_is_known() -> None:
+    params = {
+        "user_factors": np.ones((2, 1), np.float32),
+        "item_factors": np.ones((4, 1), np.float32),
+        "user_bias": np.array([0.5, 7.0], np.float32),
+        "item_bias": np.array([9.0, 0.1, 0.3, 0.2], np.float32),
+        "mean": np.array(3.0, np.float32),
+    }
+    model = PMFModel(params).with_seen(np.array([True, False]), np.array([False, True, True, True]))
+    assert model.recommend(0)[0].tolist() == [2, 3, 1]
+    assert model.recommend(0, exclude=[2])[0].tolist() == [3, 1]
+    assert model.recommend(1, n=2)[0].tolist() == [2, 3], "of a new user, the items' biases are known"
+    assert model.predict([0, 0, 1, 1], [1, 0, 1, 0]).tolist() == pytest.approx([4.6, 3.5, 3.1, 3.0])
+    assert PMFModel(params).recommend(0)[0].tolist() == [0, 2, 3, 1], "a file of an older version names all"
+    none_seen = PMFModel(params).with_seen(np.zeros(2, bool), np.zeros(4, bool))
+    assert none_seen.recommend(0)[0].tolist() == []
+
+
 @pytest.mark.parametrize(
     ("users", "items", "words"),
     [
@@ -161,14 +179,15 @@ def test_fitted_logistic_regression() -> None:
 
 def test_saved_models_are_read_back(tmp_path: Path) -> None:
     pmf = PMF(rank=2).fitted(PMF(rank=2).init((3, 4), 3.0, 1), (3, 4), 3.0)
+    seen = pmf.with_seen(np.array([True, False, True]), np.array([True, True, False, True]))
     logistic = LogisticModel({"weights": np.arange(3, dtype=np.float32), "intercept": np.ones(1, np.float32)})
-    for model in (pmf, logistic):
+    for model in (pmf, seen, logistic):
         model.save(tmp_path / "model")
         again = load_model(tmp_path / "model")
         assert type(again) is type(model)
         assert again.params.keys() == model.params.keys()
         for name, array in model.params.items():
-            assert again.params[name].dtype == np.float32
+            assert again.params[name].dtype == (bool if name.startswith("seen") else np.float32)
             np.testing.assert_array_equal(again.params[name], array)
 
 
@@ -215,6 +234,10 @@ def test_a_file_that_is_no_model_is_named(tmp_path: Path, wrong: Callable[[bytes
             r"user_factors has shape \(3,\): must be",
         ),
         ({**PMF_FILE, "mean": np.array("x")}, "could not convert"),
+        (
+            {**PMF_FILE, "seen_users": np.ones(3, bool), "seen_items": np.ones(3, bool)},
+            r"seen_items has shape \(3,\): must be \(4,\)",
+        ),
         ({"kind": np.array("logistic"), "weights": np.zeros(3), "intercept": np.zeros(3)}, "must be a whole logistic"),
     ],
 )

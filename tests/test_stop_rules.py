@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mlless_nb import Stop
 from mlless_nb.mind import StopRules, Verdict
-from mlless_nb.mind.stop import EXPLODED, SMOOTHED_STEPS
+from mlless_nb.mind.stop import EXPLODED, SMOOTHED_STEPS, lower
 
 
 def rules(**stop: Any) -> StopRules:
@@ -102,6 +102,21 @@ def test_a_loss_that_is_not_finite_fails_at_once(loss: float, step: int) -> None
     assert found[0] == step
     assert found[1].status == "failed"
     assert found[1].reason == f"the loss became {loss:.4g} at step {step}; lower the learning rate"
+
+
+@pytest.mark.parametrize(
+    ("rate", "named"), [(30.0, "10"), (29.0, "5"), (0.001, "0.0002"), (3e-5, "1e-05"), (1, "0.2"), (7.5, "2")]
+)
+def test_divergence_names_a_rate_to_try(rate: float, named: str) -> None:
+    for loss, validation in ((math.nan, None), (1.0, math.nan)):
+        verdict = StopRules({}, "RMSE", rate).observe(1, 0.1, loss, validation, True)
+        assert verdict is not None
+        assert verdict.reason.endswith(f"; lower the learning rate, e.g. to {named}")
+
+
+@given(st.floats(1e-30, 1e30))
+def test_the_rate_to_try_is_about_a_third(rate: float) -> None:
+    assert rate / 8 <= lower(rate) <= rate / 3 * (1 + 1e-6)
 
 
 def test_a_loss_that_explodes_fails_but_a_bad_start_does_not() -> None:

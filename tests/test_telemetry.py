@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlless_nb.errors import MllessError
-from mlless_nb.telemetry import COLUMNS, ENDED, LIVE, Event, RunState, Telemetry
+from mlless_nb.telemetry import COLUMNS, ENDED, LIVE, Best, Event, RunState, Telemetry
 
 
 def rows(first: int, last: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
@@ -48,6 +48,20 @@ def test_history_is_a_snapshot_by_column() -> None:
     with pytest.raises(KeyError, match="'losses' is not a column; there are step, epoch"):
         history["losses"]
     assert "losses" not in history
+
+
+def test_the_best_is_the_first_of_the_lowest_validation_losses() -> None:
+    telemetry = Telemetry()
+    assert telemetry.history().best is None
+    block = rows(1, 6)
+    block[:, COLUMNS.index("validation_loss")] = [np.nan, 0.9, np.nan, 0.7, 0.7, np.inf]
+    block[:, COLUMNS.index("epoch")] /= 4
+    telemetry.append(block)
+    assert telemetry.history().best == Best(0.7, 4, 1.0)
+    assert "validation loss 0.7 at best at step 4" in repr(telemetry.history())
+    assert telemetry.state.best is None
+    telemetry.update(best_loss=0.7, best_step=4, best_epoch=1.0)
+    assert telemetry.state.best == telemetry.history().best
 
 
 def test_an_empty_history_has_every_column() -> None:

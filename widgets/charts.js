@@ -9,6 +9,7 @@ const [STEP, EPOCH, TIME, LOSS, VALIDATION, WORKERS, SPENT, SERVERS] = COLUMNS.k
 const AXES = { step: STEP, seconds: TIME, dollars: SPENT };
 const AXIS_TITLES = { step: "step", seconds: "seconds", dollars: "dollars spent" };
 const CAP_IN_SIGHT = 2; // as in state.py: a cap further off is said in words, for its line would flatten the curve
+const BASE_IN_SIGHT = 0.25; // as in state.py: the base line is drawn up to so far above the losses, of their range
 const MOST_POINTS = 1200; // a line, on screen
 
 // ------------------------------------------------------------------------------------- plotly.js, once for the page
@@ -113,6 +114,10 @@ function panels({ rows, status }, { against, zoom, log }) {
   const levels = [...(status.target == null ? [] : [status.target])];
   const seen = [...training.y, ...validation.y, ...levels].filter((v) => !log || v > 0);
   let [low, high] = seen.length ? [Math.min(...seen), Math.max(...seen)] : [0, 1];
+  const hasBase = status.base != null && seen.length > 0 && status.base <= high + BASE_IN_SIGHT * (high - low);
+  // with room for its words where it is the lowest, and log may be asked for
+  const under = log ? status.base / (high / status.base) ** 0.2 : status.base - 0.2 * (high - status.base);
+  if (hasBase) [low, high] = [status.base < low ? under : low, Math.max(high, status.base)];
   const pad = (high - low) * 0.06 || Math.abs(high) * 0.05 || 1;
   const lossRange = log && low > 0 ? [low / (high / low) ** 0.04, high * (high / low) ** 0.04] : [low - pad, high + pad];
   const fewer = [];
@@ -127,30 +132,50 @@ function panels({ rows, status }, { against, zoom, log }) {
   const x = { span, title: AXIS_TITLES[against], prefix: against === "dollars" ? "$" : "" };
   const hasValidation = validation.x.length > 0;
   const end = hasValidation ? { x: validation.x.at(-1), y: validation.y.at(-1) } : null;
+  const best = bestPoint(rows, status.best_step, xColumn, span);
+  const lossLevels = [];
+  if (status.target != null) lossLevels.push({ y: status.target, text: status.target_text, hue: "mut", dash: [5, 3], width: 1.3 });
+  if (hasBase) lossLevels.push({ y: status.base, text: status.base_text, hue: "mut", dash: [2, 3], width: 1, isRight: true });
   const loss = [{ ...training, style: hasValidation ? "train" : "main", name: "training" }];
   if (hasValidation) loss.push({ ...validation, style: "main", name: "validation" });
   return [
     {
       title: status.loss_title || "Loss", notes: hasValidation ? [["main", "validation"], ["train", "training"]] : [["main", "training"]], lines: loss, x, dot: end,
-      range: lossRange, log: Boolean(log && low > 0), hue: "blue", digits: ".4f", marks: [],
-      level: status.target == null ? null : { y: status.target, text: status.target_text, hue: "mut", dash: [5, 3] },
+      range: lossRange, log: Boolean(log && low > 0), hue: "blue", digits: ".4f", marks: [], best, levels: lossLevels,
     },
     {
       title: "Workers", notes: fewer.length ? [["mark", "scale-in"]] : [], lines: [{ ...workers, style: "stair", name: "workers" }], x,
-      range: [0, mostWorkers * 1.12], hue: "orange", digits: ".0f", whole: true, marks: fewer, level: null,
+      range: [0, mostWorkers * 1.12], hue: "orange", digits: ".0f", whole: true, marks: fewer, levels: [],
     },
     {
       title: "Dollars", notes: [["area", "spent"], ["under", "of which servers"]], prefix: "$", x, hue: "green", digits: "$.6f", marks: [],
       range: [0, isInSight ? Math.max(most, status.budget) * 1.1 : most * 1.25],
       lines: [{ ...spent, style: "area", name: "spent" }, { ...line(SERVERS), style: "under", name: "servers" }],
-      level: isInSight ? { y: status.budget, text: status.budget_text, hue: "red", dash: [6, 3] } : null,
+      levels: isInSight ? [{ y: status.budget, text: status.budget_text, hue: "red", dash: [6, 3], width: 1.3 }] : [],
       remark: hasCap && !isInSight ? { text: `↑ ${status.budget_text}`, hue: "red" } : null,
     },
   ];
 }
 
-/** Whether there is no room under the panel's level. */
-const isLow = ({ level, range }) => (level.y - range[0]) / (range[1] - range[0]) < 0.18;
+/** The evaluation after step `bestStep`, where it is among the rows and in sight. */
+function bestPoint(rows, bestStep, xColumn, span) {
+  if (bestStep == null) return null;
+  for (let i = rows.n - 1; i >= 0; i--) {
+    const [x, y] = [rows.at(i, xColumn), rows.at(i, VALIDATION)];
+    if (rows.at(i, STEP) === bestStep && !Number.isNaN(y)) return x >= span[0] && x <= span[1] ? { x, y } : null;
+  }
+  return null;
+}
+
+/** Whether a level's words stand above it: no room is below, or the curve ends there. */
+function isAbove({ range, dot }, level) {
+  const share = (y) => (y - range[0]) / (range[1] - range[0]);
+  const gap = level.isRight && dot ? share(level.y) - share(dot.y) : -1;
+  return share(level.y) < 0.18 || (gap >= 0 && gap < 0.16 && share(level.y) < 0.88);
+}
+
+/** Whether the best evaluation lies so far from the newest that it needs a word. */
+const isApart = ({ best, dot, x }) => !dot || dot.x - best.x > 0.06 * (x.span[1] - x.span[0]);
 
 function yTicks(panel) {
   if (!panel.log) return ticks(...panel.range).filter((v) => !panel.whole || Number.isInteger(v));
@@ -200,11 +225,11 @@ function drawCanvas(div, panel, colour) {
     Object.assign(pen, { fillStyle: hue, textAlign: align });
     pen.fillText(words, x, y);
   };
-  const overCurves = (words, x, y, hue) => {
-    Object.assign(pen, { strokeStyle: colour.bg, lineWidth: 3, textAlign: "left" });
+  const overCurves = (words, x, y, hue, align = "left") => {
+    Object.assign(pen, { strokeStyle: colour.bg, lineWidth: 3, textAlign: align });
     pen.setLineDash([]);
     pen.strokeText(words, x, y);
-    text(words, x, y, "left", hue);
+    text(words, x, y, align, hue);
   };
   const across = (y) => () => (pen.moveTo(MARGIN.l, atY(y)), pen.lineTo(width - MARGIN.r, atY(y)));
   const heights = yTicks(panel);
@@ -232,10 +257,11 @@ function drawCanvas(div, panel, colour) {
     }
     stroke(colour[panel.hue], style === "train" || style === "under" ? 1 : 2, path, [], style === "train" ? 0.65 : 1);
   }
-  if (panel.level) {
-    stroke(colour[panel.level.hue], 1.3, across(panel.level.y), panel.level.dash);
-    const [x, y] = [MARGIN.l + 5, atY(panel.level.y) + (isLow(panel) ? -4 : 12)];
-    overCurves(panel.level.text, x, y, colour[panel.level.hue]);
+  for (const level of panel.levels) {
+    stroke(colour[level.hue], level.width, across(level.y), level.dash);
+    const y = atY(level.y) + (isAbove(panel, level) ? -4 : 12);
+    if (level.isRight) overCurves(level.text, width - MARGIN.r - 3, y, colour[level.hue], "right");
+    else overCurves(level.text, MARGIN.l + 5, y, colour[level.hue]);
   }
   if (panel.remark) overCurves(panel.remark.text, MARGIN.l + 5, MARGIN.t + 9, colour[panel.remark.hue]);
   pen.fillStyle = colour[panel.hue];
@@ -248,6 +274,11 @@ function drawCanvas(div, panel, colour) {
     pen.beginPath();
     pen.arc(atX(panel.dot.x), atY(panel.dot.y), 3, 0, 7);
     pen.fill();
+  }
+  if (panel.best) {
+    const [x, y] = [atX(panel.best.x), atY(panel.best.y)];
+    stroke(colour[panel.hue], 1.5, () => pen.arc(x, y, 4.5, 0, 7));
+    if (isApart(panel)) overCurves("best", x, y + 17, colour.mut, "center");
   }
 }
 
@@ -269,12 +300,21 @@ function drawPlotly(lib, div, panel, colour, against, onZoom) {
     traces.push({ x: panel.marks, y: panel.marks.map(() => top), mode: "markers", marker, cliponaxis: false, hoverinfo: "skip" });
   }
   if (panel.dot) traces.push({ x: [panel.dot.x], y: [panel.dot.y], mode: "markers", marker: { size: 6, color: hue }, hoverinfo: "skip" });
+  if (panel.best) {
+    const marker = { symbol: "circle-open", size: 9, color: hue, line: { width: 1.5 } };
+    traces.push({ x: [panel.best.x], y: [panel.best.y], mode: "markers", marker, hoverinfo: "skip" });
+  }
   const heights = yTicks(panel);
   const [along, alongTexts] = xTicks(panel, div.clientWidth);
-  const { level, remark } = panel;
+  const { levels, remark, best } = panel;
+  const height = (y) => (panel.log ? Math.log10(y) : y);
   const words = { showarrow: false, borderpad: 0, xref: "paper", x: 0, xshift: 4, xanchor: "left" };
   const annotations = [];
-  if (level) annotations.push({ ...words, text: level.text, y: panel.log ? Math.log10(level.y) : level.y, yanchor: isLow(panel) ? "bottom" : "top", bgcolor: colour.halo, font: { color: colour[level.hue], size: FONT_PX } });
+  for (const level of levels) {
+    const side = level.isRight ? { x: 1, xshift: -2, xanchor: "right" } : {};
+    annotations.push({ ...words, ...side, text: level.text, y: height(level.y), yanchor: isAbove(panel, level) ? "bottom" : "top", bgcolor: colour.halo, font: { color: colour[level.hue], size: FONT_PX } });
+  }
+  if (best && isApart(panel)) annotations.push({ showarrow: false, borderpad: 0, x: best.x, y: height(best.y), yshift: -5, yanchor: "top", text: "best", bgcolor: colour.halo, font: { color: colour.mut, size: FONT_PX } });
   if (remark) annotations.push({ ...words, text: remark.text, yref: "paper", y: 1, yanchor: "top", bgcolor: colour.halo, font: { color: colour[remark.hue], size: FONT_PX } });
   const layout = {
     width: div.clientWidth, height: div.clientHeight, margin: { ...MARGIN, pad: 0 }, showlegend: false, hovermode: "x unified", dragmode: "zoom",
@@ -289,9 +329,9 @@ function drawPlotly(lib, div, panel, colour, against, onZoom) {
       range: panel.log ? panel.range.map(Math.log10) : panel.range, type: panel.log ? "log" : "linear", gridcolor: colour.line, zeroline: false,
       fixedrange: true, ticklabelstandoff: 4, tickvals: heights, ticktext: tickTexts(heights, panel.prefix),
     },
-    shapes: level
-      ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: level.y, y1: level.y, line: { color: colour[level.hue], width: 1.3, dash: `${level.dash[0]}px,${level.dash[1]}px` } }]
-      : [],
+    shapes: levels.map(({ y, hue: of, width, dash }) => ({
+      type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { color: colour[of], width, dash: `${dash[0]}px,${dash[1]}px` },
+    })),
     annotations,
   };
   const isNew = !div.classList.contains("js-plotly-plot");

@@ -23,8 +23,10 @@ const BODY = `
   <button type="button" data-ref="stop" class="mlless-stop">Stop</button>
 </div>
 <div class="mlless-reason" data-text="reason"></div>
+<div class="mlless-shortfall" data-text="shortfall"></div>
 <div class="mlless-figures">
-  <div><div class="mlless-key" data-text="metric_label"></div><div class="mlless-value"><span data-text="metric_text"></span> <small data-text="metric_note"></small></div></div>
+  <div><div class="mlless-key" data-text="metric_label"></div><div class="mlless-value"><span data-text="metric_text"></span> <small data-text="metric_note"></small></div>
+    <div class="mlless-small" data-text="best_text"></div></div>
   <div><div class="mlless-key">Workers</div><div class="mlless-value"><span data-text="workers_text"></span> <small data-text="workers_note"></small></div></div>
   <div class="mlless-wide"><div class="mlless-key" data-text="spent_label"></div><div class="mlless-value"><span data-text="spent_text"></span> <small data-text="spent_note"></small></div>
     <div class="mlless-cap" data-ref="cap" role="img"><i data-ref="committed"></i><i data-ref="spent"></i></div></div>
@@ -243,7 +245,7 @@ class View {
   labels([, workers]) {
     const status = this.store.status;
     return [
-      `${status.metric_label} ${status.metric_text} ${status.metric_note}, ${status.about}`,
+      `${status.metric_label} ${status.metric_text} ${status.metric_note}${status.best_text ? `, ${status.best_text}` : ""}, ${status.about}`,
       `${status.workers_text} workers ${status.workers_note}, removed at ${workers.marks.length} steps`,
       `${status.spent_text} spent ${status.spent_note}`,
     ];
@@ -251,7 +253,7 @@ class View {
 
   drawTable() {
     const { rows, status } = this.store;
-    const shown = tableRows(rows);
+    const shown = tableRows(rows, status.best_step);
     const cell = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
     const line = (tag, texts) => {
       const tr = document.createElement("tr");
@@ -262,9 +264,11 @@ class View {
     const lines = [];
     for (const i of shown) {
       const at = (column) => rows.at(i, column);
-      lines.push(line("td", [
+      const tr = line("td", [
         number(at(STEP), 0), number(at(EPOCH), 2), number(at(TIME), 1), number(at(LOSS), 4), number(at(VALIDATION), 4), number(at(WORKERS), 0), `$${number(at(SPENT), 6)}`, `$${number(at(SERVERS), 6)}`,
-      ]));
+      ]);
+      tr.classList.toggle("mlless-best", at(STEP) === status.best_step);
+      lines.push(tr);
     }
     const table = document.createElement("table");
     const [head, body] = [document.createElement("thead"), document.createElement("tbody")];
@@ -301,15 +305,16 @@ function drawNotes(node, notes) {
   );
 }
 
-/** The rows that the table shows, newest first: all of a short run; of a long one the newest and, evenly, the evaluated. */
-function tableRows(rows) {
+/** The rows that the table shows, newest first: all of a short run; of a long one the newest, the best and, evenly, the evaluated. */
+function tableRows(rows, bestStep) {
   const all = [...Array(rows.n).keys()].reverse();
   if (all.length <= MOST_LINES) return all;
   const evaluated = all.filter((i) => !Number.isNaN(rows.at(i, VALIDATION)));
   // few evaluations would hide the training in between
   const listed = evaluated.length > MOST_LINES / 10 ? evaluated : all;
   const every = Math.ceil(listed.length / MOST_LINES);
-  return [...new Set([all[0], ...listed.filter((_, k) => k % every === 0)])];
+  const best = all.filter((i) => rows.at(i, STEP) === bestStep);
+  return [...new Set([all[0], ...best, ...listed.filter((_, k) => k % every === 0)])].sort((a, b) => b - a);
 }
 
 function setText(node, text) {

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import JobError
-from .state import is_cap_in_sight, loss_title
+from .state import base_text, best_text, is_base_in_sight, is_cap_in_sight, loss_title
 from .wording import usd
 
 _AXES = {"step": ("step", "step"), "seconds": ("time_s", "seconds"), "dollars": ("spent_usd", "US dollars")}
@@ -46,11 +46,22 @@ def plot(run: Any, against: str = "step") -> Any:
 
     add(1, "training", x, history["loss"], {"color": _BLUE, "width": 1}, opacity=0.4)
     add(1, "validation", x[evaluated], history["validation_loss"][evaluated], {"color": _BLUE, "width": 2.5})
+    best = np.flatnonzero((history["step"] == state.best_step) & evaluated)
+    if len(best):
+        marker = {"symbol": "circle-open", "size": 11, "color": _BLUE, "line": {"width": 2}}
+        at = {"x": x[best], "y": history["validation_loss"][best]}
+        figure.add_scatter(row=1, col=1, name=best_text(state), mode="markers", marker=marker, **at)
     add(2, "workers", x, history["n_workers"], {"color": _ORANGE, "width": 2.5, "shape": "hv"})
     add(3, "servers", x, history["servers_usd"], {"color": _GREEN, "width": 1}, fill="tozeroy")
     add(3, "spent", x, history["spent_usd"], {"color": _GREEN, "width": 2.5}, fill="tonexty")
     if state.target is not None:
         figure.add_hline(state.target, row=1, col=1, line_dash="dash", annotation_text="target")
+    losses = np.concatenate([history["loss"], history["validation_loss"]])
+    losses = losses[np.isfinite(losses)]
+    if len(losses) and is_base_in_sight(float(losses.min()), float(losses.max()), state.baseline_loss):
+        figure.add_hline(
+            state.baseline_loss, row=1, col=1, line_dash="dot", line_width=1, annotation_text=base_text(state)
+        )
     if is_in_sight:
         figure.add_hline(state.budget_usd, row=1, col=3, line_dash="dash", line_color=_RED, annotation_text="cap")
     figure.update_xaxes(title_text=title)

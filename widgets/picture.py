@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..telemetry import RunState
 from .rows import VIEW_COLUMNS, ViewRows, decimate
-from .state import is_cap_in_sight, loss_title
+from .state import base_text, best_text, is_base_in_sight, is_cap_in_sight, loss_title
 from .wording import metric, usd
 
 _PANEL, _GAP = 276, 24
@@ -30,12 +30,13 @@ _STYLE = (
     ".n{font-size:12px}"
     "path,line{fill:none}.g{stroke:#e3e5e8}.t{stroke:#0072b2;opacity:.65}.v{stroke:#0072b2;stroke-width:2}"
     ".e{font-size:11px;font-weight:600;fill:#1b1b1b}"
-    ".d{fill:#0072b2}.y{stroke:#5f6368;stroke-dasharray:5 3}.w{stroke:#d55e00;stroke-width:2}.m{fill:#d55e00}"
+    ".d{fill:#0072b2}.b{fill:none;stroke:#0072b2;stroke-width:1.5}.z{stroke:#5f6368;stroke-dasharray:2 3}"
+    ".y{stroke:#5f6368;stroke-dasharray:5 3}.w{stroke:#d55e00;stroke-width:2}.m{fill:#d55e00}"
     ".u{stroke:#00795a;stroke-width:2}.r{stroke:#00795a}.f{fill:#00795a2e}.s{fill:#00795a5c}"
     ".c{stroke:#b00020;stroke-width:1.4;stroke-dasharray:6 3}.ct{fill:#b00020}"
     ".o{paint-order:stroke;stroke:#fffc;stroke-width:3px}"
     "@media (prefers-color-scheme:dark){text{fill:#adb1b6}.h,.e{fill:#e8e8e8}.g{stroke:#3a3d42}.t,.v{stroke:#56b4e9}"
-    ".d{fill:#56b4e9}.y{stroke:#a4a8ad}.w{stroke:#e88a3c}.m{fill:#e88a3c}.u,.r{stroke:#2bb38a}.f{fill:#2bb38a30}"
+    ".d{fill:#56b4e9}.b{stroke:#56b4e9}.z,.y{stroke:#a4a8ad}.w{stroke:#e88a3c}.m{fill:#e88a3c}.u,.r{stroke:#2bb38a}.f{fill:#2bb38a30}"
     ".s{fill:#2bb38a66}.c{stroke:#ff8296}.ct{fill:#ff8296}.o{stroke:#212121cc}}"
 )
 
@@ -129,14 +130,20 @@ class _Panel:
             path = f"M{points[0][0]:.1f},{floor:.1f}" + "".join(f"L{x:.1f},{y:.1f}" for x, y in points)
             self.parts.append(f'<path style="stroke:none" class="{kind}" d="{path}V{floor:.1f}Z"/>')
 
-    def level(self, kind: str, value: float, text: str) -> None:
+    def level(self, kind: str, value: float, text: str, *, last: float | None = None) -> None:
+        """A line all across; its text stands at the left, or away from a curve whose ``last`` value is given."""
         (x1, y), (x2, _) = self.at(self.x[0], value), self.at(self.x[1], value)
         self.parts.append(f'<line class="{kind}" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
         self._levels.append(y)
         # at the left, where the loss is still high and little is spent
         below = (value - self.y[0]) / (self.y[1] - self.y[0]) > 0.18
-        y += 12 if below else -4
-        self.parts.append(f'<text class="o {kind}t" x="{x1 + 5:.1f}" y="{y:.1f}">{escape(text)}</text>')
+        if last is not None:
+            # at the right, where the loss is low, or above where its last value is written right below the line
+            is_near = 0 <= self.at(0, last)[1] - y < 30 and y > _TOP + 14
+            where = f'x="{x2 - 3:.1f}" y="{y + (12 if below and not is_near else -4):.1f}" text-anchor="end"'
+        else:
+            where = f'x="{x1 + 5:.1f}" y="{y + (12 if below else -4):.1f}"'
+        self.parts.append(f'<text class="o {kind}t" {where}>{escape(text)}</text>')
 
     def end(self, x: float, y: float, text: str) -> None:
         """Write the last value of a line above its end, or below it where a level lies above. Levels come first."""
@@ -175,9 +182,10 @@ def label_of(state: RunState) -> str:
     if not state.step:
         return "No step was taken."
     loss = state.validation_loss if state.validation_loss is not None else state.loss
+    best = f"{best_text(state)}, " if state.best else ""
     return (
-        f"{state.metric} {metric(loss)} after {state.step:,} steps, {state.n_workers_started} workers at the start, "
-        f"{usd(state.spent_usd)} spent"
+        f"{state.metric} {metric(loss)} after {state.step:,} steps, {best}"
+        f"{state.n_workers_started} workers at the start, {usd(state.spent_usd)} spent"
     )
 
 
@@ -218,6 +226,12 @@ def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[f
     seen = losses[np.isfinite(losses)]
     levels = [] if state.target is None else [state.target]
     low, high = (min([*seen, *levels]), max([*seen, *levels])) if len(seen) + len(levels) else (0.0, 1.0)
+    base = state.baseline_loss
+    if base is not None and is_base_in_sight(float(low), float(high), base):
+        # with room for its words where it is the lowest
+        low, high = base - 0.2 * (high - base) if base < low else low, max(high, base)
+    else:
+        base = None
     panel = _Panel(0, span, _padded(float(low), float(high)))
     evaluated = np.isfinite(column["validation_loss"])
     panel.frame(loss_title(state.metric), ["validation", "training"] if evaluated.any() else ["training alone"])
@@ -228,11 +242,23 @@ def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[f
     if evaluated.any():
         x, y = panel.at(column["step"][evaluated][-1], column["validation_loss"][evaluated][-1])
         panel.parts.append(f'<circle class="d" cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
+        _mark_best(panel, state, column, x)
     shown = column["validation_loss"][evaluated] if evaluated.any() else column["loss"]
     at = column["step"][evaluated] if evaluated.any() else column["step"]
+    if base is not None:
+        panel.level("z", base, base_text(state), last=float(shown[-1]) if math.isfinite(shown[-1]) else base)
     if math.isfinite(shown[-1]):
         panel.end(float(at[-1]), float(shown[-1]), metric(float(shown[-1])))
     return panel
+
+
+def _mark_best(panel: _Panel, state: RunState, column: dict[str, NDArray[np.float64]], end: float) -> None:
+    """A ring around the best evaluation, with a word unless the curve ends there, at ``end`` units from the left."""
+    for i in np.flatnonzero((column["step"] == state.best_step) & np.isfinite(column["validation_loss"])):
+        x, y = panel.at(column["step"][i], column["validation_loss"][i])
+        panel.parts.append(f'<circle class="b" cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>')
+        if end - x > 12:
+            panel.parts.append(f'<text class="o" x="{x:.1f}" y="{y + 17:.1f}" text-anchor="middle">best</text>')
 
 
 def _workers(column: dict[str, NDArray[np.float64]], span: tuple[float, float]) -> _Panel:

@@ -28,7 +28,8 @@ def decimate(rows: ViewRows, most: int = SNAPSHOT_ROWS) -> ViewRows:
     """At most ``most`` of ``rows`` that draw the same picture.
 
     Kept are the first and the last row, the lowest and the highest loss of every stretch (so spikes stay), evaluated
-    steps evenly over the run, and the steps at which the number of workers changed. ``most`` is at least 16.
+    steps evenly over the run and the best of them, and the steps at which the number of workers changed. ``most`` is at
+    least 16.
     """
     if len(rows) <= most:
         return rows
@@ -39,7 +40,8 @@ def decimate(rows: ViewRows, most: int = SNAPSHOT_ROWS) -> ViewRows:
     kept += [changes[: part // 2] - 1, changes[: part // 2]]
     evaluated = np.flatnonzero(np.isfinite(rows[:, _VALIDATION]))
     if len(evaluated):
-        kept.append(evaluated[np.linspace(0, len(evaluated) - 1, min(part, len(evaluated))).astype(np.intp)])
+        kept.append(evaluated[np.linspace(0, len(evaluated) - 1, min(part - 1, len(evaluated))).astype(np.intp)])
+        kept.append(evaluated[[np.argmin(rows[evaluated, _VALIDATION])]])  # the best: it is marked
     n_stretches = (most - 2 - 2 * (part // 2) - part) // 2
     length = len(rows) // n_stretches
     starts = np.arange(n_stretches) * length

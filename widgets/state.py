@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ..baseline import constant_of, shortfall
 from ..telemetry import COLUMNS, RunState
 from .rows import Rows
-from .wording import NOTHING, count, duration, metric, percent, short_time, size, usd
+from .wording import NOTHING, count, duration, metric, passes, percent, short_time, size, usd
 
 #: How many of the newest rows the exchange line and the time bar are taken over.
 RECENT_ROWS = 50
@@ -19,6 +20,8 @@ RECENT_ROWS = 50
 SHOWN_EVENTS = 40
 #: A cap of more than so many times what is spent is said in words: its line would flatten the curve.
 CAP_IN_SIGHT = 2.0
+#: The base line is drawn up to so far above the losses that are, as a share of their range: else it would flatten them.
+BASE_IN_SIGHT = 0.25
 WORDS = {
     "starting": "Starting",
     "running": "Running",
@@ -51,10 +54,14 @@ def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[
         "icon": ICONS.get(state.status, "●"),
         "is_live": state.is_live,
         "reason": _sentence(state.reason),
+        "shortfall": _sentence(shortfall(state)),
         "metric": state.metric,
         "loss_title": loss_title(state.metric),
         "target": state.target,
         "target_text": f"target {metric(state.target)}" if state.target is not None else "",
+        "best_step": state.best_step,
+        "base": state.baseline_loss,
+        "base_text": base_text(state),
         "budget": state.budget_usd,
         "budget_text": f"cap {usd(state.budget_usd, trim=True)}" if state.budget_usd is not None else "",
         "budget_value": usd(state.budget_usd, trim=True).lstrip("$") if state.budget_usd is not None else "",
@@ -72,6 +79,11 @@ def _sentence(text: str) -> str:
 def _figures(state: RunState, last_workers: int = 0) -> dict[str, Any]:
     progress = f"step {state.step:,} · epoch {state.epoch:.1f}" if state.step else ""
     evaluated = state.validation_loss is not None
+    last = metric(state.validation_loss if evaluated else state.loss)
+    # At the end the figure is that of the model that is returned, the best one.
+    shown = metric(state.best.loss) if state.best and not state.is_live else last
+    notes = [f"target {metric(state.target)}"] if state.target is not None else []
+    notes += [f"last {last}"] if shown != last else []
     label = f"Validation {state.metric}" if evaluated or state.loss is None else f"Training {state.metric}"
     simulated = "simulated, " if state.is_simulated_price else "estimated, "
     priced = f" ({simulated}priced as {state.price_profile})" if state.price_profile else f" ({simulated[:-2]})"
@@ -84,8 +96,9 @@ def _figures(state: RunState, last_workers: int = 0) -> dict[str, Any]:
     return {
         "about": " · ".join(part for part in (state.description, progress) if part),
         "metric_label": label,
-        "metric_text": metric(state.validation_loss if evaluated else state.loss),
-        "metric_note": f"target {metric(state.target)}" if state.target is not None else "",
+        "metric_text": shown,
+        "metric_note": ", ".join(notes),
+        "best_text": best_text(state),
         "workers_text": str(workers) if workers else NOTHING,
         "workers_note": f"of {state.n_workers_started}" if state.n_workers_started else "",
         "spent_label": f"Spent{priced}",
@@ -104,6 +117,22 @@ def _figures(state: RunState, last_workers: int = 0) -> dict[str, Any]:
 def loss_title(metric_name: str) -> str:
     """The title of the loss's chart, with its unit: ``Loss (RMSE)``, ``Log loss``."""
     return _sentence(metric_name) if "loss" in metric_name else f"Loss ({metric_name})"
+
+
+def best_text(state: RunState) -> str:
+    """The best evaluation: ``best 0.8470 at epoch 64 (step 2,310)``."""
+    best = state.best
+    return f"best {metric(best.loss)} at epoch {passes(best.epoch)} (step {best.step:,})" if best else ""
+
+
+def base_text(state: RunState) -> str:
+    """What the base line is: ``predicting the mean: 1.1260``."""
+    return f"predicting the {constant_of(state)}: {metric(state.baseline_loss)}" if state.baseline_loss else ""
+
+
+def is_base_in_sight(low: float, high: float, baseline_loss: float | None) -> bool:
+    """Whether the base line is drawn beside losses from ``low`` to ``high``: see `BASE_IN_SIGHT`."""
+    return baseline_loss is not None and baseline_loss <= high + BASE_IN_SIGHT * (high - low)
 
 
 def is_cap_in_sight(spent_usd: float, budget_usd: float | None) -> bool:
@@ -163,10 +192,15 @@ def line_of(state: RunState) -> str:
     parts = [f"{state.name or state.run_id}: {WORDS.get(state.status, state.status).lower()}"]
     if state.step:
         parts.append(f"step {state.step:,}, epoch {state.epoch:.1f}")
-        parts.append(f"{view['metric_label'].lower().replace('rmse', 'RMSE')} {view['metric_text']}")
+        last = metric(state.validation_loss if state.validation_loss is not None else state.loss)
+        parts.append(f"{view['metric_label'].lower().replace('rmse', 'RMSE')} {last}")
+    if state.best:
+        parts.append(view["best_text"])
     if state.n_workers:
         parts.append(count(state.n_workers, "worker"))
     cap = f" of {usd(state.budget_usd, trim=True)}" if state.budget_usd is not None else ""
     parts.append(f"{view['spent_text']}{cap}{' simulated' if state.is_simulated_price else ''}")
     parts.append(view["time_text"])
+    if too_bad := shortfall(state):
+        parts.append(too_bad)
     return " · ".join(parts)

@@ -68,6 +68,8 @@ def _facts(view: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("Job", view["about"]),
         (view["metric_label"], view["metric_text"] + note),
+        *([("Best", view["best_text"].removeprefix("best "))] if view["best_text"] else []),
+        *([("Result", view["shortfall"])] if view["shortfall"] else []),
         ("Workers", f"{view['workers_text']} {view['workers_note']}"),
         ("Spent", f"{view['spent_text']} {view['spent_note']}, {price}"),
         ("Time", view["time_text"]),
@@ -83,9 +85,10 @@ def _html(view: dict[str, Any], rows: ViewRows, charts: list[str], label: str) -
         f'<b style="color:{accent}">{view["icon"]}</b> {escape(view["word"])}</span> &nbsp;',
         f'<span style="{_MUTED}">{escape(view["about"])}</span></div>',
         f'<div style="margin-top:2px">{escape(view["reason"])}</div>' if view["reason"] else "",
+        f'<div style="margin-top:2px"><b>{escape(view["shortfall"])}</b></div>' if view["shortfall"] else "",
         _figures(view),
         _charts(charts, label) or f'<div style="{_MUTED};margin-bottom:8px">{escape(label)}</div>',
-        _steps(view["metric"], rows) if len(rows) else "",
+        _steps(view["metric"], rows, view["best_step"]) if len(rows) else "",
         _events(view),
         "</div>",
     ]
@@ -94,18 +97,19 @@ def _html(view: dict[str, Any], rows: ViewRows, charts: list[str], label: str) -
 
 def _figures(view: dict[str, Any]) -> str:
     figures = [
-        (view["metric_label"], view["metric_text"], view["metric_note"]),
-        ("Workers", view["workers_text"], view["workers_note"]),
-        (view["spent_label"], view["spent_text"], view["spent_note"]),
-        ("Time", view["time_text"], ""),
+        (view["metric_label"], view["metric_text"], view["metric_note"], view["best_text"]),
+        ("Workers", view["workers_text"], view["workers_note"], ""),
+        (view["spent_label"], view["spent_text"], view["spent_note"], ""),
+        ("Time", view["time_text"], "", ""),
     ]
     # blocks, not a table: where it is narrow they go below one another
     blocks = "".join(
         f'<div style="display:inline-block;vertical-align:top;white-space:nowrap;margin:0 30px 6px 0">'
         f'<div style="font-size:12px;{_MUTED}">{escape(label)}</div>'
         f'<div style="font-size:19px">{escape(text)} '
-        f'<span style="font-size:12px;{_MUTED}">{escape(note)}</span></div></div>'
-        for label, text, note in figures
+        f'<span style="font-size:12px;{_MUTED}">{escape(note)}</span></div>'
+        + (f'<div style="font-size:12px;{_MUTED}">{escape(below)}</div></div>' if below else "</div>")
+        for label, text, note, below in figures
     )
     return f'<div style="margin:10px 0 6px">{blocks}</div>'
 
@@ -120,8 +124,8 @@ def _charts(charts: list[str], label: str) -> str:
     )
 
 
-def _steps(metric_name: str, rows: ViewRows) -> str:
-    """Steps evenly over the run, evaluated ones where there are, and the last."""
+def _steps(metric_name: str, rows: ViewRows, best_step: int | None) -> str:
+    """Steps evenly over the run, evaluated ones where there are, the best, in bold, and the last."""
     column = dict(zip(VIEW_COLUMNS, rows.T, strict=True))
     evaluated = np.flatnonzero(np.isfinite(column["validation_loss"]))
     among = evaluated if len(evaluated) >= _SHOWN_STEPS else np.arange(len(rows))
@@ -130,12 +134,14 @@ def _steps(metric_name: str, rows: ViewRows) -> str:
     heads = ("step", "epoch", "seconds", f"training {metric_name}", f"validation {metric_name}", "workers", "spent")
     head = "".join(f'<th style="{cell};font-weight:400;{_MUTED}">{escape(text)}</th>' for text in heads)
     body = ""
-    for i in np.unique([*chosen, len(rows) - 1]):
+    best = np.flatnonzero(column["step"] == best_step)
+    for i in np.unique([*chosen, *best, len(rows) - 1]):
         step, epoch, time_s, loss, validation, workers, spent, _ = (float(value) for value in rows[i])
         held_out = metric(validation) if np.isfinite(validation) else ""
         when = (f"{step:,.0f}", f"{epoch:.1f}", f"{time_s:,.1f}")
         texts = (*when, metric(loss), held_out, f"{workers:.0f}", usd(spent))
-        body += _ROW + "".join(f'<td style="{cell}">{text}</td>' for text in texts) + "</tr>"
+        weight = ";font-weight:600" if i in best else ""
+        body += _ROW + "".join(f'<td style="{cell}{weight}">{text}</td>' for text in texts) + "</tr>"
     head = f'<thead style="border:0">{_ROW}{head}</tr></thead>'
     table = f'<table style="{_TABLE};width:100%;max-width:560px">{head}<tbody>{body}</tbody></table>'
     return _folded("Steps", table, is_open=True)

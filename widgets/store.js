@@ -45,7 +45,7 @@ class Rows {
     if (this.n > MOST_ROWS) this.thin();
   }
 
-  /** Of every four rows keep the lowest and the highest loss, and those at which something happened. */
+  /** Of every four rows keep the lowest and the highest loss, the best evaluation, and those at which something happened. */
   thin() {
     let kept = 0;
     for (let i = 0; i < this.n; i += 4) {
@@ -54,7 +54,7 @@ class Rows {
       const evaluated = group.filter((row) => !Number.isNaN(this.at(row, VALIDATION)));
       const changed = group.filter((row) => row > 0 && this.at(row, WORKERS) !== this.at(row - 1, WORKERS));
       const keep = new Set([byLoss[0], byLoss[byLoss.length - 1], ...changed]);
-      if (evaluated.length) keep.add(evaluated[evaluated.length - 1]);
+      if (evaluated.length) keep.add(evaluated.reduce((best, row) => (this.at(row, VALIDATION) < this.at(best, VALIDATION) ? row : best)));
       for (const row of group) {
         if (keep.has(row)) this.data.copyWithin(kept++ * WIDTH, row * WIDTH, (row + 1) * WIDTH);
       }

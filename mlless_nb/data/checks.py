@@ -38,6 +38,8 @@ def checked_ids(field: str, values: Any, count_field: str, n: int | None) -> tup
     low, high = array.min(), array.max()
     if low < 0 or high >= end:
         reason = f" (below {count_field})" if n is not None else ""
+        if low == 1 and high == end:
+            reason += f"; these begin at 1, hand in {field} - 1"
         _refuse(field, array, (array < 0) | (array >= end), f"a 0-based id from 0 to {end - 1}{reason}")
     return array.astype(np.int32), n if n is not None else int(high) + 1
 

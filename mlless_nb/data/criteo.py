@@ -61,10 +61,12 @@ def criteo(path: str | Path, n_features: int = 100_000) -> CsrStream:
     # The header is not among the lines, and columns may stand in any order.
     sha = hashlib.sha256(f"criteo 1 {layout}".encode())
     n_rows = 0
+    is_one: list[NDArray[np.bool_]] = []
     low, high = np.full(N_NUMERIC, np.inf), np.full(N_NUMERIC, -np.inf)
     for lines, number in _lines(file, layout):
         sha.update(b"\n".join(lines) + b"\n")
-        _, _, numeric = _fields(file, layout, lines, number)
+        _, labels, numeric = _fields(file, layout, lines, number)
+        is_one.append(labels > 0)
         low, high = np.fmin(low, np.fmin.reduce(numeric)), np.fmax(high, np.fmax.reduce(numeric))
         n_rows += len(lines)
     if not n_rows:
@@ -81,7 +83,8 @@ def criteo(path: str | Path, n_features: int = 100_000) -> CsrStream:
 
     content = f"{sha.hexdigest()} {n_buckets}"
     n_values = n_rows * (N_NUMERIC + N_CATEGORIES)
-    return CsrStream(read, n_rows, N_NUMERIC + n_buckets, n_values, content, f"Criteo {file.name}")
+    name = f"Criteo {file.name}"
+    return CsrStream(read, n_rows, N_NUMERIC + n_buckets, n_values, content, name, np.concatenate(is_one))
 
 
 def _layout(path: Path) -> _Layout:

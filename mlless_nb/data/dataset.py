@@ -54,6 +54,11 @@ class Dataset(ABC):
         """Mean rating; 0.0 where there are no ratings."""
         return 0.0
 
+    @property
+    def nothing_to_learn(self) -> str:
+        """Why no model can be better than a constant: "all are 3"; "" where one may, as far as is known."""
+        return ""
+
     @abstractmethod
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the content: shape and rows, not the name."""
@@ -147,6 +152,13 @@ class Ratings(Dataset):
         """Mean rating."""
         return self._mean
 
+    @property
+    def nothing_to_learn(self) -> str:
+        """See `Dataset`."""
+        same = self.ratings[0]
+        is_constant = all(bool((some == same).all()) for some in (self.ratings[:1000], self.ratings))
+        return f"all {self.n:,} ratings are {same:g}" if is_constant else ""
+
     @cached_property
     def _fingerprint(self) -> str:
         return digest("ratings", self.shape, self.users, self.items, self.ratings)
@@ -174,6 +186,12 @@ class Ratings(Dataset):
     @cached_property
     def _n_rated(self) -> NDArray[np.int64]:
         return np.bincount(self.users, minlength=self.shape[0])
+
+    def seen(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Who and what has ratings here: flags (n_users,), (n_items,)."""
+        items = np.zeros(self.shape[1], bool)
+        items[self.items] = True
+        return self._n_rated > 0, items
 
     @cached_property
     def n_raters(self) -> int:
@@ -257,6 +275,18 @@ class Csr(Dataset):
             array.setflags(write=False)  # the fingerprint is remembered
         self.n, self.shape = len(y), (int(X.shape[1]),)
         self.name, self.is_synthetic = name, is_synthetic
+
+    @cached_property
+    def share_of_ones(self) -> float:
+        """Share of the labels that are 1."""
+        return float(self.y.mean(dtype=np.float64))
+
+    @property
+    def nothing_to_learn(self) -> str:
+        """See `Dataset`."""
+        if self.share_of_ones in (0.0, 1.0):
+            return f"all {self.n:,} labels are {self.share_of_ones:g}"
+        return "" if bool(self.X.data.any()) else f"all features of the {self.n:,} rows are 0"
 
     @cached_property
     def _fingerprint(self) -> str:

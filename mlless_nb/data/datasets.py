@@ -1,17 +1,21 @@
 """Datasets to train on: ``mlless_nb.datasets``.
 
-Every function checks what it is given and raises `DataError` with the field, the value and what would be valid.
+Every function checks what it is given and raises `DataError` with the field, the value and what would be valid. Of what
+can be trained on and was probably meant otherwise it warns, with a `DataWarning`.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
+from ..errors import DataWarning
 from .checks import checked_features, checked_floats, checked_ids, checked_labels, same_lengths
 from .criteo import criteo
 from .dataset import Csr, Ratings
 from .libsvm import libsvm
 from .movielens import movielens
+from .plausibility import check_id_range, doubts_of_features, doubts_of_ids, doubts_of_ratings
 from .synthetic import synthetic_clicks, synthetic_ratings
 
 __all__ = ["criteo", "csr", "libsvm", "movielens", "ratings", "synthetic_clicks", "synthetic_ratings"]
@@ -28,11 +32,21 @@ def ratings(users: Any, items: Any, ratings: Any, n_users: int | None = None, n_
     n_users, n_items : int, optional
         How many there are; by default the largest id + 1.
     """
-    user_ids, n_users = checked_ids("users", users, "n_users", n_users)
-    item_ids, n_items = checked_ids("items", items, "n_items", n_items)
+    user_ids, n_all_users = checked_ids("users", users, "n_users", n_users)
+    item_ids, n_all_items = checked_ids("items", items, "n_items", n_items)
     values = checked_floats("ratings", ratings)
     same_lengths(users=user_ids, items=item_ids, ratings=values)
-    return Ratings(user_ids, item_ids, values, (n_users, n_items))
+    doubts = doubts_of_ratings(user_ids, item_ids, values)
+    for field, ids, given, n_ids in (
+        ("users", user_ids, n_users, n_all_users),
+        ("items", item_ids, n_items, n_all_items),
+    ):
+        if given is None:
+            check_id_range(field, f"n_{field}", n_ids, len(values))
+            doubts += doubts_of_ids(field, ids, n_ids)
+    for doubt in doubts:
+        warnings.warn(doubt, DataWarning, stacklevel=2)
+    return Ratings(user_ids, item_ids, values, (n_all_users, n_all_items))
 
 
 def csr(X: Any, y: Any) -> Csr:
@@ -46,4 +60,7 @@ def csr(X: Any, y: Any) -> Csr:
         0 or 1.
     """
     rows = checked_features("X", X)
-    return Csr(rows, checked_labels("y", y, rows.shape[0]))
+    labels = checked_labels("y", y, rows.shape[0])
+    for doubt in doubts_of_features(rows, labels):
+        warnings.warn(doubt, DataWarning, stacklevel=2)
+    return Csr(rows, labels)

@@ -51,10 +51,12 @@ def libsvm(path: str | Path, n_features: int | None = None) -> Csr | CsrStream:
     kept: list[tuple[csr_array, Float32]] | None = []
     n_rows = n_values = width = 0
     label_values: set[float] = set()
+    is_one: list[NDArray[np.bool_]] = []
     for X, labels, text in _blocks(file, n_features):
         sha.update(text)
         n_rows, n_values, width = n_rows + len(labels), n_values + X.nnz, max(width, X.shape[1])
         label_values |= set(np.unique(labels).tolist())
+        is_one.append(labels > 0)
         if kept is not None:
             kept.append((X, labels))
             if 8 * n_values + 12 * n_rows > IN_MEMORY_BYTES:
@@ -74,7 +76,8 @@ def libsvm(path: str | Path, n_features: int | None = None) -> Csr | CsrStream:
             yield X[taken], (labels[taken] > 0).astype(np.float32)
 
     if kept is None:
-        return CsrStream(read, n_rows, n_features, n_values, f"{sha.hexdigest()} {n_features}", file.name)
+        content = f"{sha.hexdigest()} {n_features}"
+        return CsrStream(read, n_rows, n_features, n_values, content, file.name, np.concatenate(is_one))
     from scipy.sparse import vstack
 
     for X, _ in kept:

@@ -49,6 +49,8 @@ class CsrStream(Dataset):
     content : str
         Digest of the file and of how it is read.
     name : str
+    is_one : bool (rows of the file,)
+        Which labels are 1.
     keep : bool (rows of the file,), optional
         The rows of this dataset; by default all.
     """
@@ -64,10 +66,22 @@ class CsrStream(Dataset):
         n_values: int,
         content: str,
         name: str,
+        is_one: NDArray[np.bool_],
         keep: NDArray[np.bool_] | None = None,
     ) -> None:
+        self._is_one = is_one
         self._read, self._content, self._keep, self._n_values = read, content, keep, n_values
         self.n, self.shape, self.name = n, (n_features,), name
+
+    @cached_property
+    def share_of_ones(self) -> float:
+        """Share of the labels that are 1; nothing is read for it."""
+        return float((self._is_one if self._keep is None else self._is_one[self._keep]).mean())
+
+    @property
+    def nothing_to_learn(self) -> str:
+        """See `Dataset`."""
+        return f"all {self.n:,} labels are {self.share_of_ones:g}" if self.share_of_ones in (0.0, 1.0) else ""
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -92,7 +106,7 @@ class CsrStream(Dataset):
             keep = self._keep.copy()
             keep[self._keep] = mask
         n = int(mask.sum())
-        return CsrStream(self._read, n, self.shape[0], self._n_values, self._content, self.name, keep)
+        return CsrStream(self._read, n, self.shape[0], self._n_values, self._content, self.name, self._is_one, keep)
 
     def blocks(self) -> Iterator[Rows]:
         """The rows in stored order: (X csr_array float32 (k, n_features), y float32 (k,)) block by block."""

@@ -30,10 +30,13 @@ class StopRules:
         Fields of ``Stop``; ``time_s`` is the supervisor's to watch and not looked at here.
     metric : str
         What the loss is called in a sentence.
+    learning_rate : float, optional
+        The optimiser's: a lower one is named when training diverges.
     """
 
-    def __init__(self, stop: dict[str, Any], metric: str) -> None:
+    def __init__(self, stop: dict[str, Any], metric: str, learning_rate: float | None = None) -> None:
         self._stop, self._metric = stop, metric
+        self._advice = "lower the learning rate" + (f", e.g. to {lower(learning_rate):g}" if learning_rate else "")
         self._recent: deque[float] = deque(maxlen=SMOOTHED_STEPS)
         self._first: float | None = None
         self._best = math.inf
@@ -59,11 +62,9 @@ class StopRules:
         if self._first is None and math.isfinite(loss):
             self._first = loss
         if not math.isfinite(loss) or loss > EXPLODED * max(self._first or 1.0, 1e-3):
-            return Verdict("failed", f"the loss became {loss:.4g} at step {step}; lower the learning rate")
+            return Verdict("failed", f"the loss became {loss:.4g} at step {step}; {self._advice}")
         if validation_loss is not None and not math.isfinite(validation_loss):
-            return Verdict(
-                "failed", f"the validation loss became {validation_loss} by step {step}; lower the learning rate"
-            )
+            return Verdict("failed", f"the validation loss became {validation_loss} by step {step}; {self._advice}")
         self._recent.append(loss)
         return self._target(step, validation_loss, has_validation) or self.end(step, epoch)
 
@@ -96,6 +97,12 @@ class StopRules:
         if epochs is not None and epoch >= epochs - 1e-9:
             return Verdict("finished", _all_done(epochs, "epoch"))
         return None
+
+
+def lower(rate: float) -> float:
+    """A round number, 1, 2 or 5 times a power of ten, that is a third of ``rate`` or a little less."""
+    power = 10.0 ** math.floor(math.log10(rate / 3 * (1 + 1e-9)))
+    return max(factor * power for factor in (1, 2, 5) if factor * power <= rate / 3 * (1 + 1e-9))
 
 
 def _all_done(n: float, noun: str) -> str:

@@ -148,7 +148,8 @@ class PMFModel:
     ----------
     params : dict
         user_factors (n_users, rank), item_factors (n_items, rank), user_bias (n_users,), item_bias (n_items,), mean ();
-        float32.
+        float32. Where it is known who and what had ratings in training, seen_users (n_users,) and seen_items (n_items,)
+        too, bool.
     """
 
     kind = "pmf"
@@ -168,6 +169,23 @@ class PMFModel:
             if params[name].shape != shape:
                 raise ValueError(f"{name} has shape {params[name].shape}: must be {shape}")
             self.params[name] = np.asarray(params[name], np.float32)
+        if "seen_users" in params and "seen_items" in params:  # files of older versions lack them
+            self._note("seen_users", params["seen_users"], n_users)
+            self._note("seen_items", params["seen_items"], n_items)
+
+    def _note(self, name: str, flags: NDArray[Any], n: int) -> None:
+        if flags.shape != (n,):
+            raise ValueError(f"{name} has shape {flags.shape}: must be ({n},)")
+        self.params[name] = np.asarray(flags, bool)
+
+    def with_seen(self, users: NDArray[np.bool_], items: NDArray[np.bool_]) -> PMFModel:
+        """The same model, which knows who and what had ratings in training.
+
+        Parameters
+        ----------
+        users, items : bool (n_users,), (n_items,)
+        """
+        return PMFModel({**self.params, "seen_users": users, "seen_items": items})
 
     @property
     def n_users(self) -> int:
@@ -181,6 +199,8 @@ class PMFModel:
 
     def predict(self, users: ArrayLike, items: ArrayLike) -> Float32:
         """Predicted ratings of pairs.
+
+        Of a user or an item without ratings in training, nothing is known: the mean and the other's bias remain.
 
         Parameters
         ----------
@@ -204,7 +224,7 @@ class PMFModel:
         return out
 
     def recommend(self, user: int, n: int = 10, exclude: Iterable[int] = ()) -> tuple[NDArray[np.int64], Float32]:
-        """The ``n`` items with the highest predicted rating for ``user``, best first.
+        """The ``n`` items with the highest predicted rating for ``user``, best first; only items rated in training.
 
         Parameters
         ----------
@@ -225,10 +245,11 @@ class PMFModel:
             raise ValueError(f"n={n!r}: must be a whole number >= 0")
         scores = self.predict(np.full(self.n_items, row), np.arange(self.n_items))
         ranked = scores.copy()
-        excluded = _ids("exclude", list(exclude), self.n_items)
-        ranked[excluded] = -np.inf
+        is_named = self.params.get("seen_items", np.ones(self.n_items, bool)).copy()
+        is_named[_ids("exclude", list(exclude), self.n_items)] = False
+        ranked[~is_named] = -np.inf
         best = np.argsort(-ranked, kind="stable")[:n]
-        best = best[~np.isin(best, excluded)]
+        best = best[is_named[best]]
         return best, scores[best]
 
     def save(self, path: str | Path) -> None:
@@ -237,12 +258,15 @@ class PMFModel:
 
     def _table(self) -> Float32:
         params = self.params
-        return np.concatenate(
+        table = np.concatenate(
             [
                 np.column_stack([params["user_factors"], params["user_bias"]]),
                 np.column_stack([params["item_factors"], params["item_bias"]]),
             ]
         )
+        if "seen_users" in params:  # the factors of the others are as they were drawn: noise
+            table[~np.concatenate([params["seen_users"], params["seen_items"]])] = 0
+        return table
 
     def __repr__(self) -> str:
         return f"<PMFModel rank {self.params['user_factors'].shape[1]}, {self.n_users} users x {self.n_items} items>"

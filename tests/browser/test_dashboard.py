@@ -104,6 +104,22 @@ def test_chart_moves_and_presses_act_while_another_cell_is_busy(notebook: Open, 
     assert (removed[0], stopped[0]) == ("scale_in", "stop")
 
 
+def test_the_best_evaluation_and_the_base_line_are_drawn(notebook: Open) -> None:
+    rising = "run.rises = 2e-4\nrun.telemetry.update(baseline_loss=0.95)\nrun.advance(480)\nrun.start(0.05)\nshow(run)"
+    opened = notebook([SETUP, f"run = FakeRun(n_steps=100_000, budget_usd=50.0)\n{rising}"])
+    opened.run(0)
+    opened.run(1)
+    opened.page.wait_for_selector(".mlless[data-drawer=plotly]")
+    words = dashboard(opened).locator(".mlless-plot").first.locator(".annotation-text")
+    words.filter(has_text="best").wait_for()
+    assert "predicting the mean: 0.9500" in words.all_text_contents()
+    assert re.fullmatch(
+        r"best 0\.8\d+ at epoch 8\.\d \(step 3\d\d\)", dashboard(opened).locator("[data-text=best_text]").inner_text()
+    )
+    dashboard(opened).get_by_role("button", name="Show as table").click()
+    assert dashboard(opened).locator("tr.mlless-best").count() == 1
+
+
 def test_presses_reach_a_busy_kernel_after_a_reload(notebook: Open) -> None:
     opened = shown_run(notebook, ASLEEP)
     opened.save()

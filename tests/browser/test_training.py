@@ -12,13 +12,13 @@ from lab import DEADLINE_S, Notebook
 pytestmark = pytest.mark.browser
 
 Open = Callable[[list[str]], Notebook]
-#: Steps of some 10 ms, so that a press and what it does can be told apart.
+#: Steps of some 10 ms, so that a press and what it does can be told apart; and nobody leaves but by a press.
 SETUP = """\
 %load_ext mlless_nb
 from mlless_nb import ISP, PMF, SGD, datasets
 ratings = datasets.synthetic_ratings(3000, 1500, 200_000, seed=0)"""
 TRAIN = """\
-%%mlless --workers 4 --epochs 100000 --budget 5 --name browsed
+%%mlless --workers 4 --scale-in off --epochs 100000 --budget 5 --name browsed
 model = PMF(rank=20, l2=0.05)
 optimizer = SGD(learning_rate=4.0, momentum=0.9, nesterov=True)
 data = ratings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from scipy.sparse import coo_array, csr_array, csr_matrix
 
 from mlless_nb import datasets
-from mlless_nb.errors import DataError
+from mlless_nb.errors import DataError, DataWarning
 
 
 @pytest.mark.parametrize(
@@ -103,3 +104,54 @@ def test_csr_with_an_index_outside_is_refused() -> None:
     X.indices[1] = 7
     with pytest.raises(DataError, match="valid CSR"):
         datasets.csr(X, [0, 1])
+
+
+IDS = np.arange(10) % 5
+VARIED = np.arange(10) % 3 + 1.0
+
+
+def said(make: Any) -> list[str]:
+    """What ``make`` warns of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make()
+    assert all(each.category is DataWarning and each.filename == __file__ for each in caught)
+    return [str(each.message) for each in caught]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: datasets.ratings(IDS, IDS + 1, VARIED), ["items: ids begin at 1", "hand in items - 1"]),
+        (lambda: datasets.ratings(IDS + 1, IDS, VARIED), ["users: ids begin at 1", "user 0 has no ratings"]),
+        (lambda: datasets.ratings(IDS, IDS * 1000, VARIED), ["items: 5 ids are used of 0 to 4000", "n_items="]),
+        (lambda: datasets.ratings(IDS, IDS, IDS * 0 + 4), ["ratings: all 10 are 4", "ratings that differ"]),
+        (lambda: datasets.ratings(IDS * 0, IDS, VARIED), ["users: all 10 ratings are of user 0", "several users"]),
+        (lambda: datasets.ratings(IDS, IDS * 0, VARIED), ["items: all 10 ratings are of item 0"]),
+        (lambda: datasets.csr(np.eye(3)[:, [0, 0, 2, 2]], [0, 1, 0]), []),
+        (lambda: datasets.csr(np.eye(3)[:2], [0, 1]), ["X: 1 of 3 columns are 0 in every row, the first of them 2"]),
+        (lambda: datasets.csr(np.zeros((2, 3)), [0, 1]), ["X: every value is 0", "features that differ"]),
+        (lambda: datasets.csr(np.eye(3), [1, 1, 1]), ["y: all 3 labels are 1", "both 0 and 1"]),
+        (lambda: datasets.ratings(IDS, IDS, VARIED), []),
+        (lambda: datasets.ratings(IDS + 1, IDS + 1, VARIED, n_users=6, n_items=9), []),
+        (lambda: datasets.synthetic_ratings(20, 30, 200), []),
+    ],
+)
+def test_rows_that_were_probably_meant_otherwise_are_told_in_a_line(make: Any, words: list[str]) -> None:
+    lines = said(make)
+    assert len(lines) == bool(words)
+    for word in words:
+        assert word in lines[0]
+    assert said(make) == lines, "at every call"
+
+
+def test_a_table_that_the_ratings_cannot_fill_is_refused_unless_it_is_asked_for() -> None:
+    far = np.where(IDS == 4, 2_000_000_000, IDS)
+    with pytest.raises(DataError, match=r"users='ids up to 2000000000 of 10 ratings': must be numbered from 0"):
+        datasets.ratings(far, IDS, VARIED)
+    assert datasets.ratings(far, IDS, VARIED, n_users=2_000_000_001).shape == (2_000_000_001, 5)
+
+
+def test_ids_that_begin_at_1_below_their_number_are_named() -> None:
+    with pytest.raises(DataError, match=r"items\[4\]=5: must be a 0-based id .* these begin at 1, hand in items - 1"):
+        datasets.ratings(IDS, IDS + 1, VARIED, n_items=5)

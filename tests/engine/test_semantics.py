@@ -74,6 +74,23 @@ def test_the_history_has_a_row_a_step_and_the_model_is_the_one_it_tells_of() -> 
     assert history["epoch"][at_best] == state.best_epoch
 
 
+def test_a_run_that_learns_nothing_says_so_and_knows_what_it_never_saw() -> None:
+    rows = ratings()
+    data = datasets.ratings(rows.users, rows.items, rows.ratings, n_users=201, n_items=103)
+    run = finish(job(data=data, optimizer=SGD(1e-9), stop=Stop(steps=6), minibatch=100, eval_every=2))
+    assert run.status == "finished", run.reason
+    train, held_out = data.split(0.1, 0)
+    state = run.telemetry.state
+    assert state.baseline_loss == pytest.approx(np.sqrt(np.mean((held_out.ratings - train.ratings.mean()) ** 2)))
+    assert run.best is not None
+    assert run.best.loss >= state.baseline_loss
+    sentence = f"No better than predicting the mean ({state.baseline_loss:.4g})"
+    assert sentence in [event.text for event in state.events]
+    assert sentence in run.report()
+    assert not {100, 101, 102} & set(run.model.recommend(3, n=103)[0].tolist())
+    assert run.model.predict([200], [101])[0] == pytest.approx(train.mean)
+
+
 def test_logistic_regression_learns_under_isp() -> None:
     clicks = datasets.synthetic_clicks(4000, n_features=300, seed=2)
     run = finish(

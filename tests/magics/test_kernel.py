@@ -17,8 +17,8 @@ from mlless_nb import ISP, PMF, SGD, datasets
 ratings = datasets.synthetic_ratings(300, 200, 20_000, rank=3, seed=0)
 """
 BODY = "model = PMF(rank=4)\noptimizer = SGD(learning_rate=1.0)\ndata = ratings\n"
-#: Far more epochs than any test waits for.
-ENDLESS = f"%%mlless --workers 2 --minibatch 500 --epochs 1000000 --name endless {{}}\n{BODY}"
+#: Far more epochs than any test waits for, and nobody leaves but whom a test asks to.
+ENDLESS = f"%%mlless --workers 2 --scale-in off --minibatch 500 --epochs 1000000 --name endless {{}}\n{BODY}"
 
 
 class Notebook:

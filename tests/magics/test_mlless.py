@@ -176,6 +176,24 @@ class TestWait:
         assert "interrupted at step 7, $0.01250 so far" in said[0]
         assert "stopped after step 7" in said[1]
 
+    def test_the_last_line_says_what_the_model_is_worth(
+        self, notebook: InteractiveShell, stage: Any, capsys: Any
+    ) -> None:
+        told = {"validation_loss": 0.66, "best_loss": 0.65, "best_step": 5, "best_epoch": 0.5, "metric": "log loss"}
+
+        def worthless(run: Any) -> None:
+            run.telemetry.update(baseline_loss=0.55, **told)
+            run.waits.append(interrupt)
+
+        stage.prepare = worthless
+        train(notebook, "--wait")
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert "stopped after step 7, best 0.6500 at epoch 0.5 (step 5)" in last
+        assert last.endswith("its model is kept; no better than predicting the base rate (0.55).")
+        notebook.run_line_magic("mlless", "status")
+        assert "best 0.6500 at epoch 0.5 (step 5)" in (line := capsys.readouterr().out)
+        assert "no better than predicting the base rate (0.55)" in line
+
     def test_second_interrupt_returns_at_once(self, notebook: InteractiveShell, stage: Any, capsys: Any) -> None:
         stage.prepare = lambda run: run.waits.extend([interrupt, lambda: None, interrupt])
 

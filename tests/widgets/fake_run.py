@@ -64,6 +64,8 @@ class FakeRun:
             self.telemetry.update(budget_usd=usd)
 
     _leaving = 0
+    #: What the validation loss rises a step after step 300.
+    rises = 0.0
 
     # ------------------------------------------------------------------ what an engine does
     def advance(self, n: int = 1) -> None:
@@ -91,7 +93,7 @@ class FakeRun:
                 step * STEP_S, f"Removed worker {self._n_workers}: 13 % cheaper, loss 0.0002 behind in 10 s"
             )
         self._spent += 4.6e-6 * self._n_workers + 6e-6
-        validation = 0.8655 + 0.07 / (1 + step / 40)
+        validation = 0.8655 + 0.07 / (1 + step / 40) + self.rises * max(step - 300, 0)
         loss = validation - 0.012 + 0.006 * self._random.standard_normal() + 0.05 / step
         sent = 96e3 * self._n_workers
         row = dict.fromkeys(COLUMNS, 0.0) | {
@@ -112,6 +114,8 @@ class FakeRun:
         }
         self.telemetry.append(np.array([[row[column] for column in COLUMNS]]))
         changes: dict[str, Any] = {} if step % 4 else {"validation_loss": validation}
+        if step % 4 == 0 and validation < (self.telemetry.state.best_loss or np.inf):
+            changes |= {"best_loss": validation, "best_step": step, "best_epoch": step / 36}
         self.telemetry.update(
             step=step,
             epoch=step / 36,

@@ -54,6 +54,12 @@ def test_a_spike_and_a_change_of_workers_stay() -> None:
     assert np.isfinite(kept[:, VALIDATION]).sum() >= 100
 
 
+def test_the_best_evaluation_stays() -> None:
+    rows = some_rows(9000)
+    rows[7 * 613, VALIDATION] = 0.5
+    assert (decimate(rows, 16)[:, VALIDATION] == 0.5).any()
+
+
 def test_rows_without_a_finite_loss_are_no_trouble() -> None:
     rows = some_rows(3000)
     rows[:, LOSS] = np.nan

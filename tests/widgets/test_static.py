@@ -65,8 +65,8 @@ def test_a_far_cap_is_said_and_not_drawn() -> None:
     assert '<line class="c"' not in far
 
 
-@pytest.mark.parametrize(("n_steps", "steps"), [(3, [1, 2, 3]), (22, [1, 4, 7, 10, 13, 16, 19, 22])])
-def test_html_has_a_table_of_steps_to_the_last(n_steps: int, steps: list[int]) -> None:
+@pytest.mark.parametrize(("n_steps", "steps"), [(3, [1, 2, 3]), (22, [1, 4, 7, 10, 13, 16, 19, 20, 22])])
+def test_html_has_a_table_of_steps_with_the_best_and_the_last(n_steps: int, steps: list[int]) -> None:
     rows = re.findall(r"<tr[^>]*><td[^>]*>([\d,]+)</td>", static_bundle(finished(n_steps=n_steps))["text/html"])
     assert [int(step) for step in rows] == steps
 
@@ -128,3 +128,63 @@ def test_plot_is_a_plotly_figure_against_what_is_asked() -> None:
     assert max(validation.x) < 0.025
     with pytest.raises(JobError, match="step, seconds or dollars"):
         plot(run, "miles")
+
+
+def rising() -> FakeRun:
+    run = FakeRun(budget_usd=None)
+    run.rises = 2e-4
+    run.telemetry.update(baseline_loss=0.95)
+    run.advance(480)
+    return run
+
+
+def test_the_best_evaluation_is_marked_and_the_base_line_drawn() -> None:
+    run = rising()
+    bundle = static_bundle(run)
+    best = run.telemetry.state.best
+    assert best is not None
+    assert best == run.telemetry.history().best
+    words = f"best {best.loss:.4f} at epoch {best.epoch:.1f} (step {best.step})"
+    assert words in bundle["text/html"]
+    assert words.removeprefix("best ") in bundle["text/plain"]
+    picture = bundle["image/svg+xml"]
+    assert picture.count('<circle class="b"') == 1
+    assert ">best</text>" in picture
+    assert '<line class="z"' in picture
+    assert "predicting the mean: 0.9500" in picture
+    assert words in picture, "for who cannot see it"
+    figure = plot(run)
+    (mark,) = [trace for trace in figure.data if trace.mode == "markers"]
+    assert (list(mark.x), list(mark.y)) == ([best.step], [best.loss])
+    assert any("predicting the mean" in note.text for note in figure.layout.annotations)
+
+
+def test_the_table_has_the_best_step_in_bold() -> None:
+    run = rising()
+    html = static_bundle(run)["text/html"]
+    best = run.telemetry.state.best
+    assert best is not None
+    bold = re.findall(r"<td[^>]*font-weight:600[^>]*>([^<]*)</td>", html)
+    assert bold[0] == str(best.step)
+    assert f"{best.loss:.4f}" in bold
+
+
+def test_the_best_at_the_end_of_its_curve_needs_no_word() -> None:
+    picture = static_bundle(finished(budget_usd=None))["image/svg+xml"]
+    assert '<circle class="b"' in picture
+    assert ">best</text>" not in picture
+
+
+def test_a_base_line_out_of_sight_is_not_drawn() -> None:
+    run = finished(n_steps=40)
+    run.telemetry.update(baseline_loss=3.0)
+    assert '<line class="z"' not in static_bundle(run)["image/svg+xml"]
+    assert not any("predicting" in note.text for note in plot(run).layout.annotations)
+
+
+def test_a_run_that_is_no_better_than_the_mean_says_so_in_every_form() -> None:
+    run = finished(n_steps=40)
+    run.telemetry.update(baseline_loss=0.85)
+    bundle = static_bundle(run)
+    for form in ("text/html", "text/plain"):
+        assert "No better than predicting the mean (0.85)" in bundle[form]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -9,8 +10,8 @@ import numpy as np
 import pytest
 
 from mlless_nb.telemetry import COLUMNS, RunState
-from mlless_nb.widgets.state import exchange_of, line_of, view_of
-from mlless_nb.widgets.wording import duration, metric, percent, short_time, size, usd
+from mlless_nb.widgets.state import exchange_of, is_base_in_sight, line_of, view_of
+from mlless_nb.widgets.wording import duration, metric, passes, percent, short_time, size, usd
 
 NO_ROWS = np.empty((0, len(COLUMNS)))
 
@@ -122,3 +123,56 @@ def test_exchange_is_told_per_worker_and_its_times_add_up() -> None:
     assert exchange["step_text"] == "27 ms"
     assert sum(share for _, share, _ in exchange["parts"]) == pytest.approx(1)
     assert exchange_of(NO_ROWS) is None
+
+
+BEST = RunState(
+    status="running",
+    step=2900,
+    epoch=80.4,
+    metric="RMSE",
+    validation_loss=0.8512,
+    best_loss=0.84702,
+    best_step=2310,
+    best_epoch=64.1,
+    baseline_loss=1.1263,
+)
+
+
+def test_the_best_evaluation_is_told() -> None:
+    view = view_of(BEST, NO_ROWS)
+    assert view["best_text"] == "best 0.8470 at epoch 64 (step 2,310)"
+    assert (view["metric_text"], view["best_step"]) == ("0.8512", 2310)
+    assert "validation RMSE 0.8512 · best 0.8470 at epoch 64 (step 2,310)" in line_of(BEST)
+    assert view_of(RunState(), NO_ROWS)["best_text"] == ""
+    assert [passes(epoch) for epoch in (0.5, 3.44, 9.97, 64.1)] == ["0.5", "3.4", "10", "64"]
+
+
+def test_an_ended_run_shows_the_figure_of_the_model_that_it_returns() -> None:
+    view = view_of(dataclasses.replace(BEST, status="capped", target=0.84), NO_ROWS)
+    assert (view["metric_text"], view["metric_note"]) == ("0.8470", "target 0.8400, last 0.8512")
+    assert "validation RMSE 0.8512 · best 0.8470 at" in line_of(dataclasses.replace(BEST, status="capped"))
+    at_last = dataclasses.replace(BEST, status="finished", validation_loss=BEST.best_loss)
+    assert view_of(at_last, NO_ROWS)["metric_note"] == ""
+
+
+def test_a_model_no_better_than_a_constant_is_told_at_the_end() -> None:
+    assert view_of(BEST, NO_ROWS)["base_text"] == "predicting the mean: 1.1263"
+    assert view_of(dataclasses.replace(BEST, metric="log loss"), NO_ROWS)["base_text"].startswith(
+        "predicting the base rate"
+    )
+    bad = dataclasses.replace(BEST, best_loss=1.2)
+    assert view_of(bad, NO_ROWS)["shortfall"] == ""
+    ended = dataclasses.replace(bad, status="finished")
+    assert view_of(ended, NO_ROWS)["shortfall"] == "No better than predicting the mean (1.126)"
+    assert line_of(ended).endswith(" · no better than predicting the mean (1.126)")
+    assert "no better" not in line_of(dataclasses.replace(BEST, status="finished"))
+
+
+def test_a_base_line_far_above_the_losses_would_flatten_them() -> None:
+    assert [is_base_in_sight(0.8, 1.0, base) for base in (0.5, 0.9, 1.04, 1.06, None)] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]

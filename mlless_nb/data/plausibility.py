@@ -1,0 +1,95 @@
+"""What rows look like that were probably meant otherwise: a sentence each, with what would be valid. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from .minibatches import Float32, Int32
+
+#: Ids that go further than this, and than so many times the ratings, are refused unless their number is given.
+MOST_IDS_UNASKED, MOST_IDS_A_RATING = 10**7, 100
+#: From so many ids on it is told when less than half of them are used.
+FEW_IDS = 1000
+
+
+def check_id_range(field: str, count_field: str, n_ids: int, n_ratings: int) -> None:
+    """Raise DataError where ids, whose number was not given, make a table that the ratings cannot fill."""
+    if n_ids > MOST_IDS_UNASKED and n_ids > MOST_IDS_A_RATING * n_ratings:
+        raise DataError(
+            field,
+            f"ids up to {n_ids - 1} of {n_ratings:,} ratings",
+            f"numbered from 0 without gaps, as by np.unique({field}, return_inverse=True)[1]; "
+            f"{count_field}={n_ids} where there are so many",
+        )
+
+
+def doubts_of_ids(field: str, ids: Int32, n_ids: int) -> list[str]:
+    """Ids, whose number was not given, that do not begin at 0 or leave most numbers out."""
+    noun = field.removesuffix("s")
+    first = int(ids.min())
+    n_used = _n_different(ids, n_ids)
+    if n_ids >= FEW_IDS and 2 * n_used < n_ids:
+        return [
+            f"{field}: {n_used:,} ids are used of 0 to {n_ids - 1}, the others take memory too; number them without "
+            f"gaps, as by np.unique({field}, return_inverse=True)[1], or hand in n_{field}= where that is meant"
+        ]
+    if first == 1:
+        return [
+            f"{field}: ids begin at 1 and are taken for 0-based ones, so {noun} 0 has no ratings; hand in {field} - 1, "
+            f"or n_{field}= where that is meant"
+        ]
+    return []
+
+
+def _n_different(ids: Int32, n_ids: int) -> int:
+    """How many different ids there are; takes no more memory than about the ids do."""
+    if n_ids > 8 * len(ids):
+        return len(np.unique(ids))
+    is_used = np.zeros(n_ids, bool)
+    is_used[ids] = True
+    return int(np.count_nonzero(is_used))
+
+
+def doubts_of_ratings(users: Int32, items: Int32, ratings: Float32) -> list[str]:
+    """Ratings that nothing, or little, can be learnt of."""
+    doubts = [
+        f"{field}: all {len(ids):,} ratings are of {field.removesuffix('s')} {ids[0]}; factors are learnt where "
+        "several users have rated several items"
+        for field, ids in (("users", users), ("items", items))
+        if len(ids) > 1 and bool((ids == ids[0]).all())
+    ]
+    if len(ratings) > 1 and bool((ratings == ratings[0]).all()):
+        doubts.append(
+            f"ratings: all {len(ratings):,} are {ratings[0]:g}, so there is nothing to learn; ratings that differ "
+            "were expected"
+        )
+    return doubts
+
+
+def doubts_of_features(X: Any, y: Float32) -> list[str]:
+    """Columns and labels that nothing can be learnt of.
+
+    Parameters
+    ----------
+    X : scipy.sparse CSR, float32 (n, n_features)
+    y : float32 (n,)
+    """
+    doubts = []
+    is_used = np.zeros(X.shape[1], bool)
+    is_used[X.indices[X.data != 0]] = True
+    unused = np.flatnonzero(~is_used)
+    if len(unused) == X.shape[1]:
+        doubts.append("X: every value is 0, so there is nothing to learn; features that differ were expected")
+    elif len(unused):
+        doubts.append(
+            f"X: {len(unused):,} of {X.shape[1]:,} columns are 0 in every row, the first of them {unused[0]}; nothing"
+            " is learnt of them, leave them out unless other rows have them"
+        )
+    if len(y) > 1 and bool((y == y[0]).all()):
+        doubts.append(
+            f"y: all {len(y):,} labels are {y[0]:g}, so there is nothing to learn; both 0 and 1 were expected"
+        )
+    return doubts
