@@ -24,6 +24,7 @@ from .exchange import Aborted, StepEntry, StepLog
 from .messages import Command, Ended, Failed, FromWorker, Invocation, Left, Message, Started, Update
 from .mind.advice import Advice, Prices
 from .mind.eviction import asked_to_leave
+from .mind.overfitting import Evaluation, Overfitting
 from .models import model_from_json
 from .money import Rates, price_profile
 from .money.bill import Bill
@@ -87,6 +88,7 @@ class Supervisor:
             invocation.scale_in, invocation.n_workers, invocation.stop, prices, has_held_out, invocation.n_cores
         )
         self._cap_usd: float | None = None  # as of the newest look
+        self._overfitting = Overfitting(invocation.stop)
         self._reports: dict[int, Report] = {}  # of the newest step, by slot
         self._leaving: set[int] = set()
         self._model = model_from_json(invocation.model)
@@ -142,6 +144,7 @@ class Supervisor:
             self._read_steps(0.001)
             self._decide()
             if is_due or is_first or self._update.done:  # what came of a command is not held back
+                self._advise()
                 self._send_update()
             left_s = (TUNING_LOOK_S if self._mind.is_tuning else LOOK_S) - (self._clock() - looked_at)
             self._hear(max(left_s, 0.0) if self._n_rows else 0.0)
@@ -220,6 +223,8 @@ class Supervisor:
         ]
         self._update.rows.append(row)
         self._mind.append(row)
+        if validation_loss is not None:
+            self._overfitting.observe(Evaluation(step.step, step.epoch, time_s, validation_loss))
         if validation_loss is not None and (self._best is None or validation_loss < self._best[0]):
             self._best = (validation_loss, step.step, step.epoch)
             best = zip(("best_loss", "best_step", "best_epoch"), self._best, strict=True)
@@ -350,6 +355,17 @@ class Supervisor:
     def _tell(self, text: str) -> None:
         self._update.sentences.append([self._time_s, text])
 
+    @property
+    def _rate_usd_s(self) -> float:
+        """Dollars a second at the present number of workers."""
+        return (self._bill.n_running + 1) * self._rates.function_usd_s + self._rates.servers_usd_s
+
+    def _advise(self) -> None:
+        """Tell when training has stopped helping."""
+        text = self._overfitting.advise(self._bill.spent(self._time_s) / NUSD, self._rate_usd_s, self._cap_usd)
+        if text:
+            self._tell(text)
+
     def _send_update(self) -> None:
         time_s = self._time_s
         cap, reserved = self._log.money()
@@ -365,7 +381,7 @@ class Supervisor:
             spent_usd=self._bill.spent(time_s) / NUSD,
             committed_usd=reserved / NUSD,
             budget_usd=self._cap_usd,
-            rate_usd_s=(self._bill.n_running + 1) * self._rates.function_usd_s + self._rates.servers_usd_s,
+            rate_usd_s=self._rate_usd_s,
             **self._mind.state(self._cap_usd),
         )
         for first in range(0, max(len(self._update.rows), 1), 500):
