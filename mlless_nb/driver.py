@@ -369,7 +369,8 @@ class Driver:
                 ending.fetch_model, launcher.objects, self.job, self.run.id, self._data.shape, self._data.mean, ended
             )
             model, note = ending.insist(fetch, launcher.place_of(folder))
-            self._last_model = ending.fetch_last(launcher.objects, self.job, self._data.shape, self._data.mean, ended)
+            last = ending.fetch_last(launcher.objects, self.job, self._data.shape, self._data.mean, ended)
+            model, self._last_model = self._data.restored(model), self._data.restored(last)
         # A model that could not be read is not to be lost: its objects stay.
         keep_objects = not self._is_launched or model is None
         left = ending.remove_all(self._services, self.run.id, keep_objects=keep_objects)

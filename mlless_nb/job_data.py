@@ -11,7 +11,9 @@ from .errors import JobError
 from .job import TrainingJob
 from .mind.stop import SMOOTHED_STEPS
 from .objects import ObjectStore
+from .models import FittedModel
 from .partition import is_by_user
+from .units import units_of
 
 
 class JobData:
@@ -25,7 +27,7 @@ class JobData:
     ----------
     shape : tuple of int
     mean : float
-        Of the training rows; see `Dataset`.
+        Of the training rows, in the units of training; see `Dataset`.
     n_validation : int
         Minibatches of held-out rows, at most.
     """
@@ -33,6 +35,10 @@ class JobData:
     def __init__(self, job: TrainingJob) -> None:
         self._job = job
         self._train_set, self._validation_set = _split(job)
+        self._units = units_of(job.model, self._train_set)
+        self._train_set = self._units.apply(self._train_set)
+        if self._validation_set is not None:
+            self._validation_set = self._units.apply(self._validation_set)
         self.shape, self.mean = self._train_set.shape, self._train_set.mean
         self._owners: Owners | None = None
         if is_by_user(job) and isinstance(self._train_set, Ratings):
@@ -60,9 +66,14 @@ class JobData:
             (job.model.evaluate(params, minibatch, self.mean), minibatch.n)
             for minibatch in itertools.islice(judged.minibatches(job.minibatch, None), most)
         ]
-        loss = job.model.metric_value(sum(total for total, _ in sums), sum(count for _, count in sums))
+        total = sum(total for total, _ in sums) * judged.deviation**2
+        loss = job.model.metric_value(total, sum(count for _, count in sums))
         if loss <= target:
             raise JobError("stop.target", target, f"below {loss:.4f}, the {job.model.metric} before any training")
+
+    def restored(self, model: FittedModel | None) -> FittedModel | None:
+        """``model``, fitted in the units of training, in the data's own."""
+        return self._units.restore(model) if model is not None else None
 
     def n_puts(self, objects: ObjectStore) -> int:
         """Objects that `pack` has yet to write, at most."""

@@ -88,6 +88,7 @@ class Replica:
         self._slot, self._codec = invocation.slot, invocation.codec
         self._is_mean = invocation.aggregate == "mean"
         self._manifest = manifest
+        self._loss_unit = manifest.deviation**2  # losses are told in the ratings' own units
         shape = manifest.shape
         self.n_rows, self.width = self.model.table_shape(shape)
         self._l2, self._l2_rows = self.model.dense_l2, self.model.dense_l2_rows(shape)
@@ -155,7 +156,7 @@ class Replica:
         if split is not None and not self._fuses:
             split_significant(self.params, rows, update, split)
         self.n_sent = split.count if split is not None else update.size
-        return loss
+        return loss * self._loss_unit
 
     def _optimize(self, minibatch: Minibatch, step: int, scale: float, split: SignificanceSplit | None) -> float:
         """Gradient and optimiser of one minibatch."""
@@ -201,7 +202,7 @@ class Replica:
         model = self.model
         assert isinstance(model, PMF)
         ratings, rate = (minibatch.user, minibatch.item, minibatch.rating), self._optimizer.rate(local_step)
-        return pmf_sgd_pass(self.params, minibatch.rows, *ratings, self._manifest.mean, model.l2, rate, model.biases)
+        return pmf_sgd_pass(self.params, minibatch.rows, *ratings, self._manifest.mean, model.penalty, rate, model.biases)
 
     def _keep_owned(self) -> None:
         """Rows that nobody else touches are not published: they wait in the residual until they are handed over."""
@@ -457,11 +458,11 @@ class Replica:
 
     def evaluate(self, minibatch: Minibatch) -> float:
         """Sum of losses of held-out rows."""
-        return self.model.evaluate(self.params, minibatch, self._manifest.mean)
+        return self.model.evaluate(self.params, minibatch, self._manifest.mean) * self._loss_unit
 
     def interaction(self, minibatch: Minibatch) -> float:
         """How much of the predictions for held-out rows products of parameters make, see `models.base.Model`."""
-        return self.model.interaction(self.params, minibatch)
+        return self.model.interaction(self.params, minibatch) * self._loss_unit
 
     @property
     def is_finite(self) -> bool:

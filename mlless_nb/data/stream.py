@@ -94,6 +94,15 @@ class CsrStream(Dataset):
         n = int(mask.sum())
         return CsrStream(self._read, n, self.shape[0], self._n_values, self._content, self.name, keep)
 
+    def with_rows(self, change: Callable[[Any], Any], key: str, n_more: int) -> CsrStream:
+        """See `Csr.with_rows`: ``change`` is called on every block when it is read."""
+
+        def read(keep: NDArray[np.bool_] | None) -> Iterator[Rows]:
+            return ((change(X), y) for X, y in self._read(keep))
+
+        n_values, content = self._n_values + n_more * self.n, f"{self._content} {key}"
+        return CsrStream(read, self.n, self.shape[0], n_values, content, self.name, self._keep)
+
     def blocks(self) -> Iterator[Rows]:
         """The rows in stored order: (X csr_array float32 (k, n_features), y float32 (k,)) block by block."""
         return self._read(self._keep)
