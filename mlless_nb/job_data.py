@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from .data.dataset import Dataset, Owners, Ratings
 from .data.prepare import Manifest, pack, packed
+from .defaults import resolved
 from .errors import JobError
 from .job import TrainingJob
 from .mind.stop import SMOOTHED_STEPS
@@ -25,6 +26,8 @@ class JobData:
 
     Attributes
     ----------
+    job : TrainingJob
+        With a penalty and a learning rate where these were left open.
     shape : tuple of int
     mean : float
         Of the training rows, in the units of training; see `Dataset`.
@@ -33,12 +36,12 @@ class JobData:
     """
 
     def __init__(self, job: TrainingJob) -> None:
-        self._job = job
         self._train_set, self._validation_set = _split(job)
         self._units = units_of(job.model, self._train_set)
         self._train_set = self._units.apply(self._train_set)
         if self._validation_set is not None:
             self._validation_set = self._units.apply(self._validation_set)
+        self.job = self._job = job = resolved(job, self._train_set)
         self.shape, self.mean = self._train_set.shape, self._train_set.mean
         self._owners: Owners | None = None
         if is_by_user(job) and isinstance(self._train_set, Ratings):

@@ -102,22 +102,16 @@ class ColumnUnits(OwnUnits):
         """Rows ``X``, CSR (n, n_features), in the units of training."""
         from scipy.sparse import csr_array
 
-        centred = np.flatnonzero(self.shift)
         indptr, indices, values = X.indptr, X.indices, X.data
+        centred = np.flatnonzero(self.shift)
         if len(centred):
-            is_missing = np.ones((X.shape[0], len(centred)), bool)
-            place = np.full(X.shape[1], -1, np.int32)
-            place[centred] = np.arange(len(centred), dtype=np.int32)
-            row, there = np.repeat(np.arange(X.shape[0]), np.diff(indptr)), place[indices]
-            is_missing[row[there >= 0], there[there >= 0]] = False
-            if is_missing.any():
-                more_rows, more = np.nonzero(is_missing)
-                order = np.lexsort((np.append(indices, centred[more]), np.append(row, more_rows)))
-                indices = np.append(indices, centred[more]).astype(indices.dtype)[order]
-                values = np.append(values, np.zeros(len(more), values.dtype))[order]
-                indptr = indptr + np.append(0, np.cumsum(np.bincount(more_rows, minlength=X.shape[0])))
-        values = ((values - self.shift[indices]) / self.scale[indices]).astype(np.float32)
-        return csr_array((values, indices, indptr), shape=X.shape)
+            indptr, indices, values = _written_out(X, centred)
+        scaled = values * (1.0 / self.scale).astype(np.float32)[indices]
+        if len(centred):
+            at = np.flatnonzero((self.shift != 0.0)[indices])  # by double: a mean may be much larger than a deviation
+            column = indices[at]
+            scaled[at] = (values[at] - self.shift[column]) / self.scale[column]
+        return csr_array((scaled, indices, indptr), shape=X.shape)
 
     def restore(self, model: FittedModel) -> FittedModel:
         """See `OwnUnits`."""
@@ -125,6 +119,25 @@ class ColumnUnits(OwnUnits):
         weights = model.params["weights"] / self.scale
         intercept = model.params["intercept"] - weights @ self.shift
         return LogisticModel({"weights": weights, "intercept": intercept})
+
+
+def _written_out(X: Any, columns: NDArray[np.intp]) -> tuple[Any, Any, Any]:
+    """``X`` as (indptr, indices, values) in which every row has a value in each of ``columns``, be it 0."""
+    n, n_features = X.shape
+    place = np.full(n_features, -1, np.int32)
+    place[columns] = np.arange(len(columns), dtype=np.int32)
+    row, there = np.repeat(np.arange(n), np.diff(X.indptr)), place[X.indices]
+    is_missing = np.ones((n, len(columns)), bool)
+    is_missing[row[there >= 0], there[there >= 0]] = False
+    rows, missing = np.nonzero(is_missing)
+    if not len(rows):
+        return X.indptr, X.indices, X.data
+    missing = columns[missing]
+    # Entries are sorted by row and column, and so are those that are missing.
+    at = np.searchsorted(row * n_features + X.indices, rows * n_features + missing)
+    counts = np.append(0, np.cumsum(np.bincount(rows, minlength=n)))
+    indices = np.insert(X.indices, at, missing.astype(X.indices.dtype))
+    return (X.indptr + counts).astype(X.indptr.dtype), indices, np.insert(X.data, at, 0.0)
 
 
 class _ColumnSums:
