@@ -72,6 +72,9 @@ def read_cell(
     for name in REQUIRED:
         if name not in given:
             raise CellError(1, _missing(name, lines, namespace))
+    # What a job can do without may be misspelt all the same, and read by the cell, which is no slip to the line above.
+    if "optimizer" not in given and nearest("optimizer", [name for name in lines if name not in FIELDS], 0.75):
+        raise CellError(1, _missing("optimizer", lines, namespace))
     try:
         return TrainingJob(**given)
     except JobError as error:

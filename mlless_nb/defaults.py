@@ -1,13 +1,12 @@
 """What a job leaves open, chosen by rules on its data: no trial runs, and the same choice every time.
 
-The constants were found on MovieLens-100K and -1M and parts of them, a9a, IMDb's reviews, MNIST and scikit-learn's small
-sets; `benchmarks/defaults.py` holds what they give against a search.
+The constants were found on MovieLens-100K and -1M and parts of them, a9a, IMDb's reviews, MNIST and scikit-learn's
+small sets; `benchmarks/defaults.py` holds what they give against a search.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +22,11 @@ if TYPE_CHECKING:
 
 #: Workers where the data is large, and the training rows that each should have.
 WORKERS, WORKER_ROWS = 4, 10_000
-#: Minibatches of all workers in an epoch, at least, and in a run whose epochs are given; rows of one, at least and most.
-EPOCH_STEPS, RUN_STEPS, LEAST_ROWS, MOST_ROWS = 36, 400, 16, 6250
-#: Epochs and steps, whichever are more, of a run that is to end by itself and has held-out rows; and of one without.
+#: Steps of an epoch, and of a run whose epochs are given, at least.
+EPOCH_STEPS, RUN_STEPS = 36, 400
+#: Rows of a minibatch, at least and at most.
+LEAST_ROWS, MOST_ROWS = 16, 6250
+#: Epochs or steps, whichever are more, of a run that is to end by itself and has held-out rows; and of one without.
 MOST_EPOCHS, MOST_STEPS, BLIND_EPOCHS, BLIND_STEPS = 50, 2000, 10, 400
 #: Rows of a minibatch may have values in this share of the columns before sums of squares, which forget nothing, learn
 #: too slowly: then it is Adam.
@@ -111,8 +112,7 @@ def told(job: TrainingJob, chosen: TrainingJob) -> str:
         parts.append(f"learning rate {chosen.optimizer.learning_rate:g}")
     if job.model.l2 is None:
         parts.append(f"l2 {chosen.model.l2:g}")
-    was, optimizer = job.optimizer, chosen.optimizer
-    if not isinstance(was, FTRL) and not isinstance(optimizer, FTRL) and was.lazy == "auto" and optimizer.lazy is True:
+    if chosen.optimizer.moves_untouched(chosen.model.dense_l2) != job.optimizer.moves_untouched(chosen.model.dense_l2):
         parts.append("lazy, which leaves the many rows alone that a minibatch does not touch")
     return f"Chosen for these data: {'; '.join(parts)}" if parts else ""
 
@@ -146,8 +146,10 @@ def _squared_length(train: Dataset) -> float:
     else:
         return 1.0
     total, n = 0.0, 0
-    for X in itertools.takewhile(lambda _: n < SAMPLE_ROWS, blocks):
+    for X in blocks:
         total, n = total + float(np.square(X.data, dtype=np.float64).sum()), n + X.shape[0]
+        if n >= SAMPLE_ROWS:
+            break
     return total / max(n, 1) + 1.0
 
 

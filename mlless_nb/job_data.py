@@ -11,8 +11,8 @@ from .defaults import resolved
 from .errors import JobError
 from .job import TrainingJob
 from .mind.stop import SMOOTHED_STEPS
-from .objects import ObjectStore
 from .models import FittedModel
+from .objects import ObjectStore
 from .partition import is_by_user
 from .units import units_of
 

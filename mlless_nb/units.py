@@ -7,7 +7,6 @@ by their deviation after their mean is taken off. Columns of ones and twos (cate
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 

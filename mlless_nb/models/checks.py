@@ -8,7 +8,7 @@ from ..errors import JobError
 
 
 def check_number(field: str, value: object, least: float, *, or_none: bool = False) -> None:
-    """Raise JobError unless ``value`` is a finite number of at least ``least``, or None where that ``or_none`` allows."""
+    """Raise JobError unless ``value`` is a finite number of at least ``least``, or None where ``or_none``."""
     if or_none and value is None:
         return
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
