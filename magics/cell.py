@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import symtable
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from ..errors import JobError, MllessError
@@ -15,7 +15,7 @@ from ..specification import hint, nearest
 #: Lines of the cell above its body: the ``%%mlless`` line itself.
 LINES_ABOVE = 1
 FIELDS = tuple(field.name for field in fields(TrainingJob))
-REQUIRED = tuple(f.name for f in fields(TrainingJob) if f.default is MISSING and f.default_factory is MISSING)
+REQUIRED = ("model", "data")
 
 
 class CellError(MllessError):
@@ -72,6 +72,9 @@ def read_cell(
     for name in REQUIRED:
         if name not in given:
             raise CellError(1, _missing(name, lines, namespace))
+    # What a job can do without may be misspelt all the same, and read by the cell, which is no slip to the line above.
+    if "optimizer" not in given and nearest("optimizer", [name for name in lines if name not in FIELDS], 0.75):
+        raise CellError(1, _missing("optimizer", lines, namespace))
     try:
         return TrainingJob(**given)
     except JobError as error:

@@ -56,7 +56,12 @@ def _switch(flag: str, help: str) -> tuple[str, dict[str, Any]]:
 
 #: Flags, each with the arguments of argparse's ``add_argument``. A flag that is not given leaves the job's own default.
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    _option("--workers", "N", integer, "worker functions; a supervisor function comes on top (default 4)"),
+    _option(
+        "--workers",
+        "N",
+        integer,
+        "worker functions; a supervisor function comes on top (default 4, fewer for few rows)",
+    ),
     _option(
         "--budget",
         "USD",
@@ -68,7 +73,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--epochs",
         "N",
         number,
-        "end after N passes over the training data (default 10 where neither rule nor budget is)",
+        "end after N passes over the training data (default: once the loss has settled, or the budget is spent)",
     ),
     _option("--steps", "N", integer, "end after N steps"),
     _option("--time-s", "S", number, "end S seconds after the functions were invoked"),
@@ -78,7 +83,12 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     _option("--scale-in", "on|off", scale_in, "let workers go while that pays (default on), or keep them all"),
     _option("--name", "NAME", str, "what the run, and the notebook's variable for it, is called (default run)"),
-    _option("--minibatch", "B", integer, "rows that one worker takes in a step (default 6250)"),
+    _option(
+        "--minibatch",
+        "B",
+        integer,
+        "rows that one worker takes in a step (default: 36 steps an epoch, at most 6250 rows)",
+    ),
     _option("--seed", "N", integer, "decides the split, the order of the rows and the first parameters (default 0)"),
     _option("--validation", "F", fraction, "fraction of the data to hold out, or none (default 0.1)"),
     _option("--aggregate", "HOW", str, "mean or sum of the workers' updates (default mean)"),
@@ -86,6 +96,12 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     _option("--codec", "NAME", str, "how published values are written: float32 (default), bf16 or int8"),
     _option("--pattern", "NAME", str, "how updates get around: broadcast, scatter-reduce or auto (default)"),
     _option("--partition", "BY", str, "what is dealt out to the workers: rows, user or auto (default)"),
+    _option(
+        "--schedule",
+        "HOW",
+        str,
+        "auto (default): cut the learning rate once the loss stops falling; or constant",
+    ),
     _option("--backend", "B", str, "embedded (this machine, the default) or the name of a Lithops backend"),
     _option("--redis", "URL", str, "URL of Redis; given several times, they share the updates", action="append"),
     _option("--bus", "URL", str, "URL of the control bus: amqp://... for RabbitMQ"),

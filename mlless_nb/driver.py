@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from . import ending, record
+from . import defaults, ending, record
 from .baseline import shortfall
 from .data.prepare import Manifest
 from .errors import BudgetError, DecodeError, MllessError, ServiceError
@@ -57,7 +57,10 @@ class Driver:
     """
 
     def __init__(self, job: TrainingJob, run_id: str, name: str, on_end: Callable[[TrainingRun], None]) -> None:
-        self.job, self._on_end = job, on_end
+        self._on_end = on_end
+        self._data = JobData(job)
+        self._left_open, self.job = job, self._data.job
+        job = self.job
         self.run = TrainingRun(job, run_id, name, self._send)
         self._record: Record | None = None
         self._pending: dict[str, tuple[Command, str, float]] = {}
@@ -68,7 +71,6 @@ class Driver:
         self._is_over = False  # too late for commands
         self._is_abandoned = threading.Event()
         self._last_model: FittedModel | None = None  # where it is not the one that is returned
-        self._data = JobData(job)
         self._data.check_target()
         self._services = Services(job, run_id)
         try:
@@ -160,6 +162,11 @@ class Driver:
         self._is_abandoned.set()
 
     def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
+        n_rows, _ = self.job.model.table_shape(manifest.shape)
+        optimizer = defaults.decided(self.job.optimizer, n_rows, manifest.n_touched)
+        self.job = self.run.job = dataclasses.replace(self.job, optimizer=optimizer)
+        if chosen := defaults.told(self._left_open, self.job):
+            self.run.telemetry.tell(0.0, chosen)
         launcher, log, job = self._services.launcher, self._services.log, self.job
         spent_before = self._rates.requests_nusd(launcher.objects.gets + 6, launcher.objects.puts + 2)
         self._check_budget(spent_before)
@@ -197,6 +204,8 @@ class Driver:
             "lifetime_s": launcher.lifetime_s,
             "lease_s": LEASES_S[launcher.is_local],
             "round_timeout_s": ROUND_TIMEOUT_S,
+            "schedule": job.schedule,
+            "ends_settled": job.ends_settled,
         }
         supervisor = Invocation(role="supervisor", slot=-1, granted_nusd=self._money.supervisor_nusd, **common)
         workers = [
@@ -372,7 +381,7 @@ class Driver:
             )
             model, note = ending.insist(fetch, launcher.place_of(folder))
             last = ending.fetch_last(launcher.objects, self.job, self._data.shape, self._data.mean, ended)
-            model, self._last_model = (one and self._data.with_seen(one) for one in (model, last))
+            model, self._last_model = self._data.restored(model), self._data.restored(last)
         # A model that could not be read is not to be lost: its objects stay.
         keep_objects = not self._is_launched or model is None
         left = ending.remove_all(self._services, self.run.id, keep_objects=keep_objects)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from . import defaults
 from .channels.urls import mask_url
 from .data.dataset import Dataset, Ratings, held_out
 from .errors import BudgetError, DataError, JobError
@@ -15,6 +16,7 @@ from .models import PMF, LogisticRegression, Model
 from .money.catalogue import profile_names
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
 from .scale_in import ScaleIn
+from .schedule import SCHEDULES
 from .specification import specification
 from .sync import BSP, ISP, SSP, Sync
 
@@ -25,6 +27,7 @@ CHOICES = {
     "codec": ("float32", "bf16", "int8"),
     "pattern": ("auto", "broadcast", "scatter-reduce"),
     "partition": ("auto", "rows", "user"),
+    "schedule": SCHEDULES,
 }
 #: Memory that a function takes beside the tables of its model, MB.
 RUNTIME_MB = 100
@@ -82,7 +85,11 @@ class Budget:
 @specification
 @dataclass(frozen=True)
 class Stop:
-    """When training ends; whichever rule is met first. With no rule a run ends at its budget, or else after 10 epochs.
+    """When training ends; whichever rule is met first.
+
+    With no rule a run ends at its budget. Without one it ends once the validation loss has settled (see
+    `mlless_nb.schedule`), at the latest after 50 epochs or 2,000 steps, whichever are more; and where no rows are held
+    out after 10 epochs or 400 steps.
 
     Parameters
     ----------
@@ -137,21 +144,23 @@ class TrainingJob:
     Parameters
     ----------
     model : PMF | LogisticRegression
-    optimizer : SGD | Adam | AdaGrad | FTRL
+    optimizer : SGD | Adam | AdaGrad | FTRL, optional
+        None: SGD with Nesterov momentum for ratings, Adam for dense features, AdaGrad for sparse ones.
     data : Dataset
         Training rows, from ``mlless_nb.datasets``.
     sync : BSP | ISP | SSP
         Synchronisation protocol.
-    workers : int
-        Number P of worker functions; a supervisor function comes on top.
+    workers : int, optional
+        Number P of worker functions; a supervisor function comes on top. None: one for each 10,000 rows, at most 4.
     budget : Budget | float, optional
         The most the run may cost, US dollars.
     stop : Stop
     scale_in : ScaleIn
         When workers are let go while the run trains. Since that depends on how long steps take, models that are to be
         the same bit for bit ask for ``ScaleIn.off()``.
-    minibatch : int
-        Rows B that one worker takes in a step; the global minibatch is P*B.
+    minibatch : int, optional
+        Rows B that one worker takes in a step; the global minibatch is P*B. None: so many that an epoch has at least
+        36 steps, and a run whose epochs are given at least 400; at most 6,250.
     seed : int
         Decides the split, the order of the rows and the initial parameters.
     validation : float | Dataset | None
@@ -169,6 +178,8 @@ class TrainingJob:
         What is dealt out to the workers: rows at random, or users with all of their ratings, whose parameters then
         need no exchange until their owner leaves or the run ends. "auto" deals out users where it is the same descent,
         see `mlless_nb.partition`.
+    schedule : {"auto", "constant"}
+        "auto" cuts the learning rate when the validation loss has not fallen for a while, see `mlless_nb.schedule`.
     backend : str | Mapping
         ``"embedded"`` (this machine), the name of a Lithops backend, or a whole Lithops configuration.
     redis : str | list of str, optional
@@ -193,15 +204,16 @@ class TrainingJob:
         Naming the field, its value and what would be valid.
     """
 
+    # What is None is decided when the job is made: whoever reads a job finds the value.
     model: Model
-    optimizer: Optimizer
-    data: Dataset
+    optimizer: Optimizer = None  # type: ignore[assignment]
+    data: Dataset = None  # type: ignore[assignment]
     sync: Sync = field(default_factory=BSP)
-    workers: int = 4
+    workers: int = None  # type: ignore[assignment]
     budget: Budget | float | None = None
     stop: Stop = field(default_factory=_default_stop)
     scale_in: ScaleIn = field(default_factory=ScaleIn)
-    minibatch: int = 6250
+    minibatch: int = None  # type: ignore[assignment]
     seed: int = 0
     validation: float | Dataset | None = 0.1
     aggregate: str = "mean"
@@ -209,6 +221,7 @@ class TrainingJob:
     codec: str = "float32"
     pattern: str = "auto"
     partition: str = "auto"
+    schedule: str = "auto"
     backend: str | Mapping[str, Any] = field(default="embedded", repr=False)  # and keys in a configuration
     redis: str | list[str] | None = field(default=None, repr=False)  # passwords are in URLs
     bus: str | None = field(default=None, repr=False)
@@ -225,6 +238,7 @@ class TrainingJob:
         self.model.check_data(self.data)
         if self.data.nothing_to_learn:
             raise DataError("data", self.data, f"rows that differ; {self.data.nothing_to_learn}: nothing can be learnt")
+        self._decide()
         if isinstance(self.validation, Dataset):
             self._check_validation_set(self.validation)
         self._check_partition()
@@ -238,10 +252,31 @@ class TrainingJob:
                 f"of {self.minibatch}), {self.local_steps} to a step; fewer workers or a smaller minibatch would do",
             )
 
+    def _decide(self) -> None:
+        """Put values where None was left. The learning rate and the penalty are decided by `defaults.resolved`."""
+        decided: dict[str, Any] = {}
+        if self.optimizer is None:
+            decided["optimizer"] = defaults.optimizer(self.model, self.data)
+        n_workers = self.workers
+        if n_workers is None:
+            most = max(-(-self.n_train // self.minibatch) // self.local_steps, 1) if self.minibatch else self.n_train
+            if self.partition == "user" and isinstance(self.data, Ratings):
+                most = min(most, self.data.n_raters)
+            n_workers = decided["workers"] = defaults.workers(self.n_train, most)
+        if self.minibatch is None:
+            size = defaults.minibatch(self.n_train, n_workers, self.local_steps, self.stop.epochs)
+            decided["minibatch"] = size
+        for name, value in decided.items():
+            object.__setattr__(self, name, value)
+
     def _check_types(self) -> None:
         for name, kinds, valid in (
             ("model", (PMF, LogisticRegression), "PMF(...) or LogisticRegression(...)"),
-            ("optimizer", (SGD, Adam, AdaGrad, FTRL), "SGD(...), Adam(...), AdaGrad(...) or FTRL(...)"),
+            (
+                "optimizer",
+                (SGD, Adam, AdaGrad, FTRL, type(None)),
+                "SGD(...), Adam(...), AdaGrad(...), FTRL(...) or None",
+            ),
             ("data", (Dataset,), "a dataset of mlless_nb.datasets, e.g. datasets.movielens('1m')"),
             ("sync", (BSP, ISP, SSP), "BSP(), ISP(threshold) or SSP(staleness)"),
             ("stop", (Stop,), "Stop(target=..., epochs=..., ...)"),
@@ -263,8 +298,8 @@ class TrainingJob:
             raise JobError("name", self.name, "a string or None")
 
     def _check_values(self) -> None:
-        _check_positive_int("workers", self.workers)
-        _check_positive_int("minibatch", self.minibatch)
+        _check_positive_int("workers", self.workers, or_none=True)
+        _check_positive_int("minibatch", self.minibatch, or_none=True)
         _check_positive_int("eval_every", self.eval_every, or_none=True)
         _check_positive_int("checkpoint_every", self.checkpoint_every, or_none=True)
         if not _is_int(self.memory_mb) or not 128 <= self.memory_mb <= 10240:
@@ -361,9 +396,17 @@ class TrainingJob:
         return [self.redis] if isinstance(self.redis, str) else self.redis
 
     @property
+    def ends_settled(self) -> bool:
+        """Whether the run ends once its validation loss has settled: where the user (and the budget) set no end."""
+        return self.stop.is_empty and self.budget is None and self.validation is not None
+
+    @property
     def stop_rules(self) -> Stop:
-        """The stop rules in force: ten epochs where the user (and the budget) set no end."""
-        return replace(self.stop, epochs=10) if self.stop.is_empty and self.budget is None else self.stop
+        """The stop rules in force: an end of its own where the user (and the budget) set none."""
+        if not self.stop.is_empty or self.budget is not None:
+            return self.stop
+        steps = self.n_minibatches / (self.workers * self.local_steps)
+        return replace(self.stop, epochs=defaults.epochs(steps, has_validation=self.validation is not None))
 
     def __repr__(self) -> str:
         """All fields but those that may hold secrets; the backend by its name."""

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from .baseline import baseline_loss
 from .data.dataset import Dataset, Owners, Ratings
 from .data.prepare import Manifest, pack, packed
+from .defaults import resolved
 from .errors import JobError
 from .job import TrainingJob
 from .mind.stop import SMOOTHED_STEPS
 from .models import FittedModel, PMFModel
 from .objects import ObjectStore
 from .partition import is_by_user
+from .units import units_of
 
 
 class JobData:
@@ -25,9 +27,11 @@ class JobData:
 
     Attributes
     ----------
+    job : TrainingJob
+        With a penalty and a learning rate where these were left open.
     shape : tuple of int
     mean : float
-        Of the training rows; see `Dataset`.
+        Of the training rows, in the units of training; see `Dataset`.
     n_validation : int
         Minibatches of held-out rows, at most.
     baseline_loss : float or None
@@ -35,10 +39,14 @@ class JobData:
     """
 
     def __init__(self, job: TrainingJob) -> None:
-        self._job = job
         self._train_set, self._validation_set = _split(job)
-        self.shape, self.mean = self._train_set.shape, self._train_set.mean
         self.baseline_loss = baseline_loss(self._train_set, self._validation_set)
+        self._units = units_of(job.model, self._train_set)
+        self._train_set = self._units.apply(self._train_set)
+        if self._validation_set is not None:
+            self._validation_set = self._units.apply(self._validation_set)
+        self.job = self._job = job = resolved(job, self._train_set)
+        self.shape, self.mean = self._train_set.shape, self._train_set.mean
         self._seen = self._train_set.seen() if isinstance(self._train_set, Ratings) else None
         self._owners: Owners | None = None
         if is_by_user(job) and isinstance(self._train_set, Ratings):
@@ -66,12 +74,16 @@ class JobData:
             (job.model.evaluate(params, minibatch, self.mean), minibatch.n)
             for minibatch in itertools.islice(judged.minibatches(job.minibatch, None), most)
         ]
-        loss = job.model.metric_value(sum(total for total, _ in sums), sum(count for _, count in sums))
+        total = sum(total for total, _ in sums) * judged.deviation**2
+        loss = job.model.metric_value(total, sum(count for _, count in sums))
         if loss <= target:
             raise JobError("stop.target", target, f"below {loss:.4f}, the {job.model.metric} before any training")
 
-    def with_seen(self, model: FittedModel) -> FittedModel:
-        """``model``, which knows which users and items have training rows, where there are such."""
+    def restored(self, model: FittedModel | None) -> FittedModel | None:
+        """``model``, fitted in the units of training, in the data's own; it knows what has training rows."""
+        if model is None:
+            return None
+        model = self._units.restore(model)
         return model.with_seen(*self._seen) if isinstance(model, PMFModel) and self._seen is not None else model
 
     def n_puts(self, objects: ObjectStore) -> int:

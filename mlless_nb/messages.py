@@ -127,6 +127,8 @@ class Invocation(Message):
     lifetime_s: float
     lease_s: float
     round_timeout_s: float
+    schedule: str = "constant"
+    ends_settled: bool = False  # once the validation loss has settled
 
     def scatters(self, n_active: int) -> bool:
         """Whether so many workers scatter and reduce their updates; fewer, or else all, broadcast them."""

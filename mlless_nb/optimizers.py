@@ -8,6 +8,9 @@ handed over. Each equals its PyTorch namesake step by step; FTRL, which has none
   gradient;
 - momentum, Adam and an l2 penalty move parameters that the minibatch did not touch. They do so here too, by walking the
   whole table, unless ``lazy=True``, which names the variant that leaves such parameters, and their state, as they are.
+  ``lazy="auto"`` is decided once the data is packed: True where the table is much larger than what a minibatch touches.
+
+A ``learning_rate`` of None is chosen for the model and its data when a run starts, see `mlless_nb.defaults`.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +36,11 @@ class _Optimizer:
     """What all have in common; the fields are the specifications' own."""
 
     kind: ClassVar[str]
+    learning_rate: float | None
+
+    def resolved(self, learning_rate: float) -> Self:
+        """Itself, with ``learning_rate`` where it has none of its own."""
+        return self if self.learning_rate is not None else replace(self, learning_rate=learning_rate)  # type: ignore[type-var]
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -105,16 +113,16 @@ class SGD(_Optimizer):
 
     Parameters
     ----------
-    learning_rate : float
-        Greater than 0.
+    learning_rate : float, optional
+        Greater than 0. None: chosen when a run starts.
     momentum : float
         In [0, 1).
     nesterov : bool
         Nesterov's variant; needs momentum.
     decay : float
         At least 0; 1 gives the ``1/sqrt(t)`` of the paper's convergence proof.
-    lazy : bool
-        Leave what the minibatch did not touch as it is.
+    lazy : bool or "auto"
+        Leave what the minibatch did not touch as it is; "auto" does so where the whole table is much larger.
     per_sample : bool
         Step after every rating of a minibatch instead of once, each at the whole learning rate: the sequential SGD of
         the matrix factorisation libraries. PMF only, without momentum.
@@ -124,17 +132,18 @@ class SGD(_Optimizer):
     MLLess (journal), section 2; Sutskever et al. 2013 for the momenta.
     """
 
-    learning_rate: float
+    learning_rate: float | None = None
     momentum: float = 0.0
     nesterov: bool = False
     decay: float = 0.0
-    lazy: bool = False
+    lazy: bool | str = "auto"
     per_sample: bool = False
     kind: ClassVar[str] = "sgd"
 
     def __post_init__(self) -> None:
         _check(self, learning_rate=_POSITIVE, momentum=_BELOW_ONE, decay=_AT_LEAST_ZERO)
-        _check_flags(self, "nesterov", "lazy", "per_sample")
+        _check_flags(self, "nesterov", "per_sample")
+        _check_lazy(self)
         if self.nesterov and not self.momentum:
             raise JobError("SGD.nesterov", self.nesterov, "False where momentum is 0")
         if self.per_sample and self.momentum:
@@ -147,7 +156,7 @@ class SGD(_Optimizer):
 
     def moves_untouched(self, l2: float) -> bool:
         """With momentum or a penalty, unless lazy."""
-        return not self.lazy and (self.momentum != 0 or l2 != 0)
+        return self.lazy is not True and (self.momentum != 0 or l2 != 0)
 
     def rate(self, step: int) -> float:
         """``learning_rate / sqrt(1 + decay * (step - 1))``."""
@@ -159,7 +168,7 @@ class SGD(_Optimizer):
 
     def __str__(self) -> str:
         momentum = f", {'Nesterov ' if self.nesterov else ''}momentum {self.momentum:g}" if self.momentum else ""
-        return f"SGD {self.learning_rate:g}{momentum}{', per sample' if self.per_sample else ''}{_suffix(self)}"
+        return f"SGD {_rate(self)}{momentum}{', per sample' if self.per_sample else ''}{_suffix(self)}"
 
 
 @specification
@@ -169,23 +178,23 @@ class Adam(_Optimizer):
 
     Parameters
     ----------
-    learning_rate, b1, b2, eps : float
+    b1, b2, eps : float
         As in Kingma and Ba 2015, Algorithm 1: ``u = -lr * m' / (sqrt(v') + eps)``.
-    decay, lazy
+    learning_rate, decay, lazy
         As in :class:`SGD`.
     """
 
-    learning_rate: float = 0.001
+    learning_rate: float | None = None
     b1: float = 0.9
     b2: float = 0.999
     eps: float = 1e-8
     decay: float = 0.0
-    lazy: bool = False
+    lazy: bool | str = "auto"
     kind: ClassVar[str] = "adam"
 
     def __post_init__(self) -> None:
         _check(self, learning_rate=_POSITIVE, b1=_BELOW_ONE, b2=_BELOW_ONE, eps=_POSITIVE, decay=_AT_LEAST_ZERO)
-        _check_flags(self, "lazy")
+        _check_lazy(self)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -194,7 +203,7 @@ class Adam(_Optimizer):
 
     def moves_untouched(self, l2: float) -> bool:
         """Unless lazy."""
-        return not self.lazy
+        return self.lazy is not True
 
     def rate(self, step: int) -> float:
         """As :meth:`SGD.rate`."""
@@ -204,7 +213,7 @@ class Adam(_Optimizer):
         return adam_update, (scale * self.rate(step), self.b1, self.b2, self.eps, step)
 
     def __str__(self) -> str:
-        return f"Adam {self.learning_rate:g}{_suffix(self)}"
+        return f"Adam {_rate(self)}{_suffix(self)}"
 
 
 @specification
@@ -214,21 +223,21 @@ class AdaGrad(_Optimizer):
 
     Parameters
     ----------
-    learning_rate, eps : float
+    eps : float
         As in Duchi et al. 2011.
-    decay, lazy
+    learning_rate, decay, lazy
         As in :class:`SGD`.
     """
 
-    learning_rate: float = 0.01
+    learning_rate: float | None = None
     eps: float = 1e-10
     decay: float = 0.0
-    lazy: bool = False
+    lazy: bool | str = "auto"
     kind: ClassVar[str] = "adagrad"
 
     def __post_init__(self) -> None:
         _check(self, learning_rate=_POSITIVE, eps=_POSITIVE, decay=_AT_LEAST_ZERO)
-        _check_flags(self, "lazy")
+        _check_lazy(self)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -237,7 +246,7 @@ class AdaGrad(_Optimizer):
 
     def moves_untouched(self, l2: float) -> bool:
         """With a penalty, unless lazy."""
-        return not self.lazy and l2 != 0
+        return self.lazy is not True and l2 != 0
 
     def rate(self, step: int) -> float:
         """As :meth:`SGD.rate`."""
@@ -247,7 +256,7 @@ class AdaGrad(_Optimizer):
         return adagrad_update, (scale * self.rate(step), self.eps)
 
     def __str__(self) -> str:
-        return f"AdaGrad {self.learning_rate:g}{_suffix(self)}"
+        return f"AdaGrad {_rate(self)}{_suffix(self)}"
 
 
 @specification
@@ -262,15 +271,17 @@ class FTRL(_Optimizer):
 
     Parameters
     ----------
-    learning_rate, beta, l1, l2 : float
-        The paper's alpha, beta, lambda_1 and lambda_2; the first greater than 0, the others at least 0.
+    learning_rate : float, optional
+        The paper's alpha; greater than 0. None: chosen when a run starts.
+    beta, l1, l2 : float
+        The paper's beta, lambda_1 and lambda_2; at least 0.
 
     References
     ----------
     McMahan et al. 2013, "Ad Click Prediction: a View from the Trenches", Algorithm 1.
     """
 
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     beta: float = 1.0
     l1: float = 0.0
     l2: float = 0.0
@@ -292,14 +303,14 @@ class FTRL(_Optimizer):
 
     def rate(self, step: int) -> float:
         """The same at every step: the coordinates' own rates fall by themselves."""
-        return self.learning_rate
+        return _known(self.learning_rate)
 
     def _kernel(self, step: int, scale: float) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        return ftrl_update, (scale, self.learning_rate, self.beta, self.l1, self.l2)
+        return ftrl_update, (scale, self.rate(step), self.beta, self.l1, self.l2)
 
     def __str__(self) -> str:
         penalties = "".join(f", {name} {getattr(self, name):g}" for name in ("l1", "l2") if getattr(self, name))
-        return f"FTRL {self.learning_rate:g}{penalties}"
+        return f"FTRL {_rate(self)}{penalties}"
 
 
 Optimizer = SGD | Adam | AdaGrad | FTRL
@@ -322,11 +333,20 @@ def optimizer_from_json(spec: dict[str, Any]) -> Optimizer:
 
 
 def _decayed(optimizer: SGD | Adam | AdaGrad, step: int) -> float:
-    return optimizer.learning_rate / math.sqrt(1.0 + optimizer.decay * (step - 1))
+    return _known(optimizer.learning_rate) / math.sqrt(1.0 + optimizer.decay * (step - 1))
+
+
+def _known(learning_rate: float | None) -> float:
+    assert learning_rate is not None, "a rate is chosen before the first step"
+    return learning_rate
+
+
+def _rate(optimizer: Optimizer) -> str:
+    return "at its own rate" if optimizer.learning_rate is None else f"{optimizer.learning_rate:g}"
 
 
 def _suffix(optimizer: SGD | Adam | AdaGrad) -> str:
-    return (f", decay {optimizer.decay:g}" if optimizer.decay else "") + (", lazy" if optimizer.lazy else "")
+    return (f", decay {optimizer.decay:g}" if optimizer.decay else "") + (", lazy" if optimizer.lazy is True else "")
 
 
 _Rule = tuple[Callable[[float], bool], str]
@@ -338,12 +358,20 @@ _BELOW_ONE: _Rule = (lambda value: 0 <= value < 1, "a number in [0, 1)")
 def _check(optimizer: Optimizer, **rules: _Rule) -> None:
     for field, (holds, valid) in rules.items():
         value = getattr(optimizer, field)
+        if field == "learning_rate" and value is None:
+            continue
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not is_number or not abs(value) <= sys.float_info.max or not holds(value):
-            raise JobError(f"{type(optimizer).__name__}.{field}", value, valid)
+            or_none = " or None" if field == "learning_rate" else ""
+            raise JobError(f"{type(optimizer).__name__}.{field}", value, valid + or_none)
 
 
 def _check_flags(optimizer: Optimizer, *fields: str) -> None:
     for field in fields:
         if not isinstance(getattr(optimizer, field), bool):
             raise JobError(f"{type(optimizer).__name__}.{field}", getattr(optimizer, field), "True or False")
+
+
+def _check_lazy(optimizer: SGD | Adam | AdaGrad) -> None:
+    if not isinstance(optimizer.lazy, bool) and optimizer.lazy != "auto":
+        raise JobError(f"{type(optimizer).__name__}.lazy", optimizer.lazy, "True, False or 'auto'")

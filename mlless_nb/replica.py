@@ -78,6 +78,8 @@ class Replica:
         Steps that this replica may be ahead of what it has applied of its peers.
     n_made, n_sent : int
         Values of the last update, and how many of them are published.
+    rate_factor : float
+        Of the learning rate; whoever trains sets it, on all replicas alike.
     """
 
     def __init__(self, invocation: Invocation, manifest: Manifest) -> None:
@@ -88,6 +90,7 @@ class Replica:
         self._slot, self._codec = invocation.slot, invocation.codec
         self._is_mean = invocation.aggregate == "mean"
         self._manifest = manifest
+        self._loss_unit = manifest.deviation**2  # losses are told in the ratings' own units
         shape = manifest.shape
         self.n_rows, self.width = self.model.table_shape(shape)
         self._l2, self._l2_rows = self.model.dense_l2, self.model.dense_l2_rows(shape)
@@ -114,6 +117,7 @@ class Replica:
         # Where replicas differ anyway, each may add its own update at once: in the pass that makes it.
         self._fuses = not (self._is_local or (n_users and self._is_dense))
         self._scatters = invocation.scatters
+        self.rate_factor = 1.0
         self._divisor = float(manifest.size)
         self._n_held = 1
         # Of owned rows nothing is significant: what they move by is held back and added in one pass.
@@ -158,7 +162,7 @@ class Replica:
         if split is not None and not self._fuses:
             split_significant(self.params, rows, update, split)
         self.n_sent = 0 if is_alone else split.count if split is not None else update.size
-        return loss
+        return loss * self._loss_unit
 
     def _optimize(self, minibatch: Minibatch, step: int, scale: float, split: SignificanceSplit | None) -> float:
         """Gradient and optimiser of one minibatch."""
@@ -169,7 +173,7 @@ class Replica:
         rows, grad = minibatch.rows, self._grad[:n_touched]
         out = self._update = self._room(self.n_rows) if self._is_dense else grad
         loss = self.model.gradient(self.params, minibatch, self._manifest.mean, self._divisor, grad)
-        args, own = (self._state, step, scale, self._l2, self._l2_rows), 0
+        args, own = (self._state, step, scale * self.rate_factor, self._l2, self._l2_rows), 0
         if self._hoard is not None and (own := self.ownership.count_own(rows)):
             self._optimizer.update(self.params, rows[:own], grad[:own], *args, out[:own], self._hoard)
             rows, grad, out = rows[own:], grad[own:], out[own:]
@@ -203,8 +207,11 @@ class Replica:
         """SGD over the minibatch's ratings one by one."""
         model = self.model
         assert isinstance(model, PMF)
-        ratings, rate = (minibatch.user, minibatch.item, minibatch.rating), self._optimizer.rate(local_step)
-        return pmf_sgd_pass(self.params, minibatch.rows, *ratings, self._manifest.mean, model.l2, rate, model.biases)
+        ratings = minibatch.user, minibatch.item, minibatch.rating
+        rate = self._optimizer.rate(local_step) * self.rate_factor
+        return pmf_sgd_pass(
+            self.params, minibatch.rows, *ratings, self._manifest.mean, model.penalty, rate, model.biases
+        )
 
     def _keep_owned(self) -> None:
         """Rows that nobody else touches are not published: they wait in the residual until they are handed over."""
@@ -460,11 +467,11 @@ class Replica:
 
     def evaluate(self, minibatch: Minibatch) -> float:
         """Sum of losses of held-out rows."""
-        return self.model.evaluate(self.params, minibatch, self._manifest.mean)
+        return self.model.evaluate(self.params, minibatch, self._manifest.mean) * self._loss_unit
 
     def interaction(self, minibatch: Minibatch) -> float:
         """How much of the predictions for held-out rows products of parameters make, see `models.base.Model`."""
-        return self.model.interaction(self.params, minibatch)
+        return self.model.interaction(self.params, minibatch) * self._loss_unit
 
     @property
     def is_finite(self) -> bool:

@@ -35,6 +35,7 @@ from .objects import ObjectStore
 from .pending import Settled
 from .replica import Replica, Stats
 from .report import Report
+from .schedule import Schedule
 
 #: Steps whose longest duration stands for the next one's when money is asked for.
 _STEP_MEMORY = 0.9
@@ -101,6 +102,7 @@ class Worker:
         self._handing_over = HandOver(self._slot, log, self._replica, prepaid, self._pay_for_waiting, self._round)
         rate = invocation.optimizer.get("learning_rate")
         self._rules = StopRules(invocation.stop, self._replica.model.metric, rate)
+        self._schedule = Schedule(invocation.schedule)
         self._verdict: Verdict | None = None  # of the rules, on the losses so far
         self._plan = Plan()
         self._staleness, self._ahead = self._replica.staleness, Ahead(log, self._replica, clock)
@@ -307,6 +309,8 @@ class Worker:
             if validation_loss is not None:
                 self._best.judge(one.step - 1, validation_loss)  # of the evaluation that was told with this step
             verdict = self._rules.observe(one.step, one.epoch, loss, validation_loss, self._held_out.has_rows)
+            if verdict is None and validation_loss is not None:
+                verdict = self._follow_schedule(one.step, one.epoch, validation_loss)
             self._verdict = self._verdict or verdict
         if self._staleness and not self._is_last():
             if self._verdict is not None and self._plan.stop_after is None:
@@ -315,6 +319,14 @@ class Worker:
         if self._is_stopped() and (self._staleness or self._verdict is None):
             return Verdict(self._plan.stop_status, self._plan.stop_reason)
         return self._verdict
+
+    def _follow_schedule(self, step: int, epoch: float, validation_loss: float) -> Verdict | None:
+        """Set the learning rate by the newest validation loss; a verdict where it is that the descent has settled."""
+        self._replica.rate_factor = self._schedule.observe(step, epoch, validation_loss)
+        if not self._schedule.is_settled or not self._job.ends_settled:
+            return None
+        metric, best = self._replica.model.metric, self._best
+        return Verdict("finished", f"the validation loss has settled: no better {metric} than {best.loss:.4f}")
 
     def _is_last(self) -> bool:
         """Whether this step is the last one whatever the losses; told of its plan, every worker says the same."""

@@ -63,12 +63,12 @@ def nothing_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 WRONG: list[tuple[str, list[Any], str]] = [
     ("model", ["pmf", None, PMF, 20, SGD(0.1)], "PMF"),
-    ("optimizer", ["sgd", None, SGD, 0.1, PMF(2)], "SGD"),
+    ("optimizer", ["sgd", SGD, 0.1, PMF(2)], "SGD"),
     ("data", [None, "movielens", [1, 2], np.zeros(3), {"users": []}], "datasets"),
     ("sync", ["bsp", None, BSP, 0.7, 0], "BSP"),
     ("stop", [None, 10, "10 epochs", {"epochs": 10}, Stop], "Stop"),
-    ("workers", [0, -1, 1.0, 2.5, "4", None, True, NAN, [4]], "integer >= 1"),
-    ("minibatch", [0, -6250, 10.0, "all", None, True, NAN], "integer >= 1"),
+    ("workers", [0, -1, 1.0, 2.5, "4", True, NAN, [4]], "integer >= 1 or None"),
+    ("minibatch", [0, -6250, 10.0, "all", True, NAN], "integer >= 1 or None"),
     ("seed", [-1, 0.0, "0", None, False, NAN], "integer >= 0"),
     ("eval_every", [0, -1, 1.5, "10", True], "integer >= 1 or None"),
     ("checkpoint_every", [0, -1, 1.5, "10", True], "integer >= 1 or None"),
@@ -77,6 +77,7 @@ WRONG: list[tuple[str, list[Any], str]] = [
     ("codec", ["float16", "", None, 16], "'float32' or 'bf16' or 'int8'"),
     ("pattern", ["allreduce", "", None, True], "'auto' or 'broadcast' or 'scatter-reduce'"),
     ("partition", ["item", "", None, 2], "'auto' or 'rows' or 'user'"),
+    ("schedule", ["cosine", "", None, True], "'auto' or 'constant'"),
     ("local_steps", [0, -1, 1.5, True, None, "2"], "an integer >= 1"),
     ("name", ["", " ", "a b", "9lives", "a/b", "-a", "x" * 65, "ä", "a\n", 7, b"a", ["a"]], ""),
     ("prices", ["free", "", None, 0, ["aws-lambda-x86"], "AWS-LAMBDA-X86"], "'aws-lambda-x86'"),
@@ -129,20 +130,22 @@ STOP_RULES: list[tuple[str, list[Any], str]] = [
 ]
 SPECIFICATIONS: list[tuple[Callable[..., Any], str, list[Any]]] = [
     (PMF, "rank", [0, -1, 2.0, "20", None, True, 4097]),
-    (PMF, "l2", [-0.1, NAN, INFINITE, VAST, "0", None, True]),
+    (PMF, "l2", [-0.1, NAN, INFINITE, VAST, "0", True]),
     (PMF, "biases", [1, 0, None, "yes"]),
+    (PMF, "standardize", [1, 0, None, "yes"]),
     (PMF, "init_scale", [-0.1, NAN, INFINITE, "0.1", None, True]),
-    (LogisticRegression, "l2", [-0.1, NAN, INFINITE, VAST, "0", None, True]),
-    (SGD, "learning_rate", [0, -0.1, NAN, INFINITE, VAST, "0.1", None, True]),
+    (LogisticRegression, "l2", [-0.1, NAN, INFINITE, VAST, "0", True]),
+    (LogisticRegression, "scale", [1, 0, None, "yes"]),
+    (SGD, "learning_rate", [0, -0.1, NAN, INFINITE, VAST, "0.1", True]),
     (SGD, "momentum", [-0.1, 1, 1.5, NAN, "0.9", None, True]),
     (SGD, "nesterov", [1, None, "yes", True]),  # True needs momentum
     (SGD, "decay", [-0.1, NAN, INFINITE, "0", None, True]),
-    (SGD, "lazy", [1, None, "yes"]),
-    (Adam, "learning_rate", [0, -0.1, NAN, INFINITE, VAST, "0.1", None, True]),
+    (SGD, "lazy", [1, None, "yes", "Auto"]),
+    (Adam, "learning_rate", [0, -0.1, NAN, INFINITE, VAST, "0.1", True]),
     (Adam, "b1", [-0.1, 1, NAN, "0.9", None, True]),
     (Adam, "b2", [-0.1, 1, NAN, "0.9", None, True]),
     (Adam, "eps", [0, -1e-8, NAN, INFINITE, "0", None, True]),
-    (AdaGrad, "learning_rate", [0, -0.1, NAN, INFINITE, VAST, "0.1", None, True]),
+    (AdaGrad, "learning_rate", [0, -0.1, NAN, INFINITE, VAST, "0.1", True]),
     (AdaGrad, "eps", [0, -1e-8, NAN, INFINITE, "0", None, True]),
     (AdaGrad, "decay", [-0.1, NAN, INFINITE, "0", None, True]),
     (ISP, "threshold", [-0.1, NAN, INFINITE, VAST, "0.7", None, True, [0.7]]),
@@ -175,10 +178,8 @@ def test_a_wrong_stop_rule_is_named(rule: str, value: Any, valid: str) -> None:
     ids=lambda value: getattr(value, "__name__", repr(value)[:30]),
 )
 def test_a_wrong_specification_is_named(kind: Callable[..., Any], field: str, value: Any) -> None:
-    has_rate = any(entry.name == "learning_rate" for entry in dataclasses.fields(kind))  # type: ignore[arg-type]
-    required = {"learning_rate": 0.1} if has_rate and field != "learning_rate" else {}
     with pytest.raises(JobError) as caught:
-        kind(**(required | {field: value}))
+        kind(**{field: value})
     assert caught.value.field == f"{kind.__name__}.{field}"  # type: ignore[attr-defined]
     assert caught.value.value is value
     assert caught.value.valid
@@ -196,11 +197,14 @@ def test_an_unknown_field_is_refused(kind: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: PMF(rnak=3), "PMF.rnak=3: must be named one of rank, l2, biases, init_scale; is rank meant?"),
+        (
+            lambda: PMF(rnak=3),
+            "PMF.rnak=3: must be named one of rank, l2, biases, init_scale, standardize; is rank meant?",
+        ),
         (lambda: SGD(lr=1), "; is learning_rate meant?"),
-        (lambda: SGD(), "SGD.learning_rate=None: must be given; there are learning_rate, momentum"),
+        (lambda: Budget(), "Budget.usd=None: must be given; there are usd"),
         (lambda: ISP(0.7, threshold=0.5), "ISP.threshold=0.5: must be given once"),
-        (lambda: LogisticRegression(0.1, 3), "LogisticRegression='2 values': must be at most 1: l2"),
+        (lambda: LogisticRegression(0.1, True, 3), "LogisticRegression='3 values': must be at most 2: l2, scale"),
         (lambda: BSP(3), "BSP='1 values': must be left out: there are no fields"),
         (
             lambda: TrainingJob(PMF(), epochs=3),
@@ -243,7 +247,31 @@ def test_more_workers_than_minibatches_are_refused_with_the_most_there_can_be() 
         make(workers=10)
     assert make(workers=10, validation=None).n_minibatches == 10
     with pytest.raises(JobError, match="workers=4: must be at most 1"):
-        make(minibatch=10**9)
+        make(workers=4, minibatch=10**9)
+    assert make(minibatch=10**9).workers == 1
+
+
+@pytest.mark.parametrize("n", [2, 15, 150, 569])
+def test_small_data_train_with_what_is_left_open(n: int) -> None:
+    job = TrainingJob(LogisticRegression(), data=datasets.synthetic_clicks(n, n_features=40, seed=1))
+    assert job.workers == 1
+    assert 1 <= job.minibatch <= max(16, n)
+    for workers in range(1, max(min(n - 1, 9), 1)):
+        assert dataclasses.replace(job, workers=workers, minibatch=None).n_minibatches >= workers
+
+
+def test_what_is_left_open_follows_from_the_rows() -> None:
+    ratings = datasets.synthetic_ratings(300, 200, 50_000, rank=2, seed=1)
+    job = TrainingJob(PMF(), data=ratings)
+    assert (job.workers, job.minibatch) == (4, 312)  # 45,000 rows in 36 steps
+    assert job.optimizer == SGD(momentum=0.9, nesterov=True)
+    assert TrainingJob(PMF(), data=ratings, workers=2).minibatch == 625
+    assert TrainingJob(PMF(), data=ratings, minibatch=10_000).workers == 4
+    assert TrainingJob(PMF(), data=ratings, minibatch=40_000).workers == 2
+    assert TrainingJob(PMF(), data=ratings, stop=Stop(epochs=2)).minibatch == 56  # 400 steps in two epochs
+    wide, dense = datasets.csr(np.eye(50), np.arange(50) % 2), datasets.csr(np.ones((50, 3)), np.arange(50) % 2)
+    assert isinstance(TrainingJob(LogisticRegression(), data=wide).optimizer, AdaGrad)
+    assert isinstance(TrainingJob(LogisticRegression(), data=dense).optimizer, Adam)
 
 
 def test_the_first_wrong_field_is_found_whatever_else_is_wrong() -> None:
@@ -301,10 +329,19 @@ def test_valid_jobs_say_what_they_are() -> None:
         job.workers = 5  # type: ignore[misc]
 
 
-def test_a_run_with_no_end_in_sight_ends_after_ten_epochs() -> None:
-    assert make().stop_rules == Stop(epochs=10)
+def test_a_run_with_no_end_in_sight_ends_once_it_has_settled_or_after_many_epochs() -> None:
+    assert make().stop_rules == Stop(epochs=223)  # 2,000 steps of one worker, nine an epoch
+    assert make(minibatch=5).stop_rules == Stop(epochs=50)
+    assert make(validation=None).stop_rules == Stop(epochs=40)  # 400 steps, ten an epoch
+    assert make(validation=None, minibatch=5).stop_rules == Stop(epochs=10)
     assert make(budget=1.0).stop_rules == Stop()
     assert make(stop=Stop(steps=3)).stop_rules == Stop(steps=3)
+    assert [make(**fields).ends_settled for fields in ({}, {"validation": None}, {"budget": 1.0})] == [
+        True,
+        False,
+        False,
+    ]
+    assert not make(stop=Stop(steps=3)).ends_settled
     assert Stop().is_empty
     assert not Stop(patience=1).is_empty
 

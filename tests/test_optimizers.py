@@ -15,9 +15,9 @@ INSTANCES: list[Optimizer] = [
     SGD(8.0),
     SGD(8.0, momentum=0.9, lazy=True),
     SGD(8.0, momentum=0.9, nesterov=True, decay=1.0),
-    Adam(),
+    Adam(0.001),
     Adam(0.01, b1=0.8, b2=0.9, eps=1e-6, lazy=True),
-    AdaGrad(),
+    AdaGrad(0.01, lazy=False),
     SGD(0.01, decay=0.5, per_sample=True),
     FTRL(0.3, beta=0.5, l1=0.01, l2=0.1),
 ]
@@ -43,6 +43,7 @@ def test_json_round_trip(optimizer: Optimizer) -> None:
         (lambda: Adam(b1=1.0), "Adam.b1=1.0"),
         (lambda: Adam(eps=0.0), "Adam.eps=0.0"),
         (lambda: AdaGrad(lazy=None), "AdaGrad.lazy=None"),  # type: ignore[arg-type]
+        (lambda: Adam(lazy="yes"), "Adam.lazy='yes'"),
         (lambda: SGD(1.0, momentum=0.5, per_sample=True), "SGD.per_sample=True"),
         (lambda: SGD(1.0, per_sample=1), "SGD.per_sample=1"),  # type: ignore[arg-type]
         (lambda: FTRL(0.0), "FTRL.learning_rate=0.0"),
@@ -59,10 +60,11 @@ def test_a_wrong_field_is_named(make: Any, field: str) -> None:
 
 def test_what_is_shown() -> None:
     assert str(SGD(8.0, momentum=0.9, nesterov=True)) == "SGD 8, Nesterov momentum 0.9"
-    assert str(Adam(lazy=True)) == "Adam 0.001, lazy"
+    assert str(Adam(0.001, lazy=True)) == "Adam 0.001, lazy"
+    assert str(Adam()) == "Adam at its own rate"
     assert str(SGD(0.01, per_sample=True)) == "SGD 0.01, per sample"
     assert str(FTRL(0.1, l1=0.5)) == "FTRL 0.1, l1 0.5"
-    assert str(AdaGrad(decay=1)) == "AdaGrad 0.01, decay 1"
+    assert str(AdaGrad(0.01, decay=1)) == "AdaGrad 0.01, decay 1"
 
 
 def test_who_moves_what_is_untouched() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -41,6 +41,8 @@ class Dataset(ABC):
         Rows.
     shape : tuple of int
         (n_users, n_items) of ratings, (n_features,) of CSR.
+    origin, deviation : float
+        A rating ``r`` of this dataset stands for ``origin + deviation * r``; 0 and 1 unless it was standardised.
     """
 
     kind: ClassVar[str]
@@ -48,6 +50,8 @@ class Dataset(ABC):
     is_synthetic: bool
     n: int
     shape: tuple[int, ...]
+    origin: float = 0.0
+    deviation: float = 1.0
 
     @property
     def mean(self) -> float:
@@ -167,13 +171,23 @@ class Ratings(Dataset):
         """See `Dataset`."""
         return self._fingerprint
 
+    def in_units(self, origin: float, deviation: float) -> Ratings:
+        """The same ratings as ``(rating - origin) / deviation``, float32."""
+        ratings = ((self.ratings - np.float64(origin)) / deviation).astype(np.float32)
+        shape = (self.shape[0], self.shape[1])
+        other = Ratings(self.users, self.items, ratings, shape, self.name, is_synthetic=self.is_synthetic)
+        other.origin, other.deviation = origin, deviation
+        # Of what is known already: to hash all rows again would take as long as to change them.
+        other._fingerprint = hashlib.sha256(f"{self.fingerprint()} {origin!r} {deviation!r}".encode()).hexdigest()
+        return other
+
     def split(self, fraction: float, seed: int) -> tuple[Ratings, Ratings]:
         """See `Dataset`."""
         held = draw(self.n, check_split(self.n, fraction, seed), seed)
         return self._take(~held), self._take(held)
 
     def _take(self, mask: NDArray[np.bool_]) -> Ratings:
-        return Ratings(
+        taken = Ratings(
             self.users[mask],
             self.items[mask],
             self.ratings[mask],
@@ -182,6 +196,8 @@ class Ratings(Dataset):
             is_synthetic=self.is_synthetic,
             titles=self.titles,
         )
+        taken.origin, taken.deviation = self.origin, self.deviation
+        return taken
 
     @cached_property
     def _n_rated(self) -> NDArray[np.int64]:
@@ -297,6 +313,20 @@ class Csr(Dataset):
     def fingerprint(self) -> str:
         """See `Dataset`."""
         return self._fingerprint
+
+    def with_rows(self, change: Callable[[Any], Any], key: str, n_more: int) -> Csr:
+        """The same labels with ``change(X)`` as rows.
+
+        Parameters
+        ----------
+        key : str
+            Says what the change is; for the fingerprint.
+        n_more : int
+            Values that a row has more then, at most.
+        """
+        other = Csr(change(self.X), self.y, self.name, is_synthetic=self.is_synthetic)
+        other._fingerprint = hashlib.sha256(f"{self.fingerprint()} {key}".encode()).hexdigest()
+        return other
 
     def split(self, fraction: float, seed: int) -> tuple[Csr, Csr]:
         """See `Dataset`."""

@@ -23,7 +23,7 @@ class Manifest:
     ----------
     key : str
         Made from the content, the minibatch size and the seed (`pack_key`).
-    kind, name, is_synthetic, n, shape, mean
+    kind, name, is_synthetic, n, shape, mean, origin, deviation
         As of the `Dataset`.
     size : int
         Rows in a minibatch (all of them where there are fewer); the last may be short.
@@ -45,6 +45,8 @@ class Manifest:
     mean: float
     shards: tuple[int, ...]
     n_touched: int
+    origin: float = 0.0
+    deviation: float = 1.0
 
     @property
     def n_shards(self) -> int:
@@ -85,9 +87,13 @@ class Manifest:
         least = -(-spec["n"] // spec["size"])  # each shard's last minibatch may be short
         if not least <= counts[2] <= least + len(shards) - 2:
             raise DecodeError(f"a dataset's manifest with n, size, n_minibatches {counts!r}")
-        if type(spec["mean"]) not in (int, float) or not math.isfinite(spec["mean"]):
-            raise DecodeError(f"a dataset's manifest with mean {spec['mean']!r}")
-        return cls(**{**spec, "shape": tuple(shape), "mean": float(spec["mean"]), "shards": tuple(shards)})
+        units = {name: spec[name] for name in ("mean", "origin", "deviation")}
+        if not all(type(value) in (int, float) and math.isfinite(value) for value in units.values()):
+            raise DecodeError(f"a dataset's manifest with {units!r}: must be finite numbers")
+        if spec["deviation"] <= 0:
+            raise DecodeError(f"a dataset's manifest with deviation {spec['deviation']!r}: must be > 0")
+        numbers = {name: float(value) for name, value in units.items()}
+        return cls(**{**spec, **numbers, "shape": tuple(shape), "shards": tuple(shards)})
 
 
 def pack_key(dataset: Dataset, size: int, seed: int | None, owners: Owners | None = None) -> str:
@@ -150,6 +156,8 @@ def pack(dataset: Dataset, size: int, seed: int | None, objects: ObjectStore, ow
         mean=dataset.mean,
         shards=tuple(bounds),
         n_touched=1,
+        origin=dataset.origin,
+        deviation=dataset.deviation,
     )
     minibatches = itertools.chain.from_iterable(part.minibatches(size, seed) for part in parts)
     n_touched = 0

@@ -70,7 +70,7 @@ class CsrStream(Dataset):
         keep: NDArray[np.bool_] | None = None,
     ) -> None:
         self._is_one = is_one
-        self._read, self._content, self._keep, self._n_values = read, content, keep, n_values
+        self._read, self._content, self._keep, self.n_values = read, content, keep, n_values
         self.n, self.shape, self.name = n, (n_features,), name
 
     @cached_property
@@ -106,7 +106,16 @@ class CsrStream(Dataset):
             keep = self._keep.copy()
             keep[self._keep] = mask
         n = int(mask.sum())
-        return CsrStream(self._read, n, self.shape[0], self._n_values, self._content, self.name, self._is_one, keep)
+        return CsrStream(self._read, n, self.shape[0], self.n_values, self._content, self.name, self._is_one, keep)
+
+    def with_rows(self, change: Callable[[Any], Any], key: str, n_more: int) -> CsrStream:
+        """See `Csr.with_rows`: ``change`` is called on every block when it is read."""
+
+        def read(keep: NDArray[np.bool_] | None) -> Iterator[Rows]:
+            return ((change(X), y) for X, y in self._read(keep))
+
+        n_values, content = self.n_values + n_more * self.n, f"{self._content} {key}"
+        return CsrStream(read, self.n, self.shape[0], n_values, content, self.name, self._is_one, self._keep)
 
     def blocks(self) -> Iterator[Rows]:
         """The rows in stored order: (X csr_array float32 (k, n_features), y float32 (k,)) block by block."""
@@ -129,7 +138,7 @@ class CsrStream(Dataset):
     @property
     def _n_bytes(self) -> int:
         """Bytes of the rows in memory, at most."""
-        return 8 * self._n_values + 12 * self.n
+        return 8 * self.n_values + 12 * self.n
 
     def _shuffled(self, n_parts: int, seed: int) -> Iterator[Rows]:
         folder = tempfile.gettempdir()

@@ -7,11 +7,13 @@ import sys
 from ..errors import JobError
 
 
-def check_number(field: str, value: object, least: float) -> None:
-    """Raise JobError unless ``value`` is a finite number of at least ``least``."""
+def check_number(field: str, value: object, least: float, *, or_none: bool = False) -> None:
+    """Raise JobError unless ``value`` is a finite number of at least ``least``, or None where ``or_none``."""
+    if or_none and value is None:
+        return
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not least <= value <= sys.float_info.max:  # type: ignore[operator]
-        raise JobError(field, value, f"a finite number >= {least:g}")
+        raise JobError(field, value, f"a finite number >= {least:g}" + (" or None" if or_none else ""))
 
 
 def check_flag(field: str, value: object) -> None:

@@ -35,12 +35,16 @@ class PMF:
     ----------
     rank : int
         Factors of a user and of an item.
-    l2 : float
-        Penalty a rating puts on its user and its item.
+    l2 : float, optional
+        Penalty a rating puts on its user and its item. None: chosen when a run starts, by how many ratings there are
+        of a user and of an item; fewer ask for more.
     biases : bool
         Whether users and items have one.
     init_scale : float
         Standard deviation of the factors at the start; biases start at 0.
+    standardize : bool
+        Train on ``(rating - mean) / deviation``, so that rates, penalty and start suit ratings on any scale. Losses,
+        targets and the fitted model are in the ratings' own units all the same; ``e`` above is then not.
 
     References
     ----------
@@ -48,18 +52,20 @@ class PMF:
     """
 
     rank: int = 20
-    l2: float = 0.0
+    l2: float | None = None
     biases: bool = True
     init_scale: float = 0.1
+    standardize: bool = True
     kind: ClassVar[str] = "pmf"
     metric: ClassVar[str] = "RMSE"
 
     def __post_init__(self) -> None:
         if isinstance(self.rank, bool) or not isinstance(self.rank, int) or not 1 <= self.rank <= 4096:
             raise JobError("PMF.rank", self.rank, "a whole number from 1 to 4096")
-        check_number("PMF.l2", self.l2, least=0.0)
+        check_number("PMF.l2", self.l2, least=0.0, or_none=True)
         check_number("PMF.init_scale", self.init_scale, least=0.0)
         check_flag("PMF.biases", self.biases)
+        check_flag("PMF.standardize", self.standardize)
 
     def check_data(self, dataset: Any) -> None:
         """Raise JobError unless ``dataset`` holds ratings and the table they need is not too large."""
@@ -88,7 +94,7 @@ class PMF:
             minibatch.item,
             minibatch.rating,
             mean,
-            self.l2,
+            self.penalty,
             divisor,
             self.biases,
             grad,
@@ -110,6 +116,11 @@ class PMF:
     def metric_value(self, loss_sum: float, count: float) -> float:
         """RMSE."""
         return math.sqrt(loss_sum / count) if loss_sum >= 0 else math.nan
+
+    @property
+    def penalty(self) -> float:
+        """``l2``, 0.0 where none was chosen."""
+        return self.l2 or 0.0
 
     @property
     def dense_l2(self) -> float:

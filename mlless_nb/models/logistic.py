@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import JobError
 from ..kernels import logistic_gradient, logistic_loss, logistic_margins
 from ..specification import specification
-from .checks import check_number, check_table
+from .checks import check_flag, check_number, check_table
 from .storage import write_arrays
 
 Float32 = NDArray[np.float32]
@@ -28,20 +28,26 @@ class LogisticRegression:
 
     Parameters
     ----------
-    l2 : float
-        At least 0. scikit-learn's ``C`` for n rows is ``1 / (n * l2)``.
+    l2 : float, optional
+        At least 0. scikit-learn's ``C`` for n rows is ``1 / (n * l2)``. None: chosen when a run starts, as ``C = 1``.
+    scale : bool
+        Train on columns that are divided by the root mean square of their values that are not 0 (and centred where
+        nearly every row has one), so that rates and penalty suit columns on any scale. Rows stay sparse, columns of
+        ones stay ones, and the fitted coefficients are for the data as they are; the penalty is on the scaled ones.
 
     References
     ----------
     MLLess (journal), section 6 (Criteo).
     """
 
-    l2: float = 0.0
+    l2: float | None = None
+    scale: bool = True
     kind: ClassVar[str] = "logistic"
     metric: ClassVar[str] = "log loss"
 
     def __post_init__(self) -> None:
-        check_number("LogisticRegression.l2", self.l2, least=0.0)
+        check_number("LogisticRegression.l2", self.l2, least=0.0, or_none=True)
+        check_flag("LogisticRegression.scale", self.scale)
 
     def check_data(self, dataset: Any) -> None:
         """Raise JobError unless ``dataset`` holds feature rows with labels."""
@@ -75,8 +81,8 @@ class LogisticRegression:
 
     @property
     def dense_l2(self) -> float:
-        """The penalty."""
-        return self.l2
+        """The penalty; 0.0 where none was chosen."""
+        return self.l2 or 0.0
 
     def dense_l2_rows(self, shape: tuple[int, ...]) -> int:
         """Every row but the intercept's."""

@@ -43,7 +43,7 @@ def test_only_what_the_cell_assigns_counts(notebook: dict[str, Any]) -> None:
     job = read(BODY + "def helper():\n    workers = 99\n", notebook)
 
     assert str(job.sync) == "BSP"
-    assert job.workers == 4
+    assert job.workers == 1
     assert notebook == before
 
 
@@ -85,7 +85,11 @@ def test_scale_in_is_an_option_or_a_variable(notebook: dict[str, Any]) -> None:
         ("model = PMF(rank=3\noptimizer = 1\n", 2, "never closed"),
         ("model = PMF(rank=3)\n\nreturn model\n", 4, "'return' outside function"),
         ("model = PMF(rank=3)\noptimizer = SDG()\n", 3, "NameError: name 'SDG' is not defined"),
-        ("model = PMF(ranks=3)\n", 2, "PMF.ranks=3: must be named one of rank, l2, biases, init_scale; is rank meant?"),
+        (
+            "model = PMF(ranks=3)\n",
+            2,
+            "PMF.ranks=3: must be named one of rank, l2, biases, init_scale, standardize; is rank meant?",
+        ),
         ("model = PMF(\n    rank=0,\n)\n", 2, "rank=0: must be"),
         (
             "model = PMF(rank=3)\noptimizer = SGD(learning_rate=0.5)\n",

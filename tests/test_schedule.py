@@ -1,0 +1,64 @@
+"""The learning rate's schedule: a pure function of the validation losses."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlless_nb.schedule import CUT, CUTS, Schedule
+
+
+def follow(schedule: Schedule, losses: list[float], steps_apart: int = 30, steps_in_epoch: int = 36) -> list[float]:
+    """The factor after each of ``losses``."""
+    steps = [(number + 1) * steps_apart for number in range(len(losses))]
+    return [schedule.observe(step, step / steps_in_epoch, loss) for step, loss in zip(steps, losses, strict=True)]
+
+
+def test_the_rate_stays_while_the_loss_falls() -> None:
+    schedule = Schedule("auto")
+    assert set(follow(schedule, [0.99**k for k in range(200)])) == {1.0}
+    assert not schedule.is_settled
+
+
+def test_the_rate_is_cut_when_the_loss_has_not_fallen_for_an_epoch() -> None:
+    schedule = Schedule("auto")
+    assert follow(schedule, [1.0, 0.9, 0.91, 0.9, 0.8]) == [1.0, 1.0, 1.0, CUT, CUT]
+
+
+def test_a_fall_that_is_too_small_does_not_count() -> None:
+    assert follow(Schedule("auto"), [1.0, 0.9999, 0.9998])[-1] == CUT
+    assert follow(Schedule("auto"), [1.0, 0.999, 0.998])[-1] == 1.0
+
+
+def test_after_the_last_cut_it_has_settled() -> None:
+    schedule = Schedule("auto")
+    factors = follow(schedule, [1.0] + [1.1] * (2 * CUTS + 1))
+    assert factors[-1] == pytest.approx(CUT**CUTS)
+    assert not schedule.is_settled
+    schedule.observe(10_000, 300.0, 1.1)
+    assert schedule.is_settled
+    assert schedule.factor == pytest.approx(CUT**CUTS)
+
+
+@pytest.mark.parametrize(("steps_apart", "steps_in_epoch"), [(1, 5), (10, 1000), (400, 36)])
+def test_it_waits_for_an_epoch_for_steps_and_for_evaluations(steps_apart: int, steps_in_epoch: int) -> None:
+    schedule = Schedule("auto")
+    factors = follow(schedule, [1.0] * 200, steps_apart, steps_in_epoch)
+    n = factors.index(CUT)
+    assert n >= 2
+    assert n * steps_apart >= 30
+    assert n * steps_apart >= steps_in_epoch
+    assert (n - 1) * steps_apart < max(30, steps_in_epoch, 2 * steps_apart)
+
+
+def test_a_constant_rate_settles_later_and_stays() -> None:
+    schedule = Schedule("constant")
+    assert set(follow(schedule, [1.0] * 10)) == {1.0}
+    assert not schedule.is_settled
+    follow(schedule, [1.0] * 20)
+    assert schedule.factor == 1.0
+    assert schedule.is_settled
+
+
+def test_the_same_losses_give_the_same_rates() -> None:
+    losses = [1.0, 0.8, 0.83, 0.79, 0.82, 0.81, 0.84, 0.7, 0.71, 0.72, 0.73]
+    assert follow(Schedule("auto"), losses) == follow(Schedule("auto"), losses)
