@@ -46,8 +46,10 @@ def run_function(payload: str, storage: Any) -> str:
         if not log.claim(invocation.slot):
             return ""  # another invocation of the same payload is at work
         threading.Thread(target=_keep_lease, args=(invocation, log, is_over), name="mlless-lease", daemon=True).start()
+        prepaid.add(log.start_grant(invocation.slot))
+        prepaid.learn(*log.money())
         prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was paid for
-        prepaid.watch(log.reserve, lambda: _call_off(invocation), lambda: log.money()[0] is not None)
+        prepaid.watch(log.reserve, lambda: _call_off(invocation), log.money)
         bus = open_bus(invocation.bus_url, invocation.job_id, insecure=invocation.insecure)
         try:
             work = _supervise if invocation.role == "supervisor" else _work
@@ -114,6 +116,7 @@ def _prepaid(invocation: Invocation, log: RedisStepLog, objects: ObjectStore) ->
         lambda: late_s + time.monotonic() - began,
         lambda: rates.requests_nusd(objects.gets, objects.puts),
         with_servers=invocation.role == "supervisor",
+        n_functions=invocation.n_workers + 1,
     )
     prepaid.steps_to_end += sync_from_json(invocation.sync).staleness
     return prepaid
