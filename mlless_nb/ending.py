@@ -12,9 +12,10 @@ from typing import Any
 from . import checkpoint
 from .errors import DecodeError, ServiceError
 from .job import TrainingJob
-from .messages import Ended
+from .messages import Ended, Invocation
 from .models import FittedModel
 from .money import Cost, Rates
+from .money.budget import Prepaid
 from .money.meter import NUSD, to_nusd
 from .objects import ObjectStore
 from .record import LAST, Record
@@ -57,12 +58,41 @@ def reckon_nusd(services: Services, rates: Rates, n_workers: int, time_s: float,
     most = None if state.budget_usd is None else to_nusd(state.budget_usd)
     with contextlib.suppress(Exception):  # the books may be gone with Redis; the cap stands
         most = services.log.money()[1]
+    return _cut(costs, most)
+
+
+def _cut(costs: dict[str, int], most: int | None) -> dict[str, int]:
+    """``costs`` by component, cut to ``most`` altogether (None: not at all)."""
     over = 0 if most is None else max(sum(costs.values()) - most, 0)
     for component in costs:
         cut = min(over, costs[component])
         costs[component] -= cut
         over -= cut
     return costs
+
+
+def conclude(
+    services: Services, rates: Rates, invocation: Invocation, called_off: tuple[str, str] | None, failure: Ended
+) -> Ended:
+    """The last word that the supervisor owes: another, here, reads what it read, and sends what it did not.
+
+    Parameters
+    ----------
+    invocation : Invocation
+        The supervisor's.
+    called_off : tuple or None
+        Status and reason with which the run was called off before it was given up.
+    failure : Ended
+        Holds where nothing says how the run went.
+    """
+    from .supervisor import LOST, Supervisor  # a run that ends well does without
+
+    prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
+    successor = Supervisor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
+    ended = successor.conclude(called_off)
+    if ended.reason == LOST:
+        ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)
+    return dataclasses.replace(ended, costs_nusd=_cut(ended.costs_nusd, services.log.money()[1]))
 
 
 def fetch_model(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 import uuid
@@ -39,7 +40,8 @@ def run_function(payload: str, storage: Any) -> str:
     invocation = Invocation.decode(payload)
     objects = LithopsObjects(storage)
     keep_memory()
-    log = RedisStepLog(invocation.redis_urls, invocation.job_id, invocation.generation, uuid.uuid4().hex)
+    nonce = f"{os.getpid()}-{uuid.uuid4().hex}"
+    log = RedisStepLog(invocation.redis_urls, invocation.job_id, invocation.generation, nonce)
     is_over = threading.Event()
     try:
         prepaid = _prepaid(invocation, log, objects)
@@ -56,8 +58,8 @@ def run_function(payload: str, storage: Any) -> str:
             last = work(invocation, log, bus, objects, prepaid)
         finally:
             bus.close()  # delivers what was sent: paid for, and watched
-        if invocation.role == "worker":
-            log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot)
+        # Who has settled its money has ended of itself; who is gone and has not is lost.
+        log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot)
         prepaid.end()
         return last.encode().decode()
     finally:

@@ -22,6 +22,7 @@ from .data.prepare import Manifest
 from .errors import DecodeError, ServiceError
 from .exchange import Aborted, StepEntry, StepLog
 from .messages import Command, Ended, Failed, FromWorker, Invocation, Left, Message, Started, Update
+from .mind import StopRules
 from .mind.advice import Advice, Prices
 from .mind.eviction import asked_to_leave
 from .models import model_from_json
@@ -39,6 +40,8 @@ LOOK_S = 0.2
 TUNING_LOOK_S = 0.03
 #: Seconds that it takes to gather the workers' last words.
 LAST_WORDS_S = 0.3
+#: The reason where nobody is left to give one.
+LOST = "every worker was lost"
 #: Share of a function's lifetime after which the run is ended in good order.
 LIFETIME_SHARE = 0.8
 
@@ -125,6 +128,18 @@ class Supervisor:
             self._called_off = self._called_off or ("failed", f"the supervisor failed: {type(error).__name__}: {error}")
             with contextlib.suppress(Exception):  # what failed may be Redis itself
                 self._log.abort(self._called_off[1], self._job.n_workers)
+        return self._last_word()
+
+    def conclude(self, called_off: tuple[str, str] | None) -> Ended:
+        """The last word in place of a supervisor that went without one: the log, the bus and the storage have all of it.
+
+        ``called_off`` are the status and the reason with which the run was called off, if it was.
+        """
+        self._called_off = called_off
+        while self._read_steps(0.001):
+            pass
+        while self._hear(0.0):
+            pass
         return self._last_word()
 
     def _supervise(self) -> None:
@@ -227,9 +242,10 @@ class Supervisor:
 
     # -- what workers say and people ask
 
-    def _hear(self, timeout_s: float) -> None:
-        """Take in what arrived; whoever speaks ends the wait."""
-        for body in self._bus.receive("supervisor", timeout_s):
+    def _hear(self, timeout_s: float) -> bool:
+        """Take in what arrived, and say whether anything did; whoever speaks ends the wait."""
+        bodies = self._bus.receive("supervisor", timeout_s)
+        for body in bodies:
             try:
                 message = Message.decode(body)
             except DecodeError:
@@ -239,6 +255,7 @@ class Supervisor:
             elif isinstance(message, Command) and message.id not in self._commands_done:
                 self._commands_done.add(message.id)
                 self._update.done[message.id] = self._carry_out(message)
+        return bool(bodies)
 
     def _hear_worker(self, message: FromWorker) -> None:
         if isinstance(message, Started) and message.slot not in self._started:
@@ -380,11 +397,17 @@ class Supervisor:
     def _last_word(self) -> Ended:
         left = [message for message in self._ended.values() if isinstance(message, Left)]
         closing = [message for message in left if message.status != "left"]
+        # The verdict on the training is common to all: who was lost later takes back neither it nor the stored model.
+        judged = [one for one in closing if one.status != "failed" and (one.status, one.reason) != self._called_off]
+        if judged and self._called_off is not None and self._is_model_stored():
+            self._called_off = None
         if self._called_off is not None or not closing:
-            status, reason = self._called_off or ("failed", "every worker was lost")
+            status, reason = self._called_off or self._judge()
         else:
-            status, reason = closing[0].status, closing[0].reason
+            status, reason = (judged or closing)[0].status, (judged or closing)[0].reason
         validation = self._loss_of([one.validation_sum for one in closing], [one.validation_count for one in closing])
+        if len(self._ended) < self._job.n_workers:
+            validation = None  # of some of the rows
         if self._held is not None:
             merged = sum(message.merged_bytes for message in closing)
             self._add_row(self._held, (validation, None), [math.nan] * 4, merged)
@@ -414,6 +437,20 @@ class Supervisor:
         except ServiceError:
             found = None  # the driver looks again
         return found[0] if found is not None else None, None, None, None
+
+    def _judge(self) -> tuple[str, str]:
+        """How the run ended, by the plan and the rules, where no worker says it."""
+        plan, rules = self._log.read_plan(), StopRules(self._job.stop, self._model.metric)
+        if plan.stop_after is not None and self._step >= plan.stop_after:
+            return plan.stop_status, plan.stop_reason
+        verdict = rules.end(self._step, self._epoch)
+        return (verdict.status, verdict.reason) if verdict is not None else ("failed", LOST)
+
+    def _is_model_stored(self) -> bool:
+        job_id = self._job.job_id
+        with contextlib.suppress(ServiceError):
+            return checkpoint.model_key(job_id) in self._objects.list(f"runs/{job_id}/")
+        return False
 
     def _costs_nusd(self, time_s: float) -> dict[str, int]:
         """The bill by component. What is gone without a word is never billed more than was granted."""

@@ -207,6 +207,12 @@ class StepLog(Protocol):
     def alive(self, roles: list[str]) -> list[bool]:
         """Which of ``roles`` hold a lease."""
 
+    def at_work(self, slots: list[int]) -> dict[int, str]:
+        """Which of ``slots`` were claimed and have not settled their money (`refund`), and by which invocation."""
+
+    def bury(self, role: str) -> None:
+        """End the lease of ``role``: it was seen to be gone."""
+
     def read_plan(self) -> Plan:
         """The plan now."""
 

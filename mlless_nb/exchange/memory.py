@@ -113,6 +113,17 @@ class MemoryStepLog:
         now = time.monotonic()
         return [self._hub.leases.get(role, -1.0) > now for role in roles]
 
+    def at_work(self, slots: list[int]) -> dict[int, str]:
+        """See `StepLog`."""
+        hub = self._hub
+        with hub.changed:
+            return {slot: hub.claims[slot] for slot in slots if slot in hub.claims and slot not in hub.refunded}
+
+    def bury(self, role: str) -> None:
+        """See `StepLog`."""
+        with self._hub.changed:
+            self._hub.leases.pop(role, None)
+
     def read_plan(self) -> Plan:
         """See `StepLog`."""
         return self._hub.plan

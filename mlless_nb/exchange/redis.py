@@ -113,6 +113,22 @@ class RedisStepLog:
         """See `StepLog`."""
         return [value is not None for value in self._redis.mget([self._key("lease", role) for role in roles])]
 
+    def at_work(self, slots: list[int]) -> dict[int, str]:
+        """See `StepLog`."""
+        if not slots:
+            return {}
+        claims = self._redis.mget([self._key("claim", slot) for slot in slots])
+        settled = self._redis.hmget(self._job, [f"refunded:{slot}" for slot in slots])
+        return {
+            slot: nonce.decode()
+            for slot, nonce, refund in zip(slots, claims, settled, strict=True)
+            if nonce is not None and refund is None
+        }
+
+    def bury(self, role: str) -> None:
+        """See `StepLog`."""
+        self._redis.delete(self._key("lease", role))
+
     def read_plan(self) -> Plan:
         """See `StepLog`."""
         return Plan.decode(self._redis.hget(self._job, "plan") or NO_PLAN)
