@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 from . import ending, record
+from .commands import Commands
 from .data.prepare import Manifest
-from .errors import BudgetError, DecodeError, MllessError, ServiceError
+from .errors import BudgetError, DecodeError, MllessError
 from .exchange import pattern
 from .held_out import eval_every
 from .job import TrainingJob
@@ -44,8 +45,6 @@ LOST_LOOK_S = 0.25
 LAST_WORD_S = 1.0
 #: Seconds by which the start of functions that are late is paid for at a time.
 START_SLICE_S = 0.2
-#: Seconds after which a command that the supervisor did not acknowledge is sent again.
-RESEND_S = 2.0
 #: Latency (s) and bytes a second of the embedded Redis: as measured once, so that one seed gives one model.
 EMBEDDED_LINK = (60e-6, 3e9)
 #: Seconds without word from the supervisor after which the run counts as lost.
@@ -67,21 +66,18 @@ class Driver:
         self.job, self._on_end = job, on_end
         self.run = TrainingRun(job, run_id, name, self._send)
         self._record: Record | None = None
-        self._pending: dict[str, tuple[Command, str, float]] = {}
-        self._lock = threading.Lock()
         self._is_launched = False
         self._launched_at = 0.0  # 0: not yet
         self._heard_at = 0.0
         self._invocation: Invocation | None = None  # the supervisor's
         self._step_told = 0.0  # of the newest row
         self._is_concluding = False  # what comes was in part told already
-        self._stop_asked = False
-        self._is_over = False  # too late for commands
         self._is_abandoned = threading.Event()
         self._last_model: FittedModel | None = None  # where it is not the one that is returned
         self._data = JobData(job)
         self._data.check_target()
         self._services = Services(job, run_id)
+        self._commands = Commands(self._services, self.run.telemetry)
         try:
             self._rates = Rates(
                 price_profile(job.prices), job.memory_mb, len(self._services.redis_urls), self._services.has_broker
@@ -140,16 +136,15 @@ class Driver:
         """Pack, launch, follow, clean up. Never raises: what goes wrong becomes the run's status and reason."""
         ended: Ended | None = None
         try:
-            packed_data = self._data.pack(self._services.launcher.objects, lambda: self._stop_asked)
-            if packed_data is not None and not self._stop_asked:
+            packed_data = self._data.pack(self._services.launcher.objects, lambda: self._commands.is_stop_asked)
+            if packed_data is not None and not self._commands.is_stop_asked:
                 self._launch(*packed_data)
                 ended = self._follow()
         except MllessError as error:
             ended = self._failure(str(error))
         except Exception as error:
             ended = self._failure(f"{type(error).__name__}: {error}")
-        with self._lock:
-            self._is_over = True
+        self._commands.close()
         ended = ended or self._failure("stopped before the functions were invoked", "stopped")
         model: FittedModel | None = None
         note = ""
@@ -166,7 +161,7 @@ class Driver:
 
     def abandon(self) -> None:
         """The interpreter is going down: let the run end now. Returns at once."""
-        self._stop_asked = True
+        self._commands.is_stop_asked = True
         self._is_abandoned.set()
 
     def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
@@ -246,7 +241,7 @@ class Driver:
             if now - renewed_at > DRIVER_LEASE_S / 10:
                 log.renew("driver", DRIVER_LEASE_S)
                 renewed_at = now
-            self._resend(now)
+            self._commands.resend(now, self._is_launched)
             if self._is_abandoned.is_set() or not threading.main_thread().is_alive():
                 return self._abandon()
             is_starting = launcher.is_local and self.run.telemetry.state.n_workers_started < self.job.workers
@@ -258,7 +253,7 @@ class Driver:
             if launcher.has_ended():
                 return self._give_up("every function ended without a last word")
             if launcher.is_local and now - looked_at > LOST_LOOK_S:
-                self._look_for_lost()
+                ending.notice_lost(self._services, self.job.workers, self.run.telemetry.state.step + 1)
                 looked_at = now
             if now - self._heard_at > SILENCE_S:
                 launcher.kill()
@@ -285,20 +280,6 @@ class Driver:
             pass
         return ended
 
-    def _look_for_lost(self) -> None:
-        """Call the run off when a worker's process is gone that had not ended of itself; without the supervisor end it."""
-        log, launcher, n_workers = self._services.log, self._services.launcher, self.job.workers
-        at_work = log.at_work([-1, *range(n_workers)])
-        gone = [slot for slot, nonce in at_work.items() if launcher.has_died(int(nonce.partition("-")[0]))]
-        # Who had just settled its money before it went is no longer among them.
-        for slot in log.at_work(gone):
-            step = self.run.telemetry.state.step + 1
-            log.bury("supervisor" if slot < 0 else str(slot))
-            if slot < 0:
-                log.announce_stop("failed", f"the supervisor was lost by step {step}")
-            else:
-                log.abort(f"worker {slot} was lost at step {step}", n_workers)
-
     def _take(self, update: Update) -> None:
         telemetry = self.run.telemetry
         rows = [row for row in update.rows if row[0] is not None and row[0] > self._step_told]
@@ -320,12 +301,7 @@ class Driver:
         for time_s, text in () if self._is_concluding else update.sentences:
             telemetry.tell(time_s, text)
         if update.done:
-            with self._lock:
-                for command_id, outcome in update.done.items():
-                    self._pending.pop(command_id, None)
-                    if outcome:
-                        telemetry.tell(telemetry.state.time_s, f"Refused: {outcome}")
-                self._show_pending()
+            self._commands.settle(update.done)
 
     def _replayed(self) -> dict[str, Any]:
         """What the decisions depend on beside the rows: see `mlless_nb.mind.replay`."""
@@ -338,35 +314,8 @@ class Driver:
             **dataclasses.asdict(Prices.of(self._rates)),
         }
 
-    # -- commands
-
     def _send(self, command: Command, pending: str) -> None:
-        with self._lock:
-            if self._is_over:
-                return  # the run has ended, and is about to say so
-            self._stop_asked = self._stop_asked or command.do == "stop"
-            self._pending[command.id] = (command, pending, time.monotonic())
-            self._show_pending()
-        try:
-            self._services.bus.send("supervisor", command.encode())
-        except ServiceError:
-            if not self._is_over:  # else the bus was closed in between
-                raise
-
-    def _resend(self, now: float) -> None:
-        """Send again what was not acknowledged; a stop that the supervisor does not hear is announced from here."""
-        with self._lock:
-            late = [entry for entry in self._pending.values() if now - entry[2] > RESEND_S]
-        for command, pending, _ in late:
-            if command.do == "stop" and self._is_launched:
-                self._services.log.announce_stop("stopped", "stopped by hand")
-            with self._lock:
-                self._pending[command.id] = (command, pending, now)
-            self._services.bus.send("supervisor", command.encode())
-
-    def _show_pending(self) -> None:
-        """Tell what is pending; under the lock, so that no older word overtakes a newer one."""
-        self.run.telemetry.update(pending=tuple(pending for _, pending, _ in self._pending.values()))
+        self._commands.send(command, pending)
 
     def _abandon(self) -> Ended:
         """The interpreter is going down: end the run now, in good order if that is quick."""

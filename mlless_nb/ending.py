@@ -36,6 +36,23 @@ def call_off(services: Services, n_workers: int, reason: str, patience_s: float)
             time.sleep(0.05)
 
 
+def notice_lost(services: Services, n_workers: int, step: int) -> None:
+    """Call the run off in ``step`` when a worker's process is seen to be gone that did not end of itself.
+
+    Without its supervisor the run ends in good order.
+    """
+    log, launcher = services.log, services.launcher
+    at_work = log.at_work([-1, *range(n_workers)])
+    gone = [slot for slot, nonce in at_work.items() if launcher.has_died(int(nonce.partition("-")[0]))]
+    # Who had settled its money by then, and only now went, is no longer among them.
+    for slot in log.at_work(gone):
+        log.bury("supervisor" if slot < 0 else str(slot))
+        if slot < 0:
+            log.announce_stop("failed", f"the supervisor was lost by step {step}")
+        else:
+            log.abort(f"worker {slot} was lost at step {step}", n_workers)
+
+
 def reckon_nusd(services: Services, rates: Rates, n_workers: int, time_s: float, state: RunState) -> dict[str, int]:
     """The bill by component, nano-dollars, where the supervisor gave none.
 
@@ -85,10 +102,11 @@ def conclude(
     failure : Ended
         Holds where nothing says how the run went.
     """
-    from .supervisor import LOST, Supervisor  # a run that ends well does without
+    from .successor import Successor  # a run that ends well does without
+    from .supervisor import LOST
 
     prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
-    successor = Supervisor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
+    successor = Successor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
     ended = successor.conclude(called_off)
     if ended.reason == LOST:
         ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)

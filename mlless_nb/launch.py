@@ -258,7 +258,7 @@ class LithopsLauncher:
 
 
 def _is_running(pid: int, groups: list[int]) -> bool:
-    """Whether process ``pid`` is of one of these groups and runs, or could: one that was ended may wait to be buried."""
+    """Whether process ``pid`` is of one of these groups and was not ended; one that was may still wait to be buried."""
     try:
         if os.getpgid(pid) not in groups:
             return False

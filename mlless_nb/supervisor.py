@@ -22,7 +22,6 @@ from .data.prepare import Manifest
 from .errors import DecodeError, ServiceError
 from .exchange import Aborted, StepEntry, StepLog
 from .messages import Command, Ended, Failed, FromWorker, Invocation, Left, Message, Started, Update
-from .mind import StopRules
 from .mind.advice import Advice, Prices
 from .mind.eviction import asked_to_leave
 from .models import model_from_json
@@ -128,18 +127,6 @@ class Supervisor:
             self._called_off = self._called_off or ("failed", f"the supervisor failed: {type(error).__name__}: {error}")
             with contextlib.suppress(Exception):  # what failed may be Redis itself
                 self._log.abort(self._called_off[1], self._job.n_workers)
-        return self._last_word()
-
-    def conclude(self, called_off: tuple[str, str] | None) -> Ended:
-        """The last word in place of a supervisor that went without one: the log, the bus and the storage have all of it.
-
-        ``called_off`` are the status and the reason with which the run was called off, if it was.
-        """
-        self._called_off = called_off
-        while self._read_steps(0.001):
-            pass
-        while self._hear(0.0):
-            pass
         return self._last_word()
 
     def _supervise(self) -> None:
@@ -439,12 +426,8 @@ class Supervisor:
         return found[0] if found is not None else None, None, None, None
 
     def _judge(self) -> tuple[str, str]:
-        """How the run ended, by the plan and the rules, where no worker says it."""
-        plan, rules = self._log.read_plan(), StopRules(self._job.stop, self._model.metric)
-        if plan.stop_after is not None and self._step >= plan.stop_after:
-            return plan.stop_status, plan.stop_reason
-        verdict = rules.end(self._step, self._epoch)
-        return (verdict.status, verdict.reason) if verdict is not None else ("failed", LOST)
+        """Status and reason where no worker says how the run ended."""
+        return "failed", LOST
 
     def _is_model_stored(self) -> bool:
         job_id = self._job.job_id
