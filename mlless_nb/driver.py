@@ -239,8 +239,8 @@ class Driver:
                 return ended
             now = time.monotonic()
             if now - renewed_at > DRIVER_LEASE_S / 10:
-                log.renew("driver", DRIVER_LEASE_S)
                 renewed_at = now
+                log.renew("driver", DRIVER_LEASE_S)
             self._commands.resend(now, self._is_launched)
             if self._is_abandoned.is_set() or not threading.main_thread().is_alive():
                 return self._abandon()
@@ -376,6 +376,9 @@ class Driver:
             )
             model, note = ending.insist(fetch, launcher.place_of(folder))
             self._last_model = ending.fetch_last(launcher.objects, self.job, self._data.shape, self._data.mean, ended)
+        cap_usd = self.run.telemetry.state.budget_usd
+        if ended.status == "capped" and cap_usd is not None:
+            note = ending.unspent(cap_usd, ended.costs_nusd, self._rates) + note
         # A model that could not be read is not to be lost: its objects stay.
         keep_objects = not self._is_launched or model is None
         left = ending.remove_all(self._services, self.run.id, keep_objects=keep_objects)

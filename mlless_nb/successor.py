@@ -1,4 +1,4 @@
-"""A supervisor after the fact: what the log, the bus and the storage hold of a run that was left without a last word."""
+"""A supervisor after the fact: it reads what the log, the bus and the storage hold of a run without a last word."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ LOOK_S = 0.2
 #: Seconds between two looks while the knee or a removal may be near.
 TUNING_LOOK_S = 0.03
 #: Seconds that it takes to gather the workers' last words.
-LAST_WORDS_S = 0.3
+LAST_WORDS_S = 0.1
 #: The reason where nobody is left to give one.
 LOST = "every worker was lost"
 #: Share of a function's lifetime after which the run is ended in good order.
@@ -108,6 +108,7 @@ class Supervisor:
         self._suspects: dict[int, float] = {}
         self._called_off: tuple[str, str] | None = None
         self._aborted_at = math.inf
+        prepaid.puts_ahead = 0  # it writes nothing
         self._bill = Bill(self._rates, invocation.n_workers, prepaid, invocation.spent_before_nusd)
         self._step_s = self._workers_exit_s = 0.0
         self._best: tuple[float, int, float] | None = None  # validation loss, step and epoch
@@ -145,10 +146,15 @@ class Supervisor:
             self._decide()
             if is_due or is_first or self._update.done:  # what came of a command is not held back
                 self._send_update()
-            left_s = (TUNING_LOOK_S if self._mind.is_tuning else LOOK_S) - (self._clock() - looked_at)
+            left_s = self._look_s - (self._clock() - looked_at)
             self._hear(max(left_s, 0.0) if self._n_rows else 0.0)
         while self._read_steps(0.001):
             pass
+
+    @property
+    def _look_s(self) -> float:
+        """Seconds between two looks: where little money is left each has to be paid for ahead."""
+        return TUNING_LOOK_S if self._mind.is_tuning or self._prepaid.is_scarce else LOOK_S
 
     # -- what the workers do
 
@@ -347,8 +353,9 @@ class Supervisor:
         if self._time_s > LIFETIME_SHARE * self._job.lifetime_s:
             self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
         # The supervisor outlives the workers' steps and exits by the time it takes to gather their last words.
-        self._prepaid.keep_for_exit(LAST_WORDS_S + self._workers_exit_s)
-        if not self._prepaid.buy(max(LOOK_S, self._step_s), self._log.reserve):
+        exit_s = max(self._workers_exit_s, self._prepaid.plain_exit_s)
+        self._prepaid.keep_for_exit(LAST_WORDS_S + exit_s - self._prepaid.plain_exit_s)
+        if not self._prepaid.buy(max(self._look_s, self._step_s), self._log.reserve):
             self._log.announce_stop("capped", "the budget does not pay for another step")
 
     def _tell(self, text: str) -> None:

@@ -94,6 +94,11 @@ class Prepaid:
         return self._requests_nusd()
 
     @property
+    def plain_exit_s(self) -> float:
+        """Seconds that are kept paid for beside what was measured."""
+        return self._plain_exit_s
+
+    @property
     def exit_s(self) -> float:
         """Seconds that are kept paid for to end in good order."""
         return self._plain_exit_s + self._measured_exit_s
