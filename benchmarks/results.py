@@ -30,6 +30,7 @@ BENCHMARKS = {
     "link": "Over a slow link",
     "staleness": "Running ahead",
     "departures": "Workers that leave under ISP",
+    "budget": "What is used of a budget",
     "startup": "Start-up",
     "memory": "Memory",
     "overhead": "What trust costs",

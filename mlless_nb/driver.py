@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
@@ -11,8 +12,9 @@ from typing import Any
 
 from . import defaults, ending, record
 from .baseline import shortfall
+from .commands import Commands
 from .data.prepare import Manifest
-from .errors import BudgetError, DecodeError, MllessError, ServiceError
+from .errors import BudgetError, DecodeError, MllessError
 from .exchange import pattern
 from .held_out import eval_every
 from .job import TrainingJob
@@ -29,16 +31,21 @@ from .record import Record
 from .run import TrainingRun
 from .services import Services
 
-#: Lease of workers and supervisor, seconds: on this machine, on a cloud.
-LEASES_S = {True: 5.0, False: 10.0}
+#: Lease of workers and supervisor, seconds: on this machine, on a cloud. A worker that stands still for ten seconds is
+#: waited for; one that is killed is noticed at once on this machine, where the processes can be seen.
+LEASES_S = {True: 15.0, False: 15.0}
 #: Lease of the driver, seconds; when it is gone the run ends.
 DRIVER_LEASE_S = 30.0
 #: The longest that a worker waits for its peers in one step, seconds.
 ROUND_TIMEOUT_S = 120.0
 #: Seconds between two looks at the functions and at what is to be sent when the supervisor says nothing.
 LOOK_S = 0.1
-#: Seconds after which a command that the supervisor did not acknowledge is sent again.
-RESEND_S = 2.0
+#: Seconds between two looks at which of the functions on this machine are gone.
+LOST_LOOK_S = 0.25
+#: Seconds that a last word may be on its way when the functions are gone.
+LAST_WORD_S = 1.0
+#: Seconds by which the start of functions that are late is paid for at a time.
+START_SLICE_S = 0.2
 #: Latency (s) and bytes a second of the embedded Redis: as measured once, so that one seed gives one model.
 EMBEDDED_LINK = (60e-6, 3e9)
 #: Seconds without word from the supervisor after which the run counts as lost.
@@ -63,16 +70,17 @@ class Driver:
         job = self.job
         self.run = TrainingRun(job, run_id, name, self._send)
         self._record: Record | None = None
-        self._pending: dict[str, tuple[Command, str, float]] = {}
-        self._lock = threading.Lock()
         self._is_launched = False
         self._launched_at = 0.0  # 0: not yet
-        self._stop_asked = False
-        self._is_over = False  # too late for commands
+        self._heard_at = 0.0
+        self._invocation: Invocation | None = None  # the supervisor's
+        self._step_told = 0.0  # of the newest row
+        self._is_concluding = False  # what comes was in part told already
         self._is_abandoned = threading.Event()
         self._last_model: FittedModel | None = None  # where it is not the one that is returned
         self._data.check_target()
         self._services = Services(job, run_id)
+        self._commands = Commands(self._services, self.run.telemetry)
         try:
             self._rates = Rates(
                 price_profile(job.prices), job.memory_mb, len(self._services.redis_urls), self._services.has_broker
@@ -132,16 +140,15 @@ class Driver:
         """Pack, launch, follow, clean up. Never raises: what goes wrong becomes the run's status and reason."""
         ended: Ended | None = None
         try:
-            packed_data = self._data.pack(self._services.launcher.objects, lambda: self._stop_asked)
-            if packed_data is not None and not self._stop_asked:
+            packed_data = self._data.pack(self._services.launcher.objects, lambda: self._commands.is_stop_asked)
+            if packed_data is not None and not self._commands.is_stop_asked:
                 self._launch(*packed_data)
                 ended = self._follow()
         except MllessError as error:
             ended = self._failure(str(error))
         except Exception as error:
             ended = self._failure(f"{type(error).__name__}: {error}")
-        with self._lock:
-            self._is_over = True
+        self._commands.close()
         ended = ended or self._failure("stopped before the functions were invoked", "stopped")
         model: FittedModel | None = None
         note = ""
@@ -158,7 +165,7 @@ class Driver:
 
     def abandon(self) -> None:
         """The interpreter is going down: let the run end now. Returns at once."""
-        self._stop_asked = True
+        self._commands.is_stop_asked = True
         self._is_abandoned.set()
 
     def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
@@ -208,6 +215,7 @@ class Driver:
             "ends_settled": job.ends_settled,
         }
         supervisor = Invocation(role="supervisor", slot=-1, granted_nusd=self._money.supervisor_nusd, **common)
+        self._invocation = supervisor
         workers = [
             Invocation(role="worker", slot=slot, granted_nusd=self._money.worker_nusd(slot), **common)
             for slot in range(job.workers)
@@ -233,60 +241,67 @@ class Driver:
 
     def _follow(self) -> Ended:
         """Turn what the supervisor sends into telemetry until its last word."""
-        launcher, log, bus = self._services.launcher, self._services.log, self._services.bus
+        launcher, log = self._services.launcher, self._services.log
         paid_until_s = self._money.start_s + EXIT_S
-        heard_at = renewed_at = time.monotonic()
-        gone_at: float | None = None
+        self._heard_at = renewed_at = looked_at = time.monotonic()
         while True:
-            for body in bus.receive("driver", LOOK_S):
-                heard_at = time.monotonic()
-                try:
-                    message = Message.decode(body)
-                except DecodeError:
-                    continue
-                if isinstance(message, Ended):
-                    return message
-                if isinstance(message, Update):
-                    self._take(message)
+            ended = self._hear(LOOK_S)
+            if ended is not None:
+                return ended
             now = time.monotonic()
             if now - renewed_at > DRIVER_LEASE_S / 10:
-                log.renew("driver", DRIVER_LEASE_S)
                 renewed_at = now
-            self._resend(now)
+                log.renew("driver", DRIVER_LEASE_S)
+            self._commands.resend(now, self._is_launched)
             if self._is_abandoned.is_set() or not threading.main_thread().is_alive():
                 return self._abandon()
             is_starting = launcher.is_local and self.run.telemetry.state.n_workers_started < self.job.workers
-            if is_starting and now - self._launched_at > paid_until_s - 0.2:
-                if not log.reserve(self._half_second_nusd(paid_until_s)):
+            if is_starting and now - self._launched_at > paid_until_s - START_SLICE_S:
+                if not log.reserve_start(self._money.slice_nusd(paid_until_s, START_SLICE_S)):
                     launcher.kill()
-                    return self._failure("the budget was used up before all functions had started", "capped")
-                paid_until_s += 0.5
+                    return self._give_up("the budget was used up before all functions had started", "capped")
+                paid_until_s += START_SLICE_S
             if launcher.has_ended():
-                # A last word may still be on its way.
-                gone_at = gone_at or now
-                if now - gone_at > 1.0:
-                    plan = log.read_plan()
-                    status, reason = log.aborted() or (plan.stop_status, plan.stop_reason)
-                    return self._failure(reason or "every function ended without a last word", status or "failed")
-            if now - heard_at > SILENCE_S:
+                return self._give_up("every function ended without a last word")
+            if launcher.is_local and now - looked_at > LOST_LOOK_S:
+                ending.notice_lost(self._services, self.job.workers, self.run.telemetry.state.step + 1)
+                looked_at = now
+            if now - self._heard_at > SILENCE_S:
                 launcher.kill()
-                return self._failure(f"no word from the supervisor for {SILENCE_S:g} s")
+                return self._give_up(f"no word from the supervisor for {SILENCE_S:g} s")
 
-    def _half_second_nusd(self, paid_until_s: float) -> int:
-        """What it costs to wait half a second longer than ``paid_until_s`` for all functions to start."""
-        rates, until_s = self._rates, paid_until_s + self._rates.profile.function.tail_s
-        servers = rates.servers_nusd(until_s + 0.5) - rates.servers_nusd(until_s)
-        return (self.job.workers + 1) * rates.function_nusd(0.5) + servers
+    def _hear(self, timeout_s: float) -> Ended | None:
+        """Take in what the supervisor sent; its last word when that is there."""
+        for body in self._services.bus.receive("driver", timeout_s):
+            self._heard_at = time.monotonic()
+            try:
+                message = Message.decode(body)
+            except DecodeError:
+                continue
+            if isinstance(message, Ended):
+                return message
+            if isinstance(message, Update):
+                self._take(message)
+        return None
+
+    def _hear_out(self, patience_s: float) -> Ended | None:
+        """The last word, if it comes before ``patience_s`` seconds without any."""
+        self._heard_at = time.monotonic()
+        while (ended := self._hear(patience_s)) is None and time.monotonic() - self._heard_at < patience_s:
+            pass
+        return ended
 
     def _take(self, update: Update) -> None:
         telemetry = self.run.telemetry
-        if update.rows:
-            telemetry.append(record.to_array(update.rows))
+        rows = [row for row in update.rows if row[0] is not None and row[0] > self._step_told]
+        if rows:
+            telemetry.append(record.to_array(rows))
             if self._record is not None:
-                self._record.append(update.rows)
-            last = update.rows[-1]
+                self._record.append(rows)
+            last = rows[-1]
+            self._step_told = last[0] or 0.0
             losses: dict[str, Any] = {"loss": last[3]}
-            held_out = [row[4] for row in update.rows if row[4] is not None]
+            held_out = [row[4] for row in rows if row[4] is not None]
             if held_out:
                 losses["validation_loss"] = held_out[-1]
             telemetry.update(**losses)
@@ -294,15 +309,10 @@ class Driver:
             telemetry.update(**update.state)
         if self._record is not None:
             self._record.append_events(update.decisions)
-        for time_s, text in update.sentences:
+        for time_s, text in () if self._is_concluding else update.sentences:
             telemetry.tell(time_s, text)
         if update.done:
-            with self._lock:
-                for command_id, outcome in update.done.items():
-                    self._pending.pop(command_id, None)
-                    if outcome:
-                        telemetry.tell(telemetry.state.time_s, f"Refused: {outcome}")
-                self._show_pending()
+            self._commands.settle(update.done)
 
     def _replayed(self) -> dict[str, Any]:
         """What the decisions depend on beside the rows: see `mlless_nb.mind.replay`."""
@@ -315,46 +325,42 @@ class Driver:
             **dataclasses.asdict(Prices.of(self._rates)),
         }
 
-    # -- commands
-
     def _send(self, command: Command, pending: str) -> None:
-        with self._lock:
-            if self._is_over:
-                return  # the run has ended, and is about to say so
-            self._stop_asked = self._stop_asked or command.do == "stop"
-            self._pending[command.id] = (command, pending, time.monotonic())
-            self._show_pending()
-        try:
-            self._services.bus.send("supervisor", command.encode())
-        except ServiceError:
-            if not self._is_over:  # else the bus was closed in between
-                raise
-
-    def _resend(self, now: float) -> None:
-        """Send again what was not acknowledged; a stop that the supervisor does not hear is announced from here."""
-        with self._lock:
-            late = [entry for entry in self._pending.values() if now - entry[2] > RESEND_S]
-        for command, pending, _ in late:
-            if command.do == "stop" and self._is_launched:
-                self._services.log.announce_stop("stopped", "stopped by hand")
-            with self._lock:
-                self._pending[command.id] = (command, pending, now)
-            self._services.bus.send("supervisor", command.encode())
-
-    def _show_pending(self) -> None:
-        """Tell what is pending; under the lock, so that no older word overtakes a newer one."""
-        self.run.telemetry.update(pending=tuple(pending for _, pending, _ in self._pending.values()))
+        self._commands.send(command, pending)
 
     def _abandon(self) -> Ended:
         """The interpreter is going down: end the run now, in good order if that is quick."""
-        self._services.log.announce_stop("stopped", "the process that started the run ended")
+        reason = "the process that started the run ended"
+        self._services.log.announce_stop("stopped", reason)
         give_up_at = time.monotonic() + 2.0
         while not self._services.launcher.has_ended() and time.monotonic() < give_up_at:
             time.sleep(0.02)
         self._services.launcher.kill()
-        return self._failure("the process that started the run ended", "stopped")
+        return self._give_up(reason, "stopped")
 
     # -- the end
+
+    def _give_up(self, reason: str, status: str = "failed") -> Ended:
+        """The last word where none came: what is on the bus, in the log and in the storage says how the run went.
+
+        ``reason`` and ``status`` hold where they do not.
+        """
+        ended = self._hear_out(LAST_WORD_S)
+        if ended is not None:
+            return ended
+        called_off: tuple[str, str] | None = None
+        with contextlib.suppress(Exception):  # Redis may be what failed
+            called_off = self._services.log.aborted()
+        failure = self._failure(reason, status)
+        if self._invocation is None:
+            return failure
+        try:
+            ended = ending.conclude(self._services, self._rates, self._invocation, called_off, failure)
+            self._is_concluding = True
+            self._hear_out(LAST_WORD_S)
+        except Exception:
+            return failure
+        return ended
 
     def _failure(self, reason: str, status: str = "failed") -> Ended:
         """A last word from here, where the supervisor had none: the functions end, and are billed to this moment."""
@@ -382,6 +388,9 @@ class Driver:
             model, note = ending.insist(fetch, launcher.place_of(folder))
             last = ending.fetch_last(launcher.objects, self.job, self._data.shape, self._data.mean, ended)
             model, self._last_model = self._data.restored(model), self._data.restored(last)
+        cap_usd = self.run.telemetry.state.budget_usd
+        if ended.status == "capped" and cap_usd is not None:
+            note = ending.unspent(cap_usd, ended.costs_nusd, self._rates) + note
         # A model that could not be read is not to be lost: its objects stay.
         keep_objects = not self._is_launched or model is None
         left = ending.remove_all(self._services, self.run.id, keep_objects=keep_objects)

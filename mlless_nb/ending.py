@@ -12,9 +12,10 @@ from typing import Any
 from . import checkpoint
 from .errors import DecodeError, ServiceError
 from .job import TrainingJob
-from .messages import Ended
+from .messages import Ended, Invocation
 from .models import FittedModel
 from .money import Cost, Rates
+from .money.budget import Prepaid
 from .money.meter import NUSD, to_nusd
 from .objects import ObjectStore
 from .record import LAST, Record
@@ -33,6 +34,23 @@ def call_off(services: Services, n_workers: int, reason: str, patience_s: float)
         services.log.abort(reason, n_workers)
         while not services.launcher.has_ended() and any(services.log.alive(roles)) and time.monotonic() < give_up_at:
             time.sleep(0.05)
+
+
+def notice_lost(services: Services, n_workers: int, step: int) -> None:
+    """Call the run off in ``step`` when a worker's process is seen to be gone that did not end of itself.
+
+    Without its supervisor the run ends in good order.
+    """
+    log, launcher = services.log, services.launcher
+    at_work = log.at_work([-1, *range(n_workers)])
+    gone = [slot for slot, nonce in at_work.items() if launcher.has_died(int(nonce.partition("-")[0]))]
+    # Who had settled its money by then, and only now went, is no longer among them.
+    for slot in log.at_work(gone):
+        log.bury("supervisor" if slot < 0 else str(slot))
+        if slot < 0:
+            log.announce_stop("failed", f"the supervisor was lost by step {step}")
+        else:
+            log.abort(f"worker {slot} was lost at step {step}", n_workers)
 
 
 def reckon_nusd(services: Services, rates: Rates, n_workers: int, time_s: float, state: RunState) -> dict[str, int]:
@@ -57,12 +75,51 @@ def reckon_nusd(services: Services, rates: Rates, n_workers: int, time_s: float,
     most = None if state.budget_usd is None else to_nusd(state.budget_usd)
     with contextlib.suppress(Exception):  # the books may be gone with Redis; the cap stands
         most = services.log.money()[1]
+    return _cut(costs, most)
+
+
+def _cut(costs: dict[str, int], most: int | None) -> dict[str, int]:
+    """``costs`` by component, cut to ``most`` altogether (None: not at all)."""
     over = 0 if most is None else max(sum(costs.values()) - most, 0)
     for component in costs:
         cut = min(over, costs[component])
         costs[component] -= cut
         over -= cut
     return costs
+
+
+def unspent(cap_usd: float, costs: dict[str, int], rates: Rates) -> str:
+    """What to say of the part of a cap that a run left which ended for its money."""
+    rest, second = to_nusd(cap_usd) - sum(costs.values()), rates.servers_nusd(1.0)
+    why = "kept to end in good order and not needed"
+    if rest < second:
+        why += f", and less than another second of the servers costs (${second / NUSD:.6f})"
+    return f"; ${rest / NUSD:.6f} of ${cap_usd:g} is left: {why}"
+
+
+def conclude(
+    services: Services, rates: Rates, invocation: Invocation, called_off: tuple[str, str] | None, failure: Ended
+) -> Ended:
+    """The last word that the supervisor owes: another, here, reads what it read, and sends what it did not.
+
+    Parameters
+    ----------
+    invocation : Invocation
+        The supervisor's.
+    called_off : tuple or None
+        Status and reason with which the run was called off before it was given up.
+    failure : Ended
+        Holds where nothing says how the run went.
+    """
+    from .successor import Successor  # a run that ends well does without
+    from .supervisor import LOST
+
+    prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
+    successor = Successor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
+    ended = successor.conclude(called_off)
+    if ended.reason == LOST:
+        ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)
+    return dataclasses.replace(ended, costs_nusd=_cut(ended.costs_nusd, services.log.money()[1]))
 
 
 def fetch_model(

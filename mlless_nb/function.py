@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 import uuid
@@ -39,23 +40,26 @@ def run_function(payload: str, storage: Any) -> str:
     invocation = Invocation.decode(payload)
     objects = LithopsObjects(storage)
     keep_memory()
-    log = RedisStepLog(invocation.redis_urls, invocation.job_id, invocation.generation, uuid.uuid4().hex)
+    nonce = f"{os.getpid()}-{uuid.uuid4().hex}"
+    log = RedisStepLog(invocation.redis_urls, invocation.job_id, invocation.generation, nonce)
     is_over = threading.Event()
     try:
         prepaid = _prepaid(invocation, log, objects)
         if not log.claim(invocation.slot):
             return ""  # another invocation of the same payload is at work
         threading.Thread(target=_keep_lease, args=(invocation, log, is_over), name="mlless-lease", daemon=True).start()
+        prepaid.add(log.start_grant(invocation.slot))
+        prepaid.learn(*log.money())
         prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was paid for
-        prepaid.watch(log.reserve, lambda: _call_off(invocation), lambda: log.money()[0] is not None)
+        prepaid.watch(log.reserve, lambda: _call_off(invocation), log.money)
         bus = open_bus(invocation.bus_url, invocation.job_id, insecure=invocation.insecure)
         try:
             work = _supervise if invocation.role == "supervisor" else _work
             last = work(invocation, log, bus, objects, prepaid)
         finally:
             bus.close()  # delivers what was sent: paid for, and watched
-        if invocation.role == "worker":
-            log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot)
+        # Who has settled its money has ended of itself; who is gone and has not is lost.
+        log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot)
         prepaid.end()
         return last.encode().decode()
     finally:
@@ -114,6 +118,7 @@ def _prepaid(invocation: Invocation, log: RedisStepLog, objects: ObjectStore) ->
         lambda: late_s + time.monotonic() - began,
         lambda: rates.requests_nusd(objects.gets, objects.puts),
         with_servers=invocation.role == "supervisor",
+        n_functions=invocation.n_workers + 1,
     )
     prepaid.steps_to_end += sync_from_json(invocation.sync).staleness
     return prepaid

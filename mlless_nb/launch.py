@@ -113,6 +113,7 @@ class LithopsLauncher:
 
         self.is_local = is_local(backend)
         self._memory_mb = memory_mb
+        self._seen: set[int] = set()  # processes of functions
         config, name = (None, str(backend)) if isinstance(backend, str) else (_copy(backend), None)
         if self.is_local:
             config = config or {"lithops": {"backend": "localhost", "storage": "localhost"}}
@@ -214,6 +215,16 @@ class LithopsLauncher:
         processes = self._processes
         return bool(processes) and all(process.poll() is not None for process in processes)
 
+    def has_died(self, pid: int) -> bool:
+        """Whether a function of this machine is gone that was seen to run; False where that cannot be known.
+
+        A process that was never seen may be somebody else's business (in a container, say).
+        """
+        is_there = _is_running(pid, self.process_groups)
+        if is_there:
+            self._seen.add(pid)
+        return not is_there and pid in self._seen
+
     def kill(self) -> None:
         """End the functions on this machine at once. Clouds offer no such thing; there leases and money end them."""
         for group in self.process_groups:
@@ -244,6 +255,19 @@ class LithopsLauncher:
                 keys = self._storage.list_keys(self._storage.bucket, prefix)
                 if keys:
                     self._storage.delete_objects(self._storage.bucket, keys)
+
+
+def _is_running(pid: int, groups: list[int]) -> bool:
+    """Whether process ``pid`` is of one of these groups and was not ended; one that was may still wait to be buried."""
+    try:
+        if os.getpgid(pid) not in groups:
+            return False
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # no /proc here
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 def _keep_private() -> None:

@@ -39,7 +39,9 @@ LOOK_S = 0.2
 #: Seconds between two looks while the knee or a removal may be near.
 TUNING_LOOK_S = 0.03
 #: Seconds that it takes to gather the workers' last words.
-LAST_WORDS_S = 0.3
+LAST_WORDS_S = 0.1
+#: The reason where nobody is left to give one.
+LOST = "every worker was lost"
 #: Share of a function's lifetime after which the run is ended in good order.
 LIFETIME_SHARE = 0.8
 
@@ -108,6 +110,7 @@ class Supervisor:
         self._suspects: dict[int, float] = {}
         self._called_off: tuple[str, str] | None = None
         self._aborted_at = math.inf
+        prepaid.puts_ahead = 0  # it writes nothing
         self._bill = Bill(self._rates, invocation.n_workers, prepaid, invocation.spent_before_nusd)
         self._step_s = self._workers_exit_s = 0.0
         self._best: tuple[float, int, float] | None = None  # validation loss, step and epoch
@@ -146,10 +149,15 @@ class Supervisor:
             if is_due or is_first or self._update.done:  # what came of a command is not held back
                 self._advise()
                 self._send_update()
-            left_s = (TUNING_LOOK_S if self._mind.is_tuning else LOOK_S) - (self._clock() - looked_at)
+            left_s = self._look_s - (self._clock() - looked_at)
             self._hear(max(left_s, 0.0) if self._n_rows else 0.0)
         while self._read_steps(0.001):
             pass
+
+    @property
+    def _look_s(self) -> float:
+        """Seconds between two looks: where little money is left each has to be paid for ahead."""
+        return TUNING_LOOK_S if self._mind.is_tuning or self._prepaid.is_scarce else LOOK_S
 
     # -- what the workers do
 
@@ -232,9 +240,10 @@ class Supervisor:
 
     # -- what workers say and people ask
 
-    def _hear(self, timeout_s: float) -> None:
-        """Take in what arrived; whoever speaks ends the wait."""
-        for body in self._bus.receive("supervisor", timeout_s):
+    def _hear(self, timeout_s: float) -> bool:
+        """Take in what arrived, and say whether anything did; whoever speaks ends the wait."""
+        bodies = self._bus.receive("supervisor", timeout_s)
+        for body in bodies:
             try:
                 message = Message.decode(body)
             except DecodeError:
@@ -244,6 +253,7 @@ class Supervisor:
             elif isinstance(message, Command) and message.id not in self._commands_done:
                 self._commands_done.add(message.id)
                 self._update.done[message.id] = self._carry_out(message)
+        return bool(bodies)
 
     def _hear_worker(self, message: FromWorker) -> None:
         if isinstance(message, Started) and message.slot not in self._started:
@@ -348,8 +358,9 @@ class Supervisor:
         if self._time_s > LIFETIME_SHARE * self._job.lifetime_s:
             self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
         # The supervisor outlives the workers' steps and exits by the time it takes to gather their last words.
-        self._prepaid.keep_for_exit(LAST_WORDS_S + self._workers_exit_s)
-        if not self._prepaid.buy(max(LOOK_S, self._step_s), self._log.reserve):
+        exit_s = max(self._workers_exit_s, self._prepaid.plain_exit_s)
+        self._prepaid.keep_for_exit(LAST_WORDS_S + exit_s - self._prepaid.plain_exit_s)
+        if not self._prepaid.buy(max(self._look_s, self._step_s), self._log.reserve):
             self._log.announce_stop("capped", "the budget does not pay for another step")
 
     def _tell(self, text: str) -> None:
@@ -396,11 +407,17 @@ class Supervisor:
     def _last_word(self) -> Ended:
         left = [message for message in self._ended.values() if isinstance(message, Left)]
         closing = [message for message in left if message.status != "left"]
+        # The verdict on the training is common to all: who was lost later takes back neither it nor the stored model.
+        judged = [one for one in closing if one.status != "failed" and (one.status, one.reason) != self._called_off]
+        if judged and self._called_off is not None and self._is_model_stored():
+            self._called_off = None
         if self._called_off is not None or not closing:
-            status, reason = self._called_off or ("failed", "every worker was lost")
+            status, reason = self._called_off or self._judge()
         else:
-            status, reason = closing[0].status, closing[0].reason
+            status, reason = (judged or closing)[0].status, (judged or closing)[0].reason
         validation = self._loss_of([one.validation_sum for one in closing], [one.validation_count for one in closing])
+        if len(self._ended) < self._job.n_workers:
+            validation = None  # of some of the rows
         if self._held is not None:
             merged = sum(message.merged_bytes for message in closing)
             self._add_row(self._held, (validation, None), [math.nan] * 4, merged)
@@ -430,6 +447,16 @@ class Supervisor:
         except ServiceError:
             found = None  # the driver looks again
         return found[0] if found is not None else None, None, None, None
+
+    def _judge(self) -> tuple[str, str]:
+        """Status and reason where no worker says how the run ended."""
+        return "failed", LOST
+
+    def _is_model_stored(self) -> bool:
+        job_id = self._job.job_id
+        with contextlib.suppress(ServiceError):
+            return checkpoint.model_key(job_id) in self._objects.list(f"runs/{job_id}/")
+        return False
 
     def _costs_nusd(self, time_s: float) -> dict[str, int]:
         """The bill by component. What is gone without a word is never billed more than was granted."""

@@ -30,7 +30,7 @@ from .hand_over import HandOver
 from .held_out import ROW_SHARE, HeldOut
 from .messages import Failed, Invocation, Left, Started
 from .mind import StopRules, Verdict
-from .money.budget import Prepaid
+from .money.budget import STEPS_TO_END, Prepaid
 from .objects import ObjectStore
 from .pending import Settled
 from .replica import Replica, Stats
@@ -156,7 +156,8 @@ class Worker:
             self._step += 1
             active = self._plan.active(self._step, n_workers)
             self._deal(active)
-            self._prepaid.puts_ahead = 3 if self._slot == active[0] else 0
+            # The best model and the last one, and a checkpoint where one may be due before the end.
+            self._prepaid.puts_ahead = 2 + self._is_checkpoint_near() if self._slot == active[0] else 0
             n_taken = self._job.local_steps * len(self._shares.held)
             self._prepaid.gets_ahead = 1 + n_taken + self._held_out.n_unread(active)
             self._prepaid.keep_for_exit(self._exit_s(active))
@@ -375,6 +376,10 @@ class Worker:
         took_s = self._held_out.seconds
         # The last model, and the best one.
         return 2 * ((guess_s if took_s is None else took_s) + (self._put_s if self._slot == active[0] else 0.0))
+
+    def _is_checkpoint_near(self) -> bool:
+        steps = range(self._step, self._step + STEPS_TO_END + 1)
+        return any(checkpoint.is_due(step, self._job.checkpoint_every) for step in steps)
 
     def _checkpoint(self, active: list[int]) -> None:
         params = self._handing_over.whole(self._step, active, active[0])

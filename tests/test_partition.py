@@ -22,7 +22,7 @@ def one_user_rates_most() -> Any:
     """Ratings of 50 users x 100 items; the first user rated all items, the others four each."""
     users = np.concatenate([np.zeros(100, int), np.repeat(np.arange(1, 50), 4)])
     items = np.concatenate([np.arange(100), np.tile(np.arange(4), 49)])
-    return datasets.ratings(users, items, np.ones(len(users)))
+    return datasets.ratings(users, items, users % 5)
 
 
 def packed(**changes: Any) -> Manifest:
@@ -62,7 +62,7 @@ def test_else_rows_are(changes: dict[str, Any]) -> None:
 
 def test_users_are_not_dealt_out_where_their_residual_has_no_room() -> None:
     users = np.arange(1_000_000)
-    fields = {"data": datasets.ratings(users, users % 100, np.ones(len(users))), "sync": BSP(), "validation": None}
+    fields = {"data": datasets.ratings(users, users % 100, users % 5), "sync": BSP(), "validation": None}
     least = {is_user: job(**fields).needed_mb(is_by_user=is_user) for is_user in (False, True)}
     assert least[False] < least[True]
     assert is_by_user(job(**fields, memory_mb=least[True]))
@@ -75,7 +75,7 @@ def test_users_are_dealt_out_where_the_job_says_so(changes: dict[str, Any]) -> N
 
 
 def test_a_worker_without_a_user_to_train_on_is_refused() -> None:
-    few = datasets.ratings(np.append(np.repeat(np.arange(5), 4), 5), np.append(np.arange(20) % 4, 0), np.ones(21))
+    few = datasets.ratings(np.append(np.repeat(np.arange(5), 4), 5), np.append(np.arange(20) % 4, 0), np.arange(21) % 5)
     held_out = [seed for seed in range(50) if few.split(0.2, seed)[0].n_raters == 5]
     fields = {"data": few, "workers": 6, "minibatch": 1, "validation": 0.2, "partition": "user"}
     with pytest.raises(JobError, match="at most 5, the users with ratings that are not held out"):

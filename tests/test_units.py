@@ -37,7 +37,7 @@ def streamed(data: Csr, size: int = 13) -> CsrStream:
         for start in range(0, len(rows), size):
             yield data.X[rows[start : start + size]], data.y[rows[start : start + size]]
 
-    return CsrStream(read, data.n, data.shape[0], data.X.nnz, "content", "stream")
+    return CsrStream(read, data.n, data.shape[0], data.X.nnz, "content", "stream", data.y == 1)
 
 
 def test_ratings_have_mean_0_and_deviation_1_inside() -> None:

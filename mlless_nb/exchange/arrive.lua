@@ -11,6 +11,8 @@ local call = redis.call
 -- Values (slots and reports) that an entry of the log has at most; Lua cannot unpack 8,000.  A step with more workers is
 -- several entries, all but the last with 'more'.
 local MOST = 4000
+-- As `SHARES` in base.py: beyond the least that it wants a worker is given no more than such a part of what is left.
+local SHARES = 16
 local job, arrivals, log, lease, claim, supervisor, wake, prefix = unpack(KEYS)
 local round, step, slot, ttl = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[7]
 local state = call('HMGET', job, 'generation', 'latest', 'version', 'abort')
@@ -34,8 +36,9 @@ if wanted > 0 then
     granted = tonumber(string.match(money[3], ' (%d+)$'))
   else
     local cap, reserved = tonumber(money[1]), tonumber(money[2])
-    if cap < 0 or reserved + wanted <= cap then granted = wanted
-    elseif least > 0 and reserved + least <= cap then granted = least end
+    local room = cap - reserved
+    if cap < 0 then granted = wanted
+    elseif room >= least then granted = least + math.min(wanted - least, math.floor((room - least) / SHARES)) end
     call('HSET', job, 'grant:' .. slot, round .. ' ' .. string.format('%d', granted))
     if granted > 0 then call('HINCRBY', job, 'reserved', string.format('%d', granted)) end
   end

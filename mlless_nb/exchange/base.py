@@ -27,6 +27,9 @@ LOOK_S = 0.2
 #: "r" for residuals that are handed over, "p" for ranges of parameters that they were added to, "b" and "q" for the
 #: same of the best replicas, "e" and "f" for the evaluations of both, "c" for rows with one owner, at a checkpoint.
 KINDS = ("", "m", "r", "p", "b", "q", "e", "f", "c")
+#: Where little of the budget is left, nobody is given more than such a part of it beyond the least that lets it go on:
+#: the last of the money is dealt out in small coins.
+SHARES = 16
 #: A frame as it is read: a view is valid until the next exchange of the same log.
 Frame = bytes | memoryview
 #: A frame that is looked for: the round's id, and the slot that publishes it there for everybody.
@@ -78,6 +81,14 @@ class Wanted(NamedTuple):
 
     nusd: int = 0
     least_nusd: int = 0
+
+    def grant(self, room_nusd: int | None) -> int:
+        """What is given of it where the cap leaves ``room_nusd`` (None: there is no cap); 0 when not even the least."""
+        if room_nusd is None:
+            return self.nusd
+        if room_nusd < self.least_nusd:
+            return 0
+        return self.least_nusd + min(self.nusd - self.least_nusd, (room_nusd - self.least_nusd) // SHARES)
 
 
 class Arrival(NamedTuple):
@@ -196,6 +207,12 @@ class StepLog(Protocol):
     def alive(self, roles: list[str]) -> list[bool]:
         """Which of ``roles`` hold a lease."""
 
+    def at_work(self, slots: list[int]) -> dict[int, str]:
+        """Which of ``slots`` were claimed and have not settled their money (`refund`), and by which invocation."""
+
+    def bury(self, role: str) -> None:
+        """End the lease of ``role``: it was seen to be gone."""
+
     def read_plan(self) -> Plan:
         """The plan now."""
 
@@ -215,11 +232,21 @@ class StepLog(Protocol):
     def money(self) -> tuple[int | None, int]:
         """The cap (None: no cap) and what is reserved of it, nano-dollars."""
 
-    def reserve(self, nusd: int) -> bool:
-        """Take ``nusd`` more out of the budget; False, and nothing taken, when the cap does not allow it.
+    def reserve(self, nusd: int, least_nusd: int | None = None) -> int:
+        """Take ``nusd`` more out of the budget, or at least ``least_nusd`` of it (None: all), as `Wanted.grant` says.
 
-        `Aborted` when the job's data is gone.
+        Returns how much was taken, 0 when the cap does not allow the least of it. `Aborted` when the job's data is
+        gone.
         """
+
+    def reserve_start(self, nusd: dict[int, int]) -> bool:
+        """Grant functions so much more, by slot, as long as they have not claimed it; False when the cap is in the way.
+
+        They start later than was paid for; once they have begun they pay for themselves.
+        """
+
+    def start_grant(self, slot: int) -> int:
+        """What `reserve_start` granted ``slot``, nano-dollars; for who has claimed it."""
 
     def refund(self, nusd: int, slot: int) -> None:
         """Give back ``nusd`` that were reserved for ``slot`` and not spent; counts once a slot."""

@@ -38,6 +38,7 @@ class MemoryHub:
     frames: dict[tuple[str, int, int | None], bytes] = field(default_factory=dict)
     arrivals: dict[str, dict[int, Report | None]] = field(default_factory=dict)
     grants: dict[tuple[str, int], int] = field(default_factory=dict)
+    started_late: dict[int, int] = field(default_factory=dict)
     refunded: set[int] = field(default_factory=set)
     claims: dict[int, str] = field(default_factory=dict)
     leases: dict[str, float] = field(default_factory=dict)
@@ -56,15 +57,18 @@ class MemoryHub:
         for kind in KINDS:
             self.grants.pop((f"{step}{kind}", slot), None)
 
+    def take(self, wanted: Wanted) -> int:
+        """Take what is ``wanted`` out of the budget as far as the cap allows."""
+        amount = wanted.grant(None if self.cap is None else self.cap - self.reserved)
+        self.reserved += amount
+        return amount
+
     def grant(self, key: tuple[str, int], wanted: Wanted) -> int:
         """Money for (round, slot), once; the end is announced where there is none."""
         if wanted.nusd <= 0:
             return 0
         if key not in self.grants:
-            room = wanted.nusd if self.cap is None else self.cap - self.reserved
-            amount = wanted.nusd if room >= wanted.nusd else wanted.least_nusd if room >= wanted.least_nusd else 0
-            self.grants[key] = amount
-            self.reserved += amount
+            self.grants[key] = self.take(wanted)
         if self.grants[key] == 0 and self.plan.stop_after is None:
             self.announce(
                 stop_after=self.latest + 1,
@@ -109,6 +113,17 @@ class MemoryStepLog:
         now = time.monotonic()
         return [self._hub.leases.get(role, -1.0) > now for role in roles]
 
+    def at_work(self, slots: list[int]) -> dict[int, str]:
+        """See `StepLog`."""
+        hub = self._hub
+        with hub.changed:
+            return {slot: hub.claims[slot] for slot in slots if slot in hub.claims and slot not in hub.refunded}
+
+    def bury(self, role: str) -> None:
+        """See `StepLog`."""
+        with self._hub.changed:
+            self._hub.leases.pop(role, None)
+
     def read_plan(self) -> Plan:
         """See `StepLog`."""
         return self._hub.plan
@@ -144,13 +159,27 @@ class MemoryStepLog:
         """See `StepLog`."""
         return self._hub.cap, self._hub.reserved
 
-    def reserve(self, nusd: int) -> bool:
+    def reserve(self, nusd: int, least_nusd: int | None = None) -> int:
         """See `StepLog`."""
         with self._hub.changed:
-            if self._hub.cap is not None and self._hub.reserved + nusd > self._hub.cap:
+            return self._hub.take(Wanted(nusd, nusd if least_nusd is None else least_nusd))
+
+    def reserve_start(self, nusd: dict[int, int]) -> bool:
+        """See `StepLog`."""
+        hub = self._hub
+        with hub.changed:
+            waiting = {slot: amount for slot, amount in nusd.items() if slot not in hub.claims}
+            total = sum(waiting.values())
+            if hub.cap is not None and hub.reserved + total > hub.cap:
                 return False
-            self._hub.reserved += nusd
+            hub.reserved += total
+            for slot, amount in waiting.items():
+                hub.started_late[slot] = hub.started_late.get(slot, 0) + amount
             return True
+
+    def start_grant(self, slot: int) -> int:
+        """See `StepLog`."""
+        return self._hub.started_late.get(slot, 0)
 
     def refund(self, nusd: int, slot: int) -> None:
         """See `StepLog`."""

@@ -10,7 +10,7 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from ..report import Report
-from .base import Aborted, Arrival, Exchanged, Frame, Plan, Round, Sought, StepEntry
+from .base import SHARES, Aborted, Arrival, Exchanged, Frame, Plan, Round, Sought, StepEntry
 from .rounds import GONE, Rounds, called_off
 
 #: Seconds that a key outlives its last use, whatever happens to those who made it.
@@ -113,6 +113,22 @@ class RedisStepLog:
         """See `StepLog`."""
         return [value is not None for value in self._redis.mget([self._key("lease", role) for role in roles])]
 
+    def at_work(self, slots: list[int]) -> dict[int, str]:
+        """See `StepLog`."""
+        if not slots:
+            return {}
+        claims = self._redis.mget([self._key("claim", slot) for slot in slots])
+        settled = self._redis.hmget(self._job, [f"refunded:{slot}" for slot in slots])
+        return {
+            slot: nonce.decode()
+            for slot, nonce, refund in zip(slots, claims, settled, strict=True)
+            if nonce is not None and refund is None
+        }
+
+    def bury(self, role: str) -> None:
+        """See `StepLog`."""
+        self._redis.delete(self._key("lease", role))
+
     def read_plan(self) -> Plan:
         """See `StepLog`."""
         return Plan.decode(self._redis.hget(self._job, "plan") or NO_PLAN)
@@ -144,9 +160,19 @@ class RedisStepLog:
             raise Aborted(GONE)
         return (int(cap) if int(cap) >= 0 else None), int(reserved)
 
-    def reserve(self, nusd: int) -> bool:
+    def reserve(self, nusd: int, least_nusd: int | None = None) -> int:
         """See `StepLog`."""
-        return self._is_done(self._reserve(keys=[self._job], args=["reserve", nusd]))
+        args = ["reserve", nusd, nusd if least_nusd is None else least_nusd, SHARES]
+        return self._answer(self._reserve(keys=[self._job], args=args))
+
+    def reserve_start(self, nusd: dict[int, int]) -> bool:
+        """See `StepLog`."""
+        claims = [self._key("claim", slot) for slot in nusd]
+        return bool(self._answer(self._reserve(keys=[self._job, *claims], args=["start", *nusd.values()])))
+
+    def start_grant(self, slot: int) -> int:
+        """See `StepLog`."""
+        return int(self._redis.hget(self._job, f"start:{self._key('claim', slot)}") or 0)
 
     def refund(self, nusd: int, slot: int) -> None:
         """See `StepLog`."""
@@ -154,13 +180,13 @@ class RedisStepLog:
 
     def set_cap(self, cap_nusd: int) -> bool:
         """See `StepLog`."""
-        return self._is_done(self._reserve(keys=[self._job], args=["cap", cap_nusd]))
+        return bool(self._answer(self._reserve(keys=[self._job], args=["cap", cap_nusd])))
 
     @staticmethod
-    def _is_done(reply: int) -> bool:
+    def _answer(reply: int) -> int:
         if reply < 0:
             raise Aborted(GONE)
-        return bool(reply)
+        return reply
 
     def claim(self, slot: int) -> bool:
         """See `StepLog`."""

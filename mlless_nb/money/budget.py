@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
 
 from ..exchange.base import Wanted
-from .meter import Rates
+from .meter import NUSD, Rates
 
-#: Seconds that a function keeps paid for, to flush its residual, store the model and say goodbye.
+#: Seconds that a function keeps paid for beside what it measured (evaluating, storing), to hand over and say goodbye.
 EXIT_S = 0.35
-#: Seconds of running that a function asks for at a time.
+#: The same where the budget is small: such a share of it for all functions together, and no less than so many seconds.
+EXIT_SHARE, LEAST_EXIT_S = 0.01, 0.1
+#: Seconds of running that a function asks for at a time; it is given less where the cap is near.
 SLICE_S = 0.5
+#: Seconds of the whole run: where the budget has no more left, the end is near.
+SCARCE_S = 2.0
 #: Seconds before its money is used up at which a function says that it ends for that.
-LAST_CALL_S = 0.12
+LAST_CALL_S = 0.05
 #: Seconds before that at which the watch buys time for a function that is held up and does not buy it itself.
 BUY_AHEAD_S = 0.25
-#: Steps that may still be taken between the announcement of the end and the end, where workers keep step.
-STEPS_TO_END = 3
+#: Seconds within which the books have to answer a function that is past its money.
+ANSWER_S = 0.1
+#: Steps that may still end after a worker asked for money in vain: the one it asks in, and the last one.
+STEPS_TO_END = 2
+
+#: Takes what is wanted out of the budget, at least the second amount; returns how much it was, 0: nothing.
+Reserve = Callable[[int, int], int]
+#: The cap (None: no cap) and what is reserved of it, nano-dollars.
+Money = Callable[[], tuple[int | None, int]]
 
 
 class Prepaid:
@@ -35,6 +47,8 @@ class Prepaid:
         Nano-dollars of its storage requests so far.
     with_servers : bool
         Whether the servers' time is on this function's account (the supervisor's is).
+    n_functions : int
+        Functions of the run, this one among them.
     """
 
     def __init__(
@@ -45,12 +59,16 @@ class Prepaid:
         requests_nusd: Callable[[], int],
         *,
         with_servers: bool = False,
+        n_functions: int = 1,
     ) -> None:
         self._rates, self.granted_nusd = rates, granted_nusd
         self._elapsed_s, self._requests_nusd = elapsed_s, requests_nusd
         self._with_servers = with_servers
-        self._exit_s = EXIT_S
+        self._run_usd_s = n_functions * rates.function_usd_s + rates.servers_usd_s
+        self._plain_exit_s, self._measured_exit_s = EXIT_S, 0.0
         self._has_cap = True
+        #: Whether little of the budget is left: less than `SCARCE_S` seconds of the whole run.
+        self.is_scarce = False
         #: Writes to the storage that are paid for before they are made: a checkpoint, the model.
         self.puts_ahead = 2
         #: Reads that are to be paid for ahead: the next minibatch, and the held-out rows not yet read.
@@ -76,19 +94,34 @@ class Prepaid:
         return self._requests_nusd()
 
     @property
+    def plain_exit_s(self) -> float:
+        """Seconds that are kept paid for beside what was measured."""
+        return self._plain_exit_s
+
+    @property
     def exit_s(self) -> float:
         """Seconds that are kept paid for to end in good order."""
-        return self._exit_s
+        return self._plain_exit_s + self._measured_exit_s
 
     def keep_for_exit(self, seconds: float) -> None:
         """Keep ``seconds`` more paid for than a plain exit takes (to store a large model, say)."""
-        self._exit_s = EXIT_S + seconds
+        self._measured_exit_s = seconds
+
+    def learn(self, cap_nusd: int | None, reserved_nusd: int) -> None:
+        """The cap (None: no cap) and what is reserved of it now: of a small one less is kept for the exit."""
+        self._has_cap = cap_nusd is not None
+        if cap_nusd is None:
+            self._plain_exit_s, self.is_scarce = EXIT_S, False
+        else:
+            share_s = EXIT_SHARE * cap_nusd / NUSD / self._run_usd_s
+            self._plain_exit_s = min(max(share_s, LEAST_EXIT_S), EXIT_S)
+            self.is_scarce = cap_nusd - reserved_nusd < SCARCE_S * self._run_usd_s * NUSD
 
     def wanted(self, step_s: float) -> Wanted:
         """What to ask for before another step of about ``step_s`` seconds; nothing when enough is there."""
         elapsed_s, requests = self._elapsed_s(), self._requests_nusd()
         requests += self._rates.requests_nusd(self.gets_ahead, self.puts_ahead)
-        horizon_s = elapsed_s + self._exit_s + self.steps_to_end * step_s
+        horizon_s = elapsed_s + self.exit_s + self.steps_to_end * step_s
         least = self.cost_nusd(horizon_s) + requests - self.granted_nusd
         if least <= 0:
             return Wanted()
@@ -99,40 +132,34 @@ class Prepaid:
         with self._lock:
             self.granted_nusd += nusd
 
-    def buy(self, step_s: float, reserve: Callable[[int], bool]) -> bool:
+    def buy(self, step_s: float, reserve: Reserve) -> bool:
         """Ask ``reserve`` for what `wanted` says; False when not even the least of it was to be had."""
         wanted = self.wanted(step_s)
-        for amount in (wanted.nusd, wanted.least_nusd):
-            if amount > 0 and reserve(amount):
-                self.add(amount)
-                return True
-        return wanted.nusd <= 0
+        if wanted.nusd <= 0:
+            return True
+        granted = reserve(wanted.nusd, wanted.least_nusd)
+        self.add(granted)
+        return granted > 0
 
-    def watch(
-        self,
-        reserve: Callable[[int], bool],
-        last_call: Callable[[], None],
-        has_cap: Callable[[], bool] = lambda: True,
-    ) -> None:
+    def watch(self, reserve: Reserve, last_call: Callable[[], None], money: Money) -> None:
         """End this process before it can spend what it was not given, whatever it is doing then.
 
         While the budget allows, time is bought for a function that is held up. When it does not, ``last_call`` is made
-        `LAST_CALL_S` seconds before the end, to tell why. Where ``has_cap`` says that there is no cap, a process that
-        stood still for longer than was paid for goes on and pays late.
+        `LAST_CALL_S` seconds before the end, to tell why. A process that stood still for longer than was paid for
+        (a busy machine) pays late where the budget ``money`` tells of allows that, and goes on.
         """
-        self._has_cap = has_cap()
-        arguments = (reserve, last_call, has_cap)
+        self.learn(*money())
+        arguments = (reserve, last_call, money)
         threading.Thread(target=self._watch, args=arguments, name="mlless-prepaid", daemon=True).start()
 
-    def _watch(
-        self, reserve: Callable[[int], bool], last_call: Callable[[], None], has_cap: Callable[[], bool]
-    ) -> None:
+    def _watch(self, reserve: Reserve, last_call: Callable[[], None], money: Money) -> None:
         was_called = False
-        threading.Thread(target=self._end_in_time, args=(reserve,), name="mlless-deadline", daemon=True).start()
+        arguments = (reserve, last_call)
+        threading.Thread(target=self._end_in_time, args=arguments, name="mlless-deadline", daemon=True).start()
         while not self._ended.wait(max(min(self.left_s - BUY_AHEAD_S, 0.25), 0.01)):
             # What this thread waits for may never come (a server that hangs): the deadline is another thread's.
             try:
-                self._has_cap = has_cap()
+                self.learn(*money())
                 if self.left_s > BUY_AHEAD_S or was_called:
                     continue
                 is_refused = not self.buy(0.0, reserve)
@@ -142,16 +169,29 @@ class Prepaid:
             except Exception:  # the server is gone or lost the run: the main thread finds out and ends, or time does
                 continue
 
-    def _end_in_time(self, reserve: Callable[[int], bool]) -> None:
+    def _end_in_time(self, reserve: Reserve, last_call: Callable[[], None]) -> None:
         while not self._ended.wait(min(max(self.left_s, 0.0), 0.25)):
-            if self.left_s <= 0 and (self._has_cap or not self._pays_late(reserve)):
+            if self.left_s <= 0 and not self._pays_late(reserve, last_call):
                 os._exit(75)
 
-    def _pays_late(self, reserve: Callable[[int], bool]) -> bool:
-        try:
-            return self.buy(0.0, reserve)
-        except Exception:  # the server is gone
-            return False
+    def _pays_late(self, reserve: Reserve, last_call: Callable[[], None]) -> bool:
+        """Whether the budget has room for what this function is past its money; with a cap the answer has to be quick.
+
+        When it has not, ``last_call`` is made: nobody is to go without a word.
+        """
+        answers: list[bool] = []
+
+        def ask() -> None:
+            with contextlib.suppress(Exception):  # the server is gone
+                is_paid = self.buy(0.0, reserve)
+                if not is_paid:
+                    last_call()
+                answers.append(is_paid)
+
+        asking = threading.Thread(target=ask, name="mlless-late", daemon=True)
+        asking.start()
+        asking.join(ANSWER_S if self._has_cap else None)
+        return answers == [True]
 
     @property
     def left_s(self) -> float:

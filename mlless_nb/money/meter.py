@@ -90,11 +90,19 @@ class Rates:
 
     def seconds_for(self, nusd: int, *, with_servers: bool = False) -> float:
         """How long a function may run on ``nusd``, seconds; below 0 when not at all. Never too long."""
-        price = self.profile.function
-        rate = self.function_usd_s + (self.servers_usd_s if with_servers else 0.0)
-        # A started quantum and a started second are billed whole, and each amount is rounded up.
-        left = (nusd - 2) / NUSD - price.request_usd - (self.servers_usd_s if with_servers else 0.0)
-        return left / rate - price.tail_s - price.quantum_s
+        price, servers = self.profile.function, self.servers_usd_s if with_servers else 0.0
+        # A started quantum is billed whole, and each amount is rounded up.
+        left = (nusd - 2) / NUSD - price.request_usd
+        if not servers:
+            return left / self.function_usd_s - price.quantum_s - price.tail_s
+
+        def span_s(whole_s: int) -> float:
+            """Until ``whole_s`` seconds of the servers are over, or what they leave for the function is used up."""
+            return min(whole_s, (left - whole_s * servers) / self.function_usd_s - price.quantum_s) - price.tail_s
+
+        # So is a started second of the servers: one more may leave less for the function.
+        around_s = math.floor(left / (self.function_usd_s + servers))
+        return max(map(span_s, range(around_s - 1, around_s + 3)))
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,14 @@ class StartingMoney:
         span_s = self._span_s + 2 * FIRST_STEP_S
         return self.rates.function_nusd(span_s) + self.rates.servers_nusd(span_s) + self.rates.requests_nusd(1, 1)
 
+    def slice_nusd(self, from_s: float, span_s: float) -> dict[int, int]:
+        """What it costs, by slot, to wait ``span_s`` seconds longer than ``from_s`` for the functions to start."""
+        rates, until_s = self.rates, from_s + span_s
+        each = rates.function_nusd(until_s) - rates.function_nusd(from_s)
+        tail_s = rates.profile.function.tail_s
+        servers = rates.servers_nusd(until_s + tail_s) - rates.servers_nusd(from_s + tail_s)
+        return {-1: each + servers, **dict.fromkeys(range(self.n_workers), each)}
+
     def least_nusd(self, spent_before_nusd: int) -> int:
         """The least budget that allows a step when the driver spends ``spent_before_nusd`` on storage requests."""
         workers = sum(self.worker_nusd(slot) for slot in range(self.n_workers))

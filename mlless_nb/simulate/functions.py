@@ -85,12 +85,14 @@ class Function:
             lambda: timeline.now - invocation.launched_at_s,
             lambda: rates.requests_nusd(self.objects.gets, self.objects.puts),
             with_servers=invocation.role == "supervisor",
+            n_functions=invocation.n_workers + 1,
         )
 
     def _body(self, process: Process) -> None:
         world, invocation, prepaid = self._world, self.invocation, self.prepaid
         self.log.claim(invocation.slot)
         world.hub.leases[self.role] = float("inf")  # its own thread renews it as long as the function lives
+        prepaid.learn(*self.log.money())
         prepaid.buy(0.0, self.log.reserve)
         self._watch()
         world.timeline.after(world.machine.lifetime_s, process.kill)
@@ -122,6 +124,7 @@ class Function:
         timeline, prepaid, hub = self._world.timeline, self.prepaid, self._world.hub
         if not self.process.is_alive or self.last is not None:
             return
+        prepaid.learn(*self.log.money())
         if prepaid.left_s <= 0 and not (hub.cap is None and prepaid.buy(0.0, self.log.reserve)):
             timeline.after(0.0, self.process.kill)
             return

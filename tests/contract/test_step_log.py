@@ -115,16 +115,18 @@ def test_a_second_invocation_of_a_slot_is_fenced(make: Make) -> None:
 
 def test_a_grant_is_given_once_and_never_passes_the_cap(make: Make) -> None:
     logs = three(make)
-    assert publish(logs[0], 1, 0, Wanted(600, 500)).granted_nusd == 600
-    assert publish(logs[0], 1, 0, Wanted(600, 500)).granted_nusd == 600
+    # Beyond the least of it a sixteenth of what is left: 400, at first.
+    assert publish(logs[0], 1, 0, Wanted(600, 500)).granted_nusd == 525
+    assert publish(logs[0], 1, 0, Wanted(600, 500)).granted_nusd == 525
+    assert logs[0].reserve(75) == 75
     assert logs[0].money() == (1000, 700)
-    assert publish(logs[1], 1, 1, Wanted(400, 250)).granted_nusd == 250
-    assert logs[0].money() == (1000, 950)
+    assert publish(logs[1], 1, 1, Wanted(400, 250)).granted_nusd == 250 + 50 // 16
+    assert logs[0].money() == (1000, 953)
     arrival = publish(logs[2], 1, 2, Wanted(400, 100))
     assert arrival.granted_nusd == 0
     assert arrival.plan is not None
     assert (arrival.plan.stop_after, arrival.plan.stop_status) == (2, "capped")
-    assert logs[0].money() == (1000, 950)
+    assert logs[0].money() == (1000, 953)
 
 
 def test_the_cap_moves_but_not_below_what_is_reserved(make: Make) -> None:
@@ -133,10 +135,35 @@ def test_the_cap_moves_but_not_below_what_is_reserved(make: Make) -> None:
     assert log.set_cap(100)
     assert not log.reserve(1)
     assert log.set_cap(150)
-    assert log.reserve(50)
+    assert log.reserve(51) == 0
+    assert log.reserve(50) == 50
     log.refund(20, 0)
     log.refund(20, 0)
     assert log.money() == (150, 130)
+
+
+def test_the_last_of_the_money_is_dealt_out_in_small_coins(make: Make) -> None:
+    log = make("driver")
+    taken = [log.reserve(200, 10) for _ in range(200)]
+    assert taken[0] == 10 + (1000 - 100 - 10) // 16
+    assert taken == sorted(taken, reverse=True)
+    assert taken[-1] == 0
+    assert 1000 - log.money()[1] < 10
+    log.create(cap_nusd=None, reserved_nusd=0)
+    assert log.reserve(200, 10) == 200
+
+
+def test_functions_that_start_late_are_granted_more_until_they_have_begun(make: Make) -> None:
+    log, first = make("driver"), make("first")
+    assert first.claim(0)
+    assert log.reserve_start({0: 300, 1: 200, -1: 100})
+    assert log.money() == (1000, 400)
+    assert [log.start_grant(slot) for slot in (0, 1, -1)] == [0, 200, 100]
+    assert make("second").claim(1)
+    assert not log.reserve_start({0: 300, 1: 300, -1: 601})
+    assert log.reserve_start({0: 300, 1: 300, -1: 600})
+    assert log.money() == (1000, 1000)
+    assert [log.start_grant(slot) for slot in (0, 1, -1)] == [0, 200, 700]
 
 
 def test_a_departure_is_known_to_all_before_it_takes_effect(make: Make) -> None:

@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from mlless_nb.exchange import MemoryHub, MemoryStepLog, Wanted
 from mlless_nb.money import Rates, price_profile, profile_names
-from mlless_nb.money.budget import EXIT_S, SLICE_S, STEPS_TO_END, Prepaid
+from mlless_nb.money.budget import (
+    EXIT_S,
+    EXIT_SHARE,
+    LAST_CALL_S,
+    LEAST_EXIT_S,
+    SCARCE_S,
+    SLICE_S,
+    STEPS_TO_END,
+    Prepaid,
+)
+from mlless_nb.money.meter import NUSD
 
 #: For a machine that is busy with other things.
 PATIENCE_S = 30.0
@@ -58,7 +68,7 @@ def test_spent_is_never_above_granted(
         wanted = function.prepaid.wanted(step_s)
         assert 0 <= wanted.least_nusd <= wanted.nusd
         if wanted.nusd:
-            granted = next((amount for amount in (wanted.nusd, wanted.least_nusd) if log.reserve(amount)), 0)
+            granted = log.reserve(wanted.nusd, wanted.least_nusd)
             function.prepaid.granted_nusd += granted
             if not granted:
                 break
@@ -124,31 +134,36 @@ class Watched(Function):
         self.log = MemoryStepLog(MemoryHub())
         self.log.create(cap_nusd=room_nusd, reserved_nusd=0)
         self.called, self.bought, self.exited, self.looked, self._released = (threading.Event() for _ in range(5))
+        self.answers = threading.Event()
+        self.answers.set()
         self._was_asked = False
         monkeypatch.setattr(os, "_exit", self._exit)
         self._before = set(threading.enumerate())
-        self.prepaid.watch(self._reserve, self.called.set, self._has_cap)
+        self.prepaid.watch(self._reserve, self.called.set, self._money)
 
     def _exit(self, code: int) -> None:
         self.exited.set()
         self._released.wait(PATIENCE_S)
 
-    def _has_cap(self) -> bool:
+    def _money(self) -> tuple[int | None, int]:
+        self.answers.wait(PATIENCE_S)
         if self._was_asked:  # so the first answer was heard
             self.looked.set()
         self._was_asked = True
-        return self.log.money()[0] is not None
+        return self.log.money()
 
-    def _reserve(self, nusd: int) -> bool:
-        is_granted = self.log.reserve(nusd)
-        if is_granted:
+    def _reserve(self, nusd: int, least_nusd: int) -> int:
+        self.answers.wait(PATIENCE_S)
+        granted = self.log.reserve(nusd, least_nusd)
+        if granted:
             self.bought.set()
-        return is_granted
+        return granted
 
     def end(self) -> None:
         """End it; the watch ends with it."""
         self.prepaid.end()
         self._released.set()
+        self.answers.set()
         deadline = time.monotonic() + PATIENCE_S
         while (left := set(threading.enumerate()) - self._before) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -158,7 +173,7 @@ class Watched(Function):
 def test_a_function_that_hangs_ends_itself_before_its_money_does(monkeypatch: pytest.MonkeyPatch) -> None:
     function = Watched(monkeypatch, room_nusd=0)
     try:
-        function.now_s = 3.0 - 0.1
+        function.now_s = 3.0 - 0.8 * LAST_CALL_S
         assert function.called.wait(PATIENCE_S)
         assert not function.exited.is_set()
         assert function.prepaid.spent_nusd <= function.prepaid.granted_nusd
@@ -182,8 +197,11 @@ def test_time_is_bought_for_a_function_that_is_held_up_while_the_budget_allows(m
     assert function.prepaid.wanted(0.0) == Wanted()
 
 
-def test_a_function_that_stood_still_goes_on_where_there_is_no_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    function = Watched(monkeypatch, room_nusd=None)
+@pytest.mark.parametrize("room_nusd", [None, 10**8], ids=["no cap", "far from the cap"])
+def test_a_function_that_stood_still_pays_late_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, room_nusd: int | None
+) -> None:
+    function = Watched(monkeypatch, room_nusd)
     try:
         assert function.looked.wait(PATIENCE_S)
         function.now_s = 30.0  # far beyond what was paid for, all at once
@@ -191,6 +209,49 @@ def test_a_function_that_stood_still_goes_on_where_there_is_no_cap(monkeypatch: 
     finally:
         function.end()
     assert not function.exited.is_set()
+    assert not function.called.is_set()
+    assert function.prepaid.spent_nusd <= function.prepaid.granted_nusd
+
+
+def test_a_function_that_stood_still_beyond_the_cap_ends_itself_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = Watched(monkeypatch, room_nusd=0)
+    try:
+        assert function.looked.wait(PATIENCE_S)
+        function.now_s = 30.0
+        assert function.exited.wait(PATIENCE_S)
+        assert function.called.is_set()
+    finally:
+        function.end()
+
+
+def test_with_a_cap_nobody_waits_for_books_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = Watched(monkeypatch, room_nusd=10**8)
+    try:
+        assert function.looked.wait(PATIENCE_S)
+        function.answers.clear()
+        function.now_s = 30.0
+        assert function.exited.wait(PATIENCE_S)
+        assert not function.bought.is_set()
+    finally:
+        function.end()
+
+
+@given(RATES, st.integers(1, 64), st.integers(0, 10**9), st.floats(0, 2))
+def test_of_a_small_budget_less_is_kept_for_the_exit(
+    rates: Rates, n_functions: int, cap_nusd: int, measured_s: float
+) -> None:
+    prepaid = Prepaid(rates, 0, lambda: 0.0, lambda: 0, n_functions=n_functions)
+    run_nusd_s = NUSD * (n_functions * rates.function_usd_s + rates.servers_usd_s)
+    assert prepaid.exit_s == EXIT_S
+    prepaid.keep_for_exit(measured_s)
+    prepaid.learn(cap_nusd, 0)
+    plain_s = prepaid.exit_s - measured_s
+    assert LEAST_EXIT_S - 1e-9 <= plain_s <= EXIT_S + 1e-9
+    assert plain_s * run_nusd_s <= max(EXIT_SHARE * cap_nusd, LEAST_EXIT_S * run_nusd_s) * (1 + 1e-9)
+    assert prepaid.is_scarce == (cap_nusd < SCARCE_S * run_nusd_s)
+    prepaid.learn(None, 0)
+    assert prepaid.exit_s == EXIT_S + measured_s
+    assert not prepaid.is_scarce
 
 
 def test_the_watch_ends_with_the_function(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,8 +53,8 @@ def test_the_seconds_for_an_amount_cost_no_more_than_it(rates: Rates, nusd: int,
     assert rates.seconds_for(nusd + 1, with_servers=with_servers) >= span_s
     if span_s >= 0:
         assert bill(span_s) <= nusd
-    # Nor is it stingy: two quanta, two seconds of servers and the rounding more are too much.
-    longer_s = max(span_s, 0.0) + 2 * rates.profile.function.quantum_s + (2 if with_servers else 0) + 1e-3
+    # Nor is it stingy: two quanta and the rounding more are too much.
+    longer_s = max(span_s, 0.0) + 2 * rates.profile.function.quantum_s + 1e-3
     if span_s >= 0:
         assert bill(longer_s * (1 + 1e-9)) > nusd
 
@@ -63,7 +63,7 @@ def test_the_seconds_for_an_amount_cost_no_more_than_it(rates: Rates, nusd: int,
 def test_the_bill_of_a_span_buys_nearly_all_of_it(rates: Rates, span_s: float, with_servers: bool) -> None:
     tail_s, quantum_s = rates.profile.function.tail_s, rates.profile.function.quantum_s
     nusd = rates.function_nusd(span_s) + (rates.servers_nusd(span_s + tail_s) if with_servers else 0)
-    lost_s = quantum_s + (1.0 if with_servers else 0.0) + 4 / NUSD / rates.function_usd_s
+    lost_s = quantum_s + 4 / NUSD / rates.function_usd_s
     assert rates.seconds_for(nusd, with_servers=with_servers) >= span_s - lost_s - 1e-9 * span_s
 
 
