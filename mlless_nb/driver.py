@@ -89,7 +89,7 @@ class Driver:
                 self._rates,
                 job.workers,
                 self._services.launcher.is_local,
-                self._data.n_validation,
+                self._data.held_out_gets,
             )
             spent_before = self._packing_nusd()
             self._check_budget(spent_before)

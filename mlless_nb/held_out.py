@@ -59,7 +59,9 @@ class HeldOut:
             if self._manifest is not None
             else None
         )
-        # Minibatches not fetched yet, and among how many workers that was counted: 0 means that it may have changed.
+        if self._feed is not None and self._shares is not None:
+            self._feed.expect([*self._shares.part, *self._common])
+        # Requests to be made yet, and among how many workers that was counted: 0 means that it may have changed.
         self._n_unread = self._counted = 0
         #: What products of parameters made of the predictions, at the newest evaluation.
         self.interaction = 0.0
@@ -80,7 +82,8 @@ class HeldOut:
         """Which minibatches this worker evaluates when the slots ``active`` do so together."""
         if self._shares is None:
             return []
-        self._shares.deal(active)
+        if self._shares.deal(active) and self._feed is not None:
+            self._feed.expect([*self._shares.part, *self._common])
         return self._shares.part
 
     @property
@@ -89,11 +92,11 @@ class HeldOut:
         return [0] if self._feed is not None and self._replica.differs else []
 
     def n_unread(self, active: list[int]) -> int:
-        """Minibatches that the next evaluation is to fetch."""
+        """Requests that the next evaluation is to make, at most."""
         feed = self._feed
         if feed is not None and self._counted != len(active):
             indices = {*self.share(active), *self._common}
-            self._counted, self._n_unread = len(active), sum(not feed.has(index) for index in indices)
+            self._counted, self._n_unread = len(active), feed.n_gets(indices)
         return self._n_unread
 
     def evaluate(self, active: list[int]) -> tuple[float, float]:

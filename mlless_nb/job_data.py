@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from .baseline import baseline_loss
 from .data.dataset import Dataset, Owners, Ratings
-from .data.prepare import Manifest, pack, packed
+from .data.prepare import Manifest, most_bundles, packed, write
+from .data.runs import most_gets
 from .defaults import resolved
 from .errors import JobError
 from .job import TrainingJob
@@ -32,8 +33,8 @@ class JobData:
     shape : tuple of int
     mean : float
         Of the training rows, in the units of training; see `Dataset`.
-    n_validation : int
-        Minibatches of held-out rows, at most.
+    held_out_gets : int
+        Requests that a worker reads its share of the held-out rows with, at most.
     baseline_loss : float or None
         Of the best constant prediction on the held-out rows, see `mlless_nb.baseline`.
     """
@@ -54,12 +55,13 @@ class JobData:
                 most = f"at most {self._train_set.n_raters}, the users with ratings that are not held out"
                 raise JobError("workers", job.workers, most)
             self._owners = self._train_set.owners(job.workers)
-        self.n_validation = self._most_minibatches(self._validation_set)
-
-    def _most_minibatches(self, dataset: Dataset | None) -> int:
-        if dataset is None:
-            return 0
-        return -(-dataset.n // self._job.minibatch) + (self._job.workers if self._owners is not None else 0)
+        self._packed: dict[str, Manifest] = {}  # by fingerprint
+        self._n_shards = job.workers if self._owners is not None else 1
+        held_out = self._validation_set
+        self.held_out_gets = 0
+        if held_out is not None:
+            n_minibatches = -(-held_out.n // job.minibatch) + self._n_shards - 1
+            self.held_out_gets = most_gets(n_minibatches, held_out.most_bytes, job.workers)
 
     def check_target(self) -> None:
         """Raise JobError when the target is met before any training."""
@@ -88,12 +90,21 @@ class JobData:
 
     def n_puts(self, objects: ObjectStore) -> int:
         """Objects that `pack` has yet to write, at most."""
-        return sum(
-            self._most_minibatches(dataset) + 1
-            for dataset in (self._train_set, self._validation_set)
-            if dataset is not None
-            and packed(dataset, self._job.minibatch, self._order_seed(dataset), objects, self._owners) is None
-        )
+        n_puts = 0
+        for dataset in (self._train_set, self._validation_set):
+            if dataset is None:
+                continue
+            found = packed(dataset, self._job.minibatch, self._order_seed(dataset), objects, self._owners)
+            if found is None:
+                n_puts += most_bundles(dataset, self._job.minibatch, self._n_shards)
+            else:
+                self._packed[dataset.fingerprint()] = found
+        return n_puts
+
+    def _manifest(self, dataset: Dataset, objects: ObjectStore) -> Manifest:
+        found = self._packed.get(dataset.fingerprint())
+        size, seed = self._job.minibatch, self._order_seed(dataset)
+        return found or write(dataset, size, seed, objects, self._owners)
 
     def _order_seed(self, dataset: Dataset) -> int | None:
         """Training rows are shuffled by the job's seed; held-out rows stay as they are."""
@@ -101,15 +112,11 @@ class JobData:
 
     def pack(self, objects: ObjectStore, is_stopped: Callable[[], bool]) -> tuple[Manifest, Manifest | None] | None:
         """Store the minibatches, and let go of the rows; None when a stop was asked for meanwhile."""
-        job, owners = self._job, self._owners
-        manifest = pack(self._train_set, job.minibatch, job.seed, objects, owners)
+        job = self._job
+        manifest = self._manifest(self._train_set, objects)
         if is_stopped():
             return None
-        validation = (
-            pack(self._validation_set, job.minibatch, None, objects, owners)
-            if self._validation_set is not None
-            else None
-        )
+        validation = self._manifest(self._validation_set, objects) if self._validation_set is not None else None
         n_shares = manifest.n_minibatches // job.local_steps
         if n_shares < job.workers:
             raise JobError("workers", job.workers, f"at most {n_shares}, the minibatches by local steps")

@@ -15,8 +15,11 @@ class ObjectStore(Protocol):
     gets: int
     puts: int
 
-    def get(self, key: str) -> bytes:
-        """The blob under ``key``; `KeyError` when there is none."""
+    def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
+        """The blob under ``key``; of one with an ``end`` the bytes [first, end), as far as there are so many.
+
+        `KeyError` when there is no blob; one that ends before ``first`` may raise `ServiceError`.
+        """
 
     def put(self, key: str, blob: bytes) -> None:
         """Store ``blob`` under ``key``, replacing what was there."""
@@ -36,10 +39,10 @@ class MemoryObjects:
         self.gets = 0
         self.puts = 0
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
         """See `ObjectStore`."""
         self.gets += 1
-        return self.blobs[key]
+        return self.blobs[key] if end is None else self.blobs[key][first:end]
 
     def put(self, key: str, blob: bytes) -> None:
         """See `ObjectStore`."""
@@ -79,11 +82,12 @@ class LithopsObjects:
             self.gets += gets
             self.puts += puts
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
         """See `ObjectStore`."""
         self._count(gets=1)
+        span = {} if end is None else {"extra_get_args": {"Range": f"bytes={first}-{end - 1}"}}
         try:
-            return bytes(self._storage.get_object(self._bucket, self._prefix + key))
+            return bytes(self._storage.get_object(self._bucket, self._prefix + key, **span))
         except Exception as error:
             if type(error).__name__ == "StorageNoSuchKeyError":
                 raise KeyError(key) from None

@@ -97,6 +97,7 @@ class Worker:
         n_workers, by_shard = invocation.n_workers, self._replica.holds_owned
         deal = DEALERS[invocation.scale_in["global_minibatch"]]
         self._shares = deal(self._manifest, invocation.slot, n_workers, by_shard=by_shard)
+        self._feed.expect(self._shares.part)
         self._best = BestReplica(self._replica)
         self._held_out = HeldOut(invocation, objects, self._replica, clock, make_feed)
         self._handing_over = HandOver(self._slot, log, self._replica, prepaid, self._pay_for_waiting, self._round)
@@ -158,10 +159,11 @@ class Worker:
             self._deal(active)
             # The best model and the last one, and a checkpoint where one may be due before the end.
             self._prepaid.puts_ahead = 2 + self._is_checkpoint_near() if self._slot == active[0] else 0
-            n_taken = self._job.local_steps * len(self._shares.held)
-            self._prepaid.gets_ahead = 1 + n_taken + self._held_out.n_unread(active)
-            self._prepaid.keep_for_exit(self._exit_s(active))
             minibatches = self._take()
+            # Up to the next grant: what this step and the next begin to read; and a run that nobody could foresee.
+            following = self._shares.next(2 * self._job.local_steps)
+            self._prepaid.gets_ahead = 2 + self._feed.n_gets(following) + self._held_out.n_unread(active)
+            self._prepaid.keep_for_exit(self._exit_s(active))
             self._stats = self._make(minibatches, len(active), sums)
             self._position += self._shares.n_all * self._job.local_steps
             verdict = self._judge(self._exchange_updates(active, began))
@@ -186,7 +188,7 @@ class Worker:
     def _deal(self, active: list[int]) -> None:
         """Deal the minibatches anew where others are active from this step on."""
         if self._shares.deal(active):
-            self._feed.forget()
+            self._feed.expect(self._shares.part)
             if self._replica.holds_owned:
                 self._replica.deal(self._shares.owners)
             self._replica.hold(len(self._shares.held))

@@ -1,26 +1,32 @@
-"""Minibatches for one worker: fetched ahead in a thread, checked, retried, and kept in memory while there is room."""
+"""Minibatches for one worker: read ahead in runs by a thread, checked, retried, kept in memory while there is room."""
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 from ..errors import DecodeError, RunError, ServiceError
 from ..objects import ObjectStore
+from .bundle import BundleIndex, decode_index, index_bytes
 from .minibatches import Minibatch, decode_minibatch
 from .prepare import Manifest
+from .runs import Run, Runs
 
-#: Decoded minibatches that a worker keeps, bytes.
+T = TypeVar("T")
+
+#: Minibatches that a worker keeps, bytes.
 CACHE_BYTES = 256 << 20
-#: How often a missing or damaged minibatch is fetched before the run fails.
+#: How often what is missing or damaged is read before the run fails.
 TRIES = 3
 #: Seconds before the second of these tries; twice that before the third.
 RETRY_S = 0.1
 
 
 class MinibatchFeed:
-    """The minibatches of one packed dataset.
+    """The minibatches of one packed dataset. To be used by one thread.
 
     Parameters
     ----------
@@ -32,10 +38,19 @@ class MinibatchFeed:
 
     def __init__(self, objects: ObjectStore, manifest: Manifest, n_rows: int) -> None:
         self._objects, self._manifest, self._n_rows = objects, manifest, n_rows
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="mlless-feed")
-        self._ahead: dict[int, Future[tuple[Minibatch, int]]] = {}
-        self._kept: OrderedDict[int, tuple[Minibatch, int]] = OrderedDict()
+        # Two threads: what is at hand is not decoded behind what is still on its way.
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="mlless-feed")
+        self._decoding = ThreadPoolExecutor(1, thread_name_prefix="mlless-decode")
+        self._runs = Runs(manifest)
+        self._indexes: dict[int, BundleIndex] = {}  # by bundle; written by the reading thread
+        self._asked: set[int] = set()  # bundles whose index is there, or was asked for
+        self._kept: OrderedDict[Run, Future[bytes]] = OrderedDict()  # at hand, or on their way
         self._kept_bytes = 0
+        self._minibatches: dict[int, Future[Minibatch] | Minibatch] = {}
+
+    def expect(self, indices: Iterable[int]) -> None:
+        """From now on these minibatches (0-based) are needed, in about this order: they are read many at a time."""
+        self._runs.expect(indices, list(self._kept))
 
     def get(self, index: int) -> Minibatch:
         """Minibatch number ``index`` (0-based).
@@ -43,45 +58,114 @@ class MinibatchFeed:
         Raises
         ------
         RunError
-            When the object is missing or damaged, after several tries; it names the object.
+            When its object is missing or damaged, after several tries; it names the object.
         """
-        kept = self._kept.get(index)
-        if kept is None:
-            ahead = self._ahead.pop(index, None)
-            kept = ahead.result() if ahead is not None else self._fetch(index)
-            self._kept[index] = kept
-            self._kept_bytes += kept[1]
-            while self._kept_bytes > CACHE_BYTES and len(self._kept) > 1:
-                _, (_, n_bytes) = self._kept.popitem(last=False)
-                self._kept_bytes -= n_bytes
-        else:
-            self._kept.move_to_end(index)
-        return kept[0]
+        run = self._begin(index)
+        found = self._minibatches.get(index)
+        if found is None:
+            found = self._decode(run, index, self._kept[run])
+        elif isinstance(found, Future):
+            found = found.result()
+        self._minibatches[index] = found
+        return found
 
     def has(self, index: int) -> bool:
         """Whether minibatch ``index`` is in memory."""
-        return index in self._kept
+        blob = self._kept.get(self._runs.of(index))
+        return blob is not None and blob.done()
 
     def prefetch(self, index: int) -> None:
-        """Begin to fetch minibatch ``index`` unless it is at hand."""
-        if index not in self._kept and index not in self._ahead:
-            self._ahead[index] = self._pool.submit(self._fetch, index)
+        """Begin to read minibatch ``index`` unless it is at hand, and what is likely to be needed after its run."""
+        run = self._begin(index)
+        if index not in self._minibatches:
+            self._minibatches[index] = self._decoding.submit(self._decode, run, index, self._kept[run])
+        following = self._runs.after(run)
+        if following is None or following in self._kept or not self._kept[run].done():
+            return
+        if self._runs.n_bytes(run) + self._runs.n_bytes(following) <= CACHE_BYTES:
+            self._read(following)
 
-    def _fetch(self, index: int) -> tuple[Minibatch, int]:
-        key = self._manifest.object_key(index)
-        for attempt in range(TRIES):
+    def n_gets(self, indices: Collection[int]) -> int:
+        """Requests, at most, that reading these minibatches takes, and what is read ahead of them."""
+        runs = {self._runs.of(index) for index in indices}
+        if sum(map(self._runs.n_bytes, runs)) <= CACHE_BYTES:
+            following = {self._runs.after(run) for run in runs}
+            runs = {run for run in runs | following if run is not None and run not in self._kept}
+        return len(runs) + len({run.bundle for run in runs} - self._asked)
+
+    def _begin(self, index: int) -> Run:
+        """See to it that the run of ``index`` is at hand or on its way."""
+        run = self._runs.of(index)
+        if run in self._kept:
+            self._kept.move_to_end(run)
+        else:
+            self._read(run)
+        return run
+
+    def _read(self, run: Run) -> None:
+        self._asked.add(run.bundle)
+        self._kept[run] = self._reading.submit(self._fetch, run)
+        self._kept_bytes += self._runs.n_bytes(run)
+        while self._kept_bytes > CACHE_BYTES and len(self._kept) > 1:
+            dropped, _ = self._kept.popitem(last=False)
+            self._kept_bytes -= self._runs.n_bytes(dropped)
+            for index in range(dropped.first, dropped.end):
+                self._minibatches.pop(index, None)
+
+    # -- in the threads
+
+    def _fetch(self, run: Run) -> bytes:
+        """The bytes of a run."""
+        index = self._index(run.bundle)
+        return self._tried(run.bundle, lambda: self._range(run.bundle, *index.span(run.first, run.end)))
+
+    def _index(self, bundle: int) -> BundleIndex:
+        """Where the minibatches of a bundle lie."""
+        found = self._indexes.get(bundle)
+        if found is None:
+            found = self._indexes[bundle] = self._tried(bundle, lambda: self._read_index(bundle))
+        return found
+
+    def _read_index(self, bundle: int) -> BundleIndex:
+        first, end = self._manifest.bundles[bundle : bundle + 2]
+        index = decode_index(self._range(bundle, 0, index_bytes(end - first)), self._manifest.minibatch_bytes)
+        if (index.first, len(index.sizes)) != (first, end - first):
+            raise DecodeError(f"minibatches {index.first} to {index.first + len(index.sizes)}, not {first} to {end}")
+        return index
+
+    def _range(self, bundle: int, first: int, end: int) -> bytes:
+        blob = self._objects.get(self._manifest.object_key(bundle), first, end)
+        if len(blob) != end - first:
+            raise DecodeError(f"it ends after {first + len(blob)} bytes: must have at least {end}")
+        return blob
+
+    def _decode(self, run: Run, number: int, blob: Future[bytes]) -> Minibatch:
+        """A minibatch of a run. One that is damaged is read once more, alone."""
+        bytes_read, index = blob.result(), self._indexes[run.bundle]
+        try:
+            return decode_minibatch(index.part(bytes_read, int(index.begins[run.first - index.first]), number), self._n_rows)
+        except DecodeError:
+            span = index.span(number, number + 1)
+            return self._tried(
+                run.bundle, lambda: decode_minibatch(self._range(run.bundle, *span), self._n_rows), first=1
+            )
+
+    def _tried(self, bundle: int, read: Callable[[], T], first: int = 0) -> T:
+        """What ``read`` returns, at one of `TRIES` tries."""
+        for attempt in range(first, TRIES):
+            time.sleep(RETRY_S * attempt)
             try:
-                blob = self._objects.get(key)
-                return decode_minibatch(blob, self._n_rows), len(blob)
+                return read()
             except (KeyError, DecodeError, ServiceError) as error:
-                time.sleep(RETRY_S * attempt)
                 if attempt == TRIES - 1:
                     what = "is missing" if isinstance(error, KeyError) else f"is damaged ({error})"
+                    key = self._manifest.object_key(bundle)
                     raise RunError(
-                        f"minibatch {key!r} {what}; delete its folder so that the data is packed anew"
+                        f"packed data {key!r} {what}; delete its folder so that the data is packed anew"
                     ) from None
         raise AssertionError("unreachable")
 
     def close(self) -> None:
         """Stop fetching."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._reading.shutdown(wait=False, cancel_futures=True)
+        self._decoding.shutdown(wait=False, cancel_futures=True)

@@ -106,10 +106,15 @@ class MergedFeed:
         rows: Int32 = self._feed.get(index).rows
         return rows
 
-    def forget(self) -> None:
-        """Let go of all: the groups are others from now on."""
+    def expect(self, indices: Sequence[int]) -> None:
+        """See `MinibatchFeed`; the groups are others from now on."""
         self._kept.clear()
         self._kept_bytes = 0
+        self._feed.expect(indices)
+
+    def n_gets(self, groups: Sequence[Sequence[int]]) -> int:
+        """See `MinibatchFeed`."""
+        return self._feed.n_gets([index for group in groups if tuple(group) not in self._kept for index in group])
 
     def prefetch(self, indices: Sequence[int]) -> None:
         """Begin to fetch those of ``indices`` that are not at hand, unless they are merged already."""

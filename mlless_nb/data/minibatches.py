@@ -124,12 +124,12 @@ def encode_minibatch(minibatch: Minibatch) -> bytes:
     return body + _CRC.pack(crc32c(body))
 
 
-def decode_minibatch(blob: bytes, n_rows: int) -> Minibatch:
+def decode_minibatch(blob: bytes | memoryview, n_rows: int) -> Minibatch:
     """The minibatch in ``blob``; its arrays are read-only views of it.
 
     Parameters
     ----------
-    blob : bytes
+    blob : bytes or memoryview of bytes
         As `encode_minibatch` wrote it.
     n_rows : int
         Rows of the parameter table: every row id must be below it, and for CSR the last must be the intercept's.

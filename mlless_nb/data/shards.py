@@ -33,7 +33,7 @@ class Shards:
     n_workers : int
         P, the number of shards; shard k begins with slot k.
     by_shard : bool
-        Whether the shards are those of ``manifest``; else minibatch ``i`` is of shard ``i mod P``.
+        Whether the shards are those of ``manifest``; else each has as many minibatches, side by side.
 
     Attributes
     ----------

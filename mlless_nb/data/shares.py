@@ -64,8 +64,8 @@ class Shares:
         """What ``slot`` has of its own at the start."""
         if self._by_shard:
             return self._manifest.shard(slot)
-        n_workers = len(self._active)
-        return range(slot, self._manifest.n_minibatches // n_workers * n_workers, n_workers)
+        n_own = self._manifest.n_minibatches // len(self._active)
+        return range(slot * n_own, (slot + 1) * n_own)  # side by side: they are read in few requests
 
     def _own(self, slot: int) -> Sequence[int]:
         return self._owned[slot] if self._owned else self._first(slot)

@@ -136,6 +136,11 @@ class CsrStream(Dataset):
         return _cut(self._shuffled(n_parts, seed), size, self.shape[0])
 
     @property
+    def most_bytes(self) -> int:
+        """See `Dataset`."""
+        return 24 * self.n_values + 16 * self.n
+
+    @property
     def _n_bytes(self) -> int:
         """Bytes of the rows in memory, at most."""
         return 8 * self.n_values + 12 * self.n

@@ -24,14 +24,14 @@ class StartingMoney:
     n_workers : int
     is_local : bool
         Whether the functions run on this machine.
-    n_held_out : int
-        Minibatches of held-out rows; each worker reads its share.
+    held_out_gets : int
+        Requests that a worker reads its share of the held-out rows with, at most.
     """
 
     rates: Rates
     n_workers: int
     is_local: bool
-    n_held_out: int = 0
+    held_out_gets: int = 0
 
     @property
     def start_s(self) -> float:
@@ -44,9 +44,8 @@ class StartingMoney:
 
     def worker_nusd(self, slot: int) -> int:
         """Nano-dollars that worker ``slot`` starts on: to start, take a step and end in good order."""
-        share = -(-self.n_held_out // self.n_workers)
         # The first worker writes the checkpoints and the model.
-        requests = self.rates.requests_nusd(6 + share, 2 if slot == 0 else 0)
+        requests = self.rates.requests_nusd(6 + self.held_out_gets, 2 if slot == 0 else 0)
         return self.rates.function_nusd(self._span_s) + requests
 
     @property

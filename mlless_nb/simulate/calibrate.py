@@ -13,7 +13,7 @@ from typing import Any
 
 from ..channels import open_bus
 from ..data import datasets
-from ..data.minibatches import decode_minibatch
+from ..data.feed import MinibatchFeed
 from ..data.prepare import Manifest, pack
 from ..embedded import EmbeddedRedis
 from ..exchange import RedisStepLog
@@ -102,7 +102,9 @@ def _arithmetic() -> Costs:
     objects, peers = MemoryObjects(), 4
     manifest = pack(datasets.synthetic_ratings(*SHAPE, 8 * MINIBATCH, seed=1), MINIBATCH, 0, objects)
     n_rows = PMF(rank=20).table_shape(SHAPE)[0]
-    rows = [decode_minibatch(objects.get(manifest.object_key(index)), n_rows) for index in range(4)]
+    feed = MinibatchFeed(objects, manifest, n_rows)
+    rows = [feed.get(index) for index in range(4)]
+    feed.close()
     replica = Replica(_invocation(0, peers, manifest), manifest)
     filtering = Replica(_invocation(0, peers, manifest, sync=ISP(0.7).to_json()), manifest)
     make_s = _quickest(lambda: replica.make([rows[0]], 1, peers))
@@ -166,7 +168,9 @@ def _small_frame_s() -> float:
     objects = MemoryObjects()
     manifest = pack(datasets.synthetic_ratings(40, 30, 240, seed=1), 40, 0, objects)
     replica = Replica(_invocation(0, 2, manifest), manifest)
-    replica.make([decode_minibatch(objects.get(manifest.object_key(0)), 70)], 1, 2)
+    feed = MinibatchFeed(objects, manifest, 70)
+    replica.make([feed.get(0)], 1, 2)
+    feed.close()
     frame = replica.encode(1, NO_STATS)
     active = list(range(N_SMALL))
     few_s = _quickest(lambda: replica.apply([0], [], NO_STATS))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .. import checkpoint
 from ..data.prepare import Manifest
+from ..data.runs import most_gets
 from ..driver import LEASES_S, ROUND_TIMEOUT_S
 from ..errors import JobError
 from ..exchange.pattern import scatter_from
@@ -166,8 +167,11 @@ class _Simulation:
         manifest, validation = self._data()
         n_workers = job.workers
         rates = Rates(price_profile(job.prices), job.memory_mb, machine.shards)
-        n_held_out = validation.n_minibatches if validation is not None else 0
-        money = StartingMoney(rates, n_workers, machine.is_local, n_held_out)
+        held_out_gets = 0
+        if validation is not None:
+            n_bytes = validation.n_minibatches * validation.minibatch_bytes
+            held_out_gets = most_gets(validation.n_minibatches, n_bytes, n_workers)
+        money = StartingMoney(rates, n_workers, machine.is_local, held_out_gets)
         spent_before = rates.requests_nusd(18, 2)
         least = money.least_nusd(spent_before)
         cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from ..channels.base import MAX_BATCH, TOPICS
+from ..data.bundle import decode_index
 from ..data.minibatches import Minibatch, decode_minibatch
 from ..data.prepare import Manifest
+from ..data.runs import Run, Runs
 from ..objects import MemoryObjects
 from .events import Process, Timeline
 from .machine import Machine
@@ -76,10 +79,10 @@ class SimulatedObjects:
         """Seconds of moving ``n_bytes``."""
         return self._storage.latency_s + n_bytes / self._storage.bytes_s
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
         """See `ObjectStore`."""
         self.gets += 1
-        blob = self.shared.blobs[key]
+        blob = self.shared.blobs[key] if end is None else self.shared.blobs[key][first:end]
         self._take(self.request_s(len(blob)))
         return blob
 
@@ -112,48 +115,64 @@ class SimulatedFeed:
         self, objects: SimulatedObjects, manifest: Manifest, n_rows: int, decoded: dict[str, Minibatch]
     ) -> None:
         self._objects, self._manifest, self._n_rows, self._decoded = objects, manifest, n_rows, decoded
-        self._kept: dict[int, Any] = {}
-        self._ahead: dict[int, float] = {}  # when it will be there
+        self._runs = Runs(manifest)
+        self._there_at: dict[Run, float] = {}  # what was asked for
+        self._indexed: set[int] = set()
         self._free_at = 0.0
+
+    def expect(self, indices: Iterable[int]) -> None:
+        """See `MinibatchFeed`."""
+        self._runs.expect(indices, list(self._there_at))
 
     def get(self, index: int) -> Any:
         """See `MinibatchFeed`."""
-        kept = self._kept.get(index)
-        if kept is None:
-            process = self._objects.process
-            now = process.clock()
-            there_at = self._ahead.pop(index, None)
-            if there_at is None:
-                there_at = now + self._begin(index)
-            if there_at > now:
-                process.sleep(there_at - now)
-            kept = self._kept[index] = self._read(index)
-        return kept
+        now = self._objects.process.clock()
+        there_at = self._begin(self._runs.of(index), now)
+        if there_at > now:
+            self._objects.process.sleep(there_at - now)
+        return self._read(index)
 
     def has(self, index: int) -> bool:
         """See `MinibatchFeed`."""
-        return index in self._kept
+        there_at = self._there_at.get(self._runs.of(index))
+        return there_at is not None and there_at <= self._objects.process.clock()
 
     def prefetch(self, index: int) -> None:
         """See `MinibatchFeed`."""
-        if index not in self._kept and index not in self._ahead:
-            now = self._objects.process.clock()
-            self._free_at = self._ahead[index] = max(now, self._free_at) + self._begin(index)
+        now, run = self._objects.process.clock(), self._runs.of(index)
+        following = self._runs.after(run)
+        if self._begin(run, now) <= now and following is not None:
+            self._begin(following, now)
 
-    def _begin(self, index: int) -> float:
-        """Count a request for minibatch ``index``; its seconds."""
-        self._objects.gets += 1
-        workload = self._objects.workload
-        if workload is not None:
-            return self._objects.request_s(workload.minibatch_bytes)
-        return self._objects.request_s(len(self._objects.shared.blobs[self._manifest.object_key(index)]))
+    def n_gets(self, indices: Collection[int]) -> int:
+        """See `MinibatchFeed`."""
+        runs = {self._runs.of(index) for index in indices}
+        following = {self._runs.after(run) for run in runs}
+        unread = {run for run in runs | following if run is not None and run not in self._there_at}
+        return len(unread) + len({run.bundle for run in unread} - self._indexed)
+
+    def _begin(self, run: Run, now: float) -> float:
+        """Ask for ``run`` unless that was done; when it is there."""
+        if run not in self._there_at:
+            objects, seconds = self._objects, 0.0
+            if run.bundle not in self._indexed:
+                self._indexed.add(run.bundle)
+                objects.gets += 1
+                seconds += objects.request_s(0)
+            objects.gets += 1
+            seconds += objects.request_s(self._runs.n_bytes(run))
+            self._free_at = self._there_at[run] = max(now, self._free_at) + seconds
+        return self._there_at[run]
 
     def _read(self, index: int) -> Any:
-        manifest, key = self._manifest, self._manifest.object_key(index)
+        manifest = self._manifest
         if self._objects.workload is not None:
             return Rows(min(manifest.size, manifest.n - index * manifest.size))
+        key = f"{manifest.key}/{index}"
         if key not in self._decoded:
-            self._decoded[key] = decode_minibatch(self._objects.shared.blobs[key], self._n_rows)
+            blob = self._objects.shared.blobs[manifest.object_key(manifest.bundle_of(index))]
+            part = decode_index(blob, manifest.minibatch_bytes).part(blob, 0, index)
+            self._decoded[key] = decode_minibatch(part, self._n_rows)
         return self._decoded[key]
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..data.prepare import Manifest
+from ..data.prepare import BUNDLE_BYTES, Manifest
 from ..errors import JobError
 from ..job import Budget, Stop
 from ..models import PMF, Model
@@ -117,4 +117,9 @@ class Workload:
         size = min(self.minibatch, n)
         count = -(-n // size)
         kind = "ratings" if len(self.shape) == 2 else "csr"
-        return Manifest(name, kind, name, True, n, size, count, self.shape, 0.0, (0, count), self.n_touched)
+        n_bytes = self.minibatch_bytes
+        bundles = (*range(0, count, max(BUNDLE_BYTES // n_bytes, 1)), count)
+        shards = (0, count)
+        return Manifest(
+            name, kind, name, True, n, size, count, self.shape, 0.0, shards, bundles, n_bytes, self.n_touched
+        )
