@@ -18,7 +18,7 @@ _BODY = _HEADER.size + _CRC.size
 #: How many checkpoints of a run are kept.
 KEPT = 3
 #: Steps before the first checkpoint, and between two at most, unless the job says otherwise.
-FIRST, MOST_APART = 100, 3200
+FIRST, MOST_APART = 400, 3200
 
 
 def encode(params: NDArray[np.float32], step: int) -> bytes:
@@ -59,10 +59,10 @@ def checkpoint_key(job_id: str, step: int) -> str:
 
 
 def is_due(step: int, every: int) -> bool:
-    """Whether a checkpoint is stored after ``step``: every so many steps; 0: after 100, twice as many, and so on.
+    """Whether a checkpoint is stored after ``step``: every so many steps; 0: after 400, twice as many, and so on.
 
     What is lost with a worker is then half of the run at most, or `MOST_APART` steps; and requests to the object
-    storage, each as dear as a tenth of 100 quick steps, stay few.
+    storage, each as dear as a handful of quick steps, stay few.
     """
     if every:
         return step % every == 0

@@ -76,6 +76,8 @@ class Driver:
         self._invocation: Invocation | None = None  # the supervisor's
         self._step_told = 0.0  # of the newest row
         self._is_concluding = False  # what comes was in part told already
+        # Nano-dollars for this process' own requests: as it told the functions, and as the supervisor's bill has it.
+        self._spent_before = self._set_aside = 0
         self._is_abandoned = threading.Event()
         self._last_model: FittedModel | None = None  # where it is not the one that is returned
         self._data.check_target()
@@ -175,7 +177,9 @@ class Driver:
         if chosen := defaults.told(self._left_open, self.job):
             self.run.telemetry.tell(0.0, chosen)
         launcher, log, job = self._services.launcher, self._services.log, self.job
+        # With what reading the model may take, and removing the run's objects.
         spent_before = self._rates.requests_nusd(launcher.objects.gets + 6, launcher.objects.puts + 2)
+        self._spent_before = spent_before
         self._check_budget(spent_before)
         cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
         log.create(cap_nusd=cap, reserved_nusd=self._money.least_nusd(spent_before))
@@ -279,6 +283,7 @@ class Driver:
             except DecodeError:
                 continue
             if isinstance(message, Ended):
+                self._set_aside = self._spent_before
                 return message
             if isinstance(message, Update):
                 self._take(message)
@@ -399,7 +404,11 @@ class Driver:
 
     def _conclude(self, ended: Ended, model: FittedModel | None, note: str) -> None:
         """Keep the record and let those who wait go on."""
-        cost = Cost(**{name: nusd / NUSD for name, nusd in ended.costs_nusd.items()})
+        costs, objects = dict(ended.costs_nusd), self._services.launcher.objects
+        if self._set_aside:  # only the requests count that were made
+            made = self._rates.requests_nusd(objects.gets, objects.puts)
+            costs["storage"] -= max(self._set_aside - made, 0)
+        cost = Cost(**{name: nusd / NUSD for name, nusd in costs.items()})
         changes: dict[str, Any] = {
             "status": ended.status,
             "reason": ended.reason + note,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from servers import RabbitProcess, RedisProcess, Relay, missing, server_is_up
+from servers import S3_BUCKET, RabbitProcess, RedisProcess, Relay, missing, server_is_up
 
 #: Where packages put the broker's own script; the one on PATH may be a wrapper that switches users.
 RABBITMQ_PROGRAMS = (
@@ -99,3 +101,27 @@ def relay() -> Iterator[Callable[[int], Relay]]:
     yield make
     for made in relays:
         made.close()
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client of an S3 server of its own with one bucket, ``S3_BUCKET``, which Lithops reaches by ``S3_BACKEND``."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
+    server.start()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "user",
+        "AWS_SECRET_ACCESS_KEY": "planted-secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("s3")
+    client.create_bucket(Bucket=S3_BUCKET)
+    yield client
+    server.stop()

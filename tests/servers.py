@@ -17,6 +17,13 @@ import pytest
 
 #: Seconds that a server may take to start on a machine that is busy with other things.
 START_S = 60.0
+#: The bucket of the S3 server, and a Lithops configuration with functions here and objects there.
+S3_BUCKET = "notebooks"
+S3_BACKEND = {
+    "lithops": {"backend": "localhost", "storage": "aws_s3"},
+    "aws": {"access_key_id": "user", "secret_access_key": "planted-secret", "region": "us-east-1"},
+    "aws_s3": {"storage_bucket": S3_BUCKET, "region": "us-east-1"},
+}
 
 
 class ServerProcess:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from servers import S3_BACKEND
 
 from mlless_nb.errors import ServiceError
 from mlless_nb.objects import LithopsObjects, MemoryObjects, ObjectStore
@@ -24,14 +26,18 @@ class Bucket:
         if self.error is not None:
             raise self.error
 
-    def get_object(self, bucket: str, key: str) -> bytes:
+    def get_object(self, bucket: str, key: str, extra_get_args: dict[str, str] | None = None) -> bytes:
         """The blob, or the storage's own error."""
         from lithops.storage.utils import StorageNoSuchKeyError
 
         self._answer()
         if (bucket, key) not in self.blobs:
             raise StorageNoSuchKeyError(bucket, key)
-        return self.blobs[bucket, key]
+        span = (extra_get_args or {}).get("Range")
+        if span is None:
+            return self.blobs[bucket, key]
+        first, last = map(int, span.removeprefix("bytes=").split("-"))
+        return self.blobs[bucket, key][first : last + 1]
 
     def put_object(self, bucket: str, key: str, body: bytes) -> None:
         """Keep the blob."""
@@ -49,13 +55,18 @@ class Bucket:
             self.blobs.pop((bucket, key), None)
 
 
-@pytest.fixture(params=["memory", "lithops", "localhost"])
+@pytest.fixture(params=["memory", "lithops", "localhost", "s3"])
 def objects(request: pytest.FixtureRequest, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
     """An empty object storage."""
     if request.param == "memory":
         yield MemoryObjects()
     elif request.param == "lithops":
         yield LithopsObjects(Bucket())
+    elif request.param == "s3":
+        import lithops
+
+        request.getfixturevalue("s3")
+        yield LithopsObjects(lithops.Storage(config=S3_BACKEND), "mlless-nb-test/")
     else:
         import lithops
         from lithops.storage.backends.localhost import localhost
@@ -81,6 +92,25 @@ def test_what_is_put_is_got_listed_and_removed(objects: ObjectStore) -> None:
     assert objects.list("runs/") == ["runs/a/two", "runs/b/one"]
     with pytest.raises(KeyError):
         objects.get("runs/a/one")
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "part"), [(0, 4, b"0123"), (3, 4, b"3"), (2, 10, b"23456789"), (9, 10, b"9"), (5, 400, b"56789")]
+)
+def test_a_part_is_got_as_far_as_there_is_one(objects: ObjectStore, first: int, end: int, part: bytes) -> None:
+    objects.put("digits", b"0123456789")
+    assert objects.get("digits", first, end) == part
+    assert objects.gets == 1
+    with pytest.raises(KeyError):
+        objects.get("letters", first, end)
+
+
+def test_a_part_behind_the_end_is_empty_or_refused(objects: ObjectStore) -> None:
+    objects.put("digits", b"0123456789")
+    part = b""
+    with contextlib.suppress(ServiceError):
+        part = objects.get("digits", 10, 20)
+    assert part == b""
 
 
 def test_what_is_put_is_a_copy(objects: ObjectStore) -> None:

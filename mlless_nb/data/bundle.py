@@ -3,11 +3,12 @@
 A request to an object storage is priced by itself, however much it moves: so minibatches are written in few large
 objects, and read in runs of them, by ranges. Layout (little-endian)::
 
-    magic b"MLLB"   version u8   3 zero bytes   first u64   count u64   n_told u64   sizes u64 (count,)   crc32c u32   0 u32
-    what is told (n_told bytes, then zeros up to a multiple of 8)
-    the minibatches ``first`` to ``first + count``, each as `encode_minibatch` wrote it, then zeros up to a multiple of 8
+    magic b"MLLB"   version u8   3 zero bytes   first u64   count u64   n_told u64   sizes u64 (count,)
+    crc32c u32 over everything before it   0 u32
+    what is told (n_told,), then zeros up to a multiple of 8 bytes
+    count minibatches from number ``first`` on, as `encode_minibatch` wrote them, each up to a multiple of 8 bytes
 
-The CRC32C is over everything before it; a minibatch has its own. What is told is the data's manifest, in its last bundle.
+What is told is the data's manifest, in its last bundle. A minibatch has a CRC32C of its own.
 """
 
 from __future__ import annotations

@@ -86,11 +86,13 @@ class MinibatchFeed:
             self._read(following)
 
     def n_gets(self, indices: Collection[int]) -> int:
-        """Requests, at most, that reading these minibatches takes, and what is read ahead of them."""
+        """Requests, at most, that reading these minibatches, run by run, takes, and what is read ahead of them."""
         runs = {self._runs.of(index) for index in indices}
+        runs |= {run for run in map(self._runs.after, runs) if run is not None}
         if sum(map(self._runs.n_bytes, runs)) <= CACHE_BYTES:
-            following = {self._runs.after(run) for run in runs}
-            runs = {run for run in runs | following if run is not None and run not in self._kept}
+            for run in runs & self._kept.keys():
+                self._kept.move_to_end(run)  # others are to make room before they do
+            runs -= self._kept.keys()
         return len(runs) + len({run.bundle for run in runs} - self._asked)
 
     def _begin(self, index: int) -> Run:
@@ -143,7 +145,9 @@ class MinibatchFeed:
         """A minibatch of a run. One that is damaged is read once more, alone."""
         bytes_read, index = blob.result(), self._indexes[run.bundle]
         try:
-            return decode_minibatch(index.part(bytes_read, int(index.begins[run.first - index.first]), number), self._n_rows)
+            return decode_minibatch(
+                index.part(bytes_read, int(index.begins[run.first - index.first]), number), self._n_rows
+            )
         except DecodeError:
             span = index.span(number, number + 1)
             return self._tried(

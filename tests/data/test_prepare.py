@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mlless_nb import datasets
+from mlless_nb.data import prepare
+from mlless_nb.data.bundle import encode_head
 from mlless_nb.data.dataset import Dataset
-from mlless_nb.data.minibatches import decode_minibatch
-from mlless_nb.data.prepare import Manifest, pack, packed
-from mlless_nb.errors import DataError, DecodeError
+from mlless_nb.data.feed import MinibatchFeed
+from mlless_nb.data.minibatches import Minibatch
+from mlless_nb.data.prepare import Manifest, most_bundles, pack, packed
+from mlless_nb.errors import DataError, DecodeError, ServiceError
 from mlless_nb.objects import MemoryObjects
 
 
@@ -23,27 +27,76 @@ def dataset(request: pytest.FixtureRequest) -> Dataset:
     return datasets.synthetic_clicks(500, n_features=200, seed=1)
 
 
+def stored(objects: MemoryObjects, manifest: Manifest) -> list[Minibatch]:
+    """All minibatches as a worker reads them."""
+    n_rows = sum(manifest.shape) if manifest.kind == "ratings" else manifest.shape[0] + 1
+    feed = MinibatchFeed(objects, manifest, n_rows)
+    feed.expect(range(manifest.n_minibatches))
+    minibatches = [feed.get(index) for index in range(manifest.n_minibatches)]
+    feed.close()
+    return minibatches
+
+
+def same_minibatches(some: Iterable[Minibatch], others: Iterable[Minibatch]) -> None:
+    for one, other in zip(some, others, strict=True):
+        for name, array in vars(other).items():
+            np.testing.assert_array_equal(getattr(one, name), array)
+
+
 def test_minibatches_and_a_manifest_are_written(dataset: Dataset) -> None:
     objects = MemoryObjects()
     manifest = pack(dataset, 64, 0, objects)
     assert (manifest.n, manifest.size, manifest.n_minibatches) == (500, 64, 8)
     assert (manifest.kind, manifest.shape, manifest.mean) == (dataset.kind, dataset.shape, dataset.mean)
     assert manifest.is_synthetic
-    assert sorted(objects.blobs) == [
-        *(f"datasets/{manifest.key}/{index:06d}" for index in range(8)),
-        f"datasets/{manifest.key}/manifest.json",
-    ]
-    n_rows = sum(dataset.shape) if dataset.kind == "ratings" else dataset.shape[0] + 1
-    for index, minibatch in enumerate(dataset.minibatches(64, 0)):
-        stored = decode_minibatch(objects.get(manifest.object_key(index)), n_rows)
-        for name, array in vars(minibatch).items():
-            np.testing.assert_array_equal(getattr(stored, name), array)
+    assert list(objects.blobs) == [f"datasets/{manifest.key}/last"]
+    assert objects.puts == 1
+    same_minibatches(stored(objects, manifest), dataset.minibatches(64, 0))
 
 
-def test_the_manifest_is_written_last(dataset: Dataset) -> None:
+def test_large_data_is_in_several_bundles_and_the_manifest_in_the_last(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "BUNDLE_BYTES", 3000)
     objects = MemoryObjects()
-    pack(dataset, 64, 0, objects)
-    assert list(objects.blobs)[-1].endswith("/manifest.json")
+    manifest = pack(dataset, 16, 0, objects)
+    n_bundles = len(manifest.bundles) - 1
+    assert n_bundles > 2
+    assert list(objects.blobs) == [manifest.object_key(number) for number in range(n_bundles)]
+    assert list(objects.blobs)[-1].endswith("/last")
+    assert all(3000 <= len(blob) < 3000 + 2 * manifest.minibatch_bytes for blob in list(objects.blobs.values())[:-1])
+    assert objects.puts == n_bundles <= most_bundles(dataset, 16)
+    assert packed(dataset, 16, 0, objects) == manifest
+    same_minibatches(stored(objects, manifest), dataset.minibatches(16, 0))
+
+
+@pytest.mark.parametrize(("n_cutters", "lot"), [(1, 1), (1, 4), (4, 1), (3, 5)])
+def test_what_is_stored_does_not_depend_on_threads(
+    dataset: Dataset, n_cutters: int, lot: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects, others = MemoryObjects(), MemoryObjects()
+    pack(dataset, 16, 0, objects)
+    monkeypatch.setattr(prepare, "N_CUTTERS", n_cutters)
+    monkeypatch.setattr(prepare, "LOT", lot)
+    pack(dataset, 16, 0, others)
+    assert objects.blobs == others.blobs
+
+
+def test_a_manifest_that_lies_behind_a_long_index_is_found(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "GLANCE_BYTES", 64)
+    objects = MemoryObjects()
+    manifest = pack(dataset, 16, 0, objects)
+    assert packed(dataset, 16, 0, objects) == manifest
+
+
+def test_a_storage_that_fails_ends_packing(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(MemoryObjects):
+        def put(self, key: str, blob: bytes) -> None:
+            raise ServiceError("no space left")
+
+    monkeypatch.setattr(prepare, "BUNDLE_BYTES", 3000)
+    with pytest.raises(ServiceError, match="no space left"):
+        pack(dataset, 16, 0, Full())
 
 
 def test_packing_the_same_data_again_writes_nothing(dataset: Dataset) -> None:
@@ -75,16 +128,27 @@ def test_a_packing_that_was_cut_short_is_done_anew(dataset: Dataset) -> None:
     objects = MemoryObjects()
     manifest = pack(dataset, 64, 0, objects)
     blobs = dict(objects.blobs)
-    objects.delete([f"datasets/{manifest.key}/manifest.json", manifest.object_key(3)])
+    objects.delete([manifest.object_key(0)])
     assert pack(dataset, 64, 0, objects) == manifest
     assert objects.blobs == blobs
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"key": 1}'])
+HEAD = encode_head(0, [8] * 8)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"MLLB",
+        HEAD,
+        *(encode_head(0, [8] * 8, told) for told in (b"{", b"[]", b"null", b"\xff\xfe", b'{"key": 1}')),
+    ],
+)
 def test_a_damaged_manifest_is_packed_anew(dataset: Dataset, damage: bytes) -> None:
     objects = MemoryObjects()
     manifest = pack(dataset, 64, 0, objects)
-    objects.put(f"datasets/{manifest.key}/manifest.json", damage)
+    objects.put(f"datasets/{manifest.key}/last", damage)
     assert packed(dataset, 64, 0, objects) is None
     assert pack(dataset, 64, 0, objects) == manifest
 
@@ -119,6 +183,12 @@ def test_a_manifest_comes_back_from_json(dataset: Dataset) -> None:
         {"kind": ["ratings"]},
         {"mean": None},
         {"key": 5},
+        {"minibatch_bytes": 0},
+        {"bundles": [0]},
+        {"bundles": [0, 9]},
+        {"bundles": [0, 3, 3, 8]},
+        {"bundles": [0, 5, 3, 8]},
+        {"bundles": [0, "3", 8]},
         {"is_synthetic": 1},
         {"more": 1},
     ],
@@ -139,9 +209,9 @@ def test_ratings_partitioned_by_user_are_packed_a_shard_after_the_other(n_shards
     assert Manifest.from_json(json.loads(json.dumps(manifest.to_json()))) == manifest
     assert packed(ratings, 16, 0, objects, owners) == manifest
     assert packed(ratings, 16, 0, objects) is None
-    counts = []
+    counts, all_stored = [], stored(objects, manifest)
     for shard in range(n_shards):
-        minibatches = [decode_minibatch(objects.get(manifest.object_key(index)), 70) for index in manifest.shard(shard)]
+        minibatches = [all_stored[index] for index in manifest.shard(shard)]
         users = np.concatenate([minibatch.rows[minibatch.user] for minibatch in minibatches])
         assert set(owners[users]) == {shard}
         counts.append(len(users))

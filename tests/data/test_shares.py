@@ -24,6 +24,8 @@ def manifest_of(n_minibatches: int, shards: tuple[int, ...] | None = None) -> Ma
         shape=(1, 1),
         mean=0.0,
         shards=shards or (0, n_minibatches),
+        bundles=(0, n_minibatches),
+        minibatch_bytes=1,
         n_touched=1,
     )
 
@@ -39,8 +41,9 @@ def test_the_first_epoch_takes_every_minibatch(n_minibatches: int, n_workers: in
     n_steps = -(-n_minibatches // n_workers)
     taken = [[one.take(1)[0] for one in shares] for _ in range(n_steps)]
     assert set().union(*taken) == set(range(n_minibatches))
-    if n_minibatches % n_workers == 0:  # step by step what one worker with larger minibatches takes
-        assert [index for step in taken for index in step] == list(range(n_minibatches))
+    n_own = n_minibatches // n_workers
+    for slot, indices in enumerate(zip(*taken[:n_own], strict=True)):  # side by side: read in few requests
+        assert list(indices) == list(range(slot * n_own, (slot + 1) * n_own))
 
 
 @settings(max_examples=30)

@@ -7,6 +7,7 @@ import pytest
 from engine.jobs import digest, finish, job, ratings
 
 from mlless_nb import BSP, ISP, SGD, Adam, LogisticRegression, Stop, datasets
+from mlless_nb.data.dataset import ORDER
 
 
 @pytest.mark.parametrize("workers", [1, 4, 8])
@@ -30,11 +31,15 @@ def test_isp_sends_less_and_loses_nothing() -> None:
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_p_workers_of_b_are_one_worker_of_p_times_b(momentum: float) -> None:
     optimizer = SGD(learning_rate=1.0, momentum=momentum, nesterov=momentum > 0)
-    data = ratings(4000)  # 3,600 training rows: 9 global minibatches of 400 in an epoch
-    stop = Stop(steps=18)
-    fields = {"optimizer": optimizer, "sync": BSP(), "data": data, "stop": stop}
-    four = finish(job(**fields, workers=4, minibatch=100, partition="rows"))
-    one = finish(job(**fields, workers=1, minibatch=400))
+    data = ratings(3600)  # 9 global minibatches of 400 in an epoch
+    fields = {"optimizer": optimizer, "sync": BSP(), "stop": Stop(steps=18), "validation": data}
+    four = finish(job(**fields, data=data, workers=4, minibatch=100, partition="rows"))
+    # The four have a quarter of the shuffled rows each; the one takes step by step what all four do.
+    order = np.random.default_rng([0, ORDER]).permutation(data.n)
+    steps, rows = order.reshape(4, 9, 100).transpose(1, 0, 2).ravel(), np.empty(data.n, int)
+    rows[order] = steps
+    same = datasets.ratings(data.users[rows], data.items[rows], data.ratings[rows], *data.shape)
+    one = finish(job(**fields, data=same, workers=1, minibatch=400))
     for name, array in one.model.params.items():
         np.testing.assert_allclose(four.model.params[name], array, rtol=2e-3, atol=2e-5)
     np.testing.assert_allclose(four.history["loss"], one.history["loss"], rtol=1e-4)
