@@ -32,6 +32,7 @@ BENCHMARKS = {
     "departures": "Workers that leave under ISP",
     "budget": "What is used of a budget",
     "startup": "Start-up",
+    "packing": "Packing and requests",
     "memory": "Memory",
     "overhead": "What trust costs",
 }
