@@ -30,6 +30,7 @@ BENCHMARKS = {
     "link": "Over a slow link",
     "staleness": "Running ahead",
     "departures": "Workers that leave under ISP",
+    "returned": "What a budget buys",
     "budget": "What is used of a budget",
     "startup": "Start-up",
     "packing": "Packing and requests",

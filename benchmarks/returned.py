@@ -1,0 +1,102 @@
+"""What a budget alone buys: the held-out loss of the model that a run returns, by its cap and by what is switched off.
+
+python benchmarks/returned.py [--budgets 0.002 0.004 0.01] [--workers 4 8] [--only default ...] [--runs 5] [--quick]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from libraries import rmse
+from report import Report, median, parser, runs_of
+from sets import Split, named
+
+import mlless_nb
+from mlless_nb import ISP, PMF, SGD, ScaleIn, TrainingJob
+
+#: The README's cell with nothing but a budget, and what is asked of it otherwise.
+WAYS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "all workers stay": {"scale_in": ScaleIn.off()},
+    "constant rate": {"schedule": "constant"},
+    "all stay, constant rate": {"scale_in": ScaleIn.off(), "schedule": "constant"},
+    "the global minibatch shrinks": {"scale_in": ScaleIn(global_minibatch="shrink"), "schedule": "constant"},
+}
+#: Rows that are held out to know the best model by: a tenth of the training rows, or the very rows of the table.
+HELD_OUT = ("a tenth of the training rows", "the 100,203 rows themselves")
+
+
+def train(split: Split, budget: float, workers: int, seed: int, is_told: bool, way: dict[str, Any]) -> dict[str, Any]:
+    """One run: the held-out RMSE of the model that it returns and of its last one, steps, dollars, workers left."""
+    job = TrainingJob(
+        PMF(rank=20, l2=0.05),
+        SGD(30.0, momentum=0.9, nesterov=True),
+        split.train,
+        sync=ISP(0.7),
+        workers=workers,
+        budget=budget,
+        seed=seed,
+        validation=split.held_out if is_told else 0.1,
+        **way,
+    )
+    run = mlless_nb.train(job)
+    run.wait()
+    if run.status != "capped":
+        raise SystemExit(f"{job!r} ended as {run.status}: {run.reason}")
+    held_out = split.held_out
+    losses = [
+        rmse(model.predict(held_out.users, held_out.items), held_out.ratings) for model in (run.model, run.last_model)
+    ]
+    return {
+        "returned": losses[0],
+        "last": losses[1],
+        "steps": run.history.n_steps,
+        "spent": run.cost.total / budget,
+        "workers": int(run.history["n_workers"][-1]),
+    }
+
+
+def main() -> None:
+    """Measure and report."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--budgets", type=float, nargs="+", default=[0.002, 0.004, 0.01])
+    arguments.add_argument("--workers", type=int, nargs="+", default=[4, 8])
+    arguments.add_argument("--only", choices=list(WAYS), nargs="+", default=list(WAYS))
+    arguments.add_argument("--held-out", choices=range(2), type=int, nargs="+", default=[0, 1])
+    options = arguments.parse_args()
+    report = Report("returned", "How good is the model that a budget alone buys?")
+    split, figures = named("ml1m"), []
+    budgets = options.budgets[:1] if options.quick else options.budgets
+    for number in options.held_out:
+        rows = []
+        for budget in budgets:
+            for workers in options.workers:
+                found = {}
+                for name in options.only:
+                    runs = []
+                    for seed in range(runs_of(options)):
+                        runs.append(train(split, budget, workers, seed, number == 1, WAYS[name]))
+                        one = {"held_out": HELD_OUT[number], "budget": budget, "P": workers, "way": name, "seed": seed}
+                        figures.append(one | runs[-1])
+                        print(json.dumps(figures[-1]), file=sys.stderr, flush=True)
+                    found[name] = runs
+                cells = [
+                    f"{median(run['returned'] for run in runs):.4f} (last {median(run['last'] for run in runs):.4f})"
+                    for runs in found.values()
+                ]
+                first = found[options.only[0]]
+                worst, spent = max(run["returned"] for run in first), min(run["spent"] for run in first)
+                rows.append([f"${budget:g}, P={workers}", *cells, f"{worst:.4f}", f"{100 * spent:.1f} %"])
+        heads = ["budget", *options.only, f"worst, {options.only[0]}", "of the cap spent, least"]
+        report.table(f"{split.label}: RMSE of the model returned; to know the best by: {HELD_OUT[number]}", heads, rows)
+    report.remark(
+        "PMF of rank 20, l2 0.05, SGD with rate 30 and Nesterov momentum 0.9, ISP(0.7), no rule but the budget. "
+        "Dollars are of AWS Lambda's list prices for the time that these runs take here, so a slower machine buys fewer steps."
+    )
+    report.end(runs=runs_of(options), cases=figures)
+
+
+if __name__ == "__main__":
+    main()
