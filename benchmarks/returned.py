@@ -93,7 +93,7 @@ def main() -> None:
         report.table(f"{split.label}: RMSE of the model returned; to know the best by: {HELD_OUT[number]}", heads, rows)
     report.remark(
         "PMF of rank 20, l2 0.05, SGD with rate 30 and Nesterov momentum 0.9, ISP(0.7), no rule but the budget. "
-        "Dollars are of AWS Lambda's list prices for the time that these runs take here, so a slower machine buys fewer steps."
+        "Dollars are of AWS Lambda's list prices for the time that runs take here: a slower machine buys fewer steps."
     )
     report.end(runs=runs_of(options), cases=figures)
 
