@@ -51,7 +51,12 @@ def run_function(payload: str, storage: Any) -> str:
         prepaid.add(log.start_grant(invocation.slot))
         prepaid.learn(*log.money())
         prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was paid for
-        prepaid.watch(log.reserve, lambda: _call_off(invocation), log.money)
+        prepaid.watch(
+            log.reserve,
+            lambda: _call_off(invocation),
+            log.money,
+            lambda nusd, part: log.refund(nusd, invocation.slot, part),
+        )
         bus = open_bus(invocation.bus_url, invocation.job_id, insecure=invocation.insecure)
         try:
             work = _supervise if invocation.role == "supervisor" else _work

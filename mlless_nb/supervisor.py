@@ -39,7 +39,7 @@ LOOK_S = 0.2
 #: Seconds between two looks while the knee or a removal may be near.
 TUNING_LOOK_S = 0.03
 #: Seconds that it takes to gather the workers' last words.
-LAST_WORDS_S = 0.1
+LAST_WORDS_S = 0.05
 #: The reason where nobody is left to give one.
 LOST = "every worker was lost"
 #: Share of a function's lifetime after which the run is ended in good order.

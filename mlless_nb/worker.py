@@ -109,7 +109,7 @@ class Worker:
         self._staleness, self._ahead = self._replica.staleness, Ahead(log, self._replica, clock)
         self._step = 0
         self._position = 0  # minibatches taken by all workers before this step
-        self._step_s = 0.0
+        self._step_s = self._quickest_s = 0.0  # 0: there was none
         self._put_s = self._replica.params.nbytes / PUT_BYTES_S  # and storing a model, the longest so far
         # A supervisor that was never there is missed only once it is late.
         self._missed_from = self._clock() + START_LEASES * invocation.lease_s
@@ -288,6 +288,7 @@ class Worker:
         """Remember where the time of the step went, for the next report."""
         applied = self._clock()
         self._tally = _Tally(computed - began, applied - computed - waited, waited, merged_bytes, self._computed_cpu_s)
+        self._quickest_s = min(self._quickest_s or math.inf, computed - began)
         self._step_s = max(applied - began, _STEP_MEMORY * self._step_s)
 
     def _miss_supervisor(self, is_there: bool) -> None:
@@ -373,8 +374,8 @@ class Worker:
 
     def _exit_s(self, active: list[int]) -> float:
         """Seconds that a good end takes beside saying goodbye: evaluating, and storing the model where that is done."""
-        # Before the first evaluation: a row takes a share of a training row's time.
-        guess_s = ROW_SHARE * len(self._held_out.share(active)) * self._tally.compute_s
+        # Before the first evaluation: a row takes a share of a training row's time, in a step that nothing held up.
+        guess_s = ROW_SHARE * len(self._held_out.share(active)) * self._quickest_s
         took_s = self._held_out.seconds
         # The last model, and the best one.
         return 2 * ((guess_s if took_s is None else took_s) + (self._put_s if self._slot == active[0] else 0.0))

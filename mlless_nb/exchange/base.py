@@ -248,8 +248,11 @@ class StepLog(Protocol):
     def start_grant(self, slot: int) -> int:
         """What `reserve_start` granted ``slot``, nano-dollars; for who has claimed it."""
 
-    def refund(self, nusd: int, slot: int) -> None:
-        """Give back ``nusd`` that were reserved for ``slot`` and not spent; counts once a slot."""
+    def refund(self, nusd: int, slot: int, part: int = 0) -> None:
+        """Give back ``nusd`` that were reserved for ``slot`` and not spent; counts once a slot and part.
+
+        Part 0 settles its money: the function has ended.
+        """
 
     def set_cap(self, cap_nusd: int) -> bool:
         """Set the cap; False, and nothing changed, when it is below what is reserved."""

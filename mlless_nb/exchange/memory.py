@@ -39,7 +39,7 @@ class MemoryHub:
     arrivals: dict[str, dict[int, Report | None]] = field(default_factory=dict)
     grants: dict[tuple[str, int], int] = field(default_factory=dict)
     started_late: dict[int, int] = field(default_factory=dict)
-    refunded: set[int] = field(default_factory=set)
+    refunded: set[tuple[int, int]] = field(default_factory=set)
     claims: dict[int, str] = field(default_factory=dict)
     leases: dict[str, float] = field(default_factory=dict)
     steps: list[StepEntry] = field(default_factory=list)
@@ -117,7 +117,7 @@ class MemoryStepLog:
         """See `StepLog`."""
         hub = self._hub
         with hub.changed:
-            return {slot: hub.claims[slot] for slot in slots if slot in hub.claims and slot not in hub.refunded}
+            return {slot: hub.claims[slot] for slot in slots if slot in hub.claims and (slot, 0) not in hub.refunded}
 
     def bury(self, role: str) -> None:
         """See `StepLog`."""
@@ -181,11 +181,11 @@ class MemoryStepLog:
         """See `StepLog`."""
         return self._hub.started_late.get(slot, 0)
 
-    def refund(self, nusd: int, slot: int) -> None:
+    def refund(self, nusd: int, slot: int, part: int = 0) -> None:
         """See `StepLog`."""
         with self._hub.changed:
-            if slot not in self._hub.refunded:
-                self._hub.refunded.add(slot)
+            if (slot, part) not in self._hub.refunded:
+                self._hub.refunded.add((slot, part))
                 self._hub.reserved -= nusd
 
     def set_cap(self, cap_nusd: int) -> bool:

@@ -174,9 +174,9 @@ class RedisStepLog:
         """See `StepLog`."""
         return int(self._redis.hget(self._job, f"start:{self._key('claim', slot)}") or 0)
 
-    def refund(self, nusd: int, slot: int) -> None:
+    def refund(self, nusd: int, slot: int, part: int = 0) -> None:
         """See `StepLog`."""
-        self._reserve(keys=[self._job], args=["refund", nusd, slot])
+        self._reserve(keys=[self._job], args=["refund", nusd, f"{slot}.{part}" if part else slot])
 
     def set_cap(self, cap_nusd: int) -> bool:
         """See `StepLog`."""

@@ -29,6 +29,8 @@ STEPS_TO_END = 2
 
 #: Takes what is wanted out of the budget, at least the second amount; returns how much it was, 0: nothing.
 Reserve = Callable[[int, int], int]
+#: Gives back so many nano-dollars, for the n-th time.
+GiveBack = Callable[[int, int], None]
 #: The cap (None: no cap) and what is reserved of it, nano-dollars.
 Money = Callable[[], tuple[int | None, int]]
 
@@ -75,6 +77,8 @@ class Prepaid:
         self.gets_ahead = 2
         #: Steps that may still be taken when the end is announced.
         self.steps_to_end = STEPS_TO_END
+        self._step_s: float | None = None  # of the steps that are asked for
+        self._n_returned = 0
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
@@ -119,13 +123,33 @@ class Prepaid:
 
     def wanted(self, step_s: float) -> Wanted:
         """What to ask for before another step of about ``step_s`` seconds; nothing when enough is there."""
-        elapsed_s, requests = self._elapsed_s(), self._requests_nusd()
-        requests += self._rates.requests_nusd(self.gets_ahead, self.puts_ahead)
-        horizon_s = elapsed_s + self.exit_s + self.steps_to_end * step_s
+        if step_s > 0:
+            self._step_s = step_s
+        requests, horizon_s = self._ahead(step_s)
         least = self.cost_nusd(horizon_s) + requests - self.granted_nusd
         if least <= 0:
             return Wanted()
         return Wanted(self.cost_nusd(horizon_s + max(SLICE_S, step_s)) + requests - self.granted_nusd, least)
+
+    def _ahead(self, step_s: float) -> tuple[int, float]:
+        """Requests, nano-dollars, and seconds since the invocation that have to be paid for before another step."""
+        requests = self._requests_nusd() + self._rates.requests_nusd(self.gets_ahead, self.puts_ahead)
+        return requests, self._elapsed_s() + self.exit_s + self.steps_to_end * step_s
+
+    def return_surplus(self, give_back: GiveBack) -> None:
+        """Give back what steps and exit turned out not to need: others may lack it."""
+        step_s = self._step_s
+        if not self._has_cap or step_s is None:
+            return
+        slice_s = max(SLICE_S, step_s)
+        with self._lock:
+            requests, horizon_s = self._ahead(step_s)
+            surplus = self.granted_nusd - requests - self.cost_nusd(horizon_s + slice_s)
+            if surplus <= slice_s * self._rates.function_usd_s * NUSD:
+                return
+            self.granted_nusd -= surplus
+            self._n_returned += 1
+        give_back(surplus, self._n_returned)
 
     def add(self, nusd: int) -> None:
         """``nusd`` were granted."""
@@ -141,7 +165,26 @@ class Prepaid:
         self.add(granted)
         return granted > 0
 
-    def watch(self, reserve: Reserve, last_call: Callable[[], None], money: Money) -> None:
+    def hold_out(self, reserve: Reserve) -> bool:
+        """Ask for time to end in, all of it or a little; False when there is none.
+
+        Who is on its way out takes what is left, or was given back: it has no use for what another step would need.
+        """
+        if self.buy(0.0, reserve):
+            return True
+        requests, elapsed_s = self._requests_nusd() - self.granted_nusd, self._elapsed_s()
+        wanted, least = (self.cost_nusd(elapsed_s + span_s) + requests for span_s in (2 * BUY_AHEAD_S, BUY_AHEAD_S))
+        granted = reserve(wanted, max(least, 1)) if wanted > 0 else 0
+        self.add(granted)
+        return wanted <= 0 or granted > 0
+
+    def watch(
+        self,
+        reserve: Reserve,
+        last_call: Callable[[], None],
+        money: Money,
+        give_back: GiveBack = lambda nusd, part: None,
+    ) -> None:
         """End this process before it can spend what it was not given, whatever it is doing then.
 
         While the budget allows, time is bought for a function that is held up. When it does not, ``last_call`` is made
@@ -149,10 +192,10 @@ class Prepaid:
         (a busy machine) pays late where the budget ``money`` tells of allows that, and goes on.
         """
         self.learn(*money())
-        arguments = (reserve, last_call, money)
+        arguments = (reserve, last_call, money, give_back)
         threading.Thread(target=self._watch, args=arguments, name="mlless-prepaid", daemon=True).start()
 
-    def _watch(self, reserve: Reserve, last_call: Callable[[], None], money: Money) -> None:
+    def _watch(self, reserve: Reserve, last_call: Callable[[], None], money: Money, give_back: GiveBack) -> None:
         was_called = False
         arguments = (reserve, last_call)
         threading.Thread(target=self._end_in_time, args=arguments, name="mlless-deadline", daemon=True).start()
@@ -160,9 +203,10 @@ class Prepaid:
             # What this thread waits for may never come (a server that hangs): the deadline is another thread's.
             try:
                 self.learn(*money())
+                self.return_surplus(give_back)
                 if self.left_s > BUY_AHEAD_S or was_called:
                     continue
-                is_refused = not self.buy(0.0, reserve)
+                is_refused = not self.hold_out(reserve)
                 if is_refused and self.left_s <= LAST_CALL_S:
                     was_called = True
                     last_call()
@@ -183,7 +227,7 @@ class Prepaid:
 
         def ask() -> None:
             with contextlib.suppress(Exception):  # the server is gone
-                is_paid = self.buy(0.0, reserve)
+                is_paid = self.hold_out(reserve)
                 if not is_paid:
                     last_call()
                 answers.append(is_paid)

@@ -125,7 +125,8 @@ class Function:
         if not self.process.is_alive or self.last is not None:
             return
         prepaid.learn(*self.log.money())
-        if prepaid.left_s <= 0 and not (hub.cap is None and prepaid.buy(0.0, self.log.reserve)):
+        prepaid.return_surplus(lambda nusd, part: self.log.refund(nusd, self.invocation.slot, part))
+        if prepaid.left_s <= 0 and not prepaid.hold_out(self.log.reserve):
             timeline.after(0.0, self.process.kill)
             return
         if hub.cap is None and prepaid.left_s <= BUY_AHEAD_S:
@@ -133,13 +134,15 @@ class Function:
             self._slice_s = min(2.0 * self._slice_s, LONGEST_SLICE_S)
             prepaid.buy(self._slice_s, self.log.reserve)
         if prepaid.left_s <= BUY_AHEAD_S and not was_called:
-            is_refused = not prepaid.buy(0.0, self.log.reserve)
+            is_refused = not prepaid.hold_out(self.log.reserve)
             if is_refused and prepaid.left_s <= LAST_CALL_S:
                 was_called = True
                 who = f"worker {self.role}" if self.invocation.role == "worker" else "the supervisor"
                 self.log.abort(f"the budget was used up before {who} could end", self.invocation.n_workers, "capped")
         left_s = prepaid.left_s
         pause_s = left_s if was_called else left_s - BUY_AHEAD_S
+        if hub.cap is not None:
+            pause_s = min(pause_s, BUY_AHEAD_S)  # what is too much goes back soon
         timeline.after(max(pause_s, 0.01), self._watch, was_called)
 
     def _replica(self, invocation: Invocation, manifest: Manifest) -> Any:

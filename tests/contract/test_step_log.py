@@ -140,6 +140,23 @@ def test_the_cap_moves_but_not_below_what_is_reserved(make: Make) -> None:
     log.refund(20, 0)
     log.refund(20, 0)
     assert log.money() == (150, 130)
+    for _ in range(2):
+        log.refund(7, 0, 1)
+        log.refund(3, 0, 2)
+    assert log.money() == (150, 120)
+
+
+def test_who_has_claimed_a_slot_and_not_settled_its_money_is_at_work(make: Make) -> None:
+    log = make("driver")
+    assert log.at_work([-1, 0, 1]) == {}
+    three(make)
+    log.refund(5, 1, 1)
+    log.refund(5, 2)
+    assert log.at_work([-1, 0, 1, 2]) == {0: "nonce 0", 1: "nonce 1"}
+    assert log.at_work([]) == {}
+    log.renew("0", 60.0)
+    log.bury("0")
+    assert log.alive(["0"]) == [False]
 
 
 def test_the_last_of_the_money_is_dealt_out_in_small_coins(make: Make) -> None:

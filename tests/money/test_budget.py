@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mlless_nb.exchange import MemoryHub, MemoryStepLog, Wanted
 from mlless_nb.money import Rates, price_profile, profile_names
 from mlless_nb.money.budget import (
+    BUY_AHEAD_S,
     EXIT_S,
     EXIT_SHARE,
     LAST_CALL_S,
@@ -252,6 +253,37 @@ def test_of_a_small_budget_less_is_kept_for_the_exit(
     prepaid.learn(None, 0)
     assert prepaid.exit_s == EXIT_S + measured_s
     assert not prepaid.is_scarce
+
+
+def test_what_turned_out_not_to_be_needed_is_given_back_for_the_others() -> None:
+    rates = Rates(price_profile("aws-lambda-x86"), 1769)
+    function, returned = Function(rates, rates.function_nusd(30.0), with_servers=False), []
+    prepaid = function.prepaid
+    prepaid.return_surplus(lambda nusd, part: returned.append((nusd, part)))
+    assert not returned  # before the first step nobody knows what that takes
+    assert prepaid.wanted(0.1) == Wanted()
+    prepaid.return_surplus(lambda nusd, part: returned.append((nusd, part)))
+    assert [part for _, part in returned] == [1]
+    assert prepaid.granted_nusd == rates.function_nusd(30.0) - returned[0][0]
+    assert prepaid.wanted(0.1) == Wanted()
+    function.now_s += SLICE_S / 2
+    prepaid.return_surplus(lambda nusd, part: returned.append((nusd, part)))
+    assert len(returned) == 1
+
+
+def test_who_is_on_its_way_out_takes_what_is_left() -> None:
+    rates = Rates(price_profile("aws-lambda-x86"), 1769)
+    function = Function(rates, rates.function_nusd(1.0), with_servers=False)
+    function.prepaid.keep_for_exit(10.0)
+    function.now_s = 0.95
+    log = MemoryStepLog(MemoryHub())
+    room = rates.function_nusd(1.3) - rates.function_nusd(1.0)
+    log.create(cap_nusd=room, reserved_nusd=0)
+    assert not function.prepaid.buy(0.0, log.reserve)
+    assert function.prepaid.hold_out(log.reserve)
+    assert function.prepaid.left_s > BUY_AHEAD_S - 0.01
+    function.now_s = 1.5
+    assert not function.prepaid.hold_out(log.reserve)
 
 
 def test_the_watch_ends_with_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
