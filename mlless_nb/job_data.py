@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from .baseline import baseline_loss
 from .data.dataset import Dataset, Owners, Ratings
-from .data.prepare import Manifest, most_bundles, packed, write
+from .data.prepare import Manifest, most_bundles, pack_key, packed, write
 from .data.runs import most_gets
 from .defaults import resolved
 from .errors import JobError
@@ -55,7 +55,7 @@ class JobData:
                 most = f"at most {self._train_set.n_raters}, the users with ratings that are not held out"
                 raise JobError("workers", job.workers, most)
             self._owners = self._train_set.owners(job.workers)
-        self._packed: dict[str, Manifest] = {}  # by fingerprint
+        self._packed: dict[str, Manifest] = {}  # by key
         self._n_shards = job.workers if self._owners is not None else 1
         held_out = self._validation_set
         self.held_out_gets = 0
@@ -94,16 +94,18 @@ class JobData:
         for dataset in (self._train_set, self._validation_set):
             if dataset is None:
                 continue
-            found = packed(dataset, self._job.minibatch, self._order_seed(dataset), objects, self._owners)
+            size, seed = self._job.minibatch, self._order_seed(dataset)
+            found = packed(dataset, size, seed, objects, self._owners)
             if found is None:
-                n_puts += most_bundles(dataset, self._job.minibatch, self._n_shards)
+                n_puts += most_bundles(dataset, size, self._n_shards)
             else:
-                self._packed[dataset.fingerprint()] = found
+                self._packed[found.key] = found
         return n_puts
 
     def _manifest(self, dataset: Dataset, objects: ObjectStore) -> Manifest:
-        found = self._packed.get(dataset.fingerprint())
+        """Of ``dataset``, which is packed now unless `n_puts` found it."""
         size, seed = self._job.minibatch, self._order_seed(dataset)
+        found = self._packed.get(pack_key(dataset, size, seed, self._owners))
         return found or write(dataset, size, seed, objects, self._owners)
 
     def _order_seed(self, dataset: Dataset) -> int | None:

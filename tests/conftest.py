@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import socket
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -114,6 +115,8 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         port = free.getsockname()[1]
     server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
     server.start()
+    # Its servers share what they hold, one after the other in one process.
+    urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/moto-api/reset", method="POST")).close()
     for name, value in {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "user",

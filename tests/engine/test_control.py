@@ -46,13 +46,14 @@ def test_a_stop_that_comes_too_late_is_no_error(monkeypatch: pytest.MonkeyPatch)
 def test_a_stop_while_the_data_is_packed_packs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[Any] = []
 
-    def pack(dataset: Any, *args: Any) -> Any:
+    def write(dataset: Any, *args: Any) -> Any:
         packed.append(dataset)
         mlless_nb.runs()[-1].stop()
-        return real_pack(dataset, *args)
+        return real_write(dataset, *args)
 
-    real_pack = job_data.pack
-    monkeypatch.setattr(job_data, "pack", pack)
+    real_write = job_data.write
+    monkeypatch.setattr(job_data, "write", write)
+    monkeypatch.setattr(job_data, "packed", lambda *_: None)
     assert finish(job()).status == "stopped"
     assert len(packed) == 1
 
