@@ -178,7 +178,7 @@ def main() -> None:
         )
         figures[name] = {"default": losses, "search": found, "ratio": ratio, "epochs": epochs, "best": str(best)}
     report.table(
-        f"Loss on test rows (RMSE of ratings, log loss of labels), medians of {len(seeds)} seeds; {n_settings} settings",
+        f"Test loss (RMSE of ratings, log loss of labels), medians of {len(seeds)} seeds, {n_settings} settings",
         ["data", "default", "search", "more", "epochs", "what was chosen", "what the search found"],
         rows,
     )

@@ -1,6 +1,6 @@
 """When the learning rate falls: a pure state machine over validation losses. Every worker runs one and has one rate.
 
-While the validation loss falls the rate stays. Once it has not fallen for an epoch the steps are too long for what is
+While the validation loss falls the rate stays. Once it has not fallen for two epochs the steps are too long for what is
 left to learn, or begin to learn the noise: the rate is then cut, a few times in all. When the loss does not fall at the
 lowest rate either, the descent has settled.
 """
