@@ -25,8 +25,9 @@ TRAINING_MSE = 0.74
 OURS: dict[str, dict[str, dict[str, Any]]] = {
     "ml1m": {
         "ours, P=2, rating by rating, by user": {
-            "model": PMF(rank=20, l2=0.045),
-            "optimizer": SGD(0.05, decay=0.008, per_sample=True),
+            "model": PMF(rank=20, l2=0.04, init_scale=0.02),
+            "optimizer": SGD(0.08, decay=0.016, per_sample=True),
+            "schedule": "constant",
             "sync": ISP(0.7),
             "minibatch": 2500,
             "local_steps": 18,
@@ -37,8 +38,9 @@ OURS: dict[str, dict[str, dict[str, Any]]] = {
             "eval_every": 10,
         },
         "ours, P=1, rating by rating": {
-            "model": PMF(rank=20, l2=0.045),
-            "optimizer": SGD(0.05, decay=0.008, per_sample=True),
+            "model": PMF(rank=20, l2=0.04, init_scale=0.02),
+            "optimizer": SGD(0.08, decay=0.008, per_sample=True),
+            "schedule": "constant",
             "minibatch": 2500,
             "local_steps": 36,
             "workers": 1,

@@ -23,6 +23,7 @@ BENCHMARKS = {
     "kernels": "Kernels",
     "step": "A distributed step",
     "accuracy": "Time to a held-out quality",
+    "defaults": "Defaults beside a search",
     "significance": "What ISP saves",
     "tuner": "What letting workers go saves",
     "curves": "How far curves and forecasts see",

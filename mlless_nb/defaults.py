@@ -32,10 +32,10 @@ MOST_EPOCHS, MOST_STEPS, BLIND_EPOCHS, BLIND_STEPS = 50, 2000, 10, 400
 #: too slowly: then it is Adam.
 DENSE_ROWS = 0.1
 #: The penalty on a rating's user and item times the root of the ratings that there are for each of them.
-PMF_PENALTY = 0.57
+PMF_PENALTY = 0.52
 #: SGD of ratings: the step along a row's own gradient, as a share of the longest one that is stable, for the row that
 #: has most ratings; and the longest step for a single rating.
-SGD_STEP, RATING_STEP = 1.5, 0.03
+SGD_STEP, RATING_STEP = 2.0, 0.05
 #: Rates of the others for ratings; "per sample" is SGD's after every rating.
 PMF_RATES = {"adam": 0.005, "adagrad": 0.1, "ftrl": 3.0, "per sample": 0.05}
 #: Rates for features, times the root of a row's squared length; SGD's times that itself, and FTRL's as it is.

@@ -1,6 +1,6 @@
 """When the learning rate falls: a pure state machine over validation losses. Every worker runs one and has one rate.
 
-While the validation loss falls the rate stays. Once it has not fallen for an epoch the steps are too long for what is
+While the validation loss falls the rate stays. Once it has not fallen for two epochs the steps are too long for what is
 left to learn, or begin to learn the noise: the rate is then cut, a few times in all. When the loss does not fall at the
 lowest rate either, the descent has settled.
 """
@@ -16,9 +16,9 @@ CUT = 0.3
 #: so many times at most.
 CUTS = 3
 #: A loss that is lower by less than this share of the best one has not fallen.
-LEAST_FALL = 3e-4
+LEAST_FALL = 1e-4
 #: The rate is cut when the loss has not fallen for so many epochs, steps and evaluations, all of them.
-PATIENCE_EPOCHS, PATIENCE_STEPS, PATIENCE_EVALUATIONS = 1.0, 30, 2
+PATIENCE_EPOCHS, PATIENCE_STEPS, PATIENCE_EVALUATIONS = 2.0, 30, 2
 #: At a rate that is never cut the descent has settled after so many times as long.
 CONSTANT_PATIENCE = 5
 

@@ -54,7 +54,7 @@ class PMF:
     rank: int = 20
     l2: float | None = None
     biases: bool = True
-    init_scale: float = 0.1
+    init_scale: float = 0.05
     standardize: bool = True
     kind: ClassVar[str] = "pmf"
     metric: ClassVar[str] = "RMSE"

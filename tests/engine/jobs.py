@@ -22,7 +22,7 @@ def ratings(n: int = 4000) -> Any:
 def job(**changes: Any) -> TrainingJob:
     """A PMF job of 20 steps at 4 workers, who all stay, unless ``changes`` say otherwise."""
     fields: dict[str, Any] = {
-        "model": PMF(rank=4, l2=0.02),
+        "model": PMF(rank=4, l2=0.02, init_scale=0.1),
         "optimizer": SGD(learning_rate=2.0, momentum=0.9, nesterov=True),
         "data": ratings(),
         "sync": ISP(0.7),
