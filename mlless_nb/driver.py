@@ -399,8 +399,23 @@ class Driver:
         # A model that could not be read is not to be lost: its objects stay.
         keep_objects = not self._is_launched or model is None
         left = ending.remove_all(self._services, self.run.id, keep_objects=keep_objects)
+        state = dataclasses.replace(self.run.telemetry.state, status=ended.status, **self._losses(ended))
+        if found_wanting := shortfall(state):
+            self.run.telemetry.tell(ended.time_s, found_wanting[:1].upper() + found_wanting[1:])
         self.run.telemetry.tell(ended.time_s, f"{ended.status}: {ended.reason}{note}; {left}")
         return model, note
+
+    def _losses(self, ended: Ended) -> dict[str, Any]:
+        """Fields of the run's state that tell how good its last model is, and the one that it returns."""
+        losses: dict[str, Any] = {}
+        if ended.validation_loss is not None:
+            losses["validation_loss"] = ended.validation_loss
+        if ended.kept_loss is not None:
+            history = self.run.history
+            epochs = history["epoch"][history["step"] == ended.kept_step]
+            losses |= {"best_loss": ended.kept_loss, "best_step": ended.kept_step}
+            losses["best_epoch"] = float(epochs[0]) if len(epochs) else None
+        return losses
 
     def _conclude(self, ended: Ended, model: FittedModel | None, note: str) -> None:
         """Keep the record and let those who wait go on."""
@@ -415,16 +430,8 @@ class Driver:
             "step": ended.step,
             "time_s": ended.time_s,
             "rate_usd_s": 0.0,
+            **self._losses(ended),
         }
-        if ended.validation_loss is not None:
-            changes["validation_loss"] = ended.validation_loss
-        if ended.kept_loss is not None:
-            history = self.run.history
-            epochs = history["epoch"][history["step"] == ended.kept_step]
-            changes |= {"best_loss": ended.kept_loss, "best_step": ended.kept_step}
-            changes["best_epoch"] = float(epochs[0]) if len(epochs) else None
-        if found_wanting := shortfall(dataclasses.replace(self.run.telemetry.state, **changes)):
-            self.run.telemetry.tell(ended.time_s, found_wanting[:1].upper() + found_wanting[1:])
         try:
             if self._record is not None:
                 ending.keep(self._record, self.run.telemetry, changes, model, self._last_model, cost, self._replayed())
