@@ -254,18 +254,20 @@ class TrainingJob:
 
     def _decide(self) -> None:
         """Put values where None was left. The learning rate and the penalty are decided by `defaults.resolved`."""
+        left_open = [name for name in ("optimizer", "workers", "minibatch") if getattr(self, name) is None]
         decided: dict[str, Any] = {}
-        if self.optimizer is None:
+        if "optimizer" in left_open:
             decided["optimizer"] = defaults.optimizer(self.model, self.data)
-        n_workers = self.workers
-        if n_workers is None:
-            most = max(-(-self.n_train // self.minibatch) // self.local_steps, 1) if self.minibatch else self.n_train
+        if "workers" in left_open:
+            most = self.n_train
+            if "minibatch" not in left_open:
+                most = -(-self.n_train // self.minibatch) // self.local_steps
             if self.partition == "user" and isinstance(self.data, Ratings):
                 most = min(most, self.data.n_raters)
-            n_workers = decided["workers"] = defaults.workers(self.n_train, most)
-        if self.minibatch is None:
-            size = defaults.minibatch(self.n_train, n_workers, self.local_steps, self.stop.epochs)
-            decided["minibatch"] = size
+            decided["workers"] = defaults.workers(self.n_train, most)
+        if "minibatch" in left_open:
+            n_workers = decided.get("workers", self.workers)
+            decided["minibatch"] = defaults.minibatch(self.n_train, n_workers, self.local_steps, self.stop.epochs)
         for name, value in decided.items():
             object.__setattr__(self, name, value)
 

@@ -20,6 +20,10 @@ class Model(Protocol):
     kind: ClassVar[str]
     metric: ClassVar[str]
 
+    @property
+    def l2(self) -> float | None:
+        """The penalty; None where it is chosen when a run starts."""
+
     def check_data(self, dataset: Any) -> None:
         """Raise JobError unless the model can be trained on ``dataset``."""
 
