@@ -86,5 +86,6 @@ SETS: dict[str, Callable[[], Split]] = {
     "imdb": imdb,
     "cancer": _of_scikit_learn("breast_cancer", "breast cancer, 569 rows (scikit-learn's)", lambda y: y),
     "mnist": mnist,
+    "clicks": sets.criteo,
     "iris": _of_scikit_learn("iris", "iris, versicolor or not, 150 rows (scikit-learn's)", lambda y: y == 1),
 }
