@@ -469,6 +469,11 @@ class Replica:
         """Sum of losses of held-out rows."""
         return self.model.evaluate(self.params, minibatch, self._manifest.mean) * self._loss_unit
 
+    @property
+    def has_emerged(self) -> bool:
+        """See `models.base.Model`."""
+        return self.model.has_emerged(self.params, self._manifest.shape)
+
     def interaction(self, minibatch: Minibatch) -> float:
         """How much of the predictions for held-out rows products of parameters make, see `models.base.Model`."""
         return self.model.interaction(self.params, minibatch) * self._loss_unit

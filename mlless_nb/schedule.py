@@ -3,6 +3,9 @@
 While the validation loss falls the rate stays. Once it has not fallen for two epochs the steps are too long for what is
 left to learn, or begin to learn the noise: the rate is then cut, a few times in all. When the loss does not fall at the
 lowest rate either, the descent has settled.
+
+A factorisation rests on a plateau before its main descent, while its factors emerge from their random start: to cut the
+rate there would be to stay there. Until they have emerged it waits for much longer.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ CUTS = 3
 LEAST_FALL = 1e-4
 #: The rate is cut when the loss has not fallen for so many epochs, steps and evaluations, all of them.
 PATIENCE_EPOCHS, PATIENCE_STEPS, PATIENCE_EVALUATIONS = 2.0, 30, 2
+#: So many times as long where factors have not emerged yet.
+PLATEAU_PATIENCE = 10
 #: At a rate that is never cut the descent has settled after so many times as long.
 CONSTANT_PATIENCE = 5
 
@@ -47,10 +52,10 @@ class Schedule:
         self._fell_at = (0, 0.0)  # step and epoch
         self._n_since = 0
 
-    def observe(self, step: int, epoch: float, loss: float) -> float:
+    def observe(self, step: int, epoch: float, loss: float, *, has_emerged: bool = True) -> float:
         """Take in the validation loss that was told with ``step`` (1-based), ``epoch`` passes into the training rows.
 
-        Returns ``factor``.
+        ``has_emerged`` is that of the model, see `models.base.Model`. Returns ``factor``.
         """
         if loss < self._lowest * (1.0 - LEAST_FALL):
             self._lowest = loss
@@ -59,7 +64,8 @@ class Schedule:
         self._n_since += 1
         least = (PATIENCE_STEPS, PATIENCE_EPOCHS, PATIENCE_EVALUATIONS)
         waited = (step - self._fell_at[0], epoch - self._fell_at[1] + 1e-9, self._n_since)
-        if all(length >= self._patience * patience for length, patience in zip(waited, least, strict=True)):
+        times = self._patience * (1 if has_emerged else PLATEAU_PATIENCE)
+        if all(length >= times * patience for length, patience in zip(waited, least, strict=True)):
             if self._cuts_left:
                 self._cuts_left -= 1
                 self.factor *= CUT

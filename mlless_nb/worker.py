@@ -326,11 +326,13 @@ class Worker:
 
     def _follow_schedule(self, step: int, epoch: float, validation_loss: float) -> Verdict | None:
         """Set the learning rate by the newest validation loss; a verdict where it is that the descent has settled."""
-        self._replica.rate_factor = self._schedule.observe(step, epoch, validation_loss)
+        replica = self._replica
+        has_emerged = replica.has_emerged
+        replica.rate_factor = self._schedule.observe(step, epoch, validation_loss, has_emerged=has_emerged)
         if not self._schedule.is_settled or not self._job.ends_settled:
             return None
-        metric, best = self._replica.model.metric, self._best
-        return Verdict("finished", f"the validation loss has settled: no better {metric} than {best.loss:.4f}")
+        said = f"the validation loss has settled: no better {replica.model.metric} than {self._best.loss:.4f}"
+        return Verdict("finished", said)
 
     def _is_last(self) -> bool:
         """Whether this step is the last one whatever the losses; told of its plan, every worker says the same."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from engine.jobs import finish, job
 
-from mlless_nb.schedule import CUT, CUTS, Schedule
+from mlless_nb import BSP, SGD, Stop
+from mlless_nb.schedule import CUT, CUTS, PLATEAU_PATIENCE, Schedule
 
 
 def follow(schedule: Schedule, losses: list[float], steps_apart: int = 36, steps_in_epoch: int = 36) -> list[float]:
@@ -62,3 +65,17 @@ def test_a_constant_rate_settles_later_and_stays() -> None:
 def test_the_same_losses_give_the_same_rates() -> None:
     losses = [1.0, 0.8, 0.83, 0.79, 0.82, 0.81, 0.84, 0.7, 0.71, 0.72, 0.73]
     assert follow(Schedule("auto"), losses) == follow(Schedule("auto"), losses)
+
+
+def test_on_a_plateau_before_factors_have_emerged_it_waits_for_much_longer() -> None:
+    schedule = Schedule("auto")
+    losses = [1.0] * (2 * PLATEAU_PATIENCE + 1)
+    factors = [schedule.observe(36 * k, float(k), loss, has_emerged=False) for k, loss in enumerate(losses, 1)]
+    assert factors == [1.0] * (len(losses) - 1) + [CUT]
+
+
+def test_a_small_rate_comes_off_the_plateau_of_a_factorisation() -> None:
+    run = finish(job(optimizer=SGD(0.3, momentum=0.9), stop=Stop(steps=900), sync=BSP()))
+    assert run.status == "finished", run.reason
+    assert run.best is not None
+    assert run.best.loss < 0.95 * np.nanmin(run.history["validation_loss"][:150])

@@ -46,6 +46,9 @@ class Model(Protocol):
         main descent of the loss is still to come.
         """
 
+    def has_emerged(self, params: Float32, shape: tuple[int, ...]) -> bool:
+        """Whether products of parameters have outgrown their random start; True where there are none."""
+
     def metric_value(self, loss_sum: float, count: float) -> float:
         """The metric of ``count`` rows whose losses sum to ``loss_sum``."""
 

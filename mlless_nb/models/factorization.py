@@ -21,6 +21,9 @@ Float32 = NDArray[np.float32]
 
 #: Ratings that the strength of the factors is told from, at most.
 N_SAMPLED = 512
+#: Growth of the factors' mean square by which they have emerged from their random start: it falls to 0.7 at first, and
+#: passes 2 on the main descent, on MovieLens at rates of 2 to 30.
+EMERGED = 2.0
 
 
 @specification
@@ -112,6 +115,11 @@ class PMF:
         users, items = (params[minibatch.rows[ids[::every]], : self.rank] for ids in (minibatch.user, minibatch.item))
         scores = np.einsum("ij,ij->i", users, items)
         return float(scores @ scores) / max(len(scores), 1)
+
+    def has_emerged(self, params: Float32, shape: tuple[int, ...]) -> bool:
+        """Whether the items' factors have `EMERGED` times the mean square of their start; every worker has these."""
+        items = params[shape[0] :, : self.rank]
+        return float(np.mean(items * items)) >= EMERGED * self.init_scale**2
 
     def metric_value(self, loss_sum: float, count: float) -> float:
         """RMSE."""

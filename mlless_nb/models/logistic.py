@@ -75,6 +75,10 @@ class LogisticRegression:
         """0.0: predictions are linear in the parameters."""
         return 0.0
 
+    def has_emerged(self, params: Float32, shape: tuple[int, ...]) -> bool:
+        """True."""
+        return True
+
     def metric_value(self, loss_sum: float, count: float) -> float:
         """Mean log loss, in nats."""
         return loss_sum / count

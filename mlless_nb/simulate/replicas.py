@@ -58,7 +58,7 @@ class CurveReplica:
     """
 
     holds_owned = False
-    is_finite = True
+    is_finite = has_emerged = True
     ownership = Ownership(0, 0, 1)
 
     def __init__(self, invocation: Invocation, manifest: Manifest, workload: Workload) -> None:
