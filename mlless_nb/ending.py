@@ -151,7 +151,8 @@ def fetch_last(
         params, _ = checkpoint.decode(objects.get(ended.last_key))
     except (KeyError, DecodeError, ServiceError):
         return None
-    return job.model.fitted(params, shape, mean)
+    last: FittedModel = job.model.fitted(params, shape, mean)
+    return last
 
 
 def insist(fetch: Callable[[], tuple[FittedModel, str]], place: str) -> tuple[FittedModel | None, str]:

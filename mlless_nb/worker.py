@@ -144,7 +144,8 @@ class Worker:
         kept: tuple[int, float, float] = (0, 0.0, 0.0),
     ) -> Left:
         spent, storage = self._prepaid.spent_nusd, self._prepaid.storage_nusd
-        return Left(self._slot, self._step, spent, storage, *sums, status, reason, self._tally.merged_bytes, *kept)
+        merged, (step, loss_sum, count) = self._tally.merged_bytes, kept
+        return Left(self._slot, self._step, spent, storage, *sums, status, reason, merged, step, loss_sum, count)
 
     # -- the loop
 

@@ -43,14 +43,15 @@ def replay(record: str | tuple[dict[str, Any], NDArray[np.float64]], scale_in: S
     try:
         prices = Prices(float(job["worker_usd_s"]), float(job["fixed_usd_s"]))  # type: ignore[index]
         n_workers, stop = int(job["n_workers"]), dict(job["stop"])  # type: ignore[index]
+        n_cores, cap_usd = int(job.get("n_cores", 0)), job.get("cap_usd")  # type: ignore[union-attr]
     except (KeyError, TypeError, ValueError) as error:
         raise CommandError(f"the record does not tell what its job was ({error!r}); it cannot be replayed") from error
     from ..telemetry import COLUMNS
 
     history = History(bool(np.isfinite(rows[:, COLUMNS.index("validation_loss")]).any()))
-    tuner = make_tuner(scale_in.to_json(), n_workers, stop, prices, history, int(job.get("n_cores", 0)))
+    tuner = make_tuner(scale_in.to_json(), n_workers, stop, prices, history, n_cores)
     if isinstance(tuner, CostTuner):
-        tuner.cap_usd = job.get("cap_usd")
+        tuner.cap_usd = cap_usd
     workers = COLUMNS.index("n_workers")
     removed, decisions = 0, []
     for row in rows:
