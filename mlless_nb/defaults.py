@@ -37,7 +37,7 @@ PMF_PENALTY = 0.52
 #: has most ratings; and the longest step for a single rating.
 SGD_STEP, RATING_STEP = 2.0, 0.05
 #: Rates of the others for ratings; "per sample" is SGD's after every rating.
-PMF_RATES = {"adam": 0.005, "adagrad": 0.1, "ftrl": 3.0, "per sample": 0.05}
+PMF_RATES = {"adam": 0.005, "adagrad": 0.1, "per sample": 0.05}
 #: Rates for features, times the root of a row's squared length; SGD's times that itself, and FTRL's as it is.
 LOGISTIC_RATES = {"adam": 0.05, "adagrad": 0.4, "ftrl": 0.5, "sgd": 20.0}
 #: The table is much larger than what a minibatch touches from so many times on: what it does not touch is left alone.
@@ -119,12 +119,14 @@ def told(job: TrainingJob, chosen: TrainingJob) -> str:
 
 def _pmf_rate(optimizer: Optimizer, share: float, rows: int) -> float:
     """For ratings of which the most rated user or item has ``share``, ``rows`` to a step of all workers."""
-    if not isinstance(optimizer, SGD):
+    if isinstance(optimizer, (Adam, AdaGrad)):
         return PMF_RATES[optimizer.kind]
-    if optimizer.per_sample:
-        return PMF_RATES["per sample"]
-    # A row's curvature is its share of the ratings; momentum m makes steps 1 / (1 - m) times as long.
-    return (1.0 - optimizer.momentum) * min(SGD_STEP / share, RATING_STEP * rows)
+    # A row's curvature is its share of the ratings. FTRL begins as SGD does, and its rates only fall.
+    rate = min(SGD_STEP / share, RATING_STEP * rows)
+    if isinstance(optimizer, FTRL):
+        return rate
+    # Momentum m makes steps 1 / (1 - m) times as long.
+    return PMF_RATES["per sample"] if optimizer.per_sample else (1.0 - optimizer.momentum) * rate
 
 
 def _logistic_rate(optimizer: Optimizer, squared_length: float) -> float:
