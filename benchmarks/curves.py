@@ -46,6 +46,7 @@ def record(split: Any, work: Workload, seed: int, quick: bool) -> tuple[Rows, Pr
         workers=WORKERS,
         stop=stop,
         scale_in=ScaleIn.off(),
+        eval_every=10,
         partition="rows",
         seed=seed,
         **work.fields,

@@ -16,7 +16,7 @@ from report import Report, median, parser, runs_of
 from sets import ml1m
 
 import mlless_nb
-from mlless_nb import ISP, PMF, SGD, Stop, TrainingJob
+from mlless_nb import ISP, PMF, SGD, ScaleIn, Stop, TrainingJob
 
 STEPS, QUICK_STEPS = 260, 100
 #: Shares of the run after which a worker leaves.
@@ -40,6 +40,8 @@ def train(split: Any, steps: int, workers: int, leaves: tuple[float, ...], seed:
         stop=Stop(steps=steps),
         eval_every=EVERY,
         pattern="broadcast",
+        scale_in=ScaleIn(enabled=False, global_minibatch="shrink"),
+        schedule="constant",
         seed=seed,
     )
     run = mlless_nb.train(job)
