@@ -1,8 +1,14 @@
-"""Checkpoints and final models as checked blobs in the object storage: header, CRC, the parameter table."""
+"""Checkpoints and final models as checked blobs in the object storage: header, CRC, tables.
+
+The first table are the parameters. Where a run ended well, those of the optimiser's state follow, from which another
+run can go on.
+"""
 
 from __future__ import annotations
 
+import math
 import struct
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +17,12 @@ from .errors import DecodeError
 from .kernels import crc32c
 from .objects import ObjectStore
 
-_HEADER = struct.Struct("<4sIIII")  # magic, version, step, n_rows, width
+Float32 = NDArray[np.float32]
+
+#: Magic, version, step, n_rows, width, n_tables, n_owners, n_steps, n_updates, rate_factor.
+_HEADER = struct.Struct("<4sIIIIIIQQd")
 _CRC = struct.Struct("<I")
-_MAGIC, _VERSION = b"MLCK", 1
+_MAGIC, _VERSION = b"MLCK", 2
 _BODY = _HEADER.size + _CRC.size
 #: How many checkpoints of a run are kept.
 KEPT = 3
@@ -21,31 +30,79 @@ KEPT = 3
 FIRST, MOST_APART = 400, 3200
 
 
-def encode(params: NDArray[np.float32], step: int) -> bytes:
-    """``params``, float32 (n_rows, width), after ``step`` as a blob."""
-    table = np.ascontiguousarray(params, dtype="<f4")
-    body = table.tobytes()
-    header = _HEADER.pack(_MAGIC, _VERSION, step, *table.shape)
-    return header + _CRC.pack(_checksum(header, body)) + body
 
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """How far training is: the parameters, and what else it takes to go on from there.
 
-def decode(blob: bytes) -> tuple[NDArray[np.float32], int]:
-    """The parameter table and the step in ``blob``.
-
-    Raises
-    ------
-    DecodeError
-        When the blob is cut short or damaged.
+    Attributes
+    ----------
+    params : float32 (n_rows, width)
+    step : int
+        Of the run.
+    state : tuple of float32 (n_rows, width)
+        The optimiser's tables, the mean over all shards of the data; none where it has none, or they were not kept.
+    n_steps, n_updates : int
+        Steps, and steps of the optimiser, that have led here, those of earlier runs included.
+    rate_factor : float
+        What the learning rate was multiplied by in the end.
+    owners : int32 (n_users,), optional
+        The shard of each user, for a run in which users are dealt out.
     """
-    if len(blob) < _BODY:
-        raise DecodeError("a checkpoint that is cut short")
-    magic, version, step, n_rows, width = _HEADER.unpack_from(blob)
-    (crc,) = _CRC.unpack_from(blob, _HEADER.size)
-    body = memoryview(blob)[_BODY:]
-    is_intact = magic == _MAGIC and version == _VERSION and len(body) == 4 * n_rows * width
-    if not is_intact or _checksum(blob[: _HEADER.size], body) != crc:
-        raise DecodeError("a checkpoint that is damaged")
-    return np.frombuffer(body, dtype="<f4").reshape(n_rows, width).astype(np.float32), step
+
+    params: Float32
+    step: int = 0
+    state: tuple[Float32, ...] = ()
+    n_steps: int = 0
+    n_updates: int = 0
+    rate_factor: float = 1.0
+    owners: NDArray[np.int32] | None = None
+
+    def encode(self) -> bytes:
+        """The progress as a blob."""
+        tables = [np.ascontiguousarray(table, dtype="<f4") for table in (self.params, *self.state)]
+        owners = np.asarray(self.owners if self.owners is not None else (), "<i4")
+        counts = (len(tables), len(owners), self.n_steps, self.n_updates, self.rate_factor)
+        header = _HEADER.pack(_MAGIC, _VERSION, self.step, *tables[0].shape, *counts)
+        body = b"".join([*(table.tobytes() for table in tables), owners.tobytes()])
+        return header + _CRC.pack(_checksum(header, body)) + body
+
+    @classmethod
+    def decode(cls, blob: bytes) -> Progress:
+        """The progress in ``blob``.
+
+        Raises
+        ------
+        DecodeError
+            When the blob is cut short or damaged.
+        """
+        if len(blob) < _BODY:
+            raise DecodeError("a checkpoint that is cut short")
+        magic, version, step, n_rows, width, n_tables, n_owners, n_steps, n_updates, factor = _HEADER.unpack_from(blob)
+        (crc,) = _CRC.unpack_from(blob, _HEADER.size)
+        body, n_values = memoryview(blob)[_BODY:], n_rows * width
+        is_intact = magic == _MAGIC and version == _VERSION and len(body) == 4 * (n_tables * n_values + n_owners)
+        if not is_intact or _checksum(blob[: _HEADER.size], body) != crc:
+            raise DecodeError("a checkpoint that is damaged")
+        if not n_tables or not math.isfinite(factor):
+            raise DecodeError("a checkpoint of no table, or of no learning rate")
+        params, *state = (
+            np.frombuffer(body, "<f4", n_values, 4 * n_values * number).reshape(n_rows, width).astype(np.float32)
+            for number in range(n_tables)
+        )
+        owners = np.frombuffer(body, "<i4", n_owners, 4 * n_values * n_tables).astype(np.int32) if n_owners else None
+        return cls(params, step, tuple(state), n_steps, n_updates, factor, owners)
+
+
+def encode(params: Float32, step: int) -> bytes:
+    """``params``, float32 (n_rows, width), after ``step`` as a blob."""
+    return Progress(params, step).encode()
+
+
+def decode(blob: bytes) -> tuple[Float32, int]:
+    """The parameters and the step in ``blob``; raises as `Progress.decode`."""
+    progress = Progress.decode(blob)
+    return progress.params, progress.step
 
 
 def _checksum(header: bytes, body: bytes | memoryview) -> int:
@@ -79,7 +136,12 @@ def last_key(job_id: str) -> str:
     return f"runs/{job_id}/last"
 
 
-def save(objects: ObjectStore, job_id: str, params: NDArray[np.float32], step: int, every: int) -> None:
+def start_key(job_id: str) -> str:
+    """Where that lies from which a run goes on."""
+    return f"runs/{job_id}/start"
+
+
+def save(objects: ObjectStore, job_id: str, params: Float32, step: int, every: int) -> None:
     """Store a checkpoint and drop the one that is no longer kept; ``every`` as of `is_due`."""
     objects.put(checkpoint_key(job_id, step), encode(params, step))
     unit = every or FIRST
@@ -88,7 +150,7 @@ def save(objects: ObjectStore, job_id: str, params: NDArray[np.float32], step: i
         objects.delete([checkpoint_key(job_id, stored[-1 - KEPT])])
 
 
-def newest(objects: ObjectStore, job_id: str) -> tuple[str, NDArray[np.float32], int] | None:
+def newest(objects: ObjectStore, job_id: str) -> tuple[str, Float32, int] | None:
     """Key, table and step of the newest intact and finite checkpoint or model; None when there is none."""
     keys = objects.list(f"runs/{job_id}/")
     for key in sorted((key for key in keys if key.endswith("/model") or "/checkpoint-" in key), key=_newest_first):

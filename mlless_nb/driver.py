@@ -10,9 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from . import defaults, ending, record
+from . import checkpoint, defaults, ending, record
 from .baseline import shortfall
 from .commands import Commands
+from .checkpoint import Progress
 from .data.prepare import Manifest
 from .errors import BudgetError, DecodeError, MllessError
 from .exchange import pattern
@@ -28,6 +29,7 @@ from .money.meter import NUSD, to_nusd
 from .money.start import StartingMoney, least_usd
 from .partition import exchanged_bytes
 from .record import Record
+from .resumption import Earlier, start_of, summary
 from .run import TrainingRun
 from .services import Services
 
@@ -61,9 +63,18 @@ class Driver:
     run_id, name : str
     on_end : callable
         Told of the run once nothing of it is left, before those who wait for it go on.
+    earlier : Earlier, optional
+        The run that this one goes on from.
     """
 
-    def __init__(self, job: TrainingJob, run_id: str, name: str, on_end: Callable[[TrainingRun], None]) -> None:
+    def __init__(
+        self,
+        job: TrainingJob,
+        run_id: str,
+        name: str,
+        on_end: Callable[[TrainingRun], None],
+        earlier: Earlier | None = None,
+    ) -> None:
         self._on_end = on_end
         self._data = JobData(job)
         self._left_open, self.job = job, self._data.job
@@ -79,8 +90,11 @@ class Driver:
         # Nano-dollars for this process' own requests: as it told the functions, and as the supervisor's bill has it.
         self._spent_before = self._set_aside = 0
         self._is_abandoned = threading.Event()
+        self._is_best_earlier = False  # whether the model that is returned is the earlier run's
         self._last_model: FittedModel | None = None  # where it is not the one that is returned
-        self._data.check_target()
+        self._progress: Progress | None = None  # what a run that goes on from this one needs
+        self._start = start_of(earlier, self._data) if earlier is not None else None
+        self._data.check_target(self._start.progress.params if self._start is not None else None)
         self._services = Services(job, run_id)
         self._commands = Commands(self._services, self.run.telemetry)
         try:
@@ -92,6 +106,7 @@ class Driver:
                 job.workers,
                 self._services.launcher.is_local,
                 self._data.held_out_gets,
+                self._start is not None,
             )
             spent_before = self._packing_nusd()
             self._check_budget(spent_before)
@@ -101,7 +116,8 @@ class Driver:
         state: dict[str, Any] = {
             "run_id": run_id,
             "name": name,
-            "description": job.describe(),
+            "description": job.describe() + (f" · from {earlier.name}" if earlier is not None else ""),
+            "resumed_from": earlier.name if earlier is not None else "",
             "metric": job.model.metric,
             "target": job.stop_rules.target,
             "baseline_loss": self._data.baseline_loss,
@@ -112,7 +128,11 @@ class Driver:
             "price_profile": self._rates.profile.label,
             "is_simulated_price": self._services.launcher.is_local,
         }
+        if self._start is not None and self._start.best is not None:
+            state |= {"best_loss": self._start.best_loss, "best_step": 0, "best_epoch": 0.0}
         self.run.telemetry.update(**state)
+        for text in self._start.told if self._start is not None else ():
+            self.run.telemetry.tell(0.0, text)
 
     def discard(self) -> None:
         """Give back what was opened for a run that is not to be driven."""
@@ -122,7 +142,8 @@ class Driver:
 
     def _packing_nusd(self) -> int:
         """What the driver's own storage requests cost at most: packing the data, unless it is packed, and the model."""
-        return self._rates.requests_nusd(12, 2 + self._data.n_puts(self._services.launcher.objects))
+        n_puts = self._data.n_puts(self._services.launcher.objects) + (self._start is not None)
+        return self._rates.requests_nusd(12, 2 + n_puts)
 
     def _check_budget(self, spent_before: int) -> None:
         if self.job.cap_usd is None:
@@ -177,6 +198,7 @@ class Driver:
         if chosen := defaults.told(self._left_open, self.job):
             self.run.telemetry.tell(0.0, chosen)
         launcher, log, job = self._services.launcher, self._services.log, self.job
+        start_key = self._put_start()
         # With what reading the model may take, and removing the run's objects.
         spent_before = self._rates.requests_nusd(launcher.objects.gets + 6, launcher.objects.puts + 2)
         self._spent_before = spent_before
@@ -217,6 +239,7 @@ class Driver:
             "round_timeout_s": ROUND_TIMEOUT_S,
             "schedule": job.schedule,
             "ends_settled": job.ends_settled,
+            "start_key": start_key,
         }
         supervisor = Invocation(role="supervisor", slot=-1, granted_nusd=self._money.supervisor_nusd, **common)
         self._invocation = supervisor
@@ -230,6 +253,14 @@ class Driver:
         launcher.invoke([invocation.encode().decode() for invocation in [supervisor, *workers]])
         self._is_launched = True
         self._services.watch_functions(f"runs/{self.run.id}")
+
+    def _put_start(self) -> str | None:
+        """Store what the workers go on from; where, None of a run that goes on from none."""
+        if self._start is None:
+            return None
+        key, start = checkpoint.start_key(self.run.id), self._start.progress
+        self._services.launcher.objects.put(key, dataclasses.replace(start, owners=self._data.owners).encode())
+        return key
 
     def _step_rows(self) -> int:
         """Rows that all workers take in a step."""
@@ -311,6 +342,10 @@ class Driver:
                 losses["validation_loss"] = held_out[-1]
             telemetry.update(**losses)
         if update.state:
+            loss = update.state.get("best_loss")
+            if loss is not None and self._start is not None and self._start.is_better(loss):
+                for name in ("best_loss", "best_step", "best_epoch"):  # those of the earlier run stay
+                    del update.state[name]
             telemetry.update(**update.state)
         if self._record is not None:
             self._record.append_events(update.decisions)
@@ -387,17 +422,21 @@ class Driver:
         note = ""
         if self._is_launched:
             launcher, folder = self._services.launcher, f"runs/{self.run.id}"
-            fetch = partial(
-                ending.fetch_model, launcher.objects, self.job, self.run.id, self._data.shape, self._data.mean, ended
-            )
-            model, note = ending.insist(fetch, launcher.place_of(folder))
-            last = ending.fetch_last(launcher.objects, self.job, self._data.shape, self._data.mean, ended)
-            model, self._last_model = self._data.restored(model), self._data.restored(last)
+            begun = "untrained" if self._start is None else "the one that it went on from"
+            fetch = partial(ending.fetch_model, launcher.objects, self.run.id, ended, self._begin, begun)
+            kept, note = ending.insist(fetch, launcher.place_of(folder))
+            last = ending.fetch_last(launcher.objects, ended)
+            self._progress = last or kept
+            model, self._last_model = self._fitted(kept), self._fitted(last)
+            if model is not None and self._start is not None and self._start.is_better(ended.kept_loss):
+                self._last_model, model = self._last_model or model, self._start.best
+                self._is_best_earlier = True
+                note += f"; no better than {self.run.resumed_from!r}, whose model stays"
         cap_usd = self.run.telemetry.state.budget_usd
         if ended.status == "capped" and cap_usd is not None:
             note = ending.unspent(cap_usd, ended.costs_nusd, self._rates) + note
         # A model that could not be read is not to be lost: its objects stay.
-        keep_objects = not self._is_launched or model is None
+        keep_objects = model is None if self._is_launched else self._start is None
         left = ending.remove_all(self._services, self.run.id, keep_objects=keep_objects)
         state = dataclasses.replace(self.run.telemetry.state, status=ended.status, **self._losses(ended))
         if found_wanting := shortfall(state):
@@ -410,12 +449,26 @@ class Driver:
         losses: dict[str, Any] = {}
         if ended.validation_loss is not None:
             losses["validation_loss"] = ended.validation_loss
-        if ended.kept_loss is not None:
+        if self._is_best_earlier and self._start is not None:
+            losses |= {"best_loss": self._start.best_loss, "best_step": 0, "best_epoch": 0.0}
+        elif ended.kept_loss is not None:
             history = self.run.history
             epochs = history["epoch"][history["step"] == ended.kept_step]
             losses |= {"best_loss": ended.kept_loss, "best_step": ended.kept_step}
             losses["best_epoch"] = float(epochs[0]) if len(epochs) else None
         return losses
+
+    def _begin(self) -> Progress:
+        """What the workers began with."""
+        if self._start is not None:
+            return self._start.progress
+        return Progress(self.job.model.init(self._data.shape, self._data.mean, self.job.seed))
+
+    def _fitted(self, progress: Progress | None) -> FittedModel | None:
+        """The model that a person gets of it."""
+        if progress is None:
+            return None
+        return self._data.restored(self.job.model.fitted(progress.params, self._data.shape, self._data.mean))
 
     def _conclude(self, ended: Ended, model: FittedModel | None, note: str) -> None:
         """Keep the record and let those who wait go on."""
@@ -434,6 +487,8 @@ class Driver:
         }
         try:
             if self._record is not None:
-                ending.keep(self._record, self.run.telemetry, changes, model, self._last_model, cost, self._replayed())
+                kept = model, self._last_model, cost, self._replayed(), self._progress
+                resume = summary(self.job, self._data, changes.get("best_loss"))
+                ending.keep(self._record, self.run.telemetry, changes, *kept, resume)
         finally:
             self.run._end(model, cost, last=self._last_model, **changes)

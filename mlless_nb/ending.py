@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from . import checkpoint
+from .checkpoint import Progress
 from .errors import DecodeError, ServiceError
-from .job import TrainingJob
 from .messages import Ended, Invocation
 from .models import FittedModel
 from .money import Cost, Rates
@@ -123,39 +123,36 @@ def conclude(
 
 
 def fetch_model(
-    objects: ObjectStore, job: TrainingJob, run_id: str, shape: tuple[int, ...], mean: float, ended: Ended
-) -> tuple[FittedModel, str]:
-    """The model that the run left, and what to say of it."""
+    objects: ObjectStore, run_id: str, ended: Ended, begin: Callable[[], Progress], begun: str
+) -> tuple[Progress, str]:
+    """The model that the run left, with the progress that was stored with it, and what to say of it.
+
+    Without a checkpoint it is that of ``begin``, which is ``begun``: "untrained", say.
+    """
     if ended.model_key is not None and ended.kept_step is not None:
         try:
-            params, _ = checkpoint.decode(objects.get(ended.model_key))
-            said = f"; the model is that of step {ended.kept_step}" if ended.status == "failed" else ""
-            return job.model.fitted(params, shape, mean), said
+            progress = Progress.decode(objects.get(ended.model_key))
+            return progress, f"; the model is that of step {ended.kept_step}" if ended.status == "failed" else ""
         except (KeyError, DecodeError):
             pass  # its function was ended before it was stored
     found = checkpoint.newest(objects, run_id)
     if found is None:
-        params = job.model.init(shape, mean, job.seed)
-        return job.model.fitted(params, shape, mean), "; no checkpoint yet, the model is untrained"
+        return begin(), f"; no checkpoint yet, the model is {begun}"
     _, params, step = found
-    return job.model.fitted(params, shape, mean), f"; the model is that of step {step}"
+    return Progress(params, step, n_steps=begin().n_steps + step), f"; the model is that of step {step}"
 
 
-def fetch_last(
-    objects: ObjectStore, job: TrainingJob, shape: tuple[int, ...], mean: float, ended: Ended
-) -> FittedModel | None:
+def fetch_last(objects: ObjectStore, ended: Ended) -> Progress | None:
     """The last model where it is not the one that the run returns; None where it is, or cannot be read."""
     if ended.last_key is None:
         return None
     try:
-        params, _ = checkpoint.decode(objects.get(ended.last_key))
+        return Progress.decode(objects.get(ended.last_key))
     except (KeyError, DecodeError, ServiceError):
         return None
-    last: FittedModel = job.model.fitted(params, shape, mean)
-    return last
 
 
-def insist(fetch: Callable[[], tuple[FittedModel, str]], place: str) -> tuple[FittedModel | None, str]:
+def insist(fetch: Callable[[], tuple[Progress, str]], place: str) -> tuple[Progress | None, str]:
     """What ``fetch`` returns at one of `FETCH_TRIES` tries, else no model and where it lies."""
     for left in reversed(range(FETCH_TRIES)):
         try:
@@ -200,13 +197,20 @@ def keep(
     last: FittedModel | None,
     cost: Cost,
     job: dict[str, Any],
+    progress: Progress | None,
+    resume: dict[str, Any],
 ) -> None:
-    """Write the run's end into its record: its state with the last ``changes``, its cost, ``job`` for replays."""
+    """Write the run's end into its record: its state with the last ``changes``, its cost, ``job`` for replays.
+
+    ``progress`` and ``resume`` are for a run that goes on from it, see `mlless_nb.resumption`.
+    """
     state = dataclasses.replace(telemetry.state, pending=(), spent_usd=cost.total, **changes)
     if model is not None:
         record.keep_model(model)
     if last is not None:
         record.keep_model(last, LAST)
-    record.end({"state": state.to_json(), "cost": dataclasses.asdict(cost), "job": job})
+    if progress is not None:
+        record.keep_progress(progress.encode())
+    record.end({"state": state.to_json(), "cost": dataclasses.asdict(cost), "job": job, "resume": resume})
     if not record.is_complete:
         telemetry.tell(changes["time_s"], f"history incomplete: {record.folder} could not be written")

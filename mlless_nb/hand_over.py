@@ -135,6 +135,33 @@ class HandOver:
         own = replica.take_in(active, given, step)
         replica.take_over(active, own, self._exchange(self._make_round(f"{step}{ranges}", active, active, own)))
 
+    def state(self, step: int, active: list[int], weight: float) -> list[Float32]:
+        """The optimiser's state after ``step``, the last one: all workers' together, on the first of ``active``.
+
+        Each counts by ``weight``, the shards that it holds of all. Momenta are linear in the gradients, so that of the
+        mean has all momentum that there is. A worker adds up one range of rows, as at the end, and tells the first.
+        """
+        tables, slot, rank = self._replica.state, self._slot, active.index(self._slot)
+        if not tables or len(active) == 1:
+            return tables
+        ranges = self._replica.ranges(len(active))
+        blocks = [np.concatenate([table[first:end] for table in tables]) * np.float32(weight) for first, end in ranges]
+        parts = {to: self._frame(step, block) for to, block in zip(active, blocks, strict=True) if to != slot}
+        own = blocks[rank]
+        for part in self._exchange(self._make_round(f"{step}s", active, active, b"", parts=parts)):
+            apply_frame(part, own)
+        frame = self._frame(step, own) if rank else b""
+        told = self._passed_on(f"{step}u", active[1:], active[:1], frame)
+        if rank:
+            return []
+        for block, merged in zip(blocks[1:], told, strict=True):
+            apply_frame(merged, block, add=False)
+        whole = [np.split(block, len(tables)) for block in blocks]
+        return [np.concatenate(pieces) for pieces in zip(*whole, strict=True)]
+
+    def _frame(self, step: int, block: Float32) -> bytes:
+        return encode_update(None, block, step, self._slot, len(block), NO_STATS)
+
     def loss(self, kind: str, step: int, active: list[int], sums: tuple[float, float]) -> float:
         """The validation loss whose ``sums`` all of ``active`` tell after ``step``, the last one; NaN of no rows.
 

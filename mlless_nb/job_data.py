@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .baseline import baseline_loss
 from .data.dataset import Dataset, Owners, Ratings
 from .data.prepare import Manifest, most_bundles, pack_key, packed, write
@@ -37,11 +40,16 @@ class JobData:
         Requests that a worker reads its share of the held-out rows with, at most.
     baseline_loss : float or None
         Of the best constant prediction on the held-out rows, see `mlless_nb.baseline`.
+    owners : int32 (n_users,) or None
+        The shard of each user where users are dealt out.
+    held_out : str or None
+        Fingerprint of the held-out rows.
     """
 
     def __init__(self, job: TrainingJob) -> None:
         self._train_set, self._validation_set = _split(job)
         self.baseline_loss = baseline_loss(self._train_set, self._validation_set)
+        self.held_out = self._validation_set.fingerprint() if self._validation_set is not None else None
         self._units = units_of(job.model, self._train_set)
         self._train_set = self._units.apply(self._train_set)
         if self._validation_set is not None:
@@ -49,26 +57,35 @@ class JobData:
         self.job = self._job = job = resolved(job, self._train_set)
         self.shape, self.mean = self._train_set.shape, self._train_set.mean
         self._seen = self._train_set.seen() if isinstance(self._train_set, Ratings) else None
-        self._owners: Owners | None = None
+        self.owners: Owners | None = None
         if is_by_user(job) and isinstance(self._train_set, Ratings):
             if self._train_set.n_raters < job.workers:
                 most = f"at most {self._train_set.n_raters}, the users with ratings that are not held out"
                 raise JobError("workers", job.workers, most)
-            self._owners = self._train_set.owners(job.workers)
+            self.owners = self._train_set.owners(job.workers)
         self._packed: dict[str, Manifest] = {}  # by key
-        self._n_shards = job.workers if self._owners is not None else 1
+        self._n_shards = job.workers if self.owners is not None else 1
         held_out = self._validation_set
         self.held_out_gets = 0
         if held_out is not None:
             n_minibatches = -(-held_out.n // job.minibatch) + self._n_shards - 1
             self.held_out_gets = most_gets(n_minibatches, held_out.most_bytes, job.workers)
 
-    def check_target(self) -> None:
-        """Raise JobError when the target is met before any training."""
+    @property
+    def units(self) -> str:
+        """The same where parameters mean the same: the units of training, and the mean that is added."""
+        return f"{self._units.key} {self.mean!r}"
+
+    def table_of(self, model: FittedModel) -> NDArray[np.float32]:
+        """The parameters of ``model``, which is in the data's own units, in those of training."""
+        return self.job.model.table_of(self._units.adopt(model))
+
+    def check_target(self, start: NDArray[np.float32] | None = None) -> None:
+        """Raise JobError when the target is met before any training, by the parameters ``start`` if there are such."""
         job, target = self._job, self._job.stop_rules.target
         if target is None:
             return
-        params = job.model.init(self.shape, self.mean, job.seed)
+        params = job.model.init(self.shape, self.mean, job.seed) if start is None else start
         judged = self._validation_set or self._train_set
         # Without held-out rows the target is for the training loss, of which a sample says enough.
         most = None if self._validation_set is not None else SMOOTHED_STEPS
@@ -79,7 +96,8 @@ class JobData:
         total = sum(total for total, _ in sums) * judged.deviation**2
         loss = job.model.metric_value(total, sum(count for _, count in sums))
         if loss <= target:
-            raise JobError("stop.target", target, f"below {loss:.4f}, the {job.model.metric} before any training")
+            when = "before any training" if start is None else "of the model that it goes on from"
+            raise JobError("stop.target", target, f"below {loss:.4f}, the {job.model.metric} {when}")
 
     def restored(self, model: FittedModel | None) -> FittedModel | None:
         """``model``, fitted in the units of training, in the data's own; it knows what has training rows."""
@@ -95,7 +113,7 @@ class JobData:
             if dataset is None:
                 continue
             size, seed = self._job.minibatch, self._order_seed(dataset)
-            found = packed(dataset, size, seed, objects, self._owners)
+            found = packed(dataset, size, seed, objects, self.owners)
             if found is None:
                 n_puts += most_bundles(dataset, size, self._n_shards)
             else:
@@ -105,8 +123,8 @@ class JobData:
     def _manifest(self, dataset: Dataset, objects: ObjectStore) -> Manifest:
         """Of ``dataset``, which is packed now unless `n_puts` found it."""
         size, seed = self._job.minibatch, self._order_seed(dataset)
-        found = self._packed.get(pack_key(dataset, size, seed, self._owners))
-        return found or write(dataset, size, seed, objects, self._owners)
+        found = self._packed.get(pack_key(dataset, size, seed, self.owners))
+        return found or write(dataset, size, seed, objects, self.owners)
 
     def _order_seed(self, dataset: Dataset) -> int | None:
         """Training rows are shuffled by the job's seed; held-out rows stay as they are."""

@@ -42,6 +42,10 @@ class Ownership:
         """The users among ``rows`` are of ``shard``."""
         self._shards[rows[: self._count_users(rows)]] = shard
 
+    def know(self, shards: Int32) -> None:
+        """The shard of each user, int32 (n_users,)."""
+        self._shards[:] = shards
+
     def _count_users(self, rows: Int32) -> int:
         return int(np.searchsorted(rows, np.int32(self.n_users)))
 

@@ -15,11 +15,13 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
-from .errors import CommandError
+from .errors import CommandError, DecodeError
 from .models import FittedModel
 from .telemetry import COLUMNS, LIVE
 
 ROWS, EVENTS, END, MODEL, LAST = "rows.jsonl", "events.jsonl", "run.json", "model.npz", "last.npz"
+#: The last parameters in the units of training, and the optimiser's state, as a `mlless_nb.checkpoint.Progress`.
+PROGRESS = "progress.bin"
 #: Columns of the rows in the oldest records that are still read.
 LEAST_COLUMNS = len(COLUMNS) - 2
 #: Locked by the process that drives the run, as long as that lives: the system lets go of it even after kill -9.
@@ -102,6 +104,13 @@ class Record:
             model.save(draft)
             os.replace(draft, self.folder / name)
 
+    def keep_progress(self, blob: bytes) -> None:
+        """Write what another run can go on from, in one piece."""
+        with self._tolerant():
+            draft = self.folder / (PROGRESS + ".tmp")
+            draft.write_bytes(blob)
+            os.replace(draft, self.folder / PROGRESS)
+
     def _write(self, summary: dict[str, Any]) -> None:
         """Write ``summary`` in one piece."""
         draft = self.folder / (END + ".tmp")
@@ -137,6 +146,23 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
         raise CommandError(f"run {run!r} is live in another process; only there it can be had before it has ended")
     newest = ", ".join([path.parent.name for path in folders if not _is_driven(path.parent)][:8]) or "none"
     raise CommandError(f"no ended run is called {run!r}; ended runs on this machine: {newest}")
+
+
+def read_progress(folder: Path, most_bytes: int) -> bytes:
+    """What `Record.keep_progress` wrote.
+
+    Raises
+    ------
+    OSError
+        When there is nothing.
+    DecodeError
+        When it is longer than ``most_bytes``.
+    """
+    with (folder / PROGRESS).open("rb") as file:
+        blob = file.read(most_bytes + 1)
+    if len(blob) > most_bytes:
+        raise DecodeError(f"{folder / PROGRESS}: must have at most {most_bytes} bytes")
+    return blob
 
 
 def _is_driven(folder: Path) -> bool:

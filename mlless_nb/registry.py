@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 
-from . import record
+from . import record, resumption
 from .driver import Driver
 from .errors import CommandError, JobError
 from .job import TrainingJob
@@ -29,7 +29,7 @@ _drivers: dict[str, tuple[Driver, threading.Thread]] = {}
 END_S = 10.0
 
 
-def train(job: TrainingJob) -> TrainingRun:
+def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> TrainingRun:
     """Start training and return at once with a handle on the run.
 
     Everything that can be found wrong is found before anything is launched or billed.
@@ -37,6 +37,11 @@ def train(job: TrainingJob) -> TrainingRun:
     Parameters
     ----------
     job : TrainingJob
+    resume : TrainingRun or str, optional
+        An ended run to go on from, or the name or id of one on this machine: from its last parameters and, where the
+        optimiser is of the same kind, its state. The job must have the same model on data of the same shape; all else
+        may be another. Steps, epochs, seconds and dollars of the new run are its own and begin at 0. Its model is never
+        worse than the earlier run's on the same held-out rows.
 
     Returns
     -------
@@ -49,11 +54,15 @@ def train(job: TrainingJob) -> TrainingRun:
     ServiceError
         When Redis, RabbitMQ, the object storage or the backend does not answer.
     CommandError
-        When a live run has the job's name.
+        When a live run has the job's name, or ``resume`` is live, unknown or left nothing to go on from.
     """
     if not isinstance(job, TrainingJob):
         raise JobError("job", job, "a TrainingJob")
-    start = _Start(job)
+    earlier = None
+    if resume is not None:
+        earlier = resumption.find(_known(resume) or resume)
+        earlier.check(job)
+    start = _Start(job, earlier)
     try:
         start.thread.start()
         start.is_ready.wait()
@@ -66,14 +75,19 @@ def train(job: TrainingJob) -> TrainingRun:
     return start.driver.run
 
 
+def _known(run: TrainingRun | str) -> TrainingRun | None:
+    """The newest run of this process that ``run`` names by its name or id."""
+    return next((known for known in reversed(runs()) if run in (known.id, known.name)), None)
+
+
 class _Start:
     """A run that is made ready, and then driven, in a thread of its own.
 
     An interrupt hits the thread that waits for it and never the one that opens services, so none is left half open.
     """
 
-    def __init__(self, job: TrainingJob) -> None:
-        self._job = job
+    def __init__(self, job: TrainingJob, earlier: resumption.Earlier | None = None) -> None:
+        self._job, self._earlier = job, earlier
         self._run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
         self._name = job.name or f"run-{self._run_id[-8:]}"
         self.is_ready = threading.Event()
@@ -110,7 +124,7 @@ class _Start:
             _live[name] = None
         driver: Driver | None = None
         try:
-            driver = Driver(self._job, self._run_id, name, _end)  # may take seconds: not under the lock
+            driver = Driver(self._job, self._run_id, name, _end, self._earlier)  # may take seconds: not under the lock
             _watch_end()
         finally:
             with _registry:
@@ -170,9 +184,8 @@ def attach(run: str) -> TrainingRun:
     CommandError
         When there is no such run, or it is live in another process.
     """
-    for known in reversed(runs()):
-        if run in (known.id, known.name):
-            return known
+    if (known := _known(run)) is not None:
+        return known
     summary, rows, folder = record.find(run)
     state = summary["state"]
     found = TrainingRun(None, state["run_id"], state["name"])

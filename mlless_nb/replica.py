@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .checkpoint import Progress
 from .data.minibatches import Minibatch
 from .data.prepare import Manifest
 from .exchange import Frame
@@ -80,6 +81,8 @@ class Replica:
         Values of the last update, and how many of them are published.
     rate_factor : float
         Of the learning rate; whoever trains sets it, on all replicas alike.
+    n_steps_before, n_updates_before : int
+        Steps, and steps of the optimiser, of the runs that this one goes on from.
     """
 
     def __init__(self, invocation: Invocation, manifest: Manifest) -> None:
@@ -118,8 +121,9 @@ class Replica:
         self._fuses = not (self._is_local or (n_users and self._is_dense))
         self._scatters = invocation.scatters
         self.rate_factor = 1.0
+        self.n_steps_before = self.n_updates_before = 0
         self._divisor = float(manifest.size)
-        self._n_held = 1
+        self._n_held, self._n_shards = 1, manifest.n_shards
         # Of owned rows nothing is significant: what they move by is held back and added in one pass.
         fuses_owned = self._fuses and n_users > 0
         self._hoard = SignificanceSplit(self.n_rows, self.width, tables[-1]) if fuses_owned else None
@@ -127,6 +131,34 @@ class Replica:
             self._hoard.threshold, self._hoard.moves = np.inf, True
         # Of the update's rows the first so many are not published, and are in the parameters already.
         self.n_made = self.n_sent = self._n_kept = self._n_added = 0
+
+    # -- from one run to the next
+
+    def go_on_from(self, start: Progress) -> None:
+        """Begin where another run ended; before the first step."""
+        n_users = self.ownership.n_users
+        if start.params.shape != self.params.shape or (n_users and (start.owners is None or len(start.owners) != n_users)):
+            raise ValueError(f"a start of shape {start.params.shape}: must be {self.params.shape}, with its owners")
+        self.params[...] = start.params
+        self.n_steps_before, self.n_updates_before = start.n_steps, start.n_updates
+        if n_users and start.owners is not None:
+            self.ownership.know(start.owners)
+        for state, table in zip(self._state.values(), start.state, strict=False):
+            state[...] = table
+            if n_users:
+                # One shard of many, its owner's minibatches have so many times as much of a user; the mean has not.
+                state[self.ownership.own_rows()] *= np.float32(self._n_shards)
+                state[self.ownership.others()] = 0.0
+
+    @property
+    def state(self) -> list[Float32]:
+        """The optimiser's tables, float32 (n_rows, width)."""
+        return list(self._state.values())
+
+    def progress(self, step: int, state: Sequence[Float32]) -> Progress:
+        """How far training is after ``step``, ``state`` being all workers' together."""
+        n_updates = self.n_updates_before + step * self._local_steps
+        return Progress(self.params, step, tuple(state), self.n_steps_before + step, n_updates, self.rate_factor)
 
     # -- making an update
 
@@ -149,12 +181,12 @@ class Replica:
         if is_alone and self._split is not None:
             self._split.moves = False
         if split is not None:
-            split.threshold = threshold = self._sync.threshold_at(step)
+            split.threshold = threshold = self._sync.threshold_at(self.n_steps_before + step)
             split.moves = self._fuses and threshold > 0 and not self._scatters(n_active)
         if self._is_local:
             loss = self._walk(minibatches, step, scale)
         else:
-            loss = self._optimize(minibatches[0], step, scale, split if self._fuses else None)
+            loss = self._optimize(minibatches[0], self.n_updates_before + step, scale, split if self._fuses else None)
         self.n_made = self._update.size
         if self._hoard is None:
             self._keep_owned()
@@ -190,7 +222,7 @@ class Replica:
         """Local steps: walk on this replica alone, note how far it came, and go back."""
         loss = 0.0
         for number, minibatch in enumerate(minibatches):
-            local_step = (step - 1) * self._local_steps + number + 1
+            local_step = self.n_updates_before + (step - 1) * self._local_steps + number + 1
             if self._per_sample:
                 keep_rows(self.params, minibatch.rows, self._base, self._marks, step)
                 loss += self._pass(minibatch, local_step)

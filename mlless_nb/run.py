@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import uuid
 from collections.abc import Callable
 from typing import Any
 
-from .errors import CommandError, RunError
+from .errors import CommandError, JobError, RunError
 from .job import Budget, TrainingJob
 from .messages import Command
 from .models import FittedModel
@@ -52,6 +53,11 @@ class TrainingRun:
     def reason(self) -> str:
         """One sentence on why the run is in its status."""
         return self.telemetry.state.reason
+
+    @property
+    def resumed_from(self) -> str | None:
+        """The name of the run that this one goes on from, None where it began anew."""
+        return self.telemetry.state.resumed_from or None
 
     @property
     def history(self) -> History:
@@ -109,6 +115,33 @@ class TrainingRun:
         while not self._over.wait(min(give_up, 0.05)) and give_up > 0:
             give_up -= 0.05
         return self.status
+
+    # -- going on
+
+    def resume(self, **changes: Any) -> TrainingRun:
+        """Go on from this run, which has ended, with the same job but for ``changes``; returns the new run at once.
+
+        For more money, epochs or another learning rate: ``run.resume(budget=0.01)``. See `mlless_nb.train`.
+
+        Raises
+        ------
+        JobError
+            When a change does not fit.
+        CommandError
+            When the run is live or left nothing to go on from, or its job is not known here, as that of a run that was
+            attached to: `mlless_nb.train` takes a job.
+        """
+        from .registry import train
+
+        if self.job is None:
+            raise CommandError(
+                f"run {self.name!r} was read from its record, which does not hold its data: "
+                "mlless_nb.train(job, resume=run) goes on from it"
+            )
+        names = [entry.name for entry in dataclasses.fields(self.job)]
+        if unknown := [name for name in changes if name not in names]:
+            raise JobError(unknown[0], changes[unknown[0]], f"a field of a job: {', '.join(names)}")
+        return train(dataclasses.replace(self.job, **changes), resume=self)
 
     # -- commands
 

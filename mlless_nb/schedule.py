@@ -35,6 +35,8 @@ class Schedule:
     ----------
     kind : {"auto", "constant"}
         Whether the rate is cut; where it is not, the factor is always 1.
+    factor : float
+        To begin with, where an earlier run has cut the rate.
 
     Attributes
     ----------
@@ -44,10 +46,10 @@ class Schedule:
         Whether the loss falls no more, at the lowest rate that there is.
     """
 
-    def __init__(self, kind: str) -> None:
-        self._cuts_left = CUTS if kind == "auto" else 0
+    def __init__(self, kind: str, factor: float = 1.0) -> None:
+        self.factor, self.is_settled = factor if kind == "auto" else 1.0, False
+        self._cuts_left = max(CUTS - round(math.log(self.factor, CUT)), 0) if kind == "auto" else 0
         self._patience = 1 if kind == "auto" else CONSTANT_PATIENCE
-        self.factor, self.is_settled = 1.0, False
         self._lowest = math.inf
         self._fell_at = (0, 0.0)  # step and epoch
         self._n_since = 0

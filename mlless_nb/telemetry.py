@@ -65,6 +65,7 @@ class RunState:
     name: str = ""
     status: str = "starting"
     reason: str = ""
+    resumed_from: str = ""  # the run that this one goes on from
     description: str = ""  # e.g. "PMF rank 20 · MovieLens-1M · ISP 0.7"
     metric: str = "loss"  # "RMSE" or "log loss"
     target: float | None = None

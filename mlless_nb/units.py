@@ -42,6 +42,15 @@ class OwnUnits:
         """``model``, fitted in the units of training, in the data's own."""
         return model
 
+    def adopt(self, model: FittedModel) -> FittedModel:
+        """``model``, in the data's own units, in those of training: undoes `restore`."""
+        return model
+
+    @property
+    def key(self) -> str:
+        """The same for the same units."""
+        return ""
+
 
 @dataclass(frozen=True)
 class RatingUnits(OwnUnits):
@@ -70,6 +79,20 @@ class RatingUnits(OwnUnits):
         mean = np.asarray(self.origin + self.deviation * float(params["mean"]))
         return PMFModel({**factors, **biases, "mean": mean})
 
+    def adopt(self, model: FittedModel) -> FittedModel:
+        """See `OwnUnits`."""
+        assert isinstance(model, PMFModel)
+        params = model.params
+        factors = {name: params[name] / np.sqrt(self.deviation) for name in ("user_factors", "item_factors")}
+        biases = {name: params[name] / self.deviation for name in ("user_bias", "item_bias")}
+        mean = np.asarray((float(params["mean"]) - self.origin) / self.deviation)
+        return PMFModel({**factors, **biases, "mean": mean})
+
+    @property
+    def key(self) -> str:
+        """See `OwnUnits`."""
+        return f"{self.origin!r} {self.deviation!r}"
+
 
 @dataclass(frozen=True, eq=False)
 class ColumnUnits(OwnUnits):
@@ -94,8 +117,7 @@ class ColumnUnits(OwnUnits):
         if not self.shift.any() and (self.scale == 1.0).all():
             return dataset
         n_centred = int(np.count_nonzero(self.shift))
-        key = digest("columns", self.shift.shape, self.shift, self.scale)
-        return dataset.with_rows(self._apply, key, n_centred)  # type: ignore[return-value]
+        return dataset.with_rows(self._apply, self.key, n_centred)  # type: ignore[return-value]
 
     def _apply(self, X: Any) -> Any:
         """Rows ``X``, CSR (n, n_features), in the units of training."""
@@ -118,6 +140,18 @@ class ColumnUnits(OwnUnits):
         weights = model.params["weights"] / self.scale
         intercept = model.params["intercept"] - weights @ self.shift
         return LogisticModel({"weights": weights, "intercept": intercept})
+
+    def adopt(self, model: FittedModel) -> FittedModel:
+        """See `OwnUnits`."""
+        assert isinstance(model, LogisticModel)
+        weights = model.params["weights"]
+        intercept = model.params["intercept"] + weights @ self.shift
+        return LogisticModel({"weights": weights * self.scale, "intercept": intercept})
+
+    @property
+    def key(self) -> str:
+        """See `OwnUnits`."""
+        return digest("columns", self.shift.shape, self.shift, self.scale)
 
 
 def _written_out(X: Any, columns: NDArray[np.intp]) -> tuple[Any, Any, Any]:

@@ -33,7 +33,7 @@ from .mind import StopRules, Verdict
 from .money.budget import STEPS_TO_END, Prepaid
 from .objects import ObjectStore
 from .pending import Settled
-from .replica import Replica, Stats
+from .replica import Float32, Replica, Stats
 from .report import Report
 from .schedule import Schedule
 
@@ -103,7 +103,8 @@ class Worker:
         self._handing_over = HandOver(self._slot, log, self._replica, prepaid, self._pay_for_waiting, self._round)
         rate = invocation.optimizer.get("learning_rate")
         self._rules = StopRules(invocation.stop, self._replica.model.metric, rate)
-        self._schedule = Schedule(invocation.schedule)
+        self._schedule = Schedule(invocation.schedule, self._go_on())
+        self._replica.rate_factor = self._schedule.factor
         self._verdict: Verdict | None = None  # of the rules, on the losses so far
         self._plan = Plan()
         self._staleness, self._ahead = self._replica.staleness, Ahead(log, self._replica, clock)
@@ -117,6 +118,14 @@ class Worker:
         self._quality = (0.0, 0.0)
         self._met: set[int] = set()  # minibatches whose users are known to be of their shards
         self._cpu_began = self._computed_cpu_s = 0.0
+
+    def _go_on(self) -> float:
+        """Begin where another run ended, if the job says so; the factor of the learning rate there."""
+        if self._job.start_key is None:
+            return 1.0
+        start = checkpoint.Progress.decode(self._objects.get(self._job.start_key))
+        self._replica.go_on_from(start)
+        return start.rate_factor
 
     def run(self) -> Left | Failed:
         """Train until the end; returns (and sends) how it went."""
@@ -380,8 +389,11 @@ class Worker:
         # Before the first evaluation: a row takes a share of a training row's time, in a step that nothing held up.
         guess_s = ROW_SHARE * len(self._held_out.share(active)) * self._quickest_s
         took_s = self._held_out.seconds
-        # The last model, and the best one.
-        return 2 * ((guess_s if took_s is None else took_s) + (self._put_s if self._slot == active[0] else 0.0))
+        evaluating_s = guess_s if took_s is None else took_s
+        # The last model, with the optimiser's state, and the best one.
+        return 2 * evaluating_s + (
+            (2 + len(self._replica.state)) * self._put_s if self._slot == active[0] else 0.0
+        )
 
     def _is_checkpoint_near(self) -> bool:
         steps = range(self._step, self._step + STEPS_TO_END + 1)
@@ -422,14 +434,17 @@ class Worker:
             return self._left(verdict.status, verdict.reason)
         sums = kept_sums = self._held_out.evaluate(active)
         kept_step, has_ended_well = self._step, verdict.status != "failed"
+        shares, state = self._shares, []
+        if has_ended_well:
+            state = self._handing_over.state(self._step, active, len(shares.held) / shares.n_all)
         if self._best.step is not None:
             loss = self._handing_over.loss("e", self._step, active, sums)
             if not has_ended_well or not loss < self._best.loss:
                 if has_ended_well:
-                    self._store(checkpoint.last_key(self._job.job_id), active)
+                    self._store(checkpoint.last_key(self._job.job_id), active, state)
                 kept_step, kept_sums = self._go_back_to_best(active, loss) or (kept_step, kept_sums)
         if has_ended_well or kept_step < self._step:
-            self._store(checkpoint.model_key(self._job.job_id), active)
+            self._store(checkpoint.model_key(self._job.job_id), active, state if kept_step == self._step else [])
         return self._left(verdict.status, verdict.reason, sums, (kept_step, *kept_sums))
 
     def _go_back_to_best(self, active: list[int], loss: float) -> tuple[int, tuple[float, float]] | None:
@@ -446,7 +461,7 @@ class Worker:
             return None
         return self._best.step or 0, sums
 
-    def _store(self, key: str, active: list[int]) -> None:
-        """Store the model under ``key`` where this worker is the one to."""
+    def _store(self, key: str, active: list[int], state: list[Float32]) -> None:
+        """Store the model, and ``state`` of the optimiser, under ``key`` where this worker is the one to."""
         if self._slot == active[0] and self._replica.is_finite:
-            self._objects.put(key, checkpoint.encode(self._replica.params, self._step))
+            self._objects.put(key, self._replica.progress(self._step, state).encode())

@@ -62,5 +62,8 @@ class Model(Protocol):
     def fitted(self, params: Float32, shape: tuple[int, ...], mean: float) -> Any:
         """The trained model a person uses."""
 
+    def table_of(self, model: Any) -> Float32:
+        """The parameters of a fitted model: undoes `fitted`, but for the mean."""
+
     def to_json(self) -> dict[str, Any]:
         """The model as plain JSON."""

@@ -152,6 +152,12 @@ class PMF:
             }
         )
 
+    def table_of(self, model: PMFModel) -> Float32:
+        """The table of a fitted model of the same rank."""
+        params = model.params
+        sides = ((params[f"{side}_factors"], params[f"{side}_bias"]) for side in ("user", "item"))
+        return np.concatenate([np.column_stack([*side][: 1 + self.biases]) for side in sides])
+
     def to_json(self) -> dict[str, Any]:
         """The model as plain JSON."""
         return {"kind": self.kind, **asdict(self)}

@@ -96,6 +96,10 @@ class LogisticRegression:
         """The trained model; its arrays are copies."""
         return LogisticModel({"weights": params[:-1, 0].copy(), "intercept": params[-1, :1].copy()})
 
+    def table_of(self, model: LogisticModel) -> Float32:
+        """The table of a fitted model."""
+        return np.concatenate([model.params["weights"], model.params["intercept"]])[:, None]
+
     def to_json(self) -> dict[str, Any]:
         """The model as plain JSON."""
         return {"kind": self.kind, **asdict(self)}

@@ -26,12 +26,15 @@ class StartingMoney:
         Whether the functions run on this machine.
     held_out_gets : int
         Requests that a worker reads its share of the held-out rows with, at most.
+    is_resumed : bool
+        Whether each worker reads what it goes on from.
     """
 
     rates: Rates
     n_workers: int
     is_local: bool
     held_out_gets: int = 0
+    is_resumed: bool = False
 
     @property
     def start_s(self) -> float:
@@ -45,7 +48,7 @@ class StartingMoney:
     def worker_nusd(self, slot: int) -> int:
         """Nano-dollars that worker ``slot`` starts on: to start, take a step and end in good order."""
         # The first worker writes the checkpoints and the model.
-        requests = self.rates.requests_nusd(6 + self.held_out_gets, 2 if slot == 0 else 0)
+        requests = self.rates.requests_nusd(6 + self.held_out_gets + self.is_resumed, 2 if slot == 0 else 0)
         return self.rates.function_nusd(self._span_s) + requests
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checkpoint import Progress
 from ..data.merging import merge
 from ..data.minibatches import CsrMinibatch
 from ..data.prepare import Manifest
@@ -60,6 +61,7 @@ class CurveReplica:
     holds_owned = False
     is_finite = has_emerged = True
     ownership = Ownership(0, 0, 1)
+    state: Sequence[Any] = ()
 
     def __init__(self, invocation: Invocation, manifest: Manifest, workload: Workload) -> None:
         self.model = model_from_json(invocation.model)
@@ -180,6 +182,10 @@ class CurveReplica:
     def sum_stats(self, active: list[int], frames: Sequence[Sized], stats: Stats) -> Stats:
         """The sums of all stats."""
         return frames[0].stats if frames else stats
+
+    def progress(self, step: int, state: Sequence[Any]) -> Progress:
+        """A table of the right size."""
+        return Progress(self.params, step)
 
     def evaluate(self, minibatch: Rows) -> float:
         """Sum of losses of held-out rows: the curve's, without noise."""
