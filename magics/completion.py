@@ -24,11 +24,17 @@ def complete(context: CompletionContext) -> SimpleMatcherResult:
 
 def candidates(words: list[str]) -> list[str]:
     """What may stand where the last of ``words``, the line up to the cursor, stands."""
+    if words[0] == "%%mlless" and words[-2:-1] == ["--resume"]:
+        return _names()
     if words[0] == "%%mlless" and len(words) > 1:
         taken = set(words[1:-1]) - {"--redis"}
         return [flag for flag, _ in OPTIONS if flag not in taken]
     if words[0] == "%mlless" and len(words) == 2:
         return list(VERBS)
     if words[0] == "%mlless" and len(words) > 2 and words[1] != "runs":
-        return list(dict.fromkeys(run.name for run in mlless_nb.runs()))
+        return _names()
     return []
+
+
+def _names() -> list[str]:
+    return list(dict.fromkeys(run.name for run in mlless_nb.runs()))

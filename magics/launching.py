@@ -30,9 +30,17 @@ DEFAULT_NAME = "run"
 
 
 def start(
-    shell: InteractiveShell, job: TrainingJob, *, wait: bool = False, force: bool = False, on_interrupt: str = "stop"
+    shell: InteractiveShell,
+    job: TrainingJob,
+    *,
+    resume: str | None = None,
+    wait: bool = False,
+    force: bool = False,
+    on_interrupt: str = "stop",
 ) -> TrainingRun:
     """Start ``job``, put its handle under its name among the notebook's variables and show it.
+
+    With ``resume`` it goes on from the ended run of that name or id.
 
     Returns at once where a person can click; waits for the end with ``wait`` and, unasked, where nobody can (nbclient,
     papermill, a script): there the kernel would end with the last cell and take the handle of a paid run along.
@@ -47,7 +55,7 @@ def start(
     """
     name = _free_name(job.name or DEFAULT_NAME, force)
     variable = handle_name(name, shell.user_ns)
-    run = mlless_nb.train(replace(job, name=name))
+    run = mlless_nb.train(replace(job, name=name), resume=resume)
     shell.user_ns[variable] = run
     blocks = wait or blocks_by_itself(shell)
 

@@ -11,7 +11,7 @@ from ..scale_in import ScaleIn
 #: Rules of `mlless_nb.Stop` that have an option of their own.
 STOP_RULES = ("target", "epochs", "steps", "time_s", "patience", "confirmations")
 #: Options that say how the magic behaves; all others are fields of the job.
-BEHAVIOUR = ("wait", "force", "on_interrupt")
+BEHAVIOUR = ("resume", "wait", "force", "on_interrupt")
 
 
 def number(text: str) -> float | int:
@@ -109,6 +109,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     _option("--memory-mb", "MB", integer, "memory of a function; clouds price by it (default 1769)"),
     _option("--eval-every", "N", integer, "steps between two evaluations of the held-out rows"),
     _option("--checkpoint-every", "N", integer, "steps between two checkpoints"),
+    _option("--resume", "NAME", str, "go on from an ended run of this name or id, with its optimiser's state"),
     _switch("--insecure", "allow Redis or RabbitMQ on another machine without TLS and a password"),
     _switch("--wait", "return when the run has ended, not at once"),
     _switch("--force", "start even if a run of this name is live, as NAME-2"),

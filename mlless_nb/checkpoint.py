@@ -30,7 +30,6 @@ KEPT = 3
 FIRST, MOST_APART = 400, 3200
 
 
-
 @dataclass(frozen=True, eq=False)
 class Progress:
     """How far training is: the parameters, and what else it takes to go on from there.

@@ -12,8 +12,8 @@ from typing import Any
 
 from . import checkpoint, defaults, ending, record
 from .baseline import shortfall
-from .commands import Commands
 from .checkpoint import Progress
+from .commands import Commands
 from .data.prepare import Manifest
 from .errors import BudgetError, DecodeError, MllessError
 from .exchange import pattern

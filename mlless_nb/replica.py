@@ -137,7 +137,9 @@ class Replica:
     def go_on_from(self, start: Progress) -> None:
         """Begin where another run ended; before the first step."""
         n_users = self.ownership.n_users
-        if start.params.shape != self.params.shape or (n_users and (start.owners is None or len(start.owners) != n_users)):
+        if start.params.shape != self.params.shape or (
+            n_users and (start.owners is None or len(start.owners) != n_users)
+        ):
             raise ValueError(f"a start of shape {start.params.shape}: must be {self.params.shape}, with its owners")
         self.params[...] = start.params
         self.n_steps_before, self.n_updates_before = start.n_steps, start.n_updates

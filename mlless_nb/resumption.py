@@ -123,7 +123,9 @@ def find(run: TrainingRun | str) -> Earlier:
     """
     if isinstance(run, TrainingRun):
         if run.telemetry.state.status in LIVE:
-            raise CommandError(f"run {run.name!r} is live: it can be gone on from once it has ended; run.stop() ends it")
+            raise CommandError(
+                f"run {run.name!r} is live: it can be gone on from once it has ended; run.stop() ends it"
+            )
         run = run.id
     if not isinstance(run, str):
         raise JobError("resume", run, "a run, or the name or the id of one")

@@ -391,9 +391,7 @@ class Worker:
         took_s = self._held_out.seconds
         evaluating_s = guess_s if took_s is None else took_s
         # The last model, with the optimiser's state, and the best one.
-        return 2 * evaluating_s + (
-            (2 + len(self._replica.state)) * self._put_s if self._slot == active[0] else 0.0
-        )
+        return 2 * evaluating_s + ((2 + len(self._replica.state)) * self._put_s if self._slot == active[0] else 0.0)
 
     def _is_checkpoint_near(self) -> bool:
         steps = range(self._step, self._step + STEPS_TO_END + 1)

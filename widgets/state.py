@@ -120,8 +120,10 @@ def loss_title(metric_name: str) -> str:
 
 
 def best_text(state: RunState) -> str:
-    """The best evaluation: ``best 0.8470 at epoch 64 (step 2,310)``."""
+    """The best evaluation: ``best 0.8470 at epoch 64 (step 2,310)``, or ``best 0.8470, of NAME`` of an earlier run."""
     best = state.best
+    if best and not best.step:
+        return f"best {metric(best.loss)}, of {state.resumed_from}"
     return f"best {metric(best.loss)} at epoch {passes(best.epoch)} (step {best.step:,})" if best else ""
 
 

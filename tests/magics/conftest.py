@@ -79,6 +79,7 @@ class Stage:
         self.runs: list[FakeRun] = []
         self.shown: list[tuple[FakeRun, bool]] = []
         self.error: Exception | None = None
+        self.resumed: str | None = None
         self.prepare: Callable[[FakeRun], object] = lambda run: None
         self.frontend = "live"
 
@@ -86,9 +87,10 @@ class Stage:
         self.runs += [FakeRun(name, **state) for name in names]
         return self.runs[-len(names) :]
 
-    def train(self, job: Any) -> FakeRun:
+    def train(self, job: Any, resume: str | None = None) -> FakeRun:
         if self.error is not None:
             raise self.error
+        self.resumed = resume
         run = FakeRun(job.name, job)
         self.prepare(run)
         self.runs.append(run)
