@@ -431,7 +431,9 @@ class Driver:
             if model is not None and self._start is not None and self._start.is_better(ended.kept_loss):
                 self._last_model, model = self._last_model or model, self._start.best
                 self._is_best_earlier = True
-                note += f"; no better than {self.run.resumed_from!r}, whose model stays"
+                note = f"; nothing was better than what it went on from: its model is that of {self.run.resumed_from!r}"
+                if ended.status == "failed":
+                    self._progress = self._start.progress
         cap_usd = self.run.telemetry.state.budget_usd
         if ended.status == "capped" and cap_usd is not None:
             note = ending.unspent(cap_usd, ended.costs_nusd, self._rates) + note

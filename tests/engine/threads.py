@@ -141,8 +141,9 @@ class Witness(MemoryStepLog):
 
     def publish(self, part: Round) -> Arrival:
         """See `MemoryStepLog`."""
-        # The merged ranges are everybody's. What is told for a checkpoint, or of the best replicas, is no update.
-        if part.parts is None and part.frame and not part.round_id.endswith(("m", "p", "c", "b", "q", "e", "f")):
+        # The merged ranges are everybody's. What is told for a checkpoint, of the best replicas or of the optimiser's
+        # state is no update.
+        if part.parts is None and part.frame and not part.round_id.endswith(("m", "p", "c", "b", "q", "e", "f", "u")):
             self.count(part.frame, 0)
         with self.shared.changed:
             arrival = super().publish(part)
