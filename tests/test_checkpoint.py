@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as numbers
 from numpy.typing import NDArray
 
 from mlless_nb import checkpoint
+from mlless_nb.checkpoint import Progress
 from mlless_nb.errors import DecodeError
 from mlless_nb.objects import MemoryObjects
 
@@ -30,6 +31,21 @@ def test_a_checkpoint_survives_the_journey(params: NDArray[np.float32], step: in
     np.testing.assert_array_equal(decoded.view(np.uint32), params.view(np.uint32))
 
 
+@given(TABLES, st.integers(0, 3), st.integers(0, 2**40), st.floats(0, 1), st.booleans())
+def test_progress_survives_the_journey(
+    params: NDArray[np.float32], n_tables: int, n_steps: int, factor: float, has_owners: bool
+) -> None:
+    owners = np.arange(5, dtype=np.int32) if has_owners else None
+    state = tuple(params + number for number in range(n_tables))
+    found = Progress.decode(Progress(params, 9, state, n_steps, n_steps + 1, factor, owners).encode())
+    assert (found.step, found.n_steps, found.n_updates, found.rate_factor) == (9, n_steps, n_steps + 1, factor)
+    for one, other in zip((found.params, *found.state), (params, *state), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (found.owners is None) == (owners is None)
+    if owners is not None:
+        np.testing.assert_array_equal(found.owners, owners)
+
+
 def test_any_layout_is_stored_as_it_reads() -> None:
     params = np.arange(12, dtype=np.float32).reshape(3, 4)
     for view in (params.T, params[::2], np.asfortranarray(params), params.astype(">f4")):
@@ -37,7 +53,7 @@ def test_any_layout_is_stored_as_it_reads() -> None:
 
 
 def test_every_flipped_bit_is_noticed() -> None:
-    blob = checkpoint.encode(table(), 7)
+    blob = Progress(table(), 7, (table(2),), owners=np.ones(2, np.int32)).encode()
     for bit in range(8 * len(blob)):
         damaged = bytearray(blob)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -56,7 +72,7 @@ def test_every_cut_and_every_addition_is_noticed() -> None:
 
 @given(st.binary(max_size=80))
 def test_what_is_no_checkpoint_is_refused(blob: bytes) -> None:
-    for start in (b"", b"MLCK", checkpoint.encode(table(), 7)[:24]):
+    for start in (b"", b"MLCK", checkpoint.encode(table(), 7)[:24], checkpoint.encode(table(), 7)[:56]):
         with pytest.raises(DecodeError):
             checkpoint.decode(start + blob)
 

@@ -79,3 +79,11 @@ def test_a_small_rate_comes_off_the_plateau_of_a_factorisation() -> None:
     assert run.status == "finished", run.reason
     assert run.best is not None
     assert run.best.loss < 0.95 * np.nanmin(run.history["validation_loss"][:150])
+
+
+def test_a_rate_that_was_cut_is_gone_on_with() -> None:
+    schedule = Schedule("auto", CUT**2)
+    assert schedule.factor == CUT**2
+    assert follow(schedule, [1.0] + [1.1] * 20)[-1] == pytest.approx(CUT**CUTS)
+    assert schedule.is_settled
+    assert Schedule("constant", CUT).factor == 1.0

@@ -123,3 +123,17 @@ def test_a_stream_is_scaled_block_by_block_like_rows_in_memory() -> None:
     training, held_out = scaled.split(0.2, 0)
     assert (training.n, held_out.n) == (48, 12)
     assert scaled.fingerprint() != stream.fingerprint()
+
+
+def test_a_model_goes_into_the_units_of_training_and_back() -> None:
+    data = datasets.synthetic_ratings(30, 20, 300, rank=2, seed=1)
+    model, clicks = PMF(rank=3), features()
+    for spec, each in ((model, data), (PMF(rank=3, biases=False), data), (LogisticRegression(), clicks)):
+        units = units_of(spec, each)
+        inside = units.apply(each)
+        table = RNG.normal(size=spec.table_shape(each.shape)).astype(np.float32)
+        fitted = units.restore(spec.fitted(table, each.shape, inside.mean))
+        back = units.adopt(fitted)
+        np.testing.assert_allclose(spec.table_of(back), table, rtol=1e-4, atol=1e-4)
+        if "mean" in back.params:
+            assert back.params["mean"] == pytest.approx(inside.mean, abs=1e-5)

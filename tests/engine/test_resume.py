@@ -71,14 +71,15 @@ def test_two_runs_are_one_bit_for_bit(optimizer: Any) -> None:
     assert rest.history["step"].tolist() == list(range(1, 11))
     for name, array in whole.last_model.params.items():
         np.testing.assert_array_equal(rest.last_model.params[name], array)
-    if optimizer.state_names:  # and without it they are not
-        anew = go_on(half, **ALONE, optimizer=_other(optimizer), stop=Stop(steps=10))
-        assert "The optimiser begins without state: it was" in told(anew)
-        assert np.abs(losses(anew) - losses(rest))[1:].max() > 1e-4
 
 
-def _other(optimizer: Any) -> Any:
-    return AdaGrad(0.1) if not isinstance(optimizer, AdaGrad) else Adam(0.02)
+def test_without_the_state_it_is_another_descent_and_that_is_told() -> None:
+    half = finish(job(**ALONE, optimizer=Adam(0.1), stop=Stop(steps=10)))
+    rest = go_on(half, **ALONE, optimizer=Adam(0.1), stop=Stop(steps=10))
+    anew = go_on(half, **ALONE, optimizer=AdaGrad(0.1), stop=Stop(steps=10))
+    assert "The optimiser begins without state: it was Adam 0.1 before" in told(anew)
+    assert losses(anew)[0] == losses(rest)[0]
+    assert np.abs(losses(anew) - losses(rest)).max() > 1e-3
 
 
 @pytest.mark.parametrize("workers", [4, 2])
@@ -135,7 +136,7 @@ def test_more_money_for_a_capped_run_found_on_disk(monkeypatch: pytest.MonkeyPat
     assert found.job is None
     with pytest.raises(CommandError, match=r"mlless_nb.train\(job, resume=run\) goes on from it"):
         found.resume()
-    for run in (found, "capped", capped.id):
+    for run in (found, capped.id):
         rest = go_on(run, stop=Stop(steps=20), name="more")
         assert rest.status == "finished", rest.reason
         assert rest.resumed_from == "capped"
@@ -161,7 +162,6 @@ def test_the_best_model_of_before_is_returned_unless_it_is_beaten(first: Trainin
     worse = go_on(first, optimizer=Adam(0.5), stop=Stop(steps=15), eval_every=5, name="worse")
     assert (worse.best.loss, worse.best.step) == (first.best.loss, 0)
     assert digest(worse) == digest(first)
-    assert "best" in worse.report()
     assert ", of first" in worse.report()
     assert worse.history.best.loss > first.best.loss
     last = worse.last_model.params["item_bias"]
@@ -246,9 +246,9 @@ def test_a_record_that_is_damaged_costs_the_state_and_not_the_model(first: Train
     run = finish(job(name="damaged", stop=Stop(steps=10), sync=ISP(0.7)))
     path = record.find(run.id)[2] / record.PROGRESS
     blob = bytearray(path.read_bytes())
-    for content in (bytes(blob[:-1]), bytes(10 * len(blob)), b""):
-        path.write_bytes(content)
-        rest = go_on("damaged", stop=Stop(steps=5))
-        assert rest.status == "finished", rest.reason
-        assert "The optimiser begins without state: that of 'damaged' (finished) was not kept" in told(rest)
-        assert losses(rest)[0] < losses(run)[0]
+    blob[len(blob) // 2] ^= 1
+    path.write_bytes(blob)
+    rest = go_on("damaged", stop=Stop(steps=5))
+    assert rest.status == "finished", rest.reason
+    assert "The optimiser begins without state: that of 'damaged' (finished) was not kept" in told(rest)
+    assert losses(rest)[0] < losses(run)[0]

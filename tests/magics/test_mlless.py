@@ -44,6 +44,18 @@ class TestTrain:
         assert stage.shown == [(run, False)]
         assert run.status == "running"
 
+    def test_resume_names_the_run_to_go_on_from(self, notebook: InteractiveShell, stage: Any) -> None:
+        train(notebook)
+        assert stage.resumed is None
+        train(notebook, "--resume first --name second")
+        assert stage.resumed == "first"
+        assert notebook.user_ns["second"] is stage.runs[1]
+
+    def test_a_job_that_does_not_fit_the_run_is_told_at_its_line(self, notebook: InteractiveShell, stage: Any) -> None:
+        stage.error = JobError("model.rank", 3, "4, as in run 'first'")
+        with pytest.raises(UsageError, match="line 2 of the cell: model.rank=3: must be 4, as in run 'first'"):
+            train(notebook, "--resume first")
+
     def test_without_a_name_the_handle_is_run(self, notebook: InteractiveShell, stage: Any) -> None:
         train(notebook)
 
@@ -358,6 +370,7 @@ class TestExtension:
         ("%%mlless --bud", {"--budget"}),
         ("%%mlless --budget 1 --bu", {"--bus"}),
         ("%%mlless --workers 4 --e", {"--epochs", "--eval-every"}),
+        ("%%mlless --resume fi", {"first"}),
         ("%mlless sta", {"status"}),
         ("%mlless stop fi", {"first"}),
         ("mlless --bud", set()),
