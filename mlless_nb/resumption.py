@@ -200,7 +200,10 @@ def _with_state(earlier: Earlier, data: JobData, progress: Progress) -> tuple[Pr
         factor = 1.0
     said = []
     if factor < 1.0:
-        said.append(f"The learning rate goes on at {factor:.2g} of {new.learning_rate:g}, to which it had been cut")
+        said.append(
+            f"The learning rate goes on at {factor:.2g} of {new.learning_rate:g}, to which it had been cut; "
+            "a job with another one begins uncut"
+        )
     if is_alike and len(progress.state) == len(new.state_names):
         return dataclasses.replace(progress, rate_factor=factor), said
     if new.state_names:

@@ -53,7 +53,7 @@ class TestTrain:
 
     def test_a_job_that_does_not_fit_the_run_is_told_at_its_line(self, notebook: InteractiveShell, stage: Any) -> None:
         stage.error = JobError("model.rank", 3, "4, as in run 'first'")
-        with pytest.raises(UsageError, match="line 2 of the cell: model.rank=3: must be 4, as in run 'first'"):
+        with pytest.raises(UsageError, match=r"line 2 of the cell: model\.rank=3: must be 4, as in run 'first'"):
             train(notebook, "--resume first")
 
     def test_without_a_name_the_handle_is_run(self, notebook: InteractiveShell, stage: Any) -> None:
