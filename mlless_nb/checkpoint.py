@@ -6,8 +6,10 @@ run can go on.
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,11 +62,11 @@ class Progress:
     def encode(self) -> bytes:
         """The progress as a blob."""
         tables = [np.ascontiguousarray(table, dtype="<f4") for table in (self.params, *self.state)]
-        owners = np.asarray(self.owners if self.owners is not None else (), "<i4")
+        owners = np.ascontiguousarray(self.owners if self.owners is not None else (), "<i4")
         counts = (len(tables), len(owners), self.n_steps, self.n_updates, self.rate_factor)
         header = _HEADER.pack(_MAGIC, _VERSION, self.step, *tables[0].shape, *counts)
-        body = b"".join([*(table.tobytes() for table in tables), owners.tobytes()])
-        return header + _CRC.pack(_checksum(header, body)) + body
+        parts = [part.reshape(-1).view(np.uint8).data for part in (*tables, owners)]
+        return b"".join([header, _CRC.pack(_checksum(header, parts)), *parts])
 
     @classmethod
     def decode(cls, blob: bytes) -> Progress:
@@ -79,18 +81,20 @@ class Progress:
             raise DecodeError("a checkpoint that is cut short")
         magic, version, step, n_rows, width, n_tables, n_owners, n_steps, n_updates, factor = _HEADER.unpack_from(blob)
         (crc,) = _CRC.unpack_from(blob, _HEADER.size)
-        body, n_values = memoryview(blob)[_BODY:], n_rows * width
-        is_intact = magic == _MAGIC and version == _VERSION and len(body) == 4 * (n_tables * n_values + n_owners)
-        if not is_intact or _checksum(blob[: _HEADER.size], body) != crc:
+        body, table_bytes = memoryview(blob)[_BODY:], 4 * n_rows * width
+        if magic != _MAGIC or version != _VERSION or len(body) != n_tables * table_bytes + 4 * n_owners:
+            raise DecodeError("a checkpoint that is damaged")
+        ends = [number * table_bytes for number in range(n_tables + 1)]
+        parts = [*(body[first:end] for first, end in itertools.pairwise(ends)), body[ends[-1] :]]
+        if _checksum(blob[: _HEADER.size], parts) != crc:
             raise DecodeError("a checkpoint that is damaged")
         if not n_tables or not math.isfinite(factor):
             raise DecodeError("a checkpoint of no table, or of no learning rate")
         params, *state = (
-            np.frombuffer(body, "<f4", n_values, 4 * n_values * number).reshape(n_rows, width).astype(np.float32)
-            for number in range(n_tables)
+            np.frombuffer(part, "<f4").reshape(n_rows, width).astype(np.float32, copy=False) for part in parts[:-1]
         )
-        owners = np.frombuffer(body, "<i4", n_owners, 4 * n_values * n_tables).astype(np.int32) if n_owners else None
-        return cls(params, step, tuple(state), n_steps, n_updates, factor, owners)
+        owners = np.frombuffer(parts[-1], "<i4").astype(np.int32) if n_owners else None
+        return cls(params.copy(), step, tuple(state), n_steps, n_updates, factor, owners)
 
 
 def encode(params: Float32, step: int) -> bytes:
@@ -104,9 +108,9 @@ def decode(blob: bytes) -> tuple[Float32, int]:
     return progress.params, progress.step
 
 
-def _checksum(header: bytes, body: bytes | memoryview) -> int:
-    """CRC32C of the header followed by the body's own."""
-    return crc32c(header + _CRC.pack(crc32c(body)))
+def _checksum(header: bytes, parts: Sequence[memoryview]) -> int:
+    """CRC32C of the header followed by the parts' own."""
+    return crc32c(header + b"".join(_CRC.pack(crc32c(part)) for part in parts))
 
 
 def checkpoint_key(job_id: str, step: int) -> str:

@@ -145,19 +145,26 @@ class HandOver:
         if not tables or len(active) == 1:
             return tables
         ranges = self._replica.ranges(len(active))
-        blocks = [np.concatenate([table[first:end] for table in tables]) * np.float32(weight) for first, end in ranges]
-        parts = {to: self._frame(step, block) for to, block in zip(active, blocks, strict=True) if to != slot}
-        own = blocks[rank]
-        for part in self._exchange(self._make_round(f"{step}s", active, active, b"", parts=parts)):
-            apply_frame(part, own)
-        frame = self._frame(step, own) if rank else b""
-        told = self._passed_on(f"{step}u", active[1:], active[:1], frame)
+        blocks = (np.concatenate([table[first:end] for table in tables]) * np.float32(weight) for first, end in ranges)
+        parts, own = {}, np.empty((0, self._replica.width), np.float32)
+        for to, block in zip(active, blocks, strict=True):
+            if to == slot:
+                own = block
+            else:
+                parts[to] = self._frame(step, block)
+        for frame in self._exchange(self._make_round(f"{step}s", active, active, b"", parts=parts)):
+            apply_frame(frame, own)
+        told = self._passed_on(f"{step}u", active[1:], active[:1], self._frame(step, own) if rank else b"")
         if rank:
             return []
-        for block, merged in zip(blocks[1:], told, strict=True):
-            apply_frame(merged, block, add=False)
-        whole = [np.split(block, len(tables)) for block in blocks]
-        return [np.concatenate(pieces) for pieces in zip(*whole, strict=True)]
+        whole = [np.empty(table.shape, np.float32) for table in tables]
+        for (first, end), merged in zip(ranges, (None, *told), strict=True):
+            block = own if merged is None else np.zeros((len(tables) * (end - first), own.shape[1]), np.float32)
+            if merged is not None:
+                apply_frame(merged, block, add=False)
+            for table, piece in zip(whole, np.split(block, len(tables)), strict=True):
+                table[first:end] = piece
+        return whole
 
     def _frame(self, step: int, block: Float32) -> bytes:
         return encode_update(None, block, step, self._slot, len(block), NO_STATS)

@@ -349,7 +349,10 @@ class TrainingJob:
         n_rows, width = self.model.table_shape(self.data.shape)
         # The parameters, the optimiser's state, the update in the making, and what ISP holds back and sends.
         holds_back = self.sync.filters or self.codec != "float32" or is_by_user
-        n_tables = 2 + len(self.optimizer.init(1, 1)) + 3 * holds_back + self.is_local
+        n_state = len(self.optimizer.state_names)
+        n_tables = 2 + n_state + 3 * holds_back + self.is_local
+        # At the end what is stored: the parameters and the workers' state together, once more as a blob.
+        n_tables += 1 + 2 * n_state
         # The best replica so far, and one that is not judged yet.
         n_tables += 2 * (1 + holds_back) * (self.validation is not None)
         return n_tables * n_rows * width * 4 // 2**20 + RUNTIME_MB
