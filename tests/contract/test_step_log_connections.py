@@ -71,7 +71,7 @@ def exchange_some(url: str) -> None:
     """Three workers, three addressed rounds with large and small frames, and one that ends in a plain one."""
     job_id = uuid.uuid4().hex
     driver = RedisStepLog([url], job_id, "generation")
-    driver.create(cap_nusd=1000, reserved_nusd=0)
+    driver.create(cap_nusd=10_000, reserved_nusd=0)  # so much that nobody is given less than it wants
     logs = [RedisStepLog([url], job_id, "generation", f"nonce {slot}") for slot in ALL]
     read: dict[int, list[list[bytes]]] = {slot: [] for slot in ALL}
     granted: list[int] = []
@@ -91,7 +91,7 @@ def exchange_some(url: str) -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert driver.money() == (1000, 300)
+    assert driver.money() == (10_000, 300)
     assert sorted(granted) == [0] * 6 + [100] * 3
     for slot in ALL:
         peers = [peer for peer in ALL if peer != slot]
