@@ -51,7 +51,7 @@ def test_workers_go_and_it_is_told_and_recorded(sync: BSP | ISP, scale_in: Scale
 def test_who_leaves_costs_no_loss(optimizer: SGD | Adam, partition: str) -> None:
     """Three of four are removed by hand early on: the best validation loss is that of a run in which nobody leaves."""
     fields: dict[str, Any] = {"optimizer": optimizer, "partition": partition, "sync": BSP(), "eval_every": 5}
-    fields |= {"data": ratings(20_000), "minibatch": 500, "stop": Stop(steps=300)}
+    fields |= {"data": ratings(20_000), "minibatch": 500, "stop": Stop(steps=1500)}
     stays = finish(job(**fields))
     leaves = mlless_nb.train(job(**fields))
     leaves.scale_in(3)
