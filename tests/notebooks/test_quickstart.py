@@ -113,4 +113,4 @@ def test_ctrl_c_stops_the_run_in_good_order(tmp_path: Path) -> None:
 
     assert process.returncode == 0
     assert "run: interrupted at step" in printed
-    assert "stopped 5" in printed
+    assert "stopped 7" in printed  # five arrays, and what had training rows
