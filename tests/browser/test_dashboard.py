@@ -144,9 +144,11 @@ def test_reload_keeps_the_whole_curve_and_goes_on(notebook: Open) -> None:
     opened.reload()
     wait_for_rows(opened, before)
     dashboard(opened).get_by_role("button", name="Show as table").click()
-    steps = dashboard(opened).locator("tbody tr td:first-child").all_inner_texts()
-    assert "1" in steps
-    assert len(steps) >= before
+    steps = [int(text) for text in dashboard(opened).locator("tbody tr td:first-child").all_inner_texts()]
+    # On a slow machine there are so many rows by then that every second or fourth is kept.
+    assert min(steps) <= 4
+    assert max(steps) >= before
+    assert len(steps) >= min(before, 80)
     dashboard(opened).get_by_role("button", name="Show as charts").click()
     wait_for_rows(opened, drawn_rows(opened) + 5)
 
