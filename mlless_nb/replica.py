@@ -43,6 +43,8 @@ Int32 = NDArray[np.int32]
 
 #: What a frame's header tells of a step: training loss sum and count, validation loss sum and count.
 Stats = tuple[float, float, float, float]
+#: Groups of minibatches of which it is remembered which rows they touch together.
+MOST_UNIONS = 256
 NO_STATS: Stats = (0.0, 0.0, 0.0, 0.0)
 
 
@@ -77,6 +79,9 @@ class Replica:
         Whether replicas of those who leave are averaged in.
     staleness : int
         Steps that this replica may be ahead of what it has applied of its peers.
+    merges : bool
+        Whether a step takes the minibatches of all shards that are held as one. Not under an adaptive optimiser: what
+        it makes of one large minibatch is another, longer step than the mean of what it makes of several.
     n_made, n_sent : int
         Values of the last update, and how many of them are published.
     rate_factor : float
@@ -123,6 +128,9 @@ class Replica:
         self.rate_factor = 1.0
         self.n_steps_before = self.n_updates_before = 0
         self._divisor = float(manifest.size)
+        self.merges = isinstance(self._optimizer, SGD) or self._is_local or n_users > 0
+        self._unions: dict[tuple[int, ...], tuple[Sequence[Minibatch], Int32, list[Int32]]] = {}
+        self._states = [self._state]  # of each shard that is held, where they are not merged
         self._n_held, self._n_shards = 1, manifest.n_shards
         # Of owned rows nothing is significant: what they move by is held back and added in one pass.
         fuses_owned = self._fuses and n_users > 0
@@ -154,8 +162,10 @@ class Replica:
 
     @property
     def state(self) -> list[Float32]:
-        """The optimiser's tables, float32 (n_rows, width)."""
-        return list(self._state.values())
+        """The optimiser's tables, float32 (n_rows, width); the mean of those of several shards."""
+        if len(self._states) == 1:
+            return list(self._state.values())
+        return [np.mean([state[name] for state in self._states], axis=0) for name in self._state]
 
     def progress(self, step: int, state: Sequence[Float32]) -> Progress:
         """How far training is after ``step``, ``state`` being all workers' together."""
@@ -174,31 +184,39 @@ class Replica:
         update may be in them already.
 
         Each minibatch has those of ``n_shards`` shards, of ``n_all`` (``n_active`` unless given) that all workers have
-        together: the update is that of their mean gradient, and counts for as many.
+        together: the update is that of their mean gradient, and counts for as many. Where this replica does not merge
+        shards, there is a minibatch of each instead, and the update is the sum of theirs.
         """
         scale = n_shards / (n_all or n_active) if self._is_mean else float(n_shards)
-        self._divisor = float(self._manifest.size * n_shards)
+        is_apart = n_shards > 1 and not self.merges
+        self._divisor = float(self._manifest.size * (1 if is_apart else n_shards))
+        fuses = self._fuses and not is_apart
         is_alone = n_active == 1  # nobody reads what it would publish
         split = self._split if self._filters and not is_alone else None
         if is_alone and self._split is not None:
             self._split.moves = False
         if split is not None:
             split.threshold = threshold = self._sync.threshold_at(self.n_steps_before + step)
-            split.moves = self._fuses and threshold > 0 and not self._scatters(n_active)
+            split.moves = fuses and threshold > 0 and not self._scatters(n_active)
         if self._is_local:
             loss = self._walk(minibatches, step, scale)
+        elif is_apart:
+            loss = self._optimize_apart(minibatches, self.n_updates_before + step, scale / n_shards)
         else:
-            loss = self._optimize(minibatches[0], self.n_updates_before + step, scale, split if self._fuses else None)
+            state, number = self._state, self.n_updates_before + step
+            loss = self._optimize(minibatches[0], state, number, scale, split if fuses else None)
         self.n_made = self._update.size
         if self._hoard is None:
             self._keep_owned()
         rows, update = self._part(self._n_kept)
-        if split is not None and not self._fuses:
+        if split is not None and not fuses:
             split_significant(self.params, rows, update, split)
         self.n_sent = 0 if is_alone else split.count if split is not None else update.size
         return loss * self._loss_unit
 
-    def _optimize(self, minibatch: Minibatch, step: int, scale: float, split: SignificanceSplit | None) -> float:
+    def _optimize(
+        self, minibatch: Minibatch, state: dict[str, Float32], step: int, scale: float, split: SignificanceSplit | None
+    ) -> float:
         """Gradient and optimiser of one minibatch."""
         n_touched = len(minibatch.rows)
         if n_touched > len(self._grad):
@@ -207,13 +225,36 @@ class Replica:
         rows, grad = minibatch.rows, self._grad[:n_touched]
         out = self._update = self._room(self.n_rows) if self._is_dense else grad
         loss = self.model.gradient(self.params, minibatch, self._manifest.mean, self._divisor, grad)
-        args, own = (self._state, step, scale * self.rate_factor, self._l2, self._l2_rows), 0
+        args, own = (state, step, scale * self.rate_factor, self._l2, self._l2_rows), 0
         if self._hoard is not None and (own := self.ownership.count_own(rows)):
             self._optimizer.update(self.params, rows[:own], grad[:own], *args, out[:own], self._hoard)
             rows, grad, out = rows[own:], grad[own:], out[own:]
         self._optimizer.update(self.params, rows, grad, *args, out, split)
         self._n_kept = self._n_added = own
         return loss
+
+    def _optimize_apart(self, minibatches: Sequence[Minibatch], step: int, scale: float) -> float:
+        """Gradient and optimiser of each shard's minibatch, with the shard's own state; the sum of their updates."""
+        rows, places = (None, [None] * len(minibatches)) if self._is_dense else self._union(minibatches)
+        total = np.zeros((self.n_rows if rows is None else len(rows), self.width), np.float32)
+        loss = 0.0
+        for minibatch, state, place in zip(minibatches, self._states, places, strict=True):
+            loss += self._optimize(minibatch, state, step, scale, None)
+            apply_rows(total, place, self._update)
+        self._rows, self._update = rows, total
+        return loss
+
+    def _union(self, minibatches: Sequence[Minibatch]) -> tuple[Int32, list[Int32]]:
+        """The rows that ``minibatches`` touch together, and where those of each are among them; remembered."""
+        key = tuple(map(id, minibatches))
+        found = self._unions.get(key)
+        if found is None:
+            if len(self._unions) >= MOST_UNIONS:
+                self._unions.clear()
+            rows = np.unique(np.concatenate([minibatch.rows for minibatch in minibatches]))
+            places = [np.searchsorted(rows, minibatch.rows).astype(np.int32) for minibatch in minibatches]
+            found = self._unions[key] = (minibatches, rows, places)  # they live as long: no other has their id
+        return found[1], found[2]
 
     def _room(self, n: int) -> Float32:
         if n > len(self._out):
@@ -229,7 +270,7 @@ class Replica:
                 keep_rows(self.params, minibatch.rows, self._base, self._marks, step)
                 loss += self._pass(minibatch, local_step)
             else:
-                loss += self._optimize(minibatch, local_step, 1.0, None)
+                loss += self._optimize(minibatch, self._state, local_step, 1.0, None)
                 keep_rows(self.params, self._rows, self._base, self._marks, step)
                 apply_rows(self.params, self._rows, self._update)
         self._rows = None if self._is_dense else np.flatnonzero(self._marks == step).astype(np.int32)
@@ -414,8 +455,12 @@ class Replica:
         """From now on minibatches have those of ``n_shards`` shards.
 
         A user's ratings are of one of them, so that its gradient becomes a smaller part of the mean: the velocity that
-        it has been given follows. Common rows keep theirs, which stands for that of the leavers' too.
+        it has been given follows. Common rows keep theirs, which stands for that of the leavers' too. Where shards are
+        not merged, those that are taken over begin with a copy of this replica's own state.
         """
+        self._unions.clear()
+        while not self.merges and len(self._states) < n_shards:
+            self._states.append({name: table.copy() for name, table in self._state.items()})
         ratio, self._n_held = np.float32(self._n_held / n_shards), n_shards
         if self.holds_owned and ratio != 1.0:
             own = self.ownership.own_rows()

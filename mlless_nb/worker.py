@@ -204,9 +204,11 @@ class Worker:
             self._replica.hold(len(self._shares.held))
 
     def _take(self) -> list[Minibatch]:
-        """The minibatches of a step: of each local step, those of all shards that this worker holds as one."""
+        """The minibatches of a step: of each local step, those of all shards that this worker holds, as one or not."""
         shares, replica = self._shares, self._replica
         groups = shares.take(self._job.local_steps)
+        if not replica.merges:  # one step at a time then
+            return [self._feed.get([index]) for index in groups[0]]
         minibatches = [self._feed.get(group) for group in groups]
         if replica.holds_owned:
             for index in {index for group in groups for index in group} - self._met:

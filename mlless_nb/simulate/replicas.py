@@ -59,7 +59,7 @@ class CurveReplica:
     """
 
     holds_owned = False
-    is_finite = has_emerged = True
+    is_finite = has_emerged = merges = True
     ownership = Ownership(0, 0, 1)
     state: Sequence[Any] = ()
 
