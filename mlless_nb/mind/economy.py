@@ -74,7 +74,8 @@ class CostTuner:
         self.effort = Effort(n_workers, slower_sd=0.0)
         self.cap_usd: float | None = None
         self._n_wanted = n_workers
-        self._before: tuple[int, float] | None = None  # the workers before the newest removal, and what was to fall
+        # Before the newest removal: the workers, a step's time and dollars, and whether the dollars alone were to fall.
+        self._before: tuple[int, float, float, bool] | None = None
         self._is_done = False
         self._reason = ""
         self._not_before = 0
@@ -98,14 +99,14 @@ class CostTuner:
             return []
         self.times.measure(history, first)
         outlook = Outlook(history, self._stop, self._prices, self.times, self.effort)
-        said = self._judge(outlook, n_workers)
+        said = self._judge(n_workers)
         return said if said else self._consider(outlook, n_workers)
 
     def _value(self, outlook: Outlook, n_workers: int) -> tuple[float, bool]:
         """What is to become small with so many workers, and whether that is the dollars of a step alone."""
         history = self._history
         step_s = self.times.at(n_workers)
-        step_usd = step_s * self._prices.usd_s(n_workers)
+        step_usd = self._step_usd(n_workers)
         left = outlook.steps_in_sight(outlook.n_workers)
         spent, time_s = history.last("spent_usd"), history.last("time_s")
         is_capped = self.cap_usd is not None and (
@@ -120,32 +121,32 @@ class CostTuner:
     def _step_usd(self, n_workers: int) -> float:
         return self.times.at(n_workers) * self._prices.usd_s(n_workers)
 
-    def _judge(self, outlook: Outlook, n_workers: int) -> list[Decision]:
+    def _judge(self, n_workers: int) -> list[Decision]:
         """Compare a step with what it was before the newest removal; one that did not pay is the last."""
         before, self._before = self._before, None
         if before is None:
             return []
-        n_before, was = before
-        now = self.times.at(n_workers) * self._step_usd(n_workers)
+        n_before, step_s, step_usd, is_capped = before
+        was = step_usd if is_capped else step_s * step_usd
+        now = self._step_usd(n_workers) * (1.0 if is_capped else self.times.at(n_workers))
         if now <= was * (1 + NOISE):
             return []
         self._is_done = True
         numbers: dict[str, float | None] = {"n_workers": float(n_workers), "before": was, "now": now}
-        text = f"{n_workers} workers make no better use of time and dollars than {n_before} did: all of them stay"
+        use = "dollars" if is_capped else "time and dollars"
+        text = f"{n_workers} workers make no better use of {use} than {n_before} did: all of them stay"
         return [self._say("outcome", text, numbers)]
 
     def _consider(self, outlook: Outlook, n_workers: int) -> list[Decision]:
         now, is_capped = self._value(outlook, n_workers)
         left = outlook.steps_in_sight(n_workers)
-        step_s, longest = self.times.at(n_workers), math.inf
-        if not is_capped:
-            time_s, rest = self._history.last("time_s"), left if math.isfinite(left) else math.inf
-            longest = (time_s + rest * step_s) * (1 + MOST_LONGER) if math.isfinite(rest) else math.inf
+        step_s, time_s = self.times.at(n_workers), self._history.last("time_s")
+        is_timed = not is_capped and math.isfinite(left)
         best, n_best = now, n_workers
         for n_fewer in range(n_workers - 1, 0, -1):
             value, _ = self._value(outlook, n_fewer)
-            takes_s = self._history.last("time_s") + left * self.times.at(n_fewer) if math.isfinite(longest) else 0.0
-            if value < best and takes_s <= longest:
+            takes_s = time_s + left * self.times.at(n_fewer)
+            if value < best and not (is_timed and takes_s > (time_s + left * step_s) * (1 + MOST_LONGER)):
                 best, n_best = value, n_fewer
         saving = 1 - best / now if now > 0 else 0.0
         numbers: dict[str, float | None] = {
@@ -162,7 +163,7 @@ class CostTuner:
             return self._keep("the run is about to end", numbers)
         if n_best == n_workers or saving < LEAST_SAVING:
             return self._keep(f"fewer would save {max(saving, 0.0):.1%} of what is to be saved", numbers)
-        self._before = (n_workers, step_s * self._step_usd(n_workers))
+        self._before = (n_workers, step_s, self._step_usd(n_workers), is_capped)
         self._n_wanted, self._reason = n_best, ""
         then_ms, now_ms = 1e3 * self.times.at(n_best), 1e3 * step_s
         cheaper = 1 - self._step_usd(n_best) / self._step_usd(n_workers)
