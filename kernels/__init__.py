@@ -1,4 +1,4 @@
-"""Compiled inner loops: gradients, optimiser steps, the significance split and the frame codec.
+"""Compiled inner loops: gradients, optimiser steps, the significance split, the frame codec, the sorting of ratings.
 
 Every function here has a twin of the same name in :mod:`mlless_nb.kernels.reference`, in plain NumPy: the oracle of the
 tests. The compiled ones check shapes, types and index bounds once, at their Python face, and run without the GIL. A
@@ -15,6 +15,7 @@ try:
         encode_update,
         read_header,
     )
+    from .cutting import cut_ratings
     from .factorization import pmf_gradient, pmf_predict, pmf_sgd_pass, pmf_squared_error
     from .frame_header import FrameHeader
     from .logistic import logistic_gradient, logistic_loss, logistic_margins
@@ -46,6 +47,7 @@ __all__ = [
     "apply_frame",
     "apply_rows",
     "crc32c",
+    "cut_ratings",
     "decode_frame",
     "encode_sparse",
     "encode_update",

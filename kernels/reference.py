@@ -312,6 +312,17 @@ def ftrl_update(
     _write(params, walked, scale * (_ftrl_weight(new_z, new_n, rate, beta, l1, ridge) - before), out, split)
 
 
+def cut_ratings(
+    users: Int32, items: Int32, ratings: Float32, taken: NDArray[np.int64], n_users: int, n_items: int
+) -> tuple[Int32, Int32, Int32, Float32]:
+    """Some of all ratings by (user, item), and the rows that they touch."""
+    taken = taken[np.lexsort((items[taken], users[taken]))]
+    user_rows, user = np.unique(users[taken], return_inverse=True)
+    item_rows, item = np.unique(items[taken], return_inverse=True)
+    rows = np.concatenate([user_rows, n_users + item_rows]).astype(np.int32)
+    return rows, user.astype(np.int32), (len(user_rows) + item).astype(np.int32), ratings[taken]
+
+
 def apply_rows(params: Float32, rows: Int32 | None, update: Float32) -> None:
     """``params[rows] += update``."""
     params[slice(None) if rows is None else rows] += update

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from .cutter import MinibatchCutter, RatingsCutter
+from ..kernels import cut_ratings
+from .cutter import MinibatchCutter
 from .minibatches import CsrMinibatch, Float32, Int32, Minibatch, RatingsMinibatch
 
 if TYPE_CHECKING:
@@ -288,21 +289,26 @@ class Ratings(Dataset):
         with ThreadPoolExecutor(1, thread_name_prefix="mlless-shard") as preparing:
             coming = preparing.submit(self._shard, shard_of, 0, seed)
             for shard in range(n_shards):
-                cut, order, n = coming.result()
+                cut, order = coming.result()
                 if shard + 1 < n_shards:
                     coming = preparing.submit(self._shard, shard_of, shard + 1, seed)
-                for start in range(0, n, size):
-                    yield partial(cut, order[start : start + size] if order is not None else slice(start, start + size))
+                for start in range(0, len(order), size):
+                    yield partial(cut, order[start : start + size])
 
     def _shard(
         self, shard_of: NDArray[np.unsignedinteger[Any]] | None, shard: int, seed: int | None
-    ) -> tuple[RatingsCutter, NDArray[np.int64] | None, int]:
-        """What cuts the ratings of a shard, their order and how many there are."""
-        arrays, shape = (self.users, self.items, self.ratings), (self.shape[0], self.shape[1])
+    ) -> tuple[Callable[[NDArray[np.int64]], RatingsMinibatch], NDArray[np.int64]]:
+        """What cuts the ratings of a shard, and their order."""
+        arrays = self.users, self.items, self.ratings
         if shard_of is not None:
             rows = np.flatnonzero(shard_of == shard)
             arrays = self.users.take(rows), self.items.take(rows), self.ratings.take(rows)
-        return RatingsCutter(*arrays, shape), _order(len(arrays[0]), seed), len(arrays[0])
+        n_users, n_items = self.shape[0], self.shape[1]
+
+        def cut(taken: NDArray[np.int64]) -> RatingsMinibatch:
+            return RatingsMinibatch(*cut_ratings(*arrays, taken, n_users, n_items))
+
+        return cut, _order(len(arrays[0]), seed)
 
     def __repr__(self) -> str:
         n_users, n_items = self.shape
@@ -395,7 +401,7 @@ class Csr(Dataset):
         def cut(start: int) -> CsrMinibatch:
             if not hasattr(of_thread, "cut"):
                 of_thread.cut = MinibatchCutter(self.shape[0])
-            taken = order[start : start + size] if order is not None else slice(start, start + size)
+            taken = order[start : start + size] if seed is not None else slice(start, start + size)
             minibatch: CsrMinibatch = of_thread.cut(self.X[taken], self.y[taken])
             return minibatch
 
@@ -426,6 +432,6 @@ def draw(n: int, n_held: int, seed: int) -> NDArray[np.bool_]:
     return mask
 
 
-def _order(n: int, seed: int | None) -> NDArray[np.int64] | None:
-    """A permutation of n rows; None where they stay as they are."""
-    return None if seed is None else np.random.default_rng([seed, ORDER]).permutation(n)
+def _order(n: int, seed: int | None) -> NDArray[np.int64]:
+    """A permutation of n rows; without ``seed`` they stay as they are."""
+    return np.arange(n) if seed is None else np.random.default_rng([seed, ORDER]).permutation(n)

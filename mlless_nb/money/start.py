@@ -9,7 +9,9 @@ from .budget import EXIT_S
 from .meter import NUSD, Rates
 
 #: Seconds that a function on this machine is given to start on, seconds more for each function, and those on a cloud.
-LOCAL_START_S, LOCAL_START_EACH_S, CLOUD_START_S = 0.7, 0.06, 5.0
+#: Four functions start in half a second on two idle cores; other load or a slower machine makes that three times as
+#: long. What is not needed is given back.
+LOCAL_START_S, LOCAL_START_EACH_S, CLOUD_START_S = 1.5, 0.06, 5.0
 #: Seconds that the first step is given.
 FIRST_STEP_S = 0.1
 

@@ -1,0 +1,87 @@
+/* Ratings in the order of a minibatch, by a radix sort: the same on every machine, and no slower where integers are
+ * not sorted by vectors of them. */
+#ifndef MLLESS_CUTTING_H
+#define MLLESS_CUTTING_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define CUT_BITS 11 /* of a pass; its counts fit in the first cache */
+#define CUT_AHEAD 16 /* ratings between one that is asked for and the one that is used */
+
+typedef struct {
+    uint32_t user, item;
+    int32_t row; /* of the item among the minibatch's items */
+    float rating;
+} cut_rating;
+
+/* Copy the ratings `taken` of all `n_all`; 0 where one of them is out of range. */
+static int cut_gather(const int32_t *users, const int32_t *items, const float *ratings, ptrdiff_t n_all,
+                      const int64_t *taken, ptrdiff_t n, uint32_t n_users, uint32_t n_items, cut_rating *out) {
+    int is_wrong = 0;
+    for (ptrdiff_t k = 0; k < n; k++) is_wrong |= (uint64_t)taken[k] >= (uint64_t)n_all;
+    if (is_wrong) return 0;
+    for (ptrdiff_t k = 0; k < n; k++) {
+        if (k + CUT_AHEAD < n) {
+            const int64_t ahead = taken[k + CUT_AHEAD];
+            __builtin_prefetch(users + ahead);
+            __builtin_prefetch(items + ahead);
+            __builtin_prefetch(ratings + ahead);
+        }
+        const int64_t at = taken[k];
+        out[k] = (cut_rating){(uint32_t)users[at], (uint32_t)items[at], 0, ratings[at]};
+        is_wrong |= out[k].user >= n_users || out[k].item >= n_items;
+    }
+    return !is_wrong;
+}
+
+/* One pass: `from` in the order of these bits of its users or items, those with equal bits in the order they have. */
+static void cut_pass(const cut_rating *from, cut_rating *to, ptrdiff_t n, int shift, int by_item) {
+    size_t begins[1 << CUT_BITS], next = 0;
+    const uint32_t mask = (1u << CUT_BITS) - 1;
+    memset(begins, 0, sizeof begins);
+    for (ptrdiff_t k = 0; k < n; k++) begins[(by_item ? from[k].item : from[k].user) >> shift & mask]++;
+    for (size_t digit = 0; digit <= mask; digit++) {
+        const size_t count = begins[digit];
+        begins[digit] = next;
+        next += count;
+    }
+    for (ptrdiff_t k = 0; k < n; k++) to[begins[(by_item ? from[k].item : from[k].user) >> shift & mask]++] = from[k];
+}
+
+/* Sort by user or item, of which there are `high`; returns which of the two the result is in. */
+static cut_rating *cut_sort(cut_rating *from, cut_rating *other, ptrdiff_t n, uint32_t high, int by_item) {
+    for (int shift = 0; shift < 32 && high > 1 && (high - 1) >> shift; shift += CUT_BITS) {
+        cut_rating *to = other;
+        cut_pass(from, to, n, shift, by_item);
+        other = from;
+        from = to;
+    }
+    return from;
+}
+
+/* Sort by (user, item), number users and items by their rows, which are written to `rows`, users' first; returns how
+ * many rows there are, and in *n_user_rows how many are of users. */
+static ptrdiff_t cut_minibatch(cut_rating *from, cut_rating *other, ptrdiff_t n, uint32_t n_users, uint32_t n_items,
+                               int32_t *rows, ptrdiff_t *n_user_rows, int32_t *user, int32_t *item, float *rating) {
+    cut_rating *sorted = cut_sort(from, other, n, n_items, 1);
+    ptrdiff_t m = 0, n_rows = 0;
+    int32_t *item_rows = rows + n; /* until it is known how many users there are */
+    for (ptrdiff_t k = 0; k < n; k++) {
+        if (k == 0 || sorted[k].item != sorted[k - 1].item) item_rows[m++] = (int32_t)(n_users + sorted[k].item);
+        sorted[k].row = (int32_t)(m - 1);
+    }
+    sorted = cut_sort(sorted, sorted == from ? other : from, n, n_users, 0);
+    for (ptrdiff_t k = 0; k < n; k++) {
+        if (k == 0 || sorted[k].user != sorted[k - 1].user) rows[n_rows++] = (int32_t)sorted[k].user;
+        user[k] = (int32_t)(n_rows - 1);
+        rating[k] = sorted[k].rating;
+    }
+    for (ptrdiff_t k = 0; k < n; k++) item[k] = (int32_t)n_rows + sorted[k].row;
+    memmove(rows + n_rows, item_rows, (size_t)m * sizeof *rows);
+    *n_user_rows = n_rows;
+    return n_rows + m;
+}
+
+#endif
