@@ -29,7 +29,7 @@ _BODY = _HEADER.size + _CRC.size
 #: How many checkpoints of a run are kept.
 KEPT = 3
 #: Steps before the first checkpoint, and between two at most, unless the job says otherwise.
-FIRST, MOST_APART = 400, 3200
+FIRST, MOST_APART = 1000, 4000
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ def checkpoint_key(job_id: str, step: int) -> str:
 
 
 def is_due(step: int, every: int) -> bool:
-    """Whether a checkpoint is stored after ``step``: every so many steps; 0: after 400, twice as many, and so on.
+    """Whether a checkpoint is stored after ``step``: every so many steps; 0: after `FIRST`, twice as many, and so on.
 
     What is lost with a worker is then half of the run at most, or `MOST_APART` steps; and requests to the object
     storage, each as dear as a handful of quick steps, stay few.
@@ -147,10 +147,32 @@ def start_key(job_id: str) -> str:
 def save(objects: ObjectStore, job_id: str, params: Float32, step: int, every: int) -> None:
     """Store a checkpoint and drop the one that is no longer kept; ``every`` as of `is_due`."""
     objects.put(checkpoint_key(job_id, step), encode(params, step))
+    objects.delete(_checkpoint_keys(job_id, step, every)[KEPT:])
+
+
+def _checkpoint_keys(job_id: str, step: int, every: int) -> list[str]:
+    """Where the checkpoints of a run lie that is at ``step``: the newest first, and last one that may be dropped."""
     unit = every or FIRST
-    stored = [past for past in range(unit, step + 1, unit) if is_due(past, every)]
-    if len(stored) > KEPT:
-        objects.delete([checkpoint_key(job_id, stored[-1 - KEPT])])
+    due = (past for past in range(step - step % unit, 0, -unit) if is_due(past, every))
+    return [checkpoint_key(job_id, past) for past in itertools.islice(due, KEPT + 1)]
+
+
+def remove(objects: ObjectStore, job_id: str, step: int | None, every: int) -> None:
+    """Remove all objects of a run.
+
+    Parameters
+    ----------
+    step : int or None
+        The last step of a run that ended in good order, whose objects are known; of others they are listed, and a
+        listing is as dear as storing an object.
+    every : int
+        As of `is_due`.
+    """
+    if step is None:
+        objects.delete(objects.list(f"runs/{job_id}/"))
+    else:
+        kept = [make_key(job_id) for make_key in (model_key, last_key, start_key)]
+        objects.delete([*kept, *_checkpoint_keys(job_id, step, every)])
 
 
 def newest(objects: ObjectStore, job_id: str) -> tuple[str, Float32, int] | None:

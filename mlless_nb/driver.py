@@ -439,12 +439,19 @@ class Driver:
             note = ending.unspent(cap_usd, ended.costs_nusd, self._rates) + note
         # A model that could not be read is not to be lost: its objects stay.
         keep_objects = model is None if self._is_launched else self._start is None
-        left = ending.remove_all(self._services, self.run.id, keep_objects=keep_objects)
+        left = ending.remove_all(self._services, None if keep_objects else partial(self._remove_objects, ended))
         state = dataclasses.replace(self.run.telemetry.state, status=ended.status, **self._losses(ended))
         if found_wanting := shortfall(state):
             self.run.telemetry.tell(ended.time_s, found_wanting[:1].upper() + found_wanting[1:])
         self.run.telemetry.tell(ended.time_s, f"{ended.status}: {ended.reason}{note}; {left}")
         return model, note
+
+    def _remove_objects(self, ended: Ended) -> None:
+        """Remove what the run has stored."""
+        # Where the supervisor had the last word and nothing failed it is known what that is.
+        is_known = self._set_aside > 0 and ended.status != "failed"
+        objects, step = self._services.launcher.objects, ended.step if is_known else None
+        checkpoint.remove(objects, self.run.id, step, self.job.checkpoint_every or 0)
 
     def _losses(self, ended: Ended) -> dict[str, Any]:
         """Fields of the run's state that tell how good its last model is, and the one that it returns."""

@@ -164,10 +164,10 @@ def insist(fetch: Callable[[], tuple[Progress, str]], place: str) -> tuple[Progr
     return None, note
 
 
-def remove_all(services: Services, run_id: str, *, keep_objects: bool) -> str:
+def remove_all(services: Services, remove_objects: Callable[[], None] | None) -> str:
     """Remove the functions and all of the run's objects, keys and queues, each whatever comes of the others.
 
-    Returns what to say of it.
+    Without ``remove_objects`` the objects stay. Returns what to say of it.
     """
     launcher, log, bus = services.launcher, services.log, services.bus
     failed: list[str] = []
@@ -179,10 +179,8 @@ def remove_all(services: Services, run_id: str, *, keep_objects: bool) -> str:
             failed.append(f"{sentence} ({type(error).__name__})")
 
     attempt(launcher.close, "the functions' files could not be removed")
-    if not keep_objects:
-        attempt(
-            lambda: launcher.objects.delete(launcher.objects.list(f"runs/{run_id}/")), "objects could not be removed"
-        )
+    if remove_objects is not None:
+        attempt(remove_objects, "objects could not be removed")
     # A server may be gone, with all that was in it.
     attempt(log.delete, "Redis could not be cleaned, its keys expire within a day")
     attempt(partial(bus.close, delete=True), "the control bus could not be cleaned, what is in it expires")

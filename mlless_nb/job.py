@@ -190,7 +190,7 @@ class TrainingJob:
         What the run is called.
     eval_every, checkpoint_every : int, optional
         Steps between two evaluations of the held-out rows, by default such that they take 5 % of the run's time at
-        most; and between two checkpoints, by default after 400 steps, twice as many, and so on.
+        most; and between two checkpoints, by default after 1,000 steps, twice as many, and so on.
     prices : str
         Price profile, see ``mlless_nb.money``.
     memory_mb : int

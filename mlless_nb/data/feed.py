@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 #: Minibatches that a worker keeps, bytes.
 CACHE_BYTES = 256 << 20
+#: A bundle of at most so many bytes is read as a whole.
+SMALL_BYTES = 2 << 20
 #: How often what is missing or damaged is read before the run fails.
 TRIES = 3
 #: Seconds before the second of these tries; twice that before the third.
@@ -43,6 +45,7 @@ class MinibatchFeed:
         self._decoding = ThreadPoolExecutor(1, thread_name_prefix="mlless-decode")
         self._runs = Runs(manifest)
         self._indexes: dict[int, BundleIndex] = {}  # by bundle; written by the reading thread
+        self._small: dict[int, bytes] = {}  # bundles that were read as a whole
         self._asked: set[int] = set()  # bundles whose index is there, or was asked for
         self._kept: OrderedDict[Run, Future[bytes]] = OrderedDict()  # at hand, or on their way
         self._kept_bytes = 0
@@ -119,7 +122,11 @@ class MinibatchFeed:
     def _fetch(self, run: Run) -> bytes:
         """The bytes of a run."""
         index = self._index(run.bundle)
-        return self._tried(run.bundle, lambda: self._range(run.bundle, *index.span(run.first, run.end)))
+        begin, end = index.span(run.first, run.end)
+        whole = self._small.get(run.bundle, b"")
+        if len(whole) >= end:
+            return whole[begin:end]
+        return self._tried(run.bundle, lambda: self._range(run.bundle, begin, end))
 
     def _index(self, bundle: int) -> BundleIndex:
         """Where the minibatches of a bundle lie."""
@@ -130,7 +137,12 @@ class MinibatchFeed:
 
     def _read_index(self, bundle: int) -> BundleIndex:
         first, end = self._manifest.bundles[bundle : bundle + 2]
-        index = decode_index(self._range(bundle, 0, index_bytes(end - first)), self._manifest.minibatch_bytes)
+        if (end - first) * self._manifest.minibatch_bytes <= SMALL_BYTES:
+            # One request for all of it costs less than one for the index and one for a part.
+            self._small[bundle] = blob = self._objects.get(self._manifest.object_key(bundle), 0, 2 * SMALL_BYTES)
+        else:
+            blob = self._range(bundle, 0, index_bytes(end - first))
+        index = decode_index(blob, self._manifest.minibatch_bytes)
         if (index.first, len(index.sizes)) != (first, end - first):
             raise DecodeError(f"minibatches {index.first} to {index.first + len(index.sizes)}, not {first} to {end}")
         return index

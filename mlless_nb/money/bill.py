@@ -32,8 +32,8 @@ class Bill:
         self._storage: dict[int, int] = {}  # requests by slot
 
     def note_requests(self, slot: int, nusd: int) -> None:
-        """``slot`` has spent so much on requests so far."""
-        self._storage[slot] = nusd
+        """``slot`` had spent so much on requests when it said so; its goodbye may have been read before."""
+        self._storage[slot] = max(nusd, self._storage.get(slot, 0))
 
     def close(self, slot: int, spent: int, storage: int) -> None:
         """``slot`` has said goodbye, having spent so much, of it so much on requests."""

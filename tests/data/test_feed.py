@@ -35,6 +35,7 @@ def packed(objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch, bundle_bytes
     manifest = pack(RATINGS, 16, 0, objects)
     monkeypatch.setattr(runs_module, "FIRST_BYTES", run_bytes // 4)
     monkeypatch.setattr(runs_module, "RUN_BYTES", run_bytes)
+    monkeypatch.setattr(feed_module, "SMALL_BYTES", 0)
     objects.gets = 0
     return manifest
 
@@ -51,6 +52,7 @@ def test_every_minibatch_is_read_in_no_more_requests_than_were_foretold(data: st
         objects = MemoryObjects()
         bundle_bytes, run_bytes = data.draw(st.sampled_from([600, 3000, 10**6])), data.draw(st.integers(4, 8000))
         manifest = packed(objects, patch, bundle_bytes, run_bytes)
+        patch.setattr(feed_module, "SMALL_BYTES", data.draw(st.sampled_from([0, 2000, 10**6])))
         patch.setattr(feed_module, "CACHE_BYTES", data.draw(st.sampled_from([1, 5000, 10**7])))
         feed = MinibatchFeed(objects, manifest, 70)
         n = manifest.n_minibatches
@@ -85,6 +87,16 @@ def test_a_worker_reads_its_share_in_few_requests(objects: MemoryObjects, monkey
         feed.get(index)
     feed.close()
     assert objects.gets == 1 + 1 + -(-(16 - max(500 // manifest.minibatch_bytes, 1)) // per_run)
+
+
+def test_a_small_bundle_is_read_in_one_request(objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = packed(objects, monkeypatch, 10**6, 2000)
+    monkeypatch.setattr(feed_module, "SMALL_BYTES", 10**6)
+    feed = MinibatchFeed(objects, manifest, 70)
+    feed.expect(range(8, 24))
+    assert [is_minibatch(feed.get(index), index) for index in range(32)] == [True] * 32
+    feed.close()
+    assert objects.gets == 1
 
 
 def test_what_is_at_hand_is_kept_when_others_are_expected(
