@@ -16,12 +16,12 @@ from workloads import WORKERS, WORKLOADS, Workload
 
 import mlless_nb
 from mlless_nb import ScaleIn, Stop, TrainingJob
-from mlless_nb.mind.advice import Advice
-from mlless_nb.mind.effort import Effort
-from mlless_nb.mind.history import History
-from mlless_nb.mind.knee import knee_of
-from mlless_nb.mind.outlook import Outlook, Prices, StepTimes
-from mlless_nb.telemetry import COLUMNS
+from mlless_nb.supervisor.policy.efficiency import Effort
+from mlless_nb.supervisor.policy.knee import knee_of
+from mlless_nb.supervisor.policy.loss_history import History
+from mlless_nb.supervisor.policy.policy import Advice
+from mlless_nb.supervisor.policy.projection import Outlook, Prices, StepTimes
+from mlless_nb.telemetry.live import COLUMNS
 
 AHEAD = (50, 100, 200)
 FAMILIES = ("reference", "current")

@@ -23,11 +23,11 @@ from sets import Split
 
 import mlless_nb
 from mlless_nb import FTRL, PMF, SGD, AdaGrad, Adam, LogisticRegression, TrainingJob
+from mlless_nb.job.units import units_of
 from mlless_nb.kernels import apply_rows, pmf_sgd_pass
-from mlless_nb.schedule import Schedule
-from mlless_nb.units import units_of
+from mlless_nb.worker.rate_schedule import Schedule
 
-#: The constants of `mlless_nb.defaults` were chosen on seeds 0 and 1: these are others.
+#: The constants of `mlless_nb.job.defaults` were chosen on seeds 0 and 1: these are others.
 FIRST_SEED = 10
 VALIDATION = 0.1
 #: Epochs of a setting, at most, and evaluations without a better validation loss after which it ends.

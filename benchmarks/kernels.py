@@ -20,7 +20,7 @@ from sets import Split, folder_of_sets, named
 
 from mlless_nb import ISP, PMF, SGD, Adam, LogisticRegression
 from mlless_nb.kernels import SignificanceSplit, apply_rows
-from mlless_nb.tables import allocate_tables
+from mlless_nb.worker.table_layout import allocate_tables
 
 RANK, L2, RATE, MOMENTUM, ADAM_RATE = 20, 0.02, 8.0, 0.8, 0.01
 #: Minibatches that are gone through; at MovieLens-1M's size they are an epoch.

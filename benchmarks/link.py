@@ -24,7 +24,7 @@ from runs import measure, medians
 from sets import ml1m
 
 from mlless_nb import BSP, ISP, PMF, SGD
-from mlless_nb.embedded import find_programs
+from mlless_nb.driver.embedded_redis import find_programs
 
 JOB = {
     "model": PMF(rank=20, l2=0.02),

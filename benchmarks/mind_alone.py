@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from mlless_nb import ScaleIn
-from mlless_nb.mind.advice import Advice
-from mlless_nb.mind.outlook import Prices
+from mlless_nb.exchange.step_report import Report
 from mlless_nb.money import Rates, price_profile
-from mlless_nb.report import Report
 from mlless_nb.simulate import Machine, PowerCurve, Workload
-from mlless_nb.telemetry import COLUMNS
+from mlless_nb.supervisor.policy.policy import Advice
+from mlless_nb.supervisor.policy.projection import Prices
+from mlless_nb.telemetry.live import COLUMNS
 
 #: Seconds before the first step, and of a step beside its computing.
 START_S, EXCHANGE_S = 0.5, 0.01

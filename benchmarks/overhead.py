@@ -15,16 +15,17 @@ from runs import Measured, measure
 from sets import folder_of_sets, named
 from step import options_of
 
-from mlless_nb import BSP, ISP, checkpoint
-from mlless_nb.checkpoint import FIRST
-from mlless_nb.embedded import EmbeddedRedis
-from mlless_nb.exchange.base import Round, Wanted
-from mlless_nb.exchange.redis import RedisStepLog
+from mlless_nb import BSP, ISP
+from mlless_nb.driver.embedded_redis import EmbeddedRedis
+from mlless_nb.exchange.protocol import Round, Wanted
+from mlless_nb.exchange.redis.coordinator import RedisStepLog
+from mlless_nb.exchange.step_report import Report as WorkersReport
+from mlless_nb.job.partitioning import is_by_user
 from mlless_nb.kernels import apply_frame, crc32c, encode_update
-from mlless_nb.objects import MemoryObjects
-from mlless_nb.partition import is_by_user
-from mlless_nb.replica import NO_STATS
-from mlless_nb.report import Report as WorkersReport
+from mlless_nb.storage import checkpoint
+from mlless_nb.storage.checkpoint import FIRST
+from mlless_nb.storage.objects import MemoryObjects
+from mlless_nb.worker.replica import NO_STATS
 
 #: Calls of which one figure is the median.
 CALLS = 400

@@ -21,7 +21,7 @@ from sets import folder_of_sets, ml1m, syn10m
 import mlless_nb
 from mlless_nb import ISP, PMF, SGD, Stop, TrainingJob
 from mlless_nb.data.prepare import write
-from mlless_nb.objects import MemoryObjects
+from mlless_nb.storage.objects import MemoryObjects
 
 #: What is run: the quick start's cell, and a first look at ten million ratings. Workers, epochs, with --quick.
 CASES = {"ml1m": (4, 25, 5), "syn10m": (8, 3, 1)}

@@ -18,6 +18,7 @@ from report import Report, parser, times
 from sets import ml1m
 
 from mlless_nb import BSP, ISP, PMF, SGD, SSP, Adam, LogisticRegression, ScaleIn, Stop, TrainingJob
+from mlless_nb.job.sync import Sync
 from mlless_nb.simulate import (
     CLOUD,
     Link,
@@ -28,7 +29,6 @@ from mlless_nb.simulate import (
     Workload,
     simulate,
 )
-from mlless_nb.sync import Sync
 
 #: 1 Gbit/s in front of every function and every Redis server, as in the paper; functions live for as long as it takes.
 PAPER = dataclasses.replace(CLOUD, link=Link(500e-6, 125e6, 125e6), lifetime_s=7 * 86_400.0)

@@ -16,9 +16,9 @@ from workloads import WORKERS, WORKLOADS, Workload
 
 import mlless_nb
 from mlless_nb import PMF, ScaleIn, Stop, TrainingJob
-from mlless_nb.mind.advice import Advice
-from mlless_nb.mind.outlook import Prices
-from mlless_nb.telemetry import COLUMNS
+from mlless_nb.supervisor.policy.policy import Advice
+from mlless_nb.supervisor.policy.projection import Prices
+from mlless_nb.telemetry.live import COLUMNS
 
 #: Steps after which a run that did not reach its target is given up.
 MOST_STEPS = 6000

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ..errors import JobError, MllessError
-from ..job import Stop, TrainingJob
+from ..job.job import Stop, TrainingJob
 from ..specification import hint, nearest
 
 #: Lines of the cell above its body: the ``%%mlless`` line itself.

@@ -15,7 +15,7 @@ from IPython.core.error import UsageError
 import mlless_nb
 
 from .. import widgets
-from ..run import TrainingRun
+from ..driver.run import TrainingRun
 from ..widgets import frontend
 from .lines import cost_so_far, is_live
 from .waiting import wait_or_detach, wait_or_stop
@@ -23,7 +23,7 @@ from .waiting import wait_or_detach, wait_or_stop
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from ..job import TrainingJob
+    from ..job.job import TrainingJob
 
 #: What a run is called when the cell does not say.
 DEFAULT_NAME = "run"

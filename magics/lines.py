@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..baseline import shortfall
-from ..telemetry import LIVE
+from ..job.baseline import shortfall
+from ..telemetry.live import LIVE
 from ..widgets.state import best_text, line_of
 from ..widgets.wording import usd
 
 if TYPE_CHECKING:
-    from ..run import TrainingRun
+    from ..driver.run import TrainingRun
 
 
 def is_live(run: TrainingRun) -> bool:

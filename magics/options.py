@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..scale_in import ScaleIn
+from ..job.scale_in import ScaleIn
 
 #: Rules of `mlless_nb.Stop` that have an option of their own.
 STOP_RULES = ("target", "epochs", "steps", "time_s", "patience", "confirmations")

@@ -17,7 +17,7 @@ from .lines import cost_so_far, detached_line, is_live, status_line
 from .waiting import until_end
 
 if TYPE_CHECKING:
-    from ..run import TrainingRun
+    from ..driver.run import TrainingRun
 
 
 def perform(line: str) -> None:

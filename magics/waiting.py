@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .lines import detached_line, ended_line, is_live, left_line, stopping_line
 
 if TYPE_CHECKING:
-    from ..run import TrainingRun
+    from ..driver.run import TrainingRun
 
 #: Seconds of one wait. An interrupt is only seen between two of them, so never one long wait on the main thread.
 POLL_S = 0.05

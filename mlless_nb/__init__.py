@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from .data import datasets
+    from .driver.run import TrainingRun
+    from .driver.runs import attach, runs, train
     from .errors import (
         BudgetError,
         CommandError,
@@ -43,13 +45,11 @@ if TYPE_CHECKING:
         RunError,
         ServiceError,
     )
-    from .job import Budget, Stop, TrainingJob
+    from .job.job import Budget, Stop, TrainingJob
+    from .job.optimizers import FTRL, SGD, AdaGrad, Adam
+    from .job.scale_in import ScaleIn
+    from .job.sync import BSP, ISP, SSP
     from .models import PMF, LogisticRegression
-    from .optimizers import FTRL, SGD, AdaGrad, Adam
-    from .registry import attach, runs, train
-    from .run import TrainingRun
-    from .scale_in import ScaleIn
-    from .sync import BSP, ISP, SSP
 
 __version__ = "0.1.0"
 
@@ -97,13 +97,13 @@ _HOMES = {
         "RunError",
         "ServiceError",
     ],
-    "job": ["Budget", "Stop", "TrainingJob"],
+    "job.job": ["Budget", "Stop", "TrainingJob"],
     "models": ["PMF", "LogisticRegression"],
-    "optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
-    "registry": ["attach", "runs", "train"],
-    "run": ["TrainingRun"],
-    "scale_in": ["ScaleIn"],
-    "sync": ["BSP", "ISP", "SSP"],
+    "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
+    "driver.runs": ["attach", "runs", "train"],
+    "driver.run": ["TrainingRun"],
+    "job.scale_in": ["ScaleIn"],
+    "job.sync": ["BSP", "ISP", "SSP"],
 }
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from mlless_nb import PMF, SGD, Adam, LogisticRegression, TrainingJob, datasets
-from mlless_nb.baseline import baseline_loss, shortfall
 from mlless_nb.data import libsvm
 from mlless_nb.data.stream import CsrStream
-from mlless_nb.job_data import JobData
-from mlless_nb.telemetry import RunState
+from mlless_nb.driver.data_preparation import JobData
+from mlless_nb.job.baseline import baseline_loss, shortfall
+from mlless_nb.telemetry.live import RunState
 
 
 def test_of_ratings_it_is_the_error_of_the_training_mean() -> None:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as numbers
 from numpy.typing import NDArray
 
-from mlless_nb import checkpoint
-from mlless_nb.checkpoint import Progress
 from mlless_nb.errors import DecodeError
-from mlless_nb.objects import MemoryObjects
+from mlless_nb.storage import checkpoint
+from mlless_nb.storage.checkpoint import Progress
+from mlless_nb.storage.objects import MemoryObjects
 
 TABLES = numbers.arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 4)))
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlless_nb import FTRL, PMF, SGD, AdaGrad, Adam, LogisticRegression, TrainingJob, datasets, defaults
-from mlless_nb.job_data import JobData
+from mlless_nb import FTRL, PMF, SGD, AdaGrad, Adam, LogisticRegression, TrainingJob, datasets
+from mlless_nb.driver.data_preparation import JobData
+from mlless_nb.job import defaults
 
 RATINGS = datasets.synthetic_ratings(300, 200, 50_000, rank=2, seed=1)
 CLICKS = datasets.synthetic_clicks(400, n_features=40, seed=1)

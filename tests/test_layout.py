@@ -83,7 +83,7 @@ def test_top_level_folders() -> None:
 
 def test_importing_the_package_imports_no_front_end(tmp_path: Path) -> None:
     """Workers import it too, in every function: a front end would cost each of them a second."""
-    loading = f"import json, sys, mlless_nb.function; from mlless_nb import {', '.join(mlless_nb.__all__)}; "
+    loading = f"import json, sys, mlless_nb.function.entry; from mlless_nb import {', '.join(mlless_nb.__all__)}; "
     code = loading + "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     answer = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
 

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlless_nb.errors import DecodeError
-from mlless_nb.messages import (
+from mlless_nb.bus.messages import (
     KINDS,
     MAX_BYTES,
     Command,
@@ -27,6 +26,7 @@ from mlless_nb.messages import (
     Started,
     Update,
 )
+from mlless_nb.errors import DecodeError
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

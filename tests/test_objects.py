@@ -10,7 +10,7 @@ import pytest
 from servers import S3_BACKEND
 
 from mlless_nb.errors import ServiceError
-from mlless_nb.objects import LithopsObjects, MemoryObjects, ObjectStore
+from mlless_nb.storage.objects import LithopsObjects, MemoryObjects, ObjectStore
 
 
 class Bucket:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlless_nb.errors import JobError
-from mlless_nb.optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer, optimizer_from_json
+from mlless_nb.job.optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer, optimizer_from_json
 
 INSTANCES: list[Optimizer] = [
     SGD(8.0),

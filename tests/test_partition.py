@@ -10,9 +10,9 @@ from engine.jobs import job, ratings
 
 from mlless_nb import BSP, ISP, SGD, SSP, AdaGrad, Adam, JobError, LogisticRegression, datasets
 from mlless_nb.data.prepare import Manifest
-from mlless_nb.job_data import JobData
-from mlless_nb.objects import MemoryObjects
-from mlless_nb.partition import exchanged_bytes, is_by_user
+from mlless_nb.driver.data_preparation import JobData
+from mlless_nb.job.partitioning import exchanged_bytes, is_by_user
+from mlless_nb.storage.objects import MemoryObjects
 
 N_USERS, N_ITEMS = 200, 100
 CLICKS = {"model": LogisticRegression(), "data": datasets.synthetic_clicks(4000, n_features=300, seed=2)}

@@ -15,8 +15,8 @@ import scipy.sparse
 
 from mlless_nb import kernels
 from mlless_nb.data.cutter import MinibatchCutter
+from mlless_nb.job.optimizers import SGD, AdaGrad, Adam, Optimizer
 from mlless_nb.models import PMF, LogisticRegression
-from mlless_nb.optimizers import SGD, AdaGrad, Adam, Optimizer
 
 _spec = importlib.util.spec_from_file_location("record_trajectories", Path(__file__).parent / "record_trajectories.py")
 assert _spec is not None

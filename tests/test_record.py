@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from engine.jobs import finish, job
 
-from mlless_nb import CommandError, Stop, record
-from mlless_nb.record import END, ROWS, Record, find, runs_folder, to_array
-from mlless_nb.telemetry import COLUMNS
+from mlless_nb import CommandError, Stop
+from mlless_nb.telemetry import record
+from mlless_nb.telemetry.live import COLUMNS
+from mlless_nb.telemetry.record import END, ROWS, Record, find, runs_folder, to_array
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from mlless_nb import PMF, SGD, CommandError, ServiceError, TrainingJob, TrainingRun, datasets, registry
-from mlless_nb.messages import Command
+from mlless_nb import PMF, SGD, CommandError, ServiceError, TrainingJob, TrainingRun, datasets
+from mlless_nb.bus.messages import Command
+from mlless_nb.driver import runs as registry
 from mlless_nb.money import Cost
 
 JOB = TrainingJob(

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlless_nb import Stop
-from mlless_nb.mind import StopRules, Verdict
-from mlless_nb.mind.stop import EXPLODED, SMOOTHED_STEPS, lower
+from mlless_nb.job.stop_rules import EXPLODED, SMOOTHED_STEPS, StopRules, Verdict, lower
 
 
 def rules(**stop: Any) -> StopRules:

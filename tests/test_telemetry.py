@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlless_nb.errors import MllessError
-from mlless_nb.telemetry import COLUMNS, ENDED, LIVE, Best, Event, RunState, Telemetry
+from mlless_nb.telemetry.live import COLUMNS, ENDED, LIVE, Best, Event, RunState, Telemetry
 
 
 def rows(first: int, last: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

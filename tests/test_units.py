@@ -11,7 +11,7 @@ import scipy.sparse
 from mlless_nb import PMF, LogisticRegression, datasets
 from mlless_nb.data.dataset import Csr
 from mlless_nb.data.stream import CsrStream
-from mlless_nb.units import ColumnUnits, RatingUnits, units_of
+from mlless_nb.job.units import ColumnUnits, RatingUnits, units_of
 
 RNG = np.random.default_rng(3)
 

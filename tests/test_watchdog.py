@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import redis
 
+from mlless_nb.driver.watchdog import Watchdog
 from mlless_nb.errors import ServiceError
-from mlless_nb.watchdog import Watchdog
 
 OWNER = """
 import os, sys
-from mlless_nb.watchdog import Watchdog
+from mlless_nb.driver.watchdog import Watchdog
 watchdog = Watchdog().start()
 watchdog.add_keys([{url!r}], "mlless:mine:")
 watchdog.add_path({path!r})

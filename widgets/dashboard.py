@@ -15,7 +15,7 @@ import plotly
 import traitlets
 from IPython.display import display, update_display
 
-from ..telemetry import RunState
+from ..telemetry.live import RunState
 from .controls import Controls
 from .feed import Feed
 from .rows import Rows, encode_snapshot, view_rows

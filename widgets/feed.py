@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from ..telemetry import RunState, Telemetry
+from ..telemetry.live import RunState, Telemetry
 from .rows import Rows
 
 #: Seconds between two batches of rows.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..telemetry import RunState
+from ..telemetry.live import RunState
 from .wording import duration, metric, usd
 
 

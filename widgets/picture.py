@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..telemetry import RunState
+from ..telemetry.live import RunState
 from .rows import VIEW_COLUMNS, ViewRows, decimate
 from .state import base_text, best_text, is_base_in_sight, is_cap_in_sight, loss_title
 from .wording import metric, usd

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..telemetry import COLUMNS
+from ..telemetry.live import COLUMNS
 
 #: The columns a chart or the table needs, in the order in which dashboard.js reads them.
 VIEW_COLUMNS = ("step", "epoch", "time_s", "loss", "validation_loss", "n_workers", "spent_usd", "servers_usd")

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..baseline import constant_of, shortfall
-from ..telemetry import COLUMNS, RunState
+from ..job.baseline import constant_of, shortfall
+from ..telemetry.live import COLUMNS, RunState
 from .rows import Rows
 from .wording import NOTHING, count, duration, metric, passes, percent, short_time, size, usd
 

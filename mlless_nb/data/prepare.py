@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ..errors import DecodeError
-from ..objects import ObjectStore
+from ..storage.objects import ObjectStore
 from .bundle import MOST_TOLD, encode_head, padded, told_span
 from .bundle import VERSION as BUNDLE_VERSION
 from .dataset import Dataset, Owners, check_size, digest

@@ -1,9 +1,9 @@
 """How updates reach the other workers: the step log that carries frames, arrivals, leases, the plan and the money."""
 
-from .base import KINDS, LOOK_S, Aborted, Arrival, Exchanged, Frame, Plan, Round, Sought, StepEntry, StepLog, Wanted
 from .memory import MemoryHub, MemoryStepLog
 from .pattern import Pattern, choose_pattern, probe
-from .redis import RedisStepLog
+from .protocol import KINDS, LOOK_S, Aborted, Arrival, Exchanged, Frame, Plan, Round, Sought, StepEntry, StepLog, Wanted
+from .redis.coordinator import RedisStepLog
 
 __all__ = [
     "KINDS",

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..report import Report
-from .base import (
+from .protocol import (
     KINDS,
     LOOK_S,
     Aborted,
@@ -23,6 +22,7 @@ from .base import (
     Wanted,
     exchange_in_parts,
 )
+from .step_report import Report
 
 
 @dataclass

@@ -18,8 +18,8 @@ from typing import Any, Literal
 from redis.exceptions import RedisError
 
 from ..errors import ServiceError
-from .line import Line
-from .redis import connect
+from .redis.connection import Line
+from .redis.coordinator import connect
 
 Pattern = Literal["broadcast", "scatter-reduce"]
 

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from ..exchange.base import Wanted
+from ..exchange.protocol import Wanted
 from .meter import NUSD, Rates
 
 #: Seconds that a function keeps paid for beside what it measured (evaluating, storing), to hand over and say goodbye.

@@ -11,24 +11,24 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..channels import open_bus
+from ..bus import open_bus
+from ..bus.messages import Invocation
 from ..data import datasets
-from ..data.feed import MinibatchFeed
 from ..data.prepare import Manifest, pack
-from ..embedded import EmbeddedRedis
+from ..driver.embedded_redis import EmbeddedRedis
 from ..exchange import RedisStepLog
-from ..exchange.line import Line
-from ..exchange.redis import connect
-from ..messages import Invocation
+from ..exchange.redis.connection import Line
+from ..exchange.redis.coordinator import connect
+from ..exchange.step_report import Report
+from ..job.optimizers import SGD
+from ..job.sync import BSP, ISP
 from ..models import PMF
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
-from ..objects import MemoryObjects
-from ..optimizers import SGD
-from ..replica import NO_STATS, Replica
-from ..report import Report
-from ..sync import BSP, ISP
-from ..worker import Worker
+from ..storage.objects import MemoryObjects
+from ..worker.loop import Worker
+from ..worker.minibatch_loader import MinibatchFeed
+from ..worker.replica import NO_STATS, Replica
 from .machine import Costs
 
 #: Ratings of a minibatch, and the shape of the data: those of PMF on MovieLens-1M.

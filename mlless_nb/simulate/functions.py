@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..bus.messages import Invocation, Message
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
-from ..messages import Invocation, Message
 from ..money import Rates, price_profile
 from ..money.budget import BUY_AHEAD_S, LAST_CALL_S, Prepaid
-from ..objects import MemoryObjects
-from ..replica import Replica
-from ..supervisor import Supervisor
-from ..worker import Worker
+from ..storage.objects import MemoryObjects
+from ..supervisor.loop import Supervisor
+from ..worker.loop import Worker
+from ..worker.replica import Replica
 from .cores import Cores
 from .events import Process, Timeline
 from .hub import SimulatedHub

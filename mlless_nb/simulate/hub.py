@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..exchange import KINDS, Aborted, Arrival, MemoryHub, Plan, Round, Sought
-from ..report import Report
+from ..exchange.step_report import Report
 from .events import Process, Timeline
 from .machine import Machine
 from .replicas import Sized

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..exchange import LOOK_S, Aborted, Arrival, Exchanged, Frame, MemoryStepLog, Round, Sought, StepEntry
-from ..report import Report
+from ..exchange.step_report import Report
 from .events import Process
 from .hub import Gathering, Reader, SimulatedHub
 from .replicas import Sized

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoint import Progress
-from ..data.merging import merge
+from ..bus.messages import Invocation
 from ..data.minibatches import CsrMinibatch
 from ..data.prepare import Manifest
-from ..messages import Invocation
 from ..models import model_from_json
-from ..ownership import Ownership
-from ..replica import NO_STATS, Replica, Stats
+from ..storage.checkpoint import Progress
+from ..worker.minibatch_merging import merge
+from ..worker.replica import NO_STATS, Replica, Stats
+from ..worker.row_ownership import Ownership
 from .events import Process
 from .machine import Machine
 from .workload import HEADER_BYTES, SPARSE_VALUE_BYTES, Workload

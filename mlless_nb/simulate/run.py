@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import checkpoint
+from ..bus.messages import Command, Ended, Invocation, Left, Message, Update
 from ..data.prepare import Manifest
-from ..data.runs import most_gets
-from ..driver import LEASES_S, ROUND_TIMEOUT_S
+from ..data.read_plan import most_gets
+from ..driver.data_preparation import JobData
+from ..driver.driver import LEASES_S, ROUND_TIMEOUT_S
 from ..errors import JobError
 from ..exchange.pattern import scatter_from
-from ..held_out import eval_every
-from ..job import TrainingJob
-from ..job_data import JobData
-from ..messages import Command, Ended, Invocation, Left, Message, Update
+from ..job.job import TrainingJob
+from ..job.partitioning import exchanged_bytes
 from ..money import Cost, Rates, price_profile
 from ..money.meter import NUSD, to_nusd
 from ..money.start import StartingMoney
-from ..partition import exchanged_bytes
-from ..record import to_array
-from ..telemetry import Event, History
+from ..storage import checkpoint
+from ..telemetry.live import Event, History
+from ..telemetry.record import to_array
+from ..worker.evaluation import eval_every
 from .cores import Cores, OwnCore, SharedCores
 from .events import Timeline
 from .functions import Function, World
@@ -64,7 +64,7 @@ class SimulatedRun:
     events : tuple of Event
         What the supervisor told.
     decisions : tuple of dict
-        What the auto-tuner decided, on which numbers; see `mlless_nb.mind.tuner.Decision`.
+        What the auto-tuner decided, on which numbers; see `mlless_nb.supervisor.policy.scale_in.Decision`.
     departures : tuple of (int, int)
         (slot, last step) of the workers that left before the end, in the order of their steps.
     traffic : Traffic

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from ..channels.base import MAX_BATCH, TOPICS
+from ..bus.base import MAX_BATCH, TOPICS
 from ..data.bundle import decode_index
 from ..data.minibatches import Minibatch, decode_minibatch
 from ..data.prepare import Manifest
-from ..data.runs import Run, Runs
-from ..objects import MemoryObjects
+from ..data.read_plan import Run, Runs
+from ..storage.objects import MemoryObjects
 from .events import Process, Timeline
 from .machine import Machine
 from .replicas import Rows

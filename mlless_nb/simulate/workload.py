@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from ..data.prepare import BUNDLE_BYTES, Manifest
 from ..errors import JobError
-from ..job import Budget, Stop
+from ..job.job import Budget, Stop
+from ..job.optimizers import SGD, Optimizer
+from ..job.scale_in import ScaleIn
+from ..job.sync import BSP, Sync
 from ..models import PMF, Model
-from ..optimizers import SGD, Optimizer
-from ..scale_in import ScaleIn
-from ..sync import BSP, Sync
 from .curves import Curve, PowerCurve, SentFraction
 
 #: Bytes of a frame beside its values, and of a value that is sent on its own with its position.

@@ -12,9 +12,9 @@ import pika
 import pytest
 import redis
 
-from mlless_nb.channels import MAX_MESSAGE_BYTES, Bus, open_bus
-from mlless_nb.channels.rabbitmq import RabbitMqBus
-from mlless_nb.channels.redis import RedisBus
+from mlless_nb.bus import MAX_MESSAGE_BYTES, Bus, open_bus
+from mlless_nb.bus.rabbitmq import RabbitMqBus
+from mlless_nb.bus.redis import RedisBus
 from mlless_nb.errors import JobError, ServiceError
 
 #: Seconds in which a message that was sent has arrived, even on a busy machine.

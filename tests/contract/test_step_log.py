@@ -19,7 +19,7 @@ from mlless_nb.exchange import (
     StepLog,
     Wanted,
 )
-from mlless_nb.report import Report
+from mlless_nb.exchange.step_report import Report
 
 Make = Callable[[str], StepLog]
 ALL = [0, 1, 2]

@@ -13,7 +13,7 @@ import redis
 from contract.test_step_log import ALL, NOTHING, Make, copied, make, part, publish, three  # noqa: F401 - a fixture
 
 from mlless_nb.exchange import Aborted, MemoryStepLog, RedisStepLog, Round, StepLog
-from mlless_nb.report import Report
+from mlless_nb.exchange.step_report import Report
 
 #: A frame that is sent as it is, and one that is copied together with its command.
 SIZES = (200_000, 3)

@@ -20,7 +20,7 @@ from mlless_nb.data.minibatches import CsrMinibatch
 from mlless_nb.data.prepare import pack
 from mlless_nb.data.stream import CsrStream
 from mlless_nb.errors import DataError, ServiceError
-from mlless_nb.objects import MemoryObjects
+from mlless_nb.storage.objects import MemoryObjects
 
 HEADER = ["Id", "Label", *(f"I{k}" for k in range(1, 14)), *(f"C{k}" for k in range(1, 27))]
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlless_nb import datasets
-from mlless_nb.data import feed as feed_module
 from mlless_nb.data import prepare
-from mlless_nb.data import runs as runs_module
-from mlless_nb.data.feed import MinibatchFeed
+from mlless_nb.data import read_plan as runs_module
 from mlless_nb.data.prepare import Manifest, pack
-from mlless_nb.data.runs import Runs, most_gets
+from mlless_nb.data.read_plan import Runs, most_gets
 from mlless_nb.errors import RunError, ServiceError
-from mlless_nb.objects import MemoryObjects
+from mlless_nb.storage.objects import MemoryObjects
+from mlless_nb.worker import minibatch_loader as feed_module
+from mlless_nb.worker.minibatch_loader import MinibatchFeed
 
 RATINGS = datasets.synthetic_ratings(40, 30, 500, rank=3, seed=1)
 EACH = list(RATINGS.minibatches(16, 0))

@@ -13,11 +13,11 @@ from mlless_nb import datasets
 from mlless_nb.data import prepare
 from mlless_nb.data.bundle import encode_head
 from mlless_nb.data.dataset import Dataset
-from mlless_nb.data.feed import MinibatchFeed
 from mlless_nb.data.minibatches import Minibatch
 from mlless_nb.data.prepare import Manifest, most_bundles, pack, packed
 from mlless_nb.errors import DataError, DecodeError, ServiceError
-from mlless_nb.objects import MemoryObjects
+from mlless_nb.storage.objects import MemoryObjects
+from mlless_nb.worker.minibatch_loader import MinibatchFeed
 
 
 @pytest.fixture(params=["ratings", "csr"])

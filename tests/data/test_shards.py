@@ -7,7 +7,7 @@ from data.test_shares import manifest_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlless_nb.data.shards import DEALERS, Shards
+from mlless_nb.worker.minibatch_schedule import DEALERS, Shards
 
 
 @settings(max_examples=60)

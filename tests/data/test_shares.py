@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlless_nb.data.prepare import Manifest
-from mlless_nb.data.shares import Shares
+from mlless_nb.worker.shrinking_schedule import Shares
 
 
 def manifest_of(n_minibatches: int, shards: tuple[int, ...] | None = None) -> Manifest:

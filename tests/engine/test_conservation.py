@@ -11,14 +11,15 @@ from engine.threads import OBJECTS, PATIENCE_S, RATINGS, Job, Witness, check_mem
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mlless_nb import BSP, ISP, PMF, SGD, Adam, datasets, tables
-from mlless_nb.channels import open_bus
+from mlless_nb import BSP, ISP, PMF, SGD, Adam, datasets
+from mlless_nb.bus import open_bus
+from mlless_nb.bus.messages import Failed, Left
 from mlless_nb.data.prepare import pack
 from mlless_nb.exchange import MemoryHub, MemoryStepLog, Round, Wanted
-from mlless_nb.messages import Failed, Left
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import Prepaid
-from mlless_nb.worker import Worker
+from mlless_nb.worker import table_layout
+from mlless_nb.worker.loop import Worker
 
 ISPS = st.sampled_from([0.001, 0.05, 0.7, 3.0, 1e6]).map(ISP)
 BSPS = st.sampled_from([BSP(), ISP(0.0)])
@@ -199,7 +200,7 @@ def test_tables_side_by_side_change_no_bit(sync: BSP | ISP, scatter_from: int, m
     optimizer = SGD(0.2, momentum=0.9, lazy=True)
     job = Job(PMF(rank=20, l2=0.02), optimizer, sync, 3, 6, "mean", {3: [1]}, scatter_from=scatter_from)
     apart = train(job)
-    monkeypatch.setattr(tables, "INTERLEAVED_BYTES", 0)
+    monkeypatch.setattr(table_layout, "INTERLEAVED_BYTES", 0)
     together = train(job)
     for one, two in zip(apart.last, together.last, strict=True):
         assert one.best_params.flags.c_contiguous

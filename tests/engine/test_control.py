@@ -9,7 +9,8 @@ import pytest
 from engine.jobs import PATIENCE_S, finish, job, wait_for_step
 
 import mlless_nb
-from mlless_nb import BSP, ISP, BudgetError, CommandError, JobError, ScaleIn, Stop, driver, job_data, registry
+from mlless_nb import BSP, ISP, BudgetError, CommandError, JobError, ScaleIn, Stop
+from mlless_nb.driver import data_preparation, driver, runs
 
 LONG = Stop(steps=100_000)
 
@@ -51,9 +52,9 @@ def test_a_stop_while_the_data_is_packed_packs_no_more(monkeypatch: pytest.Monke
         mlless_nb.runs()[-1].stop()
         return real_write(dataset, *args)
 
-    real_write = job_data.write
-    monkeypatch.setattr(job_data, "write", write)
-    monkeypatch.setattr(job_data, "packed", lambda *_: None)
+    real_write = data_preparation.write
+    monkeypatch.setattr(data_preparation, "write", write)
+    monkeypatch.setattr(data_preparation, "packed", lambda *_: None)
     assert finish(job()).status == "stopped"
     assert len(packed) == 1
 
@@ -164,7 +165,7 @@ def test_the_cost_is_the_sum_of_its_components() -> None:
 
 def test_an_ended_run_is_found_again_from_its_record() -> None:
     run = finish(job(stop=Stop(steps=5), name="kept"))
-    registry._ended.remove(run)
+    runs._ended.remove(run)
     found = mlless_nb.attach(run.id)
     assert (found.status, found.reason, found.name) == (run.status, run.reason, "kept")
     np.testing.assert_array_equal(found.history["loss"], run.history["loss"])

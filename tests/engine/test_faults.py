@@ -16,9 +16,10 @@ import redis
 from engine.jobs import PATIENCE_S, finish, job, wait_for_step
 
 import mlless_nb
-from mlless_nb import CommandError, ServiceError, Stop, driver, embedded, ending
-from mlless_nb.launch import LithopsLauncher
-from mlless_nb.services import Services
+from mlless_nb import CommandError, ServiceError, Stop
+from mlless_nb.driver import driver, embedded_redis, teardown
+from mlless_nb.driver.launcher import LithopsLauncher
+from mlless_nb.driver.services import Services
 
 LONG = Stop(steps=1_000_000)
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at processes through /proc")
@@ -129,7 +130,7 @@ def test_nothing_is_left_after_a_run(end: str, redis_url: str) -> None:
     assert run.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
     assert set(client.keys("*")) == known
     assert not left_of(traces)
-    assert mlless_nb.embedded._shared is None
+    assert mlless_nb.driver.embedded_redis._shared is None
 
 
 def fail(*_: object, **__: object) -> None:
@@ -139,7 +140,7 @@ def fail(*_: object, **__: object) -> None:
 
 @pytest.mark.parametrize("n_failures", [2, 10**6])
 def test_a_model_is_asked_for_again_and_never_removed_unread(n_failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "FETCH_PAUSE_S", 0.0)
+    monkeypatch.setattr(teardown, "FETCH_PAUSE_S", 0.0)
     run = mlless_nb.train(job(stop=LONG))
     wait_for_step(run, 5)
     launcher, failures = services_of(run).launcher, iter(range(n_failures))
@@ -147,7 +148,7 @@ def test_a_model_is_asked_for_again_and_never_removed_unread(n_failures: int, mo
     launcher.objects.get = lambda key: get(key) if next(failures, None) is None else fail()  # type: ignore[assignment,method-assign]
     run.stop()
     assert run.wait(PATIENCE_S) == "stopped"
-    assert embedded._shared is None
+    assert embedded_redis._shared is None
     if n_failures == 2:
         assert run.model.predict([0], [0]).shape == (1,)
         assert not os.path.exists(folder)
@@ -161,7 +162,7 @@ def test_a_run_ends_whatever_fails_at_its_end(monkeypatch: pytest.MonkeyPatch) -
     run = mlless_nb.train(job(stop=LONG, name="stubborn"))
     wait_for_step(run, 5)
     services, group = services_of(run), group_of(run)
-    for part, step in ((services.bus, "close"), (services.log, "delete"), (ending, "keep")):
+    for part, step in ((services.bus, "close"), (services.log, "delete"), (teardown, "keep")):
         monkeypatch.setattr(part, step, fail)
     monkeypatch.setattr("threading.excepthook", lambda _: None)  # of `keep`
     run.stop()
@@ -169,7 +170,7 @@ def test_a_run_ends_whatever_fails_at_its_end(monkeypatch: pytest.MonkeyPatch) -
     assert "planted" in run.reason
     assert run.model.predict([0], [0]).shape == (1,)
     assert is_gone(group)
-    assert embedded._shared is None
+    assert embedded_redis._shared is None
     assert run in mlless_nb.runs()
 
 
@@ -189,12 +190,12 @@ def test_a_failure_at_the_driver_ends_the_functions_in_good_order(monkeypatch: p
 
 
 def test_the_shared_server_forgets_the_functions_of_an_ended_run() -> None:
-    server = embedded.acquire_shared()
+    server = embedded_redis.acquire_shared()
     try:
         assert finish(job()).status == "finished"
         assert (server.folder / "cleanup").read_text() == ""
     finally:
-        embedded.release(server)
+        embedded_redis.release(server)
 
 
 CELL = """

@@ -14,11 +14,12 @@ from engine.jobs import PATIENCE_S, digest, finish, job, wait_for_step
 from engine.test_faults import function_processes, group_of
 
 import mlless_nb
-from mlless_nb import Stop, driver
-from mlless_nb.channels.redis import RedisBus
-from mlless_nb.launch import LithopsLauncher
-from mlless_nb.messages import Ended, Message
-from mlless_nb.services import Services
+from mlless_nb import Stop
+from mlless_nb.bus.messages import Ended, Message
+from mlless_nb.bus.redis import RedisBus
+from mlless_nb.driver import driver
+from mlless_nb.driver.launcher import LithopsLauncher
+from mlless_nb.driver.services import Services
 
 STEPS = 40
 JOB: dict[str, Any] = {"stop": Stop(steps=STEPS)}
@@ -85,7 +86,7 @@ def test_without_any_word_the_log_and_the_storage_decide(monkeypatch: pytest.Mon
     def without_goodbyes(cls: type[Message], body: bytes | str) -> Message:
         message: Message = decode(cls, body)
         names.append(type(message).__name__)
-        return message if isinstance(message, Ended) or names[-1] != "Left" else mlless_nb.messages.Started(0, 0.0)
+        return message if isinstance(message, Ended) or names[-1] != "Left" else mlless_nb.bus.messages.Started(0, 0.0)
 
     monkeypatch.setattr(Message, "decode", classmethod(without_goodbyes))
     run = finish(job(**JOB))

@@ -24,9 +24,9 @@ from mlless_nb import (
     Stop,
     TrainingRun,
     datasets,
-    record,
-    registry,
 )
+from mlless_nb.driver import runs
+from mlless_nb.telemetry import record
 
 #: 3,600 rows in minibatches of 360: an epoch is ten steps.
 ALONE = {"workers": 1, "minibatch": 360, "sync": BSP(), "schedule": "constant"}
@@ -130,7 +130,7 @@ def test_ratings_in_other_units_are_gone_on_from(first: TrainingRun) -> None:
 def test_more_money_for_a_capped_run_found_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     capped = finish(job(name="capped", stop=Stop(steps=10**6), budget=0.0015))  # three times the least
     assert capped.status == "capped"
-    monkeypatch.setattr(registry, "_ended", [])  # as in another notebook
+    monkeypatch.setattr(runs, "_ended", [])  # as in another notebook
     found = mlless_nb.attach("capped")
     assert found.job is None
     with pytest.raises(CommandError, match=r"mlless_nb.train\(job, resume=run\) goes on from it"):

@@ -11,9 +11,10 @@ import pytest
 from engine.jobs import PATIENCE_S, finish, job, ratings, wait_for_step
 
 import mlless_nb
-from mlless_nb import BSP, ISP, SGD, Adam, CommandError, ScaleIn, Stop, TrainingRun, record
-from mlless_nb.messages import Command
-from mlless_nb.mind import replay
+from mlless_nb import BSP, ISP, SGD, Adam, CommandError, ScaleIn, Stop, TrainingRun
+from mlless_nb.bus.messages import Command
+from mlless_nb.supervisor.policy.replay import replay
+from mlless_nb.telemetry import record
 
 #: A rate at which the loss falls for hundreds of steps.
 SLOW = SGD(learning_rate=0.3, momentum=0.9)

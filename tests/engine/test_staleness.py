@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import mlless_nb
 from mlless_nb import BSP, ISP, PMF, SGD, SSP, JobError, Stop
 from mlless_nb.exchange import MemoryStepLog
-from mlless_nb.sync import Sync
+from mlless_nb.job.sync import Sync
 
 STALE: st.SearchStrategy[Sync] = st.one_of(
     st.builds(SSP, st.integers(1, 4)),
@@ -146,7 +146,7 @@ def test_two_hundred_scale_ins_at_any_moment_hang_nobody_and_lose_nothing() -> N
         check_membership(job, outcome)
         check_accounts(job, outcome)
         check_staleness(job, outcome)
-        n_left += sum(end.status == "left" for end in outcome.ends if isinstance(end, mlless_nb.messages.Left))
+        n_left += sum(end.status == "left" for end in outcome.ends if isinstance(end, mlless_nb.bus.messages.Left))
         n_runs += 1
         leaves = outcome.hub.plan.leaves
         if sync.staleness == 0 and min(leaves.values()) > 2:

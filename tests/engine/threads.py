@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mlless_nb import PMF, SGD, AdaGrad, Adam, LogisticRegression, ScaleIn, Stop, datasets
-from mlless_nb.channels import open_bus
+from mlless_nb.bus import open_bus
+from mlless_nb.bus.messages import Failed, Invocation, Left
 from mlless_nb.data.minibatches import Minibatch
 from mlless_nb.data.prepare import Manifest, pack
 from mlless_nb.exchange import Arrival, MemoryHub, MemoryStepLog, Round
+from mlless_nb.job.sync import Sync
 from mlless_nb.kernels import decode_frame
-from mlless_nb.messages import Failed, Invocation, Left
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import Prepaid
-from mlless_nb.objects import MemoryObjects
-from mlless_nb.replica import Stats
-from mlless_nb.sync import Sync
-from mlless_nb.worker import Worker
+from mlless_nb.storage.objects import MemoryObjects
+from mlless_nb.worker.loop import Worker
+from mlless_nb.worker.replica import Stats
 
 #: A job takes milliseconds; this is for a machine that is busy with other things.
 PATIENCE_S = 60.0

@@ -11,7 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import mlless_nb
 from mlless_nb import widgets
 from mlless_nb.magics import launching, load_ipython_extension, unload_ipython_extension
-from mlless_nb.telemetry import LIVE, RunState, Telemetry
+from mlless_nb.telemetry.live import LIVE, RunState, Telemetry
 from mlless_nb.widgets import frontend
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from mlless_nb.mind.outlook import Prices
-from mlless_nb.telemetry import COLUMNS
+from mlless_nb.supervisor.policy.projection import Prices
+from mlless_nb.telemetry.live import COLUMNS
 
 PRICES = Prices(2.88e-5, 7.2e-5)
 STEP_S = 0.02

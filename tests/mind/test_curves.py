@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from mind.curves import row
 from numpy.typing import NDArray
 
-from mlless_nb.mind.curves import LEAST_JUDGED, LEAST_POINTS, fit, newest_pace, reach
-from mlless_nb.mind.history import History
-from mlless_nb.mind.knee import find_knee, has_emerged
-from mlless_nb.mind.smoothing import MOST_BINS, binned, ewma
-from mlless_nb.telemetry import COLUMNS
+from mlless_nb.supervisor.policy.curve_fit import LEAST_JUDGED, LEAST_POINTS, fit, newest_pace, reach
+from mlless_nb.supervisor.policy.knee import find_knee, has_emerged
+from mlless_nb.supervisor.policy.loss_history import History
+from mlless_nb.supervisor.policy.smoothing import MOST_BINS, binned, ewma
+from mlless_nb.telemetry.live import COLUMNS
 
 STEPS = np.arange(1.0, 401.0)
 FAMILIES = {

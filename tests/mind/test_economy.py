@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from mind.curves import PRICES, hyperbola
 
 from mlless_nb import ScaleIn
-from mlless_nb.mind.advice import Advice, make_tuner
-from mlless_nb.mind.economy import LEAST_TIMED, CostTuner
-from mlless_nb.mind.history import History
-from mlless_nb.mind.step_times import KeptStepTimes
-from mlless_nb.mind.tuner import Decision, ScaleInTuner
-from mlless_nb.report import Report
-from mlless_nb.telemetry import COLUMNS
+from mlless_nb.exchange.step_report import Report
+from mlless_nb.supervisor.policy.cost_scale_in import LEAST_TIMED, CostTuner
+from mlless_nb.supervisor.policy.loss_history import History
+from mlless_nb.supervisor.policy.policy import Advice, make_tuner
+from mlless_nb.supervisor.policy.scale_in import Decision, ScaleInTuner
+from mlless_nb.supervisor.policy.step_times import KeptStepTimes
+from mlless_nb.telemetry.live import COLUMNS
 
 
 class Machine:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlless_nb.mind.eviction import asked_to_leave, worst_worker
-from mlless_nb.report import Report
+from mlless_nb.exchange.step_report import Report
+from mlless_nb.supervisor.policy.victim import asked_to_leave, worst_worker
 
 
 def report(loss: float | None, seconds: float) -> Report:

@@ -9,9 +9,9 @@ import pytest
 from mind.curves import STEP_S, hyperbola, rows
 
 from mlless_nb import ScaleIn
-from mlless_nb.mind.advice import Advice
-from mlless_nb.mind.history import History
-from mlless_nb.mind.outlook import Prices
+from mlless_nb.supervisor.policy.loss_history import History
+from mlless_nb.supervisor.policy.policy import Advice
+from mlless_nb.supervisor.policy.projection import Prices
 
 
 def forecast(made: list[list[float | None]], **stop: float) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlless_nb.mind.mixture import mix
+from mlless_nb.supervisor.policy.curve_ensemble import mix
 
 STEPS = np.arange(10.0, 401.0, 10.0)
 FORMS = {

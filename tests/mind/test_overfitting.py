@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlless_nb.mind.overfitting import AGAIN, LEAST_EVALUATIONS, Evaluation, Overfitting
+from mlless_nb.supervisor.policy.overfitting import AGAIN, LEAST_EVALUATIONS, Evaluation, Overfitting
 
 #: An evaluation every ten steps and half epoch, a second apart, at a dollar a thousand seconds.
 RATE_USD_S = 1e-3

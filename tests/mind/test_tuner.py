@@ -13,13 +13,14 @@ from mind.curves import PRICES, STEP_S, hyperbola, live, rows
 from mind.curves import row as row_of
 
 from mlless_nb import CommandError, ScaleIn
-from mlless_nb.mind import outlook, replay
-from mlless_nb.mind.advice import Advice
-from mlless_nb.mind.effort import Effort
-from mlless_nb.mind.history import History
-from mlless_nb.mind.tuner import Decision, ScaleInTuner
-from mlless_nb.report import Report
-from mlless_nb.telemetry import COLUMNS
+from mlless_nb.exchange.step_report import Report
+from mlless_nb.supervisor.policy import projection
+from mlless_nb.supervisor.policy.efficiency import Effort
+from mlless_nb.supervisor.policy.loss_history import History
+from mlless_nb.supervisor.policy.policy import Advice
+from mlless_nb.supervisor.policy.replay import replay
+from mlless_nb.supervisor.policy.scale_in import Decision, ScaleInTuner
+from mlless_nb.telemetry.live import COLUMNS
 
 #: The tuner of the paper, whose decisions are tested here; the other one is tested in ``test_economy.py``.
 SHRINK = ScaleIn(global_minibatch="shrink")
@@ -102,7 +103,7 @@ def test_no_curve_is_read_further_ahead_than_it_is_relied_on() -> None:
 def test_where_too_little_lies_within_reach_nobody_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     left = {}
     for ahead in (12, 25):
-        monkeypatch.setattr(outlook, "reach", lambda steps, losses, ahead=ahead: float(ahead))
+        monkeypatch.setattr(projection, "reach", lambda steps, losses, ahead=ahead: float(ahead))
         run = Run({"target": 0.53})
         left[ahead] = live(lambda step, _: hyperbola(step), 250, 8, run)[-1]
         assert any("cannot be told from its curve yet" in decision.text for decision in run.decisions)
@@ -112,7 +113,7 @@ def test_where_too_little_lies_within_reach_nobody_goes(monkeypatch: pytest.Monk
 
 
 def test_nobody_goes_by_losses_that_are_not_closely_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlook, "SURE", 1e-7)
+    monkeypatch.setattr(projection, "SURE", 1e-7)
     run = Run({"target": 0.53})
     assert live(lambda step, _: hyperbola(step), 250, 8, run)[-1] == 8
     assert any("cannot be told from its curve yet" in decision.text for decision in run.decisions)
@@ -123,7 +124,7 @@ def test_what_is_relied_on_ends_where_the_curves_disagree(noise: float) -> None:
     rng, history = np.random.default_rng(1), History()
     for made in rows([hyperbola(step) * (1 + noise * rng.normal()) for step in range(1, 301)]):
         history.append(made)
-    ahead = outlook.Outlook(history, {}, PRICES, outlook.StepTimes(), Effort(8))
+    ahead = projection.Outlook(history, {}, PRICES, projection.StepTimes(), Effort(8))
     within = min(ahead.reach, 200.0)
     seen = ahead.sight(200, 8)
     assert 0 <= seen <= within
@@ -200,7 +201,7 @@ def test_factors_that_have_not_grown_yet_keep_the_workers() -> None:
 
 
 def test_a_machine_that_became_slower_is_not_the_removals_doing() -> None:
-    times, history = outlook.StepTimes(), History()
+    times, history = projection.StepTimes(), History()
     for step in range(1, 101):
         time_s = 0.1 * min(step, 60) + 0.13 * max(step - 60, 0)
         history.append(row_of(step, 0.5, 8 if step <= 60 else 7, time_s, 0.0, None))
@@ -210,7 +211,7 @@ def test_a_machine_that_became_slower_is_not_the_removals_doing() -> None:
 
 
 def test_a_burst_that_is_over_makes_no_steps_quicker() -> None:
-    times, history, time_s = outlook.StepTimes(), History(), 0.0
+    times, history, time_s = projection.StepTimes(), History(), 0.0
     for step in range(1, 161):
         n_workers = 8 - (step - 1) // 40
         time_s += 0.13 if n_workers == 6 else 0.1

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlless_nb.money import Rates, price_profile
-from mlless_nb.money.bill import Bill
 from mlless_nb.money.budget import Prepaid
+from mlless_nb.supervisor.bill import Bill
 
 RATES = Rates(price_profile("aws-lambda-x86"), 1769)
 

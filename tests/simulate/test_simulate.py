@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("greenlet")
 
 from mlless_nb import BSP, ISP, PMF, SGD, SSP, JobError, ScaleIn, Stop, TrainingJob, datasets
-from mlless_nb.messages import Command
+from mlless_nb.bus.messages import Command
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import EXIT_S, SLICE_S
 from mlless_nb.simulate import (
@@ -36,7 +36,7 @@ from mlless_nb.simulate import (
     Workload,
     simulate,
 )
-from mlless_nb.supervisor import LAST_WORDS_S
+from mlless_nb.supervisor.loop import LAST_WORDS_S
 
 #: Everything costs nothing but what a test gives a price.
 FREE = Costs(**dict.fromkeys((field.name for field in dataclasses.fields(Costs)), 0.0))

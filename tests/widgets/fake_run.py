@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mlless_nb.errors import CommandError
-from mlless_nb.telemetry import COLUMNS, Telemetry
+from mlless_nb.telemetry.live import COLUMNS, Telemetry
 
 STEP_S = 0.09
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fake_run import FakeRun
 
-from mlless_nb.telemetry import RunState, Telemetry
+from mlless_nb.telemetry.live import RunState, Telemetry
 from mlless_nb.widgets import Dashboard
 from mlless_nb.widgets import dashboard as dashboard_module
 from mlless_nb.widgets.controls import KEPT_REPLIES, Controls

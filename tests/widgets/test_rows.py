@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlless_nb.telemetry import COLUMNS
+from mlless_nb.telemetry.live import COLUMNS
 from mlless_nb.widgets.rows import VIEW_COLUMNS, decimate, encode_snapshot, view_rows
 
 LOSS, VALIDATION, WORKERS = (VIEW_COLUMNS.index(c) for c in ("loss", "validation_loss", "n_workers"))

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from mlless_nb.telemetry import COLUMNS, RunState
+from mlless_nb.telemetry.live import COLUMNS, RunState
 from mlless_nb.widgets.state import exchange_of, is_base_in_sight, line_of, view_of
 from mlless_nb.widgets.wording import duration, metric, passes, percent, short_time, size, usd
 

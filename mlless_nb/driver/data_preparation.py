@@ -1,0 +1,151 @@
+"""A job's data on its way to the workers: split, judged against the target, packed into the object storage."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.dataset import Dataset, Owners, Ratings
+from ..data.prepare import Manifest, most_bundles, pack_key, packed, write
+from ..data.read_plan import most_gets
+from ..errors import JobError
+from ..job.baseline import baseline_loss
+from ..job.defaults import resolved
+from ..job.job import TrainingJob
+from ..job.partitioning import is_by_user
+from ..job.stop_rules import SMOOTHED_STEPS
+from ..job.units import units_of
+from ..models import FittedModel, PMFModel
+from ..storage.objects import ObjectStore
+
+
+class JobData:
+    """Training and held-out rows of one job, until they are packed.
+
+    Parameters
+    ----------
+    job : TrainingJob
+
+    Attributes
+    ----------
+    job : TrainingJob
+        With a penalty and a learning rate where these were left open.
+    shape : tuple of int
+    mean : float
+        Of the training rows, in the units of training; see `Dataset`.
+    held_out_gets : int
+        Requests that a worker reads its share of the held-out rows with, at most.
+    baseline_loss : float or None
+        Of the best constant prediction on the held-out rows, see `mlless_nb.job.baseline`.
+    owners : int32 (n_users,) or None
+        The shard of each user where users are dealt out.
+    held_out : str or None
+        Fingerprint of the held-out rows.
+    """
+
+    def __init__(self, job: TrainingJob) -> None:
+        self._train_set, self._validation_set = _split(job)
+        self.baseline_loss = baseline_loss(self._train_set, self._validation_set)
+        self.held_out = self._validation_set.fingerprint() if self._validation_set is not None else None
+        self._units = units_of(job.model, self._train_set)
+        self._train_set = self._units.apply(self._train_set)
+        if self._validation_set is not None:
+            self._validation_set = self._units.apply(self._validation_set)
+        self.job = self._job = job = resolved(job, self._train_set)
+        self.shape, self.mean = self._train_set.shape, self._train_set.mean
+        self._seen = self._train_set.seen() if isinstance(self._train_set, Ratings) else None
+        self.owners: Owners | None = None
+        if is_by_user(job) and isinstance(self._train_set, Ratings):
+            if self._train_set.n_raters < job.workers:
+                most = f"at most {self._train_set.n_raters}, the users with ratings that are not held out"
+                raise JobError("workers", job.workers, most)
+            self.owners = self._train_set.owners(job.workers)
+        self._packed: dict[str, Manifest] = {}  # by key
+        self._n_shards = job.workers if self.owners is not None else 1
+        held_out = self._validation_set
+        self.held_out_gets = 0
+        if held_out is not None:
+            n_minibatches = -(-held_out.n // job.minibatch) + self._n_shards - 1
+            self.held_out_gets = most_gets(n_minibatches, held_out.most_bytes, job.workers)
+
+    @property
+    def units(self) -> str:
+        """The same where parameters mean the same: the units of training, and the mean that is added."""
+        return f"{self._units.key} {self.mean!r}"
+
+    def table_of(self, model: FittedModel) -> NDArray[np.float32]:
+        """The parameters of ``model``, which is in the data's own units, in those of training."""
+        return self.job.model.table_of(self._units.adopt(model))
+
+    def check_target(self, start: NDArray[np.float32] | None = None) -> None:
+        """Raise JobError when the target is met before any training, by the parameters ``start`` if there are such."""
+        job, target = self._job, self._job.stop_rules.target
+        if target is None:
+            return
+        params = job.model.init(self.shape, self.mean, job.seed) if start is None else start
+        judged = self._validation_set or self._train_set
+        # Without held-out rows the target is for the training loss, of which a sample says enough.
+        most = None if self._validation_set is not None else SMOOTHED_STEPS
+        sums = [
+            (job.model.evaluate(params, minibatch, self.mean), minibatch.n)
+            for minibatch in itertools.islice(judged.minibatches(job.minibatch, None), most)
+        ]
+        total = sum(total for total, _ in sums) * judged.deviation**2
+        loss = job.model.metric_value(total, sum(count for _, count in sums))
+        if loss <= target:
+            when = "before any training" if start is None else "of the model that it goes on from"
+            raise JobError("stop.target", target, f"below {loss:.4f}, the {job.model.metric} {when}")
+
+    def restored(self, model: FittedModel | None) -> FittedModel | None:
+        """``model``, fitted in the units of training, in the data's own; it knows what has training rows."""
+        if model is None:
+            return None
+        model = self._units.restore(model)
+        return model.with_seen(*self._seen) if isinstance(model, PMFModel) and self._seen is not None else model
+
+    def n_puts(self, objects: ObjectStore) -> int:
+        """Objects that `pack` has yet to write, at most."""
+        n_puts = 0
+        for dataset in (self._train_set, self._validation_set):
+            if dataset is None:
+                continue
+            size, seed = self._job.minibatch, self._order_seed(dataset)
+            found = packed(dataset, size, seed, objects, self.owners)
+            if found is None:
+                n_puts += most_bundles(dataset, size, self._n_shards)
+            else:
+                self._packed[found.key] = found
+        return n_puts
+
+    def _manifest(self, dataset: Dataset, objects: ObjectStore) -> Manifest:
+        """Of ``dataset``, which is packed now unless `n_puts` found it."""
+        size, seed = self._job.minibatch, self._order_seed(dataset)
+        found = self._packed.get(pack_key(dataset, size, seed, self.owners))
+        return found or write(dataset, size, seed, objects, self.owners)
+
+    def _order_seed(self, dataset: Dataset) -> int | None:
+        """Training rows are shuffled by the job's seed; held-out rows stay as they are."""
+        return self._job.seed if dataset is self._train_set else None
+
+    def pack(self, objects: ObjectStore, is_stopped: Callable[[], bool]) -> tuple[Manifest, Manifest | None] | None:
+        """Store the minibatches, and let go of the rows; None when a stop was asked for meanwhile."""
+        job = self._job
+        manifest = self._manifest(self._train_set, objects)
+        if is_stopped():
+            return None
+        validation = self._manifest(self._validation_set, objects) if self._validation_set is not None else None
+        n_shares = manifest.n_minibatches // job.local_steps
+        if n_shares < job.workers:
+            raise JobError("workers", job.workers, f"at most {n_shares}, the minibatches by local steps")
+        del self._train_set, self._validation_set  # copies of the data: nobody needs them any more
+        return manifest, validation
+
+
+def _split(job: TrainingJob) -> tuple[Dataset, Dataset | None]:
+    """Training and held-out rows of ``job``."""
+    if isinstance(job.validation, (int, float)):
+        return job.data.split(job.validation, job.seed)
+    return job.data, job.validation

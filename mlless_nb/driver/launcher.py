@@ -1,0 +1,291 @@
+"""Functions and object storage through Lithops. The only importer of lithops."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import importlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from ..errors import JobError, ServiceError
+from ..function.malloc import large_pages
+from ..job.job import backend_name
+from ..storage.objects import LithopsObjects
+
+#: Seconds that a function of the embedded default may run.
+LOCAL_LIFETIME_S = 7 * 86_400
+#: Seconds within which Lithops starts the process of local functions.
+LOCAL_SPAWN_S = 5.0
+#: Lithops' own limits by backend where its configuration says nothing, seconds.
+LIFETIMES_S = {"aws_lambda": 900, "ibm_cf": 600, "code_engine": 600, "gcp_functions": 540, "azure_functions": 600}
+
+#: What the interpreter of local functions runs.
+PRELOAD = Path(__file__).resolve().parents[1] / "function" / "preload.py"
+#: What launching on this machine imports: Lithops, what it chooses by name, and what the functions call.
+AHEAD = (
+    "lithops",
+    "lithops.storage.backends.localhost",
+    "lithops.monitoring.backends.storage",
+    "mlless_nb.function.entry",
+)
+
+
+def get_ready() -> None:
+    """Begin, in a thread, what the first run would wait for: imports, and Lithops' copy of itself; 0.2 to 0.5 s."""
+    threading.Thread(target=_get_ready, name="mlless-get-ready", daemon=True).start()
+
+
+def _get_ready() -> None:
+    for name in AHEAD:
+        importlib.import_module(name)
+    with contextlib.suppress(Exception):  # whoever launches makes the copy otherwise, and says what is wrong
+        from lithops.localhost.v1.localhost import DefaultEnvironment
+
+        _keep_private()
+        DefaultEnvironment({"runtime": sys.executable}).setup()
+
+
+def _interpreter() -> str:
+    """An executable that runs `runtime` under this very interpreter; Lithops takes no arguments with a runtime."""
+    text = (
+        "#!/bin/sh\nexport OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 "
+        f"{shlex.quote(large_pages())}\n"
+        f'exec {shlex.quote(sys.executable)} -P {shlex.quote(str(PRELOAD))} "$@"\n'
+    )
+    name = f"runtime-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    own, shared = platformdirs.user_cache_path("mlless_nb"), Path(tempfile.gettempdir()) / f"mlless-{os.getuid()}"
+    for folder in (own, shared):
+        path = folder / name
+        try:
+            if not path.exists():
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as draft:
+                    draft.write(text)
+                os.chmod(draft.name, 0o700)
+                os.replace(draft.name, path)
+        except OSError:
+            continue
+        # Anyone may have made the second folder before us.
+        if os.access(path, os.X_OK) and (folder == own or (_is_ours(folder) and _is_ours(path))):
+            return str(path)
+    raise ServiceError("backend: no folder for the functions' interpreter can be written; set XDG_CACHE_HOME to one")
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether ``path`` belongs to this user."""
+    return path.stat().st_uid == os.getuid()
+
+
+def is_local(backend: str | Mapping[str, Any]) -> bool:
+    """Whether functions of this backend are processes of this machine."""
+    if isinstance(backend, Mapping):
+        return bool(backend.get("lithops", {}).get("backend") == "localhost")
+    return backend in ("embedded", "localhost")
+
+
+class LithopsLauncher:
+    """The functions of one run.
+
+    Parameters
+    ----------
+    backend : str or Mapping
+        ``"embedded"`` (Lithops' localhost), the name of a Lithops backend, or a whole Lithops configuration.
+    n_functions : int
+        Workers and supervisor.
+    memory_mb : int
+        Memory of each, MB.
+
+    Raises
+    ------
+    JobError, ServiceError
+        When the backend is unknown, its storage does not answer, or it does not run so many functions at once.
+    """
+
+    def __init__(self, backend: str | Mapping[str, Any], n_functions: int, memory_mb: int) -> None:
+        import lithops
+
+        self.is_local = is_local(backend)
+        self._memory_mb = memory_mb
+        self._seen: set[int] = set()  # processes of functions
+        config, name = (None, str(backend)) if isinstance(backend, str) else (_copy(backend), None)
+        if self.is_local:
+            config = config or {"lithops": {"backend": "localhost", "storage": "localhost"}}
+            config.setdefault("lithops", {})["data_cleaner"] = False
+            config["lithops"].setdefault("execution_timeout", LOCAL_LIFETIME_S)
+            local = config.setdefault("localhost", {})
+            local.update(version=1, worker_processes=n_functions)
+            local.setdefault("runtime", _interpreter())
+            name = None
+            _keep_private()
+        try:
+            self._executor = lithops.FunctionExecutor(config=config, backend=name, log_level=None)
+        except Exception as error:
+            raise JobError(
+                "backend", backend_name(backend), f"a working Lithops backend; Lithops says: {error}"
+            ) from None
+        self._storage = self._executor.storage
+        self.objects = LithopsObjects(self._storage)
+        limits = self._executor.config.get(self._executor.backend, {})
+        most = limits.get("max_workers", n_functions)
+        if not self.is_local and most < n_functions:
+            self.close()
+            raise JobError(
+                "workers", n_functions - 1, f"at most {most - 1}: {backend_name(backend)} runs {most} functions at once"
+            )
+        timeout_s = limits.get("runtime_timeout", LIFETIMES_S.get(self._executor.backend, 600))
+        self.lifetime_s = float(LOCAL_LIFETIME_S if self.is_local else timeout_s)
+
+    def invoke(self, payloads: list[str]) -> None:
+        """Start a function for each payload, all in one call (two calls would run one after the other locally)."""
+        from ..function.entry import run_function
+
+        try:
+            self._executor.map(
+                run_function,
+                [{"payload": payload} for payload in payloads],
+                chunksize=1,
+                runtime_memory=None if self.is_local else self._memory_mb,
+                # The package is installed in the runtime: Lithops would ship its .py files but no compiled kernel.
+                exclude_modules=["mlless_nb"],
+            )
+        except Exception as error:
+            raise ServiceError(f"backend: the functions could not be invoked: {error}") from error
+        # Leases and goodbyes tell how the functions fare; Lithops' polling of the storage would only cost.
+        self._executor.job_monitor.stop()
+        # Locally a thread of Lithops starts the functions' process; whoever is to clean up must know it.
+        give_up_at = time.monotonic() + LOCAL_SPAWN_S
+        while self.is_local and not self._processes and time.monotonic() < give_up_at:
+            time.sleep(0.002)
+
+    @property
+    def _processes(self) -> list[subprocess.Popen[bytes]]:
+        environment = getattr(self._executor.compute_handler, "env", None)
+        return list(environment.jobs.values()) if self.is_local and environment is not None else []
+
+    @property
+    def process_groups(self) -> list[int]:
+        """Process groups of the functions on this machine."""
+        return [process.pid for process in self._processes]
+
+    @property
+    def temporary_paths(self) -> list[str]:
+        """Files and folders that Lithops makes for this run on this machine."""
+        from lithops.constants import JOBS_DIR, JOBS_PREFIX, LITHOPS_TEMP_DIR, LOGS_DIR, MODULES_DIR
+
+        if not self.is_local:
+            return []
+        identity = self._executor.executor_id
+        job = f"{identity}-M000"  # the first and only map of this executor
+        jobs = f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/{JOBS_PREFIX}"
+        return [
+            f"{JOBS_DIR}/{job}.done",
+            f"{LOGS_DIR}/{job}.log",
+            f"{MODULES_DIR}/{job}",
+            f"{jobs}/{identity}",
+            f"{jobs}/{job}",
+            f"{jobs}/{job}-job.json",
+        ]
+
+    def folder_of(self, key: str) -> str:
+        """Where objects under ``key`` lie on this machine."""
+        from lithops.constants import LITHOPS_TEMP_DIR
+
+        return f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/mlless-nb/{key}"
+
+    def place_of(self, key: str) -> str:
+        """Where objects under ``key`` lie, in words for a person."""
+        return self.folder_of(key) if self.is_local else f"the bucket {self._storage.bucket}, mlless-nb/{key}"
+
+    @property
+    def n_cores(self) -> int:
+        """Cores that the functions share; 0 where each has its own."""
+        if not self.is_local:
+            return 0
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+    def has_ended(self) -> bool:
+        """Whether the functions on this machine are all gone; False where that cannot be known."""
+        processes = self._processes
+        return bool(processes) and all(process.poll() is not None for process in processes)
+
+    def has_died(self, pid: int) -> bool:
+        """Whether a function of this machine is gone that was seen to run; False where that cannot be known.
+
+        A process that was never seen may be somebody else's business (in a container, say).
+        """
+        is_there = _is_running(pid, self.process_groups)
+        if is_there:
+            self._seen.add(pid)
+        return not is_there and pid in self._seen
+
+    def kill(self) -> None:
+        """End the functions on this machine at once. Clouds offer no such thing; there leases and money end them."""
+        for group in self.process_groups:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Wait for the functions' processes, then remove all that Lithops left. Idempotent."""
+        for process in self._processes:
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        executor = self._executor
+        atexit.unregister(executor._clean_at_exit)
+        executor.job_monitor.stop()
+        executor.invoker.stop()
+        if self.is_local:
+            executor.compute_handler.clear()
+            for path in self.temporary_paths:
+                shutil.rmtree(path, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    os.remove(path)
+        if self._storage.backend != "localhost":
+            # With the separator: run 1 must not take the files of run 10.
+            for end in ("/", "-"):
+                prefix = f"lithops.jobs/{executor.executor_id}{end}"
+                keys = self._storage.list_keys(self._storage.bucket, prefix)
+                if keys:
+                    self._storage.delete_objects(self._storage.bucket, keys)
+
+
+def _is_running(pid: int, groups: list[int]) -> bool:
+    """Whether process ``pid`` is of one of these groups and was not ended; one that was may still wait to be buried."""
+    try:
+        if os.getpgid(pid) not in groups:
+            return False
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # no /proc here
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def _keep_private() -> None:
+    """Lithops leaves payloads, which hold URLs with passwords, in its folder while functions run: for no one else."""
+    from lithops.constants import LITHOPS_TEMP_DIR
+
+    os.makedirs(LITHOPS_TEMP_DIR, exist_ok=True)
+    with contextlib.suppress(OSError):
+        os.chmod(LITHOPS_TEMP_DIR, 0o700)
+
+
+def _copy(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy that shares no dictionary with the user's configuration."""
+    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in config.items()}

@@ -1,0 +1,219 @@
+"""Going on from an ended run: what its record keeps of it, which jobs fit, and where the new run begins.
+
+It begins with the last parameters, so that nothing that was trained is lost. What was the best model stays known, where
+the same rows are held out, and is returned should nothing better come.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import CommandError, DecodeError, JobError
+from ..job.optimizers import Optimizer, optimizer_from_json
+from ..models import FittedModel, Model, load_model, model_from_json
+from ..storage.checkpoint import Progress
+from ..telemetry import record
+from ..telemetry.live import LIVE
+from .data_preparation import JobData
+from .run import TrainingRun
+
+if TYPE_CHECKING:
+    from ..job.job import TrainingJob
+
+#: Tables that a record of a run's progress may have: the parameters, and the optimiser's.
+MOST_TABLES = 4
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """An ended run that another one goes on from, as its record tells of it.
+
+    Attributes
+    ----------
+    name, status : str
+    folder : Path
+        Its record.
+    n_steps : int
+    model, optimizer
+        What it trained, and how.
+    shape : tuple of int
+        Of its data.
+    units, held_out : str or None
+        See `JobData`.
+    kept_loss : float or None
+        Validation loss of the model that it returned.
+    """
+
+    name: str
+    status: str
+    folder: Path
+    n_steps: int
+    model: Model
+    optimizer: Optimizer
+    shape: tuple[int, ...]
+    units: str
+    held_out: str | None
+    kept_loss: float | None
+
+    def check(self, job: TrainingJob) -> None:
+        """Raise JobError unless ``job`` trains a table of the same meaning."""
+        run = f"run {self.name!r}"
+        if type(job.model) is not type(self.model):
+            raise JobError("model", job.model, f"{type(self.model).__name__}(...), which {run} trained")
+        if job.data.shape != self.shape:
+            raise JobError("data", job.data, f"of shape {self.shape}, as that of {run}; it is {job.data.shape}")
+        table = self.model.table_shape(self.shape)
+        if job.model.table_shape(job.data.shape) != table:
+            ours, theirs = vars(job.model), vars(self.model)
+            name = next(name for name in ("rank", "biases") if ours[name] != theirs[name])
+            raise JobError(f"model.{name}", ours[name], f"{theirs[name]!r}, as in {run}")
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run begins that goes on from an earlier one.
+
+    Attributes
+    ----------
+    progress : Progress
+    best_loss : float
+        Validation loss of ``best``; infinite where there is none that the new run's can be compared with.
+    best : FittedModel or None
+    told : list of str
+        What a person is to know of it.
+    """
+
+    progress: Progress
+    best_loss: float = math.inf
+    best: FittedModel | None = None
+    told: list[str] = field(default_factory=list)
+
+    def is_better(self, loss: float | None) -> bool:
+        """Whether the earlier run's best model is better than one of this validation loss (None: none is known)."""
+        return self.best is not None and (loss is None or not loss <= self.best_loss)
+
+
+def summary(job: TrainingJob, data: JobData, kept_loss: float | None) -> dict[str, Any]:
+    """What a run's record keeps for `find`, as plain JSON."""
+    return {
+        "model": job.model.to_json(),
+        "optimizer": job.optimizer.to_json(),
+        "shape": list(data.shape),
+        "units": data.units,
+        "held_out": data.held_out,
+        "kept_loss": kept_loss,
+    }
+
+
+def find(run: TrainingRun | str) -> Earlier:
+    """The ended run ``run``, or the newest one of that name or id, from this machine's records.
+
+    Raises
+    ------
+    JobError
+        When it is neither a run nor a name.
+    CommandError
+        When there is none, it is live, or left nothing to go on from.
+    """
+    if isinstance(run, TrainingRun):
+        if run.telemetry.state.status in LIVE:
+            raise CommandError(
+                f"run {run.name!r} is live: it can be gone on from once it has ended; run.stop() ends it"
+            )
+        run = run.id
+    if not isinstance(run, str):
+        raise JobError("resume", run, "a run, or the name or the id of one")
+    kept, _, folder = record.find(run)
+    state, spec = kept["state"], kept.get("resume")
+    name = state["name"]
+    if not (folder / record.MODEL).exists():
+        raise CommandError(f"run {name!r} left no model to go on from: {state['reason']}")
+    if spec is None:
+        raise CommandError(f"run {name!r} was recorded by an older version, which kept nothing to go on from")
+    try:
+        found = Earlier(
+            name,
+            state["status"],
+            folder,
+            state["step"],
+            model_from_json(spec["model"]),
+            optimizer_from_json(spec["optimizer"]),
+            tuple(spec["shape"]),
+            spec["units"],
+            spec["held_out"],
+            spec["kept_loss"],
+        )
+        found.model.table_shape(found.shape)
+        if found.kept_loss is not None and not math.isfinite(found.kept_loss):
+            raise ValueError(f"kept_loss {found.kept_loss!r}")
+    except (JobError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise CommandError(f"the record of run {name!r} is damaged ({type(error).__name__}: {error})") from None
+    return found
+
+
+def start_of(earlier: Earlier, data: JobData) -> Start:
+    """Where a run of ``data``'s job begins that goes on from ``earlier``."""
+    told = []
+    progress = _progress(earlier, data)
+    if progress is None:
+        last = earlier.folder / record.LAST
+        model = _loaded(earlier, last if last.exists() else earlier.folder / record.MODEL)
+        progress = Progress(data.table_of(model), n_steps=earlier.n_steps)
+        if earlier.units != data.units:
+            told.append(f"The data are in other units than those of {earlier.name!r}: its model is converted")
+    progress, said = _with_state(earlier, data, progress)
+    best_loss, best = math.inf, None
+    if data.held_out is not None and data.held_out != earlier.held_out:
+        said.append(f"Other rows are held out than in {earlier.name!r}, which may have been trained on them")
+    elif data.held_out is not None and earlier.kept_loss is not None:
+        best_loss, best = earlier.kept_loss, _loaded(earlier, earlier.folder / record.MODEL)
+    after = f", {progress.n_steps:,} steps so far" if progress.n_steps else ""
+    return Start(progress, best_loss, best, [f"Goes on from {earlier.name!r}{after}", *told, *said])
+
+
+def _progress(earlier: Earlier, data: JobData) -> Progress | None:
+    """What ``earlier`` recorded of its progress, None where it cannot be used as it is."""
+    shape = data.job.model.table_shape(data.shape)
+    if earlier.units != data.units:
+        return None
+    try:
+        most_bytes = 4 * (MOST_TABLES * math.prod(shape) + data.shape[0] + 64)
+        progress = Progress.decode(record.read_progress(earlier.folder, most_bytes))
+    except (OSError, DecodeError):
+        return None
+    tables = (progress.params, *progress.state)
+    is_usable = all(table.shape == shape and np.isfinite(table).all() for table in tables)
+    return progress if is_usable else None
+
+
+def _with_state(earlier: Earlier, data: JobData, progress: Progress) -> tuple[Progress, list[str]]:
+    """``progress`` as the new job's optimiser can use it, and what to say of that."""
+    new, old, factor = data.job.optimizer, earlier.optimizer, progress.rate_factor
+    is_alike = type(new) is type(old) and new.state_names == old.state_names
+    if new.learning_rate != old.learning_rate or not is_alike or data.job.schedule != "auto":
+        factor = 1.0
+    said = []
+    if factor < 1.0:
+        said.append(
+            f"The learning rate goes on at {factor:.2g} of {new.learning_rate:g}, to which it had been cut; "
+            "a job with another one begins uncut"
+        )
+    if is_alike and len(progress.state) == len(new.state_names):
+        return dataclasses.replace(progress, rate_factor=factor), said
+    if new.state_names:
+        why = f"that of {earlier.name!r} ({earlier.status}) was not kept" if is_alike else f"it was {old} before"
+        said.append(f"The optimiser begins without state: {why}")
+    return dataclasses.replace(progress, state=(), n_updates=0, rate_factor=factor), said
+
+
+def _loaded(earlier: Earlier, path: Path) -> FittedModel:
+    try:
+        return load_model(path)
+    except (OSError, DecodeError) as error:
+        raise CommandError(f"the model of run {earlier.name!r} cannot be read: {error}") from None

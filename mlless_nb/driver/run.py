@@ -1,0 +1,282 @@
+"""The handle a person holds on a run: wait, stop, scale in, change the budget, read the model, history and cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from ..bus.messages import Command
+from ..errors import CommandError, JobError, RunError
+from ..job.job import Budget, TrainingJob
+from ..models import FittedModel
+from ..money import Cost
+from ..money.meter import NUSD, to_nusd
+from ..plain import plain
+from ..telemetry.live import ENDED, Best, History, Telemetry
+
+#: How a command reaches the run; None once it has ended.
+Send = Callable[[Command, str], None]
+
+
+class TrainingRun:
+    """One run of a job, as `train` returns it. Every method may be called from any thread.
+
+    Attributes
+    ----------
+    id, name : str
+    job : TrainingJob or None
+        None for a run that was attached to after its end.
+    telemetry : Telemetry
+        What views read.
+    """
+
+    def __init__(self, job: TrainingJob | None, run_id: str, name: str, send: Send | None = None) -> None:
+        self.job, self.id, self.name = job, run_id, name
+        self.telemetry = Telemetry()
+        self._send = send
+        self._over = threading.Event()
+        self._model: FittedModel | None = None
+        self._last: FittedModel | None = None
+        self._cost: Cost | None = None
+
+    # -- reading
+
+    @property
+    def status(self) -> str:
+        """One of starting, running, finished, stopped, capped, failed."""
+        return self.telemetry.state.status
+
+    @property
+    def reason(self) -> str:
+        """One sentence on why the run is in its status."""
+        return self.telemetry.state.reason
+
+    @property
+    def resumed_from(self) -> str | None:
+        """The name of the run that this one goes on from, None where it began anew."""
+        return self.telemetry.state.resumed_from or None
+
+    @property
+    def history(self) -> History:
+        """A row a step: ``run.history["loss"]`` is a 1-D float64 array."""
+        return self.telemetry.history()
+
+    @property
+    def best(self) -> Best | None:
+        """The lowest validation loss so far, with its step and epoch: ``run.best.loss``. None before an evaluation."""
+        return self.telemetry.state.best or self.history.best
+
+    @property
+    def cost(self) -> Cost:
+        """What the run has cost, US dollars by component; exact once it has ended.
+
+        Until then it is an estimate in two parts: ``redis`` has all servers' time, ``workers`` all functions and
+        requests to the object storage.
+        """
+        if self._cost is not None:
+            return self._cost
+        state, rows = self.telemetry.state, self.telemetry.rows_since(max(self.telemetry.n_rows - 1, 0))
+        servers = float(rows[-1, 7]) if len(rows) else 0.0
+        return Cost(workers=max(state.spent_usd - servers, 0.0), redis=servers)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of memory that the run's rows and its model take."""
+        models = [model for model in (self._model, self._last) if model is not None]
+        return self.telemetry.n_bytes + sum(array.nbytes for model in models for array in model.params.values())
+
+    @property
+    def model(self) -> FittedModel:
+        """The trained model: the best one by validation loss, where rows are held out; waits for the end of the run.
+
+        Raises
+        ------
+        RunError
+            When the run failed before there was a checkpoint.
+        """
+        self.wait()
+        if self._model is None:
+            raise RunError(f"run {self.name!r} left no model: {self.reason}")
+        return self._model
+
+    @property
+    def last_model(self) -> FittedModel:
+        """The model as it was after the last step; waits for the end of the run, and raises, as `model` does."""
+        model = self.model
+        return model if self._last is None else self._last
+
+    def wait(self, timeout_s: float | None = None) -> str:
+        """Wait for the end, at most ``timeout_s`` seconds; returns the status."""
+        give_up = threading.TIMEOUT_MAX if timeout_s is None else timeout_s
+        # Short waits let an interrupt through.
+        while not self._over.wait(min(give_up, 0.05)) and give_up > 0:
+            give_up -= 0.05
+        return self.status
+
+    # -- going on
+
+    def resume(self, **changes: Any) -> TrainingRun:
+        """Go on from this run, which has ended, with the same job but for ``changes``; returns the new run at once.
+
+        For more money, epochs or another learning rate: ``run.resume(budget=0.01)``. See `mlless_nb.train`.
+
+        Raises
+        ------
+        JobError
+            When a change does not fit.
+        CommandError
+            When the run is live or left nothing to go on from, or its job is not known here, as that of a run that was
+            attached to: `mlless_nb.train` takes a job.
+        """
+        from .runs import train
+
+        if self.job is None:
+            raise CommandError(
+                f"run {self.name!r} was read from its record, which does not hold its data: "
+                "mlless_nb.train(job, resume=run) goes on from it"
+            )
+        names = [entry.name for entry in dataclasses.fields(self.job)]
+        if unknown := [name for name in changes if name not in names]:
+            raise JobError(unknown[0], changes[unknown[0]], f"a field of a job: {', '.join(names)}")
+        return train(dataclasses.replace(self.job, **changes), resume=self)
+
+    # -- commands
+
+    def stop(self) -> None:
+        """Ask the run to end in good order: within two steps, with its model. Returns at once."""
+        if self.status not in ENDED:
+            self._ask(Command(_new_id(), "stop"), "stopping ...")
+
+    def scale_in(self, n: int = 1, *, worker_id: int | None = None) -> None:
+        """Ask ``n`` workers, or the one called ``worker_id``, to leave. Returns at once.
+
+        The auto-tuner lets nobody go from then on, until `resume_tuner`.
+
+        Raises
+        ------
+        CommandError
+            When the run has ended, there is no such worker or it leaves already, or none would stay.
+        """
+        n, worker_id = plain(n), plain(worker_id)
+        state = self.telemetry.state
+        if state.status in ENDED:
+            raise CommandError(f"run {self.name!r} has ended ({state.status}); no worker is left to remove")
+        started = self.job.workers if self.job is not None else state.n_workers
+        staying = [worker for worker in range(started) if worker not in state.leaving]
+        n_workers = len(staying)
+        if worker_id is not None:
+            if isinstance(worker_id, bool) or not isinstance(worker_id, int) or not 0 <= worker_id < started:
+                raise CommandError(f"worker_id={worker_id!r}: must be a worker of this run, 0 to {started - 1}")
+            pending = f"removing worker {worker_id} ..."
+            if worker_id not in staying or pending in state.pending:
+                others = ", ".join(str(worker) for worker in staying if worker != worker_id)
+                raise CommandError(
+                    f"worker_id={worker_id}: must be one that stays ({others}); it leaves already, or has"
+                )
+            if n_workers < 2:
+                raise CommandError(f"worker_id={worker_id}: the last worker cannot be removed; run.stop() ends the run")
+            self._ask(Command(_new_id(), "scale_in", slots=[worker_id]), pending)
+            return
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n < n_workers:
+            most = n_workers - 1
+            valid = f"an integer from 1 to {most}" if most > 0 else "left alone: one worker is left, and it must stay"
+            raise CommandError(f"n={n!r}: must be {valid} ({n_workers} workers are in the run)")
+        noun = "worker" if n == 1 else "workers"
+        self._ask(Command(_new_id(), "scale_in", count=n), f"removing {n} {noun} ...")
+
+    def resume_tuner(self) -> None:
+        """Let the auto-tuner remove workers again, after a person did. Returns at once.
+
+        Raises
+        ------
+        CommandError
+            When the run has ended or has no tuner.
+        """
+        self._tune(True)
+
+    def pause_tuner(self) -> None:
+        """Have the auto-tuner remove nobody until `resume_tuner`. Returns at once; raises as that does."""
+        self._tune(False)
+
+    def _tune(self, on: bool) -> None:
+        state = self.telemetry.state
+        if state.status in ENDED:
+            raise CommandError(f"run {self.name!r} has ended ({state.status}); it has nothing to tune")
+        if state.tuner == "off" or (self.job is not None and not self.job.scale_in.enabled):
+            raise CommandError(f"run {self.name!r} has no auto-tuner: its job says ScaleIn.off(), or has one worker")
+        pending = "resuming the auto-tuner ..." if on else "pausing the auto-tuner ..."
+        self._ask(Command(_new_id(), "tune", count=int(on)), pending)
+
+    @property
+    def budget(self) -> float | None:
+        """The cap, US dollars; None where there is none. Assign to raise or lower it while the run is on."""
+        return self.telemetry.state.budget_usd
+
+    @budget.setter
+    def budget(self, usd: float) -> None:
+        state = self.telemetry.state
+        if state.status in ENDED:
+            raise CommandError(f"run {self.name!r} has ended ({state.status}); its budget cannot change")
+        nusd = to_nusd(Budget(usd).usd)
+        if nusd < state.committed_usd * NUSD:
+            raise CommandError(
+                f"budget={usd!r}: must be at least ${state.committed_usd:.6f}, which is spent and committed"
+            )
+        self._ask(Command(_new_id(), "budget", nusd=nusd), f"setting the budget to ${usd:g} ...")
+
+    def _ask(self, command: Command, pending: str) -> None:
+        send = self._send  # let go of at the end
+        if send is not None:
+            send(command, pending)
+        elif command.do != "stop" or self.status not in ENDED:
+            raise CommandError(f"run {self.name!r} is not controlled from here; it is {self.status}")
+
+    # -- showing
+
+    def dashboard(self) -> None:
+        """Show the run in this cell: the live dashboard, or what came of it once it has ended. Returns at once.
+
+        For a page that was reloaded before its notebook was saved, and for a second place to watch from. Where nobody
+        can click it prints where the run stands.
+        """
+        from ..widgets import show
+
+        show(self)
+
+    def report(self) -> str:
+        """How the run went or goes, as plain text."""
+        from ..widgets import text_summary
+
+        return text_summary(self)
+
+    def plot(self) -> Any:
+        """Loss, workers and dollars as a plotly ``Figure``."""
+        from ..widgets import plot
+
+        return plot(self)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from ..widgets import static_bundle
+
+        return static_bundle(self)
+
+    def __repr__(self) -> str:
+        state = self.telemetry.state
+        return f"<TrainingRun {self.name!r}: {state.status}, step {state.step}, ${state.spent_usd:.6f}>"
+
+    # -- the driver's side
+
+    def _end(self, model: FittedModel | None, cost: Cost, last: FittedModel | None = None, **state: Any) -> None:
+        """The run is over: the last word, and whoever waits goes on. ``last`` is the last model if not ``model``."""
+        self._model, self._last, self._cost = model, last, cost
+        money = {"spent_usd": cost.total, "committed_usd": cost.total}
+        self.telemetry.update(**{**state, **money, "pending": ()})
+        self._send = None  # the driver, and all that it holds, may go
+        self._over.set()
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex[:12]

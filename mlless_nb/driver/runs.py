@@ -1,0 +1,201 @@
+"""The runs of this process: `train` starts one, `runs` lists them, `attach` finds one again, if need be on disk."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import threading
+import time
+import uuid
+
+from ..errors import CommandError, JobError
+from ..job.job import TrainingJob
+from ..models import load_model
+from ..money import Cost
+from ..telemetry import record
+from . import resumption
+from .driver import Driver
+from .run import TrainingRun
+
+#: Ended runs that are kept in memory at most, and what those before the newest may hold, bytes; older ones are on disk.
+KEPT_RUNS, KEPT_BYTES = 50, 64 << 20
+
+#: By name; None while a run is being made ready.
+_live: dict[str, TrainingRun | None] = {}
+_ended: list[TrainingRun] = []
+_registry = threading.Lock()
+_drivers: dict[str, tuple[Driver, threading.Thread]] = {}
+#: Seconds that the end of the process waits for runs to end in good order.
+END_S = 10.0
+
+
+def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> TrainingRun:
+    """Start training and return at once with a handle on the run.
+
+    Everything that can be found wrong is found before anything is launched or billed.
+
+    Parameters
+    ----------
+    job : TrainingJob
+    resume : TrainingRun or str, optional
+        An ended run to go on from, or the name or id of one on this machine: from its last parameters and, where the
+        optimiser is of the same kind, its state. The job must have the same model on data of the same shape; all else
+        may be another. Steps, epochs, seconds and dollars of the new run are its own and begin at 0. Its model is never
+        worse than the earlier run's on the same held-out rows.
+
+    Returns
+    -------
+    TrainingRun
+
+    Raises
+    ------
+    JobError
+        When a field of the job does not fit, the budget cannot pay for one step or the target is met already.
+    ServiceError
+        When Redis, RabbitMQ, the object storage or the backend does not answer.
+    CommandError
+        When a live run has the job's name, or ``resume`` is live, unknown or left nothing to go on from.
+    """
+    if not isinstance(job, TrainingJob):
+        raise JobError("job", job, "a TrainingJob")
+    earlier = None
+    if resume is not None:
+        earlier = resumption.find(_known(resume) or resume)
+        earlier.check(job)
+    start = _Start(job, earlier)
+    try:
+        start.thread.start()
+        start.is_ready.wait()
+    except BaseException:  # an interrupt: what is being made ready is not wanted any more
+        start.forget()
+        raise
+    if start.error is not None:
+        raise start.error
+    assert start.driver is not None
+    return start.driver.run
+
+
+def _known(run: TrainingRun | str) -> TrainingRun | None:
+    """The newest run of this process that ``run`` names by its name or id."""
+    return next((known for known in reversed(runs()) if run in (known.id, known.name)), None)
+
+
+class _Start:
+    """A run that is made ready, and then driven, in a thread of its own.
+
+    An interrupt hits the thread that waits for it and never the one that opens services, so none is left half open.
+    """
+
+    def __init__(self, job: TrainingJob, earlier: resumption.Earlier | None = None) -> None:
+        self._job, self._earlier = job, earlier
+        self._run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
+        self._name = job.name or f"run-{self._run_id[-8:]}"
+        self.is_ready = threading.Event()
+        self.driver: Driver | None = None
+        self.error: BaseException | None = None
+        self._is_wanted = True
+        self.thread = threading.Thread(target=self._run, name=f"mlless-driver-{self._name}", daemon=True)
+
+    def forget(self) -> None:
+        """The run is not wanted any more: it is given up, or stopped when it was ready already."""
+        with _registry:
+            self._is_wanted = False
+        if self.driver is not None:
+            self.driver.run.stop()
+
+    def _run(self) -> None:
+        try:
+            driver = self._make_ready()
+        except BaseException as error:
+            self.error = error
+            driver = None
+        self.driver = driver
+        self.is_ready.set()
+        if driver is not None:
+            driver.drive()
+
+    def _make_ready(self) -> Driver | None:
+        name = self._name
+        with _registry:
+            if name in _live:
+                other = _live[name]
+                so_far = f"is live (${other.cost.total:.6f} so far)" if other is not None else "is about to start"
+                raise CommandError(f"a run called {name!r} {so_far}; stop it first or choose another name")
+            _live[name] = None
+        driver: Driver | None = None
+        try:
+            driver = Driver(self._job, self._run_id, name, _end, self._earlier)  # may take seconds: not under the lock
+            _watch_end()
+        finally:
+            with _registry:
+                if driver is not None and self._is_wanted:
+                    _live[name], _drivers[name] = driver.run, (driver, self.thread)
+                else:
+                    del _live[name]
+        if not self._is_wanted:
+            driver.discard()
+            return None
+        return driver
+
+
+@functools.cache
+def _watch_end() -> None:
+    """Have the end of the process end the runs, once for all of them."""
+    # Before the other threads are waited for, and before `atexit`, whose order is not ours: Redis is still there.
+    register = getattr(threading, "_register_atexit", atexit.register)
+    register(_end_all, os.getpid())
+
+
+def _end_all(owner: int) -> None:
+    if os.getpid() != owner:  # a forked child: the runs are its parent's
+        return
+    with _registry:
+        drivers = list(_drivers.values())
+    for driver, _ in drivers:
+        driver.abandon()
+    give_up_at = time.monotonic() + END_S
+    for _, thread in drivers:
+        thread.join(max(give_up_at - time.monotonic(), 0.0))
+
+
+def _end(run: TrainingRun) -> None:
+    with _registry:
+        _live.pop(run.name, None)
+        _drivers.pop(run.name, None)
+        _ended.append(run)
+        del _ended[:-KEPT_RUNS]
+        while sum(ended.n_bytes for ended in _ended[:-1]) > KEPT_BYTES:
+            del _ended[0]
+
+
+def runs() -> list[TrainingRun]:
+    """The runs started in this process, oldest first."""
+    with _registry:
+        return [*_ended, *(run for run in _live.values() if run is not None)]
+
+
+def attach(run: str) -> TrainingRun:
+    """The handle on a run by name or id: a live one of this process, or an ended one from this machine's records.
+
+    Of a run whose process was killed it tells the steps that were kept, and that it failed.
+
+    Raises
+    ------
+    CommandError
+        When there is no such run, or it is live in another process.
+    """
+    if (known := _known(run)) is not None:
+        return known
+    summary, rows, folder = record.find(run)
+    state = summary["state"]
+    found = TrainingRun(None, state["run_id"], state["name"])
+    found.telemetry.append(rows)
+    for event in state.pop("events"):
+        found.telemetry.tell(event["time_s"], event["text"])
+    state.pop("pending")
+    model, last = (
+        load_model(folder / name) if (folder / name).exists() else None for name in (record.MODEL, record.LAST)
+    )
+    found._end(model, Cost(**summary["cost"]), last, **state)
+    return found

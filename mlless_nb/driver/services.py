@@ -1,0 +1,149 @@
+"""Everything a run stands on, opened and checked before anything is launched, and given back whatever happens."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+from ..bus import open_bus
+from ..bus.urls import REDIS_SCHEMES, scheme_of
+from ..errors import JobError
+from ..exchange import RedisStepLog
+from ..job.job import TrainingJob
+from .embedded_redis import EmbeddedRedis, acquire_shared, check_redis, release
+from .launcher import LithopsLauncher, is_local
+from .watchdog import Watchdog
+
+#: The extra of Lithops that brings a cloud's packages, by what the name of a module that is missing begins with.
+EXTRAS = {
+    "alibabacloud": "aliyun",
+    "azure": "azure",
+    "boto": "aws",
+    "google": "gcp",
+    "httplib2": "gcp",
+    "ibm": "ibm",
+    "kubernetes": "kubernetes",
+    "oci": "oracle",
+    "oss2": "aliyun",
+}
+
+
+class Services:
+    """The functions' launcher, Redis, the control bus and the step log of one run.
+
+    Parameters
+    ----------
+    job : TrainingJob
+    run_id : str
+
+    Raises
+    ------
+    JobError, ServiceError
+        When one of them is not there or not fit; whatever was opened is closed again.
+    """
+
+    def __init__(self, job: TrainingJob, run_id: str) -> None:
+        self.embedded: EmbeddedRedis | None = None
+        self._run_id = run_id
+        self._watchdog: Watchdog | None = None
+        self._watched_groups: list[int] = []
+        self._watched_paths: list[str] = []
+        # The private server starts while Lithops gets ready: either takes 50 ms.
+        with ThreadPoolExecutor(1) as beside:
+            is_embedded = job.redis_urls is None and is_local(job.backend)
+            starting = beside.submit(acquire_shared) if is_embedded else None
+            try:
+                self.launcher = _launcher(job)
+            except BaseException:
+                if starting is not None and starting.exception() is None:
+                    release(starting.result())
+                raise
+        try:
+            self.embedded = starting.result() if starting is not None else None
+            self.redis_urls = self._redis_urls(job)
+            self.has_broker = job.bus is not None and job.bus.startswith("amqp")
+            self.bus_url = self._bus_url(job)
+            self.bus = open_bus(self.bus_url, run_id, insecure=job.insecure)
+        except BaseException:
+            self.launcher.close()
+            self._release_redis()
+            raise
+        self.log = RedisStepLog(self.redis_urls, run_id, uuid.uuid4().hex, "driver")
+
+    def _redis_urls(self, job: TrainingJob) -> list[str]:
+        if self.embedded is not None:
+            return [self.embedded.url]
+        if job.redis_urls is None:
+            raise JobError("redis", None, "the URL of a Redis server that the functions of this backend can reach")
+        for url in job.redis_urls:
+            check_redis(url, insecure=job.insecure)
+        return job.redis_urls
+
+    def _bus_url(self, job: TrainingJob) -> str:
+        if job.bus is None:
+            return self.redis_urls[0]
+        scheme = scheme_of(job.bus)
+        if scheme == "memory":
+            raise JobError("bus", job.bus, "a server that functions reach too: amqp://..., redis://... or None")
+        if scheme in REDIS_SCHEMES and job.bus not in self.redis_urls:
+            check_redis(job.bus, insecure=job.insecure)
+        return job.bus
+
+    def watch_functions(self, run_folder: str) -> None:
+        """See to it that the functions end, and their files go, should this process be killed.
+
+        On a cloud the functions do so themselves: they find the driver's lease gone.
+        """
+        if not self.launcher.is_local:
+            return
+        self._watchdog = self.embedded or Watchdog().start()
+        if self.embedded is None:
+            on_redis = [self.bus_url] if scheme_of(self.bus_url) in REDIS_SCHEMES else []
+            self._watchdog.add_keys(sorted({*self.redis_urls, *on_redis}), f"mlless:{self._run_id}:")
+        # Kept here: the launcher forgets what it has closed.
+        self._watched_groups = self.launcher.process_groups
+        self._watched_paths = [*self.launcher.temporary_paths, self.launcher.folder_of(run_folder)]
+        for group in self._watched_groups:
+            self._watchdog.add_process_group(group)
+        for path in self._watched_paths:
+            self._watchdog.add_path(path)
+
+    def close(self) -> list[str]:
+        """Give everything back, each thing whatever comes of the others; returns what failed. Idempotent."""
+        failures = []
+        for step in (self._unwatch, self.launcher.close, self.bus.close, self.log.close, self._release_redis):
+            try:
+                step()
+            except Exception as error:
+                failures.append(f"{type(error).__name__}: {error}")
+        return failures
+
+    def _unwatch(self) -> None:
+        """Process groups may come to belong to others, and the shared server may outlive this run for long."""
+        watchdog, self._watchdog = self._watchdog, None
+        if watchdog is None:
+            return
+        for group in self._watched_groups:
+            watchdog.remove_process_group(group)
+        for path in self._watched_paths:
+            watchdog.remove_path(path)
+        if watchdog is not self.embedded:
+            watchdog.close()
+
+    def _release_redis(self) -> None:
+        server, self.embedded = self.embedded, None
+        if server is not None:
+            release(server)
+
+
+def _launcher(job: TrainingJob) -> LithopsLauncher:
+    """The launcher of ``job``'s functions; where packages of its backend are missing the error says what to install."""
+    try:
+        return LithopsLauncher(job.backend, job.workers + 1, job.memory_mb)
+    except JobError as error:
+        missing = error.__context__  # Lithops imports a backend when it is asked for
+        if not isinstance(missing, ModuleNotFoundError) or not missing.name:
+            raise
+        extra = next((extra for start, extra in EXTRAS.items() if missing.name.startswith(start)), "all")
+        valid = f"one whose packages are installed; {missing.name} is not: pip install 'lithops[{extra}]'"
+        raise JobError("backend", error.value, valid) from None

@@ -1,0 +1,214 @@
+"""A run's end as the driver sees it: the bill where the supervisor left none, the model, and nothing else left."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..bus.messages import Ended, Invocation
+from ..errors import DecodeError, ServiceError
+from ..models import FittedModel
+from ..money import Cost, Rates
+from ..money.budget import Prepaid
+from ..money.meter import NUSD, to_nusd
+from ..storage import checkpoint
+from ..storage.checkpoint import Progress
+from ..storage.objects import ObjectStore
+from ..telemetry.live import RunState, Telemetry
+from ..telemetry.record import LAST, Record
+from .services import Services
+
+#: How often the model is asked for, and the pause in between, seconds: it is what the run was paid for.
+FETCH_TRIES, FETCH_PAUSE_S = 3, 0.5
+
+
+def call_off(services: Services, n_workers: int, reason: str, patience_s: float) -> None:
+    """Tell the functions to end, and wait until they have or ``patience_s`` seconds are over; clouds know no kill."""
+    roles = ["supervisor", *map(str, range(n_workers))]
+    give_up_at = time.monotonic() + patience_s
+    with contextlib.suppress(Exception):  # Redis may be what failed: then they end of themselves
+        services.log.abort(reason, n_workers)
+        while not services.launcher.has_ended() and any(services.log.alive(roles)) and time.monotonic() < give_up_at:
+            time.sleep(0.05)
+
+
+def notice_lost(services: Services, n_workers: int, step: int) -> None:
+    """Call the run off in ``step`` when a worker's process is seen to be gone that did not end of itself.
+
+    Without its supervisor the run ends in good order.
+    """
+    log, launcher = services.log, services.launcher
+    at_work = log.at_work([-1, *range(n_workers)])
+    gone = [slot for slot, nonce in at_work.items() if launcher.has_died(int(nonce.partition("-")[0]))]
+    # Who had settled its money by then, and only now went, is no longer among them.
+    for slot in log.at_work(gone):
+        log.bury("supervisor" if slot < 0 else str(slot))
+        if slot < 0:
+            log.announce_stop("failed", f"the supervisor was lost by step {step}")
+        else:
+            log.abort(f"worker {slot} was lost at step {step}", n_workers)
+
+
+def reckon_nusd(services: Services, rates: Rates, n_workers: int, time_s: float, state: RunState) -> dict[str, int]:
+    """The bill by component, nano-dollars, where the supervisor gave none.
+
+    Every function is billed to ``time_s``, seconds since the invocation, but all together to no more than is reserved:
+    functions end on what they were granted.
+    """
+    objects = services.launcher.objects
+    function, servers = rates.function_nusd(time_s), rates.servers_nusd(time_s)
+    # Of the requests of others only the sum is known that the supervisor told last, with everybody's seconds in it.
+    seconds = (n_workers + 1) * rates.function_nusd(state.time_s) + rates.servers_nusd(state.time_s)
+    storage = max(rates.requests_nusd(objects.gets, objects.puts), round(state.spent_usd * NUSD) - seconds)
+    redis = round(servers * rates.redis_usd_s / rates.servers_usd_s) if servers else 0
+    costs = {
+        "workers": n_workers * function,
+        "supervisor": function,
+        "redis": redis,
+        "broker": servers - redis,
+        "storage": storage,
+    }
+    most = None if state.budget_usd is None else to_nusd(state.budget_usd)
+    with contextlib.suppress(Exception):  # the books may be gone with Redis; the cap stands
+        most = services.log.money()[1]
+    return _cut(costs, most)
+
+
+def _cut(costs: dict[str, int], most: int | None) -> dict[str, int]:
+    """``costs`` by component, cut to ``most`` altogether (None: not at all)."""
+    over = 0 if most is None else max(sum(costs.values()) - most, 0)
+    for component in costs:
+        cut = min(over, costs[component])
+        costs[component] -= cut
+        over -= cut
+    return costs
+
+
+def unspent(cap_usd: float, costs: dict[str, int], rates: Rates) -> str:
+    """What to say of the part of a cap that a run left which ended for its money."""
+    rest, second = to_nusd(cap_usd) - sum(costs.values()), rates.servers_nusd(1.0)
+    why = "kept to end in good order and not needed"
+    if rest < second:
+        why += f", and less than another second of the servers costs (${second / NUSD:.6f})"
+    return f"; ${rest / NUSD:.6f} of ${cap_usd:g} is left: {why}"
+
+
+def conclude(
+    services: Services, rates: Rates, invocation: Invocation, called_off: tuple[str, str] | None, failure: Ended
+) -> Ended:
+    """The last word that the supervisor owes: another, here, reads what it read, and sends what it did not.
+
+    Parameters
+    ----------
+    invocation : Invocation
+        The supervisor's.
+    called_off : tuple or None
+        Status and reason with which the run was called off before it was given up.
+    failure : Ended
+        Holds where nothing says how the run went.
+    """
+    from ..supervisor.loop import LOST
+    from .last_word import Successor  # a run that ends well does without
+
+    prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
+    successor = Successor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
+    ended = successor.conclude(called_off)
+    if ended.reason == LOST:
+        ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)
+    return dataclasses.replace(ended, costs_nusd=_cut(ended.costs_nusd, services.log.money()[1]))
+
+
+def fetch_model(
+    objects: ObjectStore, run_id: str, ended: Ended, begin: Callable[[], Progress], begun: str
+) -> tuple[Progress, str]:
+    """The model that the run left, with the progress that was stored with it, and what to say of it.
+
+    Without a checkpoint it is that of ``begin``, which is ``begun``: "untrained", say.
+    """
+    if ended.model_key is not None and ended.kept_step is not None:
+        try:
+            progress = Progress.decode(objects.get(ended.model_key))
+            return progress, f"; the model is that of step {ended.kept_step}" if ended.status == "failed" else ""
+        except (KeyError, DecodeError):
+            pass  # its function was ended before it was stored
+    found = checkpoint.newest(objects, run_id)
+    if found is None:
+        return begin(), f"; no checkpoint yet, the model is {begun}"
+    _, params, step = found
+    return Progress(params, step, n_steps=begin().n_steps + step), f"; the model is that of step {step}"
+
+
+def fetch_last(objects: ObjectStore, ended: Ended) -> Progress | None:
+    """The last model where it is not the one that the run returns; None where it is, or cannot be read."""
+    if ended.last_key is None:
+        return None
+    try:
+        return Progress.decode(objects.get(ended.last_key))
+    except (KeyError, DecodeError, ServiceError):
+        return None
+
+
+def insist(fetch: Callable[[], tuple[Progress, str]], place: str) -> tuple[Progress | None, str]:
+    """What ``fetch`` returns at one of `FETCH_TRIES` tries, else no model and where it lies."""
+    for left in reversed(range(FETCH_TRIES)):
+        try:
+            return fetch()
+        except Exception as error:
+            note = f"; the model could not be read ({type(error).__name__}: {error}) and is left in {place}"
+        if left:
+            time.sleep(FETCH_PAUSE_S)
+    return None, note
+
+
+def remove_all(services: Services, remove_objects: Callable[[], None] | None) -> str:
+    """Remove the functions and all of the run's objects, keys and queues, each whatever comes of the others.
+
+    Without ``remove_objects`` the objects stay. Returns what to say of it.
+    """
+    launcher, log, bus = services.launcher, services.log, services.bus
+    failed: list[str] = []
+
+    def attempt(step: Callable[[], object], sentence: str) -> None:
+        try:
+            step()
+        except Exception as error:
+            failed.append(f"{sentence} ({type(error).__name__})")
+
+    attempt(launcher.close, "the functions' files could not be removed")
+    if remove_objects is not None:
+        attempt(remove_objects, "objects could not be removed")
+    # A server may be gone, with all that was in it.
+    attempt(log.delete, "Redis could not be cleaned, its keys expire within a day")
+    attempt(partial(bus.close, delete=True), "the control bus could not be cleaned, what is in it expires")
+    return "; ".join(["0 functions left", *failed]) if failed else "0 functions, 0 keys, 0 queues left"
+
+
+def keep(
+    record: Record,
+    telemetry: Telemetry,
+    changes: dict[str, Any],
+    model: FittedModel | None,
+    last: FittedModel | None,
+    cost: Cost,
+    job: dict[str, Any],
+    progress: Progress | None,
+    resume: dict[str, Any],
+) -> None:
+    """Write the run's end into its record: its state with the last ``changes``, its cost, ``job`` for replays.
+
+    ``progress`` and ``resume`` are for a run that goes on from it, see `mlless_nb.driver.resumption`.
+    """
+    state = dataclasses.replace(telemetry.state, pending=(), spent_usd=cost.total, **changes)
+    if model is not None:
+        record.keep_model(model)
+    if last is not None:
+        record.keep_model(last, LAST)
+    if progress is not None:
+        record.keep_progress(progress.encode())
+    record.end({"state": state.to_json(), "cost": dataclasses.asdict(cost), "job": job, "resume": resume})
+    if not record.is_complete:
+        telemetry.tell(changes["time_s"], f"history incomplete: {record.folder} could not be written")

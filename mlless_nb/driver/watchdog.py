@@ -1,0 +1,217 @@
+"""What is left to do when this process ends in whatever way: processes to end, files and Redis keys to remove.
+
+A small shell waits on a pipe that this process holds. However this process ends, kill -9 included, the pipe closes; the
+shell then ends what was put under its care (a server of its own, process groups), removes paths and keys, and goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ..errors import ServiceError
+
+PREFIX = "mlless-watch-"
+#: Seconds that closing waits for the shell to do its work.
+CLOSE_S = 5.0
+
+# The parent-death signal covers the one case that the pipe cannot: the watchdog itself is killed.
+_WATCHDOG = """
+folder=$1; shift
+server=
+if [ $# -gt 0 ]; then
+    if setpriv --pdeathsig KILL true; then set -- setpriv --pdeathsig KILL "$@"; fi
+    "$@" </dev/null >"$folder/log" 2>&1 &
+    server=$!
+fi
+trap 'ended=1' HUP INT TERM
+while IFS= read -r _; do :; done
+trap '' HUP INT TERM
+if [ -f "$folder/cleanup" ]; then
+    while IFS= read -r line; do
+        case $line in "pgid "*) kill -s KILL -- "-${line#pgid }" ;; esac
+    done <"$folder/cleanup"
+fi
+if [ -n "$server" ]; then kill -s KILL "$server"; wait "$server"; fi
+if [ -f "$folder/last" ]; then /bin/sh "$folder/last" </dev/null; fi
+tries=0
+while [ -d "$folder" ] && [ $tries -lt 20 ]; do
+    while IFS= read -r line; do
+        case $line in "path "*) rm -rf -- "${line#path }" && [ ! -e "${line#path }" ] || left=1 ;; esac
+    done <"$folder/cleanup"
+    if [ -z "$left" ]; then rm -rf -- "$folder"; else left=; sleep 0.1; fi
+    tries=$((tries + 1))
+done
+rm -rf -- "$folder"
+"""
+
+
+class Watchdog:
+    """One such shell. Its folder, mode 0700, holds the lists of what is under its care.
+
+    Attributes
+    ----------
+    folder : Path
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path()
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._finalizer: weakref.finalize[..., Any] | None = None
+
+    def start(self) -> Self:
+        """Start the shell; returns itself."""
+        self._guard(Path(tempfile.mkdtemp(prefix=PREFIX)))
+        return self
+
+    def _guard(self, folder: Path, *server: str) -> None:
+        """Start the shell with its lists in ``folder``, and ``server``, a command, under it."""
+        (folder / "cleanup").touch(mode=0o600)
+        read_end, write_end = os.pipe()
+        try:
+            shell = subprocess.Popen(
+                ["/bin/sh", "-c", _WATCHDOG, "mlless-watchdog", str(folder), *server],
+                stdin=read_end,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+            )
+        except OSError as error:
+            os.close(write_end)
+            shutil.rmtree(folder, ignore_errors=True)
+            raise ServiceError(f"/bin/sh does not start: {error}") from error
+        finally:
+            os.close(read_end)
+        self._finalizer = weakref.finalize(self, _close, shell, write_end, folder, self._owner)
+        self.folder = folder
+        _write_ends.add((self._owner, write_end))
+
+    def add_keys(self, urls: list[str], prefix: str) -> None:
+        """Remove the keys that begin with ``prefix`` from the Redis servers at ``urls`` when this process ends.
+
+        Last of all, when whoever could make new ones is gone. Not when the watchdog is closed: who closes it has seen
+        to them.
+        """
+        keys, last = self.folder / "keys", self.folder / "last"
+        keys.touch(mode=0o600)  # passwords are in it, and in no command line
+        keys.write_text(json.dumps({"urls": urls, "prefix": prefix}))
+        last.write_text(
+            shlex.join([sys.executable, "-P", str(Path(__file__).with_name("redis_cleanup.py")), str(keys)]) + "\n"
+        )
+
+    def add_process_group(self, pgid: int) -> None:
+        """Kill process group ``pgid`` when this process ends, or this is closed."""
+        if pgid <= 1 or pgid == os.getpgrp():
+            raise ValueError(f"pgid={pgid}: must be a process group of its own")
+        self._note(f"pgid {pgid}")
+
+    def remove_process_group(self, pgid: int) -> None:
+        """Forget ``pgid``: it has ended, and its number may come to belong to another."""
+        self._strike(f"pgid {pgid}")
+
+    def remove_path(self, path: str | os.PathLike[str]) -> None:
+        """Forget ``path``: it is gone, or is to stay."""
+        self._strike(f"path {os.fspath(path)}")
+
+    def _strike(self, line: str) -> None:
+        with self._lock:
+            if self._finalizer is None or not self._finalizer.alive:
+                return
+            cleanup = self.folder / "cleanup"
+            kept = [other for other in cleanup.read_text().splitlines(keepends=True) if other != line + "\n"]
+            fresh = self.folder / "cleanup.new"
+            fresh.write_text("".join(kept))
+            fresh.replace(cleanup)
+
+    def add_path(self, path: str | os.PathLike[str]) -> None:
+        """Remove ``path``, a file or a whole folder, when this process ends or this is closed."""
+        text, home = os.fspath(path), os.path.realpath(os.path.expanduser("~"))
+        real = os.path.realpath(text)
+        if not os.path.isabs(text) or "\n" in text or os.path.commonpath([real, home]) == real:
+            raise ValueError(f"path={text!r}: must be absolute, and nothing that holds the home folder")
+        self._note(f"path {text}")
+
+    def _note(self, line: str) -> None:
+        with self._lock:
+            if self._finalizer is None or not self._finalizer.alive:
+                raise ServiceError(f"the {type(self).__name__} is not running")
+            with open(self.folder / "cleanup", "a") as cleanup:
+                cleanup.write(line + "\n")
+
+    def close(self) -> None:
+        """End and remove all that is its own, or was put under its care. Idempotent."""
+        with self._lock:
+            if self._finalizer is not None:
+                if os.getpid() == self._owner:  # in a forked child it is its parent's
+                    (self.folder / "last").unlink(missing_ok=True)
+                self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+# The write ends of all watchdogs' pipes: a forked child must not keep one open beyond its parent's end.
+_write_ends: set[tuple[int, int]] = set()
+
+
+def _after_fork() -> None:
+    for _, write_end in _write_ends:
+        with contextlib.suppress(OSError):
+            os.close(write_end)
+    _write_ends.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _close(watchdog: subprocess.Popen[bytes], write_end: int, folder: Path, owner: int) -> None:
+    """Let the watchdog clean up, and do it in its place should it be gone."""
+    if os.getpid() != owner:  # a forked child: the server is its parent's
+        return
+    _write_ends.discard((owner, write_end))
+    os.close(write_end)
+    try:
+        watchdog.wait(CLOSE_S)
+    except subprocess.TimeoutExpired:
+        watchdog.kill()
+        watchdog.wait()
+    if watchdog.returncode != 0:
+        _clean_up(watchdog.pid, folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _clean_up(watchdog_pgid: int, folder: Path) -> None:
+    """What the watchdog would have done: end all process groups, remove all paths."""
+    try:
+        lines = (folder / "cleanup").read_text().splitlines()
+    except OSError:
+        lines = []
+    pgids = [int(line[5:]) for line in lines if line.startswith("pgid ")]
+    for pgid in [*pgids, watchdog_pgid]:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pgid, signal.SIGKILL)
+    for line in lines:
+        if line.startswith("path "):
+            path = Path(line[5:])
+            shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                path.unlink()

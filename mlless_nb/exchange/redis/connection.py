@@ -1,0 +1,134 @@
+"""One connection that carries a whole step's commands in a single write: the hot path of the exchange.
+
+The server keeps what comes behind a blocking command until that is done. So a worker can publish, arrive, wait for its
+peers and ask for their frames in one go, and only read from then on: one round trip a step instead of three.
+
+redis-py makes the connection, with whatever authentication and TLS the URL asks for; from then on the line writes and
+reads its socket itself: the frames of a step are neither joined before they are sent nor copied when they come.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import redis
+from redis import exceptions
+
+from ...kernels.resp import ReplyError, ReplyReader, pack
+
+#: Times that the commands of a step are sent again over a new connection when one is lost; all are safe to repeat.
+TRIES = 5
+#: Pieces handed to the kernel at once; systems allow 1024.
+_MOST_PIECES = 512
+#: Errors by the first word of the server's message; all others are a plain ``ResponseError``.
+_ERRORS: dict[str, type[exceptions.RedisError]] = {
+    "NOSCRIPT": exceptions.NoScriptError,
+    "LOADING": exceptions.BusyLoadingError,
+    "OOM": exceptions.OutOfMemoryError,
+    "READONLY": exceptions.ReadOnlyError,
+    "NOPERM": exceptions.NoPermissionError,
+}
+
+
+class Line:
+    """A connection like those of ``client``, for one thread.
+
+    Parameters
+    ----------
+    client : redis.Redis
+        Its pool says how to connect, and how long to wait for an answer.
+    """
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._pool = client.connection_pool
+        self._connection: Any = None
+        self._socket: Any = None
+        self._reader = ReplyReader(lambda view: 0)
+
+    def send(self, commands: list[tuple[Any, ...]]) -> None:
+        """Send ``commands`` in one write; views that were read before lose their meaning.
+
+        Each is answered by one reply: `read` them all, or `drop` the line.
+
+        Raises
+        ------
+        redis.ConnectionError, redis.TimeoutError
+            The connection was lost or could not be made; what was sent may have been carried out.
+        """
+        if self._socket is None:
+            self._connect()
+        else:
+            self._reader.begin()
+        try:
+            self._write(pack(commands))
+        except BaseException as error:
+            raise self._lost(error) from None
+
+    def read(self, *, views: bool = False) -> Any:
+        """The next reply; with ``views``, strings are memoryviews that are valid until the next `send`.
+
+        Raises
+        ------
+        redis.ResponseError
+            The command failed; the replies behind it can still be read.
+        redis.ConnectionError, redis.TimeoutError
+            The connection was lost.
+        """
+        if self._socket is None:
+            raise redis.ConnectionError("the connection was closed")
+        try:
+            reply = self._reader.read(views=views)
+        except BaseException as error:
+            raise self._lost(error) from None
+        if isinstance(reply, ReplyError):
+            kind, _, message = str(reply).partition(" ")
+            raise _ERRORS[kind](message) if kind in _ERRORS else exceptions.ResponseError(str(reply))
+        return reply
+
+    def drop(self) -> None:
+        """Close the connection: replies that were not read are lost with it. The next `send` opens another."""
+        self._socket = None
+        if self._connection is not None:
+            self._connection.disconnect()
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        self.drop()
+        self._connection = None
+
+    def _connect(self) -> None:
+        if self._connection is None:
+            self._connection = self._pool.connection_class(**self._pool.connection_kwargs)
+        self._connection.connect()
+        self._socket = self._connection._sock
+        self._reader.begin(self._socket.recv_into)
+
+    def _write(self, pieces: list[bytes]) -> None:
+        if isinstance(self._socket, ssl.SSLSocket) or not hasattr(self._socket, "sendmsg"):
+            for piece in pieces:
+                self._socket.sendall(piece)
+            return
+        n_sent = self._socket.sendmsg(pieces[:_MOST_PIECES])
+        if n_sent == sum(map(len, pieces)):
+            return
+        rest: list[bytes | memoryview] = [*pieces]
+        while True:
+            n_whole = 0
+            while n_whole < len(rest) and n_sent >= len(rest[n_whole]):
+                n_sent -= len(rest[n_whole])
+                n_whole += 1
+            del rest[:n_whole]
+            if not rest:
+                return
+            rest[0] = memoryview(rest[0])[n_sent:]
+            n_sent = self._socket.sendmsg(rest[:_MOST_PIECES])
+
+    def _lost(self, error: BaseException) -> BaseException:
+        """Ends the connection; what went wrong as redis-py tells it."""
+        self.drop()
+        if isinstance(error, TimeoutError):
+            error = redis.TimeoutError("Redis did not answer in time")
+        elif isinstance(error, (OSError, EOFError, ValueError)):
+            error = redis.ConnectionError(f"the connection to Redis was lost: {error}")
+        return error

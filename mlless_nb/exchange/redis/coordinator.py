@@ -1,0 +1,236 @@
+"""The step log on Redis: frames sharded by slot over one or more servers, everything else on the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import resources
+
+import redis
+from redis.backoff import ExponentialBackoff
+from redis.retry import Retry
+
+from ..protocol import SHARES, Aborted, Arrival, Exchanged, Frame, Plan, Round, Sought, StepEntry
+from ..step_report import Report
+from .rounds import GONE, Rounds, called_off
+
+#: Seconds that a key outlives its last use, whatever happens to those who made it.
+TTL_S = 86_400
+#: JSON of a plan that nothing was announced in yet.
+NO_PLAN = '{"version":0}'
+
+
+def _script(name: str) -> str:
+    return (resources.files(__package__) / f"{name}.lua").read_text("utf-8")
+
+
+def connect(url: str) -> redis.Redis:
+    """A client for ``url`` that retries a lost connection.
+
+    Every command of ours is safe to repeat; a repeated `reserve` may take the money twice, which a cap can bear.
+    """
+    return redis.Redis.from_url(
+        url,
+        socket_timeout=15,
+        socket_connect_timeout=5,
+        protocol=2,
+        retry=Retry(ExponentialBackoff(cap=0.5, base=0.02), 4),
+        retry_on_error=[redis.ConnectionError, redis.TimeoutError],
+    )
+
+
+class RedisStepLog:
+    """See `StepLog`. What a worker does in a round, and `read_steps`, serve one thread, the rest any.
+
+    Parameters
+    ----------
+    urls : list of str
+        Redis URLs; the frames of ``slot`` are kept on number ``slot % len(urls)``.
+    job_id : str
+        Every key begins with ``mlless:{job_id}:``.
+    generation : str
+        Fences whoever belongs to an earlier life of the job.
+    nonce : str
+        Tells this invocation from a duplicate of it.
+    """
+
+    def __init__(self, urls: list[str], job_id: str, generation: str, nonce: str = "") -> None:
+        self._shards = [connect(url) for url in urls]
+        self._redis = self._shards[0]
+        self._prefix = f"mlless:{job_id}:"
+        self.generation, self._nonce = generation, nonce
+        self._job = self._key("job")
+        self._announce = self._redis.register_script(_script("announce"))
+        self._reserve = self._redis.register_script(_script("reserve"))
+        self._abort = self._redis.register_script(_script("abort"))
+        self._last_entry = "0-0"
+        self._reports: dict[int, Report] = {}  # of a step of which not every entry was read
+        self._rounds = Rounds(self._shards, self._prefix, generation, nonce, _script("arrive"), TTL_S)
+
+    def _key(self, *parts: object) -> str:
+        return self._prefix + ":".join(map(str, parts))
+
+    def create(self, *, cap_nusd: int | None, reserved_nusd: int) -> None:
+        """See `StepLog`."""
+        self._redis.hset(
+            self._job,
+            mapping={
+                "generation": self.generation,
+                "cap": -1 if cap_nusd is None else cap_nusd,
+                "reserved": reserved_nusd,
+                "latest": 0,
+                "version": 0,
+                "plan": NO_PLAN,
+            },
+        )
+        self._redis.expire(self._job, TTL_S)
+        self._redis.script_load(_script("arrive"))
+
+    def delete(self) -> int:
+        """See `StepLog`."""
+        n_keys = 0
+        for shard in self._shards:
+            keys = list(shard.scan_iter(match=self._prefix + "*", count=1000))
+            for first in range(0, len(keys), 500):
+                n_keys += int(shard.unlink(*keys[first : first + 500]))
+        return n_keys
+
+    def close(self) -> None:
+        """Release the connections. Idempotent."""
+        self._rounds.close()
+        for shard in self._shards:
+            shard.close()
+
+    def now_s(self) -> float:
+        """See `StepLog`."""
+        seconds, microseconds = self._redis.time()
+        return float(seconds) + float(microseconds) * 1e-6
+
+    def renew(self, role: str, lease_s: float) -> None:
+        """See `StepLog`."""
+        self._redis.set(self._key("lease", role), self._nonce or "1", px=int(lease_s * 1000))
+
+    def alive(self, roles: list[str]) -> list[bool]:
+        """See `StepLog`."""
+        return [value is not None for value in self._redis.mget([self._key("lease", role) for role in roles])]
+
+    def at_work(self, slots: list[int]) -> dict[int, str]:
+        """See `StepLog`."""
+        if not slots:
+            return {}
+        claims = self._redis.mget([self._key("claim", slot) for slot in slots])
+        settled = self._redis.hmget(self._job, [f"refunded:{slot}" for slot in slots])
+        return {
+            slot: nonce.decode()
+            for slot, nonce, refund in zip(slots, claims, settled, strict=True)
+            if nonce is not None and refund is None
+        }
+
+    def bury(self, role: str) -> None:
+        """See `StepLog`."""
+        self._redis.delete(self._key("lease", role))
+
+    def read_plan(self) -> Plan:
+        """See `StepLog`."""
+        return Plan.decode(self._redis.hget(self._job, "plan") or NO_PLAN)
+
+    def announce_leave(self, slots: list[int]) -> Plan:
+        """See `StepLog`."""
+        return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "leave", *slots]))
+
+    def announce_stop(self, status: str, reason: str) -> Plan:
+        """See `StepLog`."""
+        return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "stop", status, reason]))
+
+    def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
+        """See `StepLog`."""
+        self._abort(keys=[self._job, self._key("wake")], args=[f"{status} {reason}", TTL_S * 1000])
+
+    def aborted(self) -> tuple[str, str] | None:
+        """See `StepLog`."""
+        text = self._redis.hget(self._job, "abort")
+        if text is None:
+            return None
+        error = called_off(text)
+        return error.status, str(error)
+
+    def money(self) -> tuple[int | None, int]:
+        """See `StepLog`."""
+        cap, reserved = self._redis.hmget(self._job, "cap", "reserved")
+        if cap is None:
+            raise Aborted(GONE)
+        return (int(cap) if int(cap) >= 0 else None), int(reserved)
+
+    def reserve(self, nusd: int, least_nusd: int | None = None) -> int:
+        """See `StepLog`."""
+        args = ["reserve", nusd, nusd if least_nusd is None else least_nusd, SHARES]
+        return self._answer(self._reserve(keys=[self._job], args=args))
+
+    def reserve_start(self, nusd: dict[int, int]) -> bool:
+        """See `StepLog`."""
+        claims = [self._key("claim", slot) for slot in nusd]
+        return bool(self._answer(self._reserve(keys=[self._job, *claims], args=["start", *nusd.values()])))
+
+    def start_grant(self, slot: int) -> int:
+        """See `StepLog`."""
+        return int(self._redis.hget(self._job, f"start:{self._key('claim', slot)}") or 0)
+
+    def refund(self, nusd: int, slot: int, part: int = 0) -> None:
+        """See `StepLog`."""
+        self._reserve(keys=[self._job], args=["refund", nusd, f"{slot}.{part}" if part else slot])
+
+    def set_cap(self, cap_nusd: int) -> bool:
+        """See `StepLog`."""
+        return bool(self._answer(self._reserve(keys=[self._job], args=["cap", cap_nusd])))
+
+    @staticmethod
+    def _answer(reply: int) -> int:
+        if reply < 0:
+            raise Aborted(GONE)
+        return reply
+
+    def claim(self, slot: int) -> bool:
+        """See `StepLog`."""
+        key = self._key("claim", slot)
+        is_first = self._redis.set(key, self._nonce, nx=True, ex=TTL_S)
+        return bool(is_first) or self._redis.get(key) == self._nonce.encode()
+
+    def publish(self, part: Round) -> Arrival:
+        """See `StepLog`."""
+        return self._rounds.publish(part)
+
+    def wait(self, part: Round, pay: Callable[[], None]) -> None:
+        """See `StepLog`."""
+        self._rounds.wait(part, pay)
+
+    def frames(self, part: Round) -> list[Frame]:
+        """See `StepLog`. The frames are views, valid until the next call of this, `publish`, `wait` or `exchange`."""
+        return self._rounds.frames(part)
+
+    def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
+        """See `StepLog`. With one server, all in one write."""
+        return self._rounds.exchange(part, pay)
+
+    def publish_and_look(self, part: Round, sought: Sequence[Sought]) -> tuple[Arrival, list[Frame | None]]:
+        """See `StepLog`. With one server, all in one write; the frames are views, as of `frames`."""
+        return self._rounds.publish_and_look(part, sought)
+
+    def wait_for_any(self, part: Round, sought: Sequence[Sought], pay: Callable[[], None]) -> list[Frame | None]:
+        """See `StepLog`. The frames are views, as of `frames`."""
+        return self._rounds.wait_for_any(part, sought, pay)
+
+    def read_steps(self, timeout_s: float) -> list[StepEntry]:
+        """See `StepLog`."""
+        reply = self._redis.xread(
+            {self._key("steps"): self._last_entry}, count=500, block=max(int(timeout_s * 1000), 1)
+        )
+        entries: list[StepEntry] = []
+        for _, rows in reply.items() if isinstance(reply, dict) else reply or []:
+            for entry_id, fields in rows[0] if rows and isinstance(rows[0], list) else rows:
+                self._last_entry = entry_id.decode()
+                step, at_s = int(fields.pop(b"step")), float(fields.pop(b"at"))
+                is_last = fields.pop(b"more", None) is None
+                self._reports |= {int(slot): Report.decode(body) for slot, body in fields.items()}
+                if is_last:
+                    entries.append(StepEntry(step, at_s, self._reports))
+                    self._reports = {}
+        return entries

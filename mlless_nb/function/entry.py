@@ -1,0 +1,129 @@
+"""What runs inside a function: one entry for both roles. Lithops ships it by name, with an `Invocation` as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import uuid
+from typing import Any
+
+import redis
+
+from ..bus import Bus, open_bus
+from ..bus.messages import Failed, Invocation, Message
+from ..exchange import RedisStepLog
+from ..job.sync import sync_from_json
+from ..money import Rates, price_profile
+from ..money.budget import Prepaid
+from ..storage.objects import LithopsObjects, ObjectStore
+from ..worker.loop import Worker
+from .malloc import keep_memory
+
+
+def run_function(payload: str, storage: Any) -> str:
+    """Be the worker or the supervisor that ``payload`` names, until its part is done.
+
+    Parameters
+    ----------
+    payload : str
+        An `Invocation` as JSON.
+    storage : lithops.Storage
+        Handed in by Lithops.
+
+    Returns
+    -------
+    str
+        The last message as JSON; Lithops carries it, nothing depends on it.
+    """
+    invocation = Invocation.decode(payload)
+    objects = LithopsObjects(storage)
+    keep_memory()
+    nonce = f"{os.getpid()}-{uuid.uuid4().hex}"
+    log = RedisStepLog(invocation.redis_urls, invocation.job_id, invocation.generation, nonce)
+    is_over = threading.Event()
+    try:
+        prepaid = _prepaid(invocation, log, objects)
+        if not log.claim(invocation.slot):
+            return ""  # another invocation of the same payload is at work
+        threading.Thread(target=_keep_lease, args=(invocation, log, is_over), name="mlless-lease", daemon=True).start()
+        prepaid.add(log.start_grant(invocation.slot))
+        prepaid.learn(*log.money())
+        prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was paid for
+        prepaid.watch(
+            log.reserve,
+            lambda: _call_off(invocation),
+            log.money,
+            lambda nusd, part: log.refund(nusd, invocation.slot, part),
+        )
+        bus = open_bus(invocation.bus_url, invocation.job_id, insecure=invocation.insecure)
+        try:
+            work = _supervise if invocation.role == "supervisor" else _work
+            last = work(invocation, log, bus, objects, prepaid)
+        finally:
+            bus.close()  # delivers what was sent: paid for, and watched
+        # Who has settled its money has ended of itself; who is gone and has not is lost.
+        log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot)
+        prepaid.end()
+        return last.encode().decode()
+    finally:
+        is_over.set()
+        log.close()
+
+
+def _supervise(invocation: Invocation, log: RedisStepLog, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message:
+    try:
+        from ..supervisor.loop import Supervisor  # the workers do without it and its mind, and start the sooner
+
+        supervisor = Supervisor(invocation, log, bus, objects, prepaid)
+    except Exception as error:
+        log.abort(f"the supervisor could not start: {type(error).__name__}: {error}", invocation.n_workers)
+        raise
+    return supervisor.run()
+
+
+def _work(invocation: Invocation, log: RedisStepLog, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message:
+    try:
+        worker = Worker(invocation, log, bus, objects, prepaid)
+    except Exception as error:
+        reason = f"worker {invocation.slot} could not start: {type(error).__name__}: {error}"
+        log.abort(reason, invocation.n_workers)
+        failed = Failed(invocation.slot, 0, prepaid.spent_nusd, prepaid.storage_nusd, reason)
+        bus.send("supervisor", failed.encode())
+        return failed
+    return worker.run()
+
+
+def _keep_lease(invocation: Invocation, log: RedisStepLog, is_over: threading.Event) -> None:
+    """Renew the lease whatever the function is busy with; a process that is stopped or killed loses it all the same."""
+    role = "supervisor" if invocation.role == "supervisor" else str(invocation.slot)
+    while True:
+        with contextlib.suppress(redis.RedisError):  # the main thread finds out, too, and says so
+            log.renew(role, invocation.lease_s)
+        if is_over.wait(invocation.lease_s / 3):
+            return
+
+
+def _call_off(invocation: Invocation) -> None:
+    """Say, over a connection of its own, that this function's money is used up before it could end in good order."""
+    log = RedisStepLog(invocation.redis_urls, invocation.job_id, invocation.generation)
+    who = f"worker {invocation.slot}" if invocation.role == "worker" else "the supervisor"
+    log.abort(f"the budget was used up before {who} could end", invocation.n_workers, "capped")
+
+
+def _prepaid(invocation: Invocation, log: RedisStepLog, objects: ObjectStore) -> Prepaid:
+    began, late_s = time.monotonic(), max(log.now_s() - invocation.launched_at_s, 0.0)
+    rates = Rates(
+        price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
+    )
+    prepaid = Prepaid(
+        rates,
+        invocation.granted_nusd,
+        lambda: late_s + time.monotonic() - began,
+        lambda: rates.requests_nusd(objects.gets, objects.puts),
+        with_servers=invocation.role == "supervisor",
+        n_functions=invocation.n_workers + 1,
+    )
+    prepaid.steps_to_end += sync_from_json(invocation.sync).staleness
+    return prepaid

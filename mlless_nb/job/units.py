@@ -1,0 +1,218 @@
+"""The units that training works in: rates and penalties then mean the same on every scale; a person sees their own.
+
+Ratings are trained on as ``(rating - mean) / deviation``. Columns are divided by the root mean square of their values
+that are not 0, so that sparse rows stay sparse; those with a value in nearly every row, which are held dense anyway,
+by their deviation after their mean is taken off. Columns of ones and twos (categories, hashed) stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.dataset import Csr, Dataset, Ratings, digest
+from ..data.stream import CsrStream
+from ..models import FittedModel, LogisticModel, LogisticRegression, Model, PMFModel
+
+Rows = TypeVar("Rows", bound=Dataset)
+Float64 = NDArray[np.float64]
+
+#: Columns of which this share of the rows has a value are centred; the others' zeros are written out.
+CENTRED_FROM = 0.9
+#: A deviation below so many times the root mean square is rounding: the column is as good as constant.
+LEAST_DEVIATION = 1e-5
+#: A root mean square, or a deviation of ratings, outside of these is taken as it is: float32 could not hold the rest.
+LEAST, MOST = 1e-18, 1e18
+#: Rows of a stream from which its columns are judged: to read all of it would take as long as to pack it.
+STREAM_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class OwnUnits:
+    """Nothing is changed."""
+
+    def apply(self, dataset: Rows) -> Rows:
+        """``dataset`` in the units of training."""
+        return dataset
+
+    def restore(self, model: FittedModel) -> FittedModel:
+        """``model``, fitted in the units of training, in the data's own."""
+        return model
+
+    def adopt(self, model: FittedModel) -> FittedModel:
+        """``model``, in the data's own units, in those of training: undoes `restore`."""
+        return model
+
+    @property
+    def key(self) -> str:
+        """The same for the same units."""
+        return ""
+
+
+@dataclass(frozen=True)
+class RatingUnits(OwnUnits):
+    """Standardised ratings: 0 stands for ``origin``, 1 for ``deviation`` more."""
+
+    origin: float
+    deviation: float
+
+    @classmethod
+    def of(cls, dataset: Ratings) -> RatingUnits:
+        """Mean and standard deviation; 1 where all ratings are the same."""
+        deviation = float(dataset.ratings.std(dtype=np.float64))
+        return cls(dataset.mean, deviation if LEAST < deviation < MOST else 1.0)
+
+    def apply(self, dataset: Rows) -> Rows:
+        """See `OwnUnits`."""
+        assert isinstance(dataset, Ratings)
+        return dataset.in_units(self.origin, self.deviation)  # type: ignore[return-value]
+
+    def restore(self, model: FittedModel) -> FittedModel:
+        """See `OwnUnits`; the factors share the deviation evenly."""
+        assert isinstance(model, PMFModel)
+        params = model.params
+        factors = {name: params[name] * np.sqrt(self.deviation) for name in ("user_factors", "item_factors")}
+        biases = {name: params[name] * self.deviation for name in ("user_bias", "item_bias")}
+        mean = np.asarray(self.origin + self.deviation * float(params["mean"]))
+        return PMFModel({**factors, **biases, "mean": mean})
+
+    def adopt(self, model: FittedModel) -> FittedModel:
+        """See `OwnUnits`."""
+        assert isinstance(model, PMFModel)
+        params = model.params
+        factors = {name: params[name] / np.sqrt(self.deviation) for name in ("user_factors", "item_factors")}
+        biases = {name: params[name] / self.deviation for name in ("user_bias", "item_bias")}
+        mean = np.asarray((float(params["mean"]) - self.origin) / self.deviation)
+        return PMFModel({**factors, **biases, "mean": mean})
+
+    @property
+    def key(self) -> str:
+        """See `OwnUnits`."""
+        return f"{self.origin!r} {self.deviation!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnUnits(OwnUnits):
+    """Columns less ``shift``, divided by ``scale``; both float64 (n_features,), 0 and 1 where nothing is changed."""
+
+    shift: Float64
+    scale: Float64
+
+    @classmethod
+    def of(cls, dataset: Csr | CsrStream) -> ColumnUnits:
+        """Root mean squares, or means and deviations, of a dataset's columns; of a stream's first rows."""
+        sums = _ColumnSums(dataset.shape[0])
+        for X in [dataset.X] if isinstance(dataset, Csr) else (X for X, _ in dataset.blocks()):
+            sums.add(X)
+            if sums.n >= STREAM_ROWS and not isinstance(dataset, Csr):
+                break
+        return cls(*sums.units())
+
+    def apply(self, dataset: Rows) -> Rows:
+        """See `OwnUnits`."""
+        assert isinstance(dataset, (Csr, CsrStream))
+        if not self.shift.any() and (self.scale == 1.0).all():
+            return dataset
+        n_centred = int(np.count_nonzero(self.shift))
+        return dataset.with_rows(self._apply, self.key, n_centred)  # type: ignore[return-value]
+
+    def _apply(self, X: Any) -> Any:
+        """Rows ``X``, CSR (n, n_features), in the units of training."""
+        from scipy.sparse import csr_array
+
+        indptr, indices, values = X.indptr, X.indices, X.data
+        centred = np.flatnonzero(self.shift)
+        if len(centred):
+            indptr, indices, values = _written_out(X, centred)
+        scaled = values * (1.0 / self.scale).astype(np.float32)[indices]
+        if len(centred):
+            at = np.flatnonzero((self.shift != 0.0)[indices])  # by double: a mean may be much larger than a deviation
+            column = indices[at]
+            scaled[at] = (values[at] - self.shift[column]) / self.scale[column]
+        return csr_array((scaled, indices, indptr), shape=X.shape)
+
+    def restore(self, model: FittedModel) -> FittedModel:
+        """See `OwnUnits`."""
+        assert isinstance(model, LogisticModel)
+        weights = model.params["weights"] / self.scale
+        intercept = model.params["intercept"] - weights @ self.shift
+        return LogisticModel({"weights": weights, "intercept": intercept})
+
+    def adopt(self, model: FittedModel) -> FittedModel:
+        """See `OwnUnits`."""
+        assert isinstance(model, LogisticModel)
+        weights = model.params["weights"]
+        intercept = model.params["intercept"] + weights @ self.shift
+        return LogisticModel({"weights": weights * self.scale, "intercept": intercept})
+
+    @property
+    def key(self) -> str:
+        """See `OwnUnits`."""
+        return digest("columns", self.shift.shape, self.shift, self.scale)
+
+
+def _written_out(X: Any, columns: NDArray[np.intp]) -> tuple[Any, Any, Any]:
+    """``X`` as (indptr, indices, values) in which every row has a value in each of ``columns``, be it 0."""
+    n, n_features = X.shape
+    place = np.full(n_features, -1, np.int32)
+    place[columns] = np.arange(len(columns), dtype=np.int32)
+    row, there = np.repeat(np.arange(n), np.diff(X.indptr)), place[X.indices]
+    is_missing = np.ones((n, len(columns)), bool)
+    is_missing[row[there >= 0], there[there >= 0]] = False
+    rows, missing = np.nonzero(is_missing)
+    if not len(rows):
+        return X.indptr, X.indices, X.data
+    missing = columns[missing]
+    # Entries are sorted by row and column, and so are those that are missing.
+    at = np.searchsorted(row * n_features + X.indices, rows * n_features + missing)
+    counts = np.append(0, np.cumsum(np.bincount(rows, minlength=n)))
+    indices = np.insert(X.indices, at, missing.astype(X.indices.dtype))
+    return (X.indptr + counts).astype(X.indptr.dtype), indices, np.insert(X.data, at, 0.0)
+
+
+class _ColumnSums:
+    """What `ColumnUnits` needs to know of each column, gathered block by block."""
+
+    def __init__(self, n_features: int) -> None:
+        self.n = 0
+        self._count = np.zeros(n_features)
+        self._sum, self._squares = np.zeros(n_features), np.zeros(n_features)
+        self._is_odd = np.zeros(n_features, bool)
+
+    def add(self, X: Any) -> None:
+        """Rows ``X``, CSR (n, n_features)."""
+        indices, values, n_features = X.indices, X.data, X.shape[1]
+        self.n += X.shape[0]
+        self._is_odd[indices[(values != 1.0) & (values != 2.0) & (values != 0.0)]] = True
+        is_odd = self._is_odd[indices] & (values != 0.0)
+        indices, values = indices[is_odd], values[is_odd].astype(np.float64)
+        self._count += np.bincount(indices, minlength=n_features)
+        self._sum += np.bincount(indices, values, n_features)
+        self._squares += np.bincount(indices, values * values, n_features)
+
+    def units(self) -> tuple[Float64, Float64]:
+        """(shift, scale) of each column."""
+        shift, scale = np.zeros_like(self._sum), np.ones_like(self._sum)
+        root = np.sqrt(self._squares / np.maximum(self._count, 1))
+        is_odd = self._is_odd & (root > LEAST) & (root < MOST)
+        scale[is_odd] = root[is_odd]
+        mean = self._sum / max(self.n, 1)
+        deviation = np.sqrt(np.maximum(self._squares / max(self.n, 1) - mean * mean, 0.0))
+        is_centred = is_odd & (self._count >= CENTRED_FROM * self.n) & (deviation > LEAST_DEVIATION * root)
+        shift[is_centred], scale[is_centred] = mean[is_centred], deviation[is_centred]
+        return shift, scale
+
+
+Units = OwnUnits
+
+
+def units_of(model: Model, dataset: Dataset) -> Units:
+    """The units in which ``model`` is trained on ``dataset``."""
+    if isinstance(dataset, Ratings) and getattr(model, "standardize", False):
+        return RatingUnits.of(dataset)
+    if isinstance(dataset, (Csr, CsrStream)) and isinstance(model, LogisticRegression) and model.scale:
+        return ColumnUnits.of(dataset)
+    return OwnUnits()

@@ -1,0 +1,1 @@
+"""What lies in the object storage: named blobs, and checkpoints among them."""

@@ -1,0 +1,116 @@
+"""Object storage as the engine sees it: named blobs. Lithops does the work; a memory twin serves unit tests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ..errors import ServiceError
+
+
+class ObjectStore(Protocol):
+    """Named blobs. ``gets`` and ``puts`` count the requests, for the meter (a listing is priced like a put)."""
+
+    gets: int
+    puts: int
+
+    def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
+        """The blob under ``key``; of one with an ``end`` the bytes [first, end), as far as there are so many.
+
+        `KeyError` when there is no blob; one that ends before ``first`` may raise `ServiceError`.
+        """
+
+    def put(self, key: str, blob: bytes) -> None:
+        """Store ``blob`` under ``key``, replacing what was there."""
+
+    def list(self, prefix: str) -> list[str]:
+        """The keys that begin with ``prefix``, sorted."""
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove ``keys``; those that are not there are passed over."""
+
+
+class MemoryObjects:
+    """A dictionary as an object store, for unit tests and one-process runs."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self.gets = 0
+        self.puts = 0
+
+    def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
+        """See `ObjectStore`."""
+        self.gets += 1
+        return self.blobs[key] if end is None else self.blobs[key][first:end]
+
+    def put(self, key: str, blob: bytes) -> None:
+        """See `ObjectStore`."""
+        self.puts += 1
+        self.blobs[key] = bytes(blob)
+
+    def list(self, prefix: str) -> list[str]:
+        """See `ObjectStore`."""
+        self.puts += 1
+        return sorted(key for key in self.blobs if key.startswith(prefix))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `ObjectStore`."""
+        for key in keys:
+            self.blobs.pop(key, None)
+
+
+class LithopsObjects:
+    """The bucket of a Lithops ``Storage`` as an object store; all keys lie below one prefix.
+
+    Parameters
+    ----------
+    storage : lithops.Storage
+        As Lithops hands it to a function, or as ``launch`` makes it in the driver.
+    prefix : str
+        Put before every key.
+    """
+
+    def __init__(self, storage: Any, prefix: str = "mlless-nb/") -> None:
+        self._storage, self._bucket, self._prefix = storage, storage.bucket, prefix
+        self.gets = 0
+        self.puts = 0
+        self._lock = threading.Lock()
+
+    def _count(self, *, gets: int = 0, puts: int = 0) -> None:
+        with self._lock:
+            self.gets += gets
+            self.puts += puts
+
+    def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
+        """See `ObjectStore`."""
+        self._count(gets=1)
+        span = {} if end is None else {"extra_get_args": {"Range": f"bytes={first}-{end - 1}"}}
+        try:
+            return bytes(self._storage.get_object(self._bucket, self._prefix + key, **span))
+        except Exception as error:
+            if type(error).__name__ == "StorageNoSuchKeyError":
+                raise KeyError(key) from None
+            raise ServiceError(f"object storage: reading {key!r} failed: {error}") from error
+
+    def put(self, key: str, blob: bytes) -> None:
+        """See `ObjectStore`."""
+        self._count(puts=1)
+        try:
+            self._storage.put_object(self._bucket, self._prefix + key, bytes(blob))
+        except Exception as error:
+            raise ServiceError(f"object storage: writing {key!r} failed: {error}") from error
+
+    def list(self, prefix: str) -> list[str]:
+        """See `ObjectStore`."""
+        self._count(puts=1)
+        try:
+            keys = self._storage.list_keys(self._bucket, self._prefix + prefix)
+        except Exception as error:
+            raise ServiceError(f"object storage: listing {prefix!r} failed: {error}") from error
+        return sorted(key[len(self._prefix) :] for key in keys)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `ObjectStore`."""
+        if keys:
+            self._storage.delete_objects(self._bucket, [self._prefix + key for key in keys])

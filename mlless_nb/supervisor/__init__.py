@@ -1,0 +1,1 @@
+"""The supervisor: it reads the steps of a run, decides, and keeps the bill."""

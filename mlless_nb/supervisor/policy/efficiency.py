@@ -1,0 +1,176 @@
+"""What fewer workers cost in loss: a curve through a run whose workers became fewer. Pure.
+
+The global minibatch of p workers is noisier than that of all P. With ``x = 1/p - 1/P`` that shows in two ways: a step
+moves the model less, and the loss settles higher::
+
+    loss(t) = L_P(sum of 1 / (1 + kappa x) over the steps so far) + c x
+
+The first is what a gradient noise scale of ``B`` minibatches makes of the steps, ``(1 + B/P) / (1 + B/p)``, with
+``kappa = B / (1 + B/P)``, which is at most P (McCandlish et al., "An empirical model of large-batch training", 2018).
+``c`` and ``kappa`` are fitted together with the curve, to all that was seen with several numbers of workers. Where a
+learning rate is large the loss settles higher by more than in proportion to ``x``. For what lies beyond the ``x`` that
+was seen, their standard deviations are therefore the geometric mean of those before any removal and those after it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .curve_fit import FIFTH, MORE_STEPS, Curve, fit, newest_pace, search
+from .smoothing import binned
+
+Float64 = NDArray[np.float64]
+
+#: ``c`` as a share of the fall of the loss so far, and ``kappa`` as a share of P, before any removal: 0 with these
+#: standard deviations. (Factorisations settle higher by 0.1 to 0.2 of their fall.)
+NOISE_SD, SLOWER_SD = 0.1, 0.25
+#: Residuals of a fit are taken to be no smaller than this share of the loss.
+LEAST_NOISE = 2e-4
+
+
+@dataclass(frozen=True)
+class Effort:
+    """``c`` and ``kappa`` with their standard deviations; ``n_all`` is P.
+
+    ``seen`` is the ``x`` up to which those hold; ``prior_sd`` is that of ``noise`` before any removal.
+    """
+
+    n_all: int
+    noise: float = 0.0
+    noise_sd: float = 0.0
+    seen: float = 0.0
+    prior_sd: float = 0.0
+    slower: float = 0.0
+    slower_sd: float = math.nan
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.slower_sd):
+            object.__setattr__(self, "slower_sd", SLOWER_SD * self.n_all)
+
+    def lost(self, n_workers: float) -> float:
+        """``x``: 0 with all workers."""
+        return 1 / n_workers - 1 / self.n_all
+
+    def lost_by(self, n_workers: Float64) -> Float64:
+        """``x`` of each of several numbers of workers."""
+        return 1 / n_workers - 1 / self.n_all
+
+    def worse_by(self, n_workers: int, z: float = 0.0) -> float:
+        """How much higher than with all workers the loss settles; with ``z`` standard deviations on top."""
+        return self.noise * self.lost(n_workers) + z * self._sd(n_workers, self.noise_sd, self.prior_sd)
+
+    def _sd(self, n_workers: int, sd: float, prior_sd: float) -> float:
+        """The standard deviation of what is in proportion to ``x``."""
+        lost = self.lost(n_workers)
+        seen = min(lost, self.seen)
+        return sd * seen + math.sqrt(sd * prior_sd) * (lost - seen)
+
+    def pace(self, n_workers: int, z: float = 0.0) -> float:
+        """How far a step moves the model, as a share of a step of all workers."""
+        sd = self._sd(n_workers, self.slower_sd, SLOWER_SD * self.n_all)
+        return 1 / (1 + self.slower * self.lost(n_workers) + z * sd)
+
+    def behind(self, n_workers: Float64, n_steps: Float64) -> Float64:
+        """Steps of all workers by which those taken by fewer are worth less.
+
+        Parameters
+        ----------
+        n_workers : float64 (k,)
+        n_steps : float64 (n, k)
+            Steps so far with as many.
+        """
+        lost: Float64 = n_steps @ (1 - 1 / (1 + self.slower * self.lost_by(n_workers)))
+        return lost
+
+
+def fit_effort(
+    steps: Float64, losses: Float64, lost: Float64, n_workers: Float64, n_steps: Float64, fall: float, before: Effort
+) -> tuple[Curve | None, Effort]:
+    """The curve of a run with all its workers, and what fewer cost it.
+
+    Parameters
+    ----------
+    steps, losses : float64 (n,)
+        Judged records.
+    lost : float64 (n,)
+        ``x`` at each of them.
+    n_workers : float64 (k,)
+        The numbers of workers there were.
+    n_steps : float64 (n, k)
+        Steps with as many until each record.
+    fall : float
+        By how much the loss has come down since the start.
+    before : Effort
+        As it was known before.
+
+    Returns
+    -------
+    Curve or None, Effort
+        The curve is over the steps of all workers that those taken are worth.
+    """
+    plain = fit(steps - before.behind(n_workers, n_steps), losses - before.noise * lost, "reference", 1.0)
+    if plain is None:
+        return None, before
+    unit = max(abs(plain.at(float(steps[-1]))), 1e-100)
+    noise_sd = NOISE_SD * max(fall, LEAST_NOISE * unit)
+    if before.noise_sd == 0:
+        before = replace(before, noise_sd=noise_sd, prior_sd=noise_sd)
+    if float(np.ptp(lost)) == 0:
+        return plain, before
+    bins = binned(steps, losses)
+    scale = plain.scale
+    t, y = bins.steps / scale, bins.losses / unit
+    x, all_x = binned(steps, lost).losses, before.lost_by(n_workers)
+    taken = np.stack([binned(steps, column).losses for column in n_steps.T], axis=1) / scale
+    weights = bins.counts / bins.counts.mean()
+    theta = plain.theta / np.array((1 / unit, 1, 1 / unit, unit))
+    start = np.append(theta, (before.noise / unit, before.slower))
+
+    def shape(theta: Float64) -> tuple[Float64, Float64, Float64]:
+        moved = np.maximum(t - taken @ (1 - 1 / (1 + theta[5] * all_x)), 1e-9)
+        power = moved ** theta[1]
+        return moved, power, np.maximum(theta[0] * power + theta[2], 1e-12)
+
+    def values(theta: Float64) -> Float64:
+        losses: Float64 = 1 / shape(theta)[2] + theta[3] + theta[4] * x
+        return losses
+
+    def jacobian(theta: Float64) -> Float64:
+        moved, power, inverse = shape(theta)
+        by_shape = -1 / inverse**2
+        slope = by_shape * theta[0] * theta[1] * power / moved
+        columns = (by_shape * power, by_shape * theta[0] * power * np.log(moved), by_shape, np.ones(len(t)), x)
+        return np.stack((*columns, -slope * (taken @ (all_x / (1 + theta[5] * all_x) ** 2))), axis=1)
+
+    noise = max(plain.noise / unit, LEAST_NOISE)
+    prior = np.array((0, 0, 0, 0, (noise * unit / noise_sd) ** 2, (noise / (SLOWER_SD * before.n_all)) ** 2))
+    most = np.array((np.inf, 8.0, np.inf, np.inf, np.inf, before.n_all))
+    theta, _ = search(values, jacobian, start, most, prior, y, weights, MORE_STEPS)
+    error = (values(theta) - y) * np.sqrt(weights)
+    variance = max(float(error @ error) / max(len(y) - 6, 1), LEAST_NOISE**2)
+    slopes = jacobian(theta)
+    information = (slopes.T * weights) @ slopes / variance
+    information.flat[::7] += prior / noise**2
+    spread = np.sqrt(np.maximum(information.diagonal(), 1e-12))
+    covariance = np.linalg.inv(information / np.outer(spread, spread) + 1e-8 * np.eye(6)) / np.outer(spread, spread)
+    units = np.array((1 / unit, 1, 1 / unit, unit))
+    sds = np.sqrt(np.maximum(covariance.diagonal()[4:], 0))
+    seen = float(lost[np.searchsorted(steps, (1 - FIFTH) * steps[-1]) :].mean())
+    after = Effort(
+        before.n_all, float(theta[4]) * unit, float(sds[0]) * unit, seen, noise_sd, float(theta[5]), float(sds[1])
+    )
+    moved = steps - after.behind(n_workers, n_steps)
+    curve = Curve(
+        "reference",
+        theta[:4] * units,
+        scale,
+        covariance[:4, :4] * np.outer(units, units),
+        math.sqrt(variance) * unit,
+        float(moved[-1]),
+        newest_pace(moved, losses - after.noise * lost).steepest,
+    )
+    return curve, after

@@ -1,0 +1,155 @@
+"""What the supervisor asks the mind: rows and reports in, decisions, who leaves and a forecast out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...exchange.step_report import Report
+from .cost_scale_in import CostTuner
+from .forecast import forecast
+from .loss_history import History
+from .projection import Outlook, Prices
+from .scale_in import Decision, ScaleInTuner
+from .victim import worst_worker
+
+__all__ = ["Advice", "Prices"]
+
+#: Seconds of the run between two forecasts, at most, and as a share of those so far: short runs have theirs too.
+FORECAST_S, FORECAST_SHARE = 2.0, 0.2
+
+
+def make_tuner(
+    scale_in: dict[str, Any],
+    n_workers: int,
+    stop: dict[str, Any],
+    prices: Prices,
+    history: History,
+    n_cores: int = 0,
+) -> CostTuner | ScaleInTuner:
+    """The tuner that ``scale_in``, the fields of a `ScaleIn`, asks for."""
+    if scale_in.get("global_minibatch") == "keep":
+        return CostTuner(scale_in, n_workers, stop, prices, history, n_cores)
+    return ScaleInTuner(scale_in, n_workers, stop, prices, history)
+
+
+class Advice:
+    """The tuner and the forecast of one run over one history.
+
+    Parameters
+    ----------
+    scale_in : dict
+        Fields of ``ScaleIn``.
+    n_workers : int
+        Workers at the start.
+    stop : dict
+        Fields of ``Stop``.
+    prices : Prices
+    has_held_out : bool
+        Whether the job holds rows out.
+    n_cores : int
+        Cores that all workers share; 0: each has its own.
+    """
+
+    def __init__(
+        self,
+        scale_in: dict[str, Any],
+        n_workers: int,
+        stop: dict[str, Any],
+        prices: Prices,
+        has_held_out: bool = False,
+        n_cores: int = 0,
+    ) -> None:
+        self._history = History(has_held_out)
+        self._stop, self._prices = stop, prices
+        self._tuner = make_tuner(scale_in, n_workers, stop, prices, self._history, n_cores)
+        self._has_tuner = bool(scale_in["enabled"]) and n_workers > 1
+        self._forecast_at_s = 0.0
+        self._said: list[tuple[Decision, int | None]] = []
+
+    def append(self, row: Sequence[float | None]) -> None:
+        """A step's row, as `mlless_nb.telemetry.live.COLUMNS` lays it out."""
+        self._history.append(row)
+
+    @property
+    def is_tuning(self) -> bool:
+        """Whether the knee or a removal may be near, so that new steps are worth a look more often."""
+        return self._tuner.is_on and self._history.n > 0 and self._history.last("n_workers") > 1
+
+    @property
+    def tuner(self) -> str:
+        """ "on", "paused", or "off" where the job has no tuner."""
+        return ("on" if self._tuner.is_on else "paused") if self._has_tuner else "off"
+
+    def switch(self, on: bool) -> str:
+        """Pause or resume the tuner; returns why it cannot be, "" when it was done."""
+        if not self._has_tuner:
+            return "the run has no auto-tuner (ScaleIn.off(), or one worker)"
+        self._tuner.pause(on=on)
+        history = self._history
+        step, time_s = (int(history.last("step")), history.last("time_s")) if history.n else (0, 0.0)
+        text = f"The auto-tuner is {'on again' if on else 'paused until it is resumed'}"
+        self._said.append((Decision("tuner", step, time_s, text), None))
+        return ""
+
+    def give_way(self) -> None:
+        """A person has let workers go: the tuner is paused, if it was on."""
+        if self.tuner == "on":
+            self.switch(False)
+
+    def decide(
+        self, reports: Mapping[int, Report], leaving: Collection[int], cap_usd: float | None = None
+    ) -> list[tuple[Decision, int | None]]:
+        """Decisions, each with the slot of the worker that leaves, if one does.
+
+        Parameters
+        ----------
+        reports : Mapping
+            The newest report of each slot.
+        leaving : collection of int
+            Slots that have left or leave already.
+        cap_usd : float, optional
+            What the run may cost.
+        """
+        staying = [slot for slot in sorted(reports) if slot not in leaving]
+        if isinstance(self._tuner, CostTuner):
+            self._tuner.cap_usd = cap_usd
+        found, self._said = self._said, []
+        for decision in self._decisions():
+            if decision.kind != "remove":
+                found.append((decision, None))
+            elif len(staying) > 1:
+                worker = worst_worker(reports, staying)
+                staying.remove(worker)
+                found.append((decision.about(worker), worker))
+        return found
+
+    def _decisions(self) -> list[Decision]:
+        """The tuner's decisions; one that fails costs its advice, never the run."""
+        try:
+            return self._tuner.decide()
+        except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
+            self._has_tuner = self._tuner.is_on = False
+            history = self._history
+            text = f"The auto-tuner is off: {type(error).__name__}: {error}"
+            return [Decision("tuner", int(history.last("step")), history.last("time_s"), text)]
+
+    def state(self, cap_usd: float | None) -> dict[str, Any]:
+        """Fields of `mlless_nb.telemetry.live.RunState`: whether the tuner is on, and a new forecast if one is due."""
+        made = self.forecast(cap_usd)
+        return {"tuner": self.tuner} | ({"forecast": made} if made is not None else {})
+
+    def forecast(self, cap_usd: float | None) -> dict[str, Any] | None:
+        """A new forecast when one is due, else None."""
+        history = self._history
+        if history.n < 2:
+            return None
+        since_s = history.last("time_s") - self._forecast_at_s
+        if since_s < min(FORECAST_S, FORECAST_SHARE * history.last("time_s")):
+            return None
+        self._forecast_at_s = history.last("time_s")
+        times = self._tuner.times
+        times.measure(history, history.since_change())
+        return forecast(history, Outlook(history, self._stop, self._prices, times, self._tuner.effort), cap_usd)

@@ -1,0 +1,64 @@
+"""A recorded run's decisions, made again: what another `ScaleIn` would have decided on the same rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import CommandError
+from ...job.scale_in import ScaleIn
+from ...telemetry import record as records
+from .cost_scale_in import CostTuner
+from .loss_history import History
+from .policy import make_tuner
+from .projection import Prices
+from .scale_in import Decision
+
+
+def replay(record: str | tuple[dict[str, Any], NDArray[np.float64]], scale_in: ScaleIn) -> list[Decision]:
+    """The decisions that ``scale_in`` makes on a recorded run, oldest first.
+
+    The rows are those of the run as it was: they do not change with what is decided here. A removal counts as carried
+    out with the next row: from then on the tuner sees no more workers than it left, nor more than there were.
+
+    Parameters
+    ----------
+    record : str or tuple
+        Id or name of an ended run of this machine, or a pair of its job (``stop``, ``worker_usd_s``, ``fixed_usd_s``
+        and ``n_workers``, as in the record) and its rows, float64 (n, len(COLUMNS)).
+    scale_in : ScaleIn
+
+    Raises
+    ------
+    CommandError
+        When there is no such run, or its record says too little of its job.
+    """
+    if isinstance(record, str):
+        summary, rows, _ = records.find(record)
+        job = summary.get("job")
+    else:
+        job, rows = record
+    try:
+        prices = Prices(float(job["worker_usd_s"]), float(job["fixed_usd_s"]))  # type: ignore[index]
+        n_workers, stop = int(job["n_workers"]), dict(job["stop"])  # type: ignore[index]
+        n_cores, cap_usd = int(job.get("n_cores", 0)), job.get("cap_usd")  # type: ignore[union-attr]
+    except (KeyError, TypeError, ValueError) as error:
+        raise CommandError(f"the record does not tell what its job was ({error!r}); it cannot be replayed") from error
+    from ...telemetry.live import COLUMNS
+
+    history = History(bool(np.isfinite(rows[:, COLUMNS.index("validation_loss")]).any()))
+    tuner = make_tuner(scale_in.to_json(), n_workers, stop, prices, history, n_cores)
+    if isinstance(tuner, CostTuner):
+        tuner.cap_usd = cap_usd
+    workers = COLUMNS.index("n_workers")
+    removed, decisions = 0, []
+    for row in rows:
+        values = row.tolist()
+        values[workers] = min(values[workers], n_workers - removed)
+        history.append(values)
+        found = tuner.decide()
+        removed += sum(decision.kind == "remove" for decision in found)
+        decisions += [decision.about(None) for decision in found]
+    return decisions

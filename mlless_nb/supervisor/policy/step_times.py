@@ -1,0 +1,81 @@
+"""How long a step takes with fewer workers when the global minibatch stays: measured, and predicted. Pure.
+
+With p of P workers a step has P shards' minibatches to compute, the busiest worker ``ceil(P / p)`` of them. Let ``c``
+be the processor time of one and N the cores that the workers share (as many as workers where each has its own)::
+
+    T(p) = c * max(ceil(P / p), P / N) + R(p)
+
+The rest ``R(p)``, the exchange and what else there is, is what was measured beyond the first term. With fewer workers
+there is less to read: ``R`` is taken to fall in proportion to the peers of a worker where workers share cores, which is
+what keeps these busy, and by half of that where they do not. One worker alone has nobody to exchange anything with.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .loss_history import History
+
+#: Step times that are looked at, the newest.
+RECENT = 200
+#: Of what a step of two workers takes beyond computing, what is left of it with one.
+ALONE = 0.25
+
+
+class KeptStepTimes:
+    """Seconds of a step by number of workers, under a global minibatch that stays.
+
+    Parameters
+    ----------
+    n_all : int
+        P, the shards, and the workers at the start.
+    n_cores : int
+        Cores that all workers share; 0: each has its own.
+    """
+
+    def __init__(self, n_all: int, n_cores: int = 0) -> None:
+        self._n_all, self._n_cores = n_all, n_cores
+        self._measured: dict[int, float] = {}
+        self._present = n_all
+        self._cpu_s = math.nan  # of one shard's minibatch
+
+    def measure(self, history: History, first: int) -> None:
+        """Take the step time of the rows from ``first`` on, which had the present number of workers."""
+        first = max(first, history.n - RECENT)
+        durations = np.diff(history.column("time_s")[first:])
+        if len(durations) == 0:
+            return
+        self._present = int(history.last("n_workers"))
+        self._measured[self._present] = float(np.median(durations))
+        cpu_s = history.column("compute_cpu_s")[first:]
+        cpu_s = cpu_s[np.isfinite(cpu_s)]
+        if len(cpu_s):  # the mean over the workers, of all shards
+            self._cpu_s = float(np.median(cpu_s)) * self._present / self._n_all
+
+    def at(self, n_workers: int) -> float:
+        """Seconds of a step with ``n_workers`` workers; NaN before any was measured."""
+        known = self._measured.get(n_workers)
+        if known is not None:
+            return known
+        now, present = self._measured.get(self._present, math.nan), self._present
+        if math.isnan(now):
+            return math.nan
+        cpu_s = 0.0 if math.isnan(self._cpu_s) else self._cpu_s
+        rest = max(now - cpu_s * self._shards_in_turn(present), 0.0)
+        return cpu_s * self._shards_in_turn(n_workers) + rest * self._share_left(n_workers, present)
+
+    def _shards_in_turn(self, n_workers: int) -> float:
+        """Minibatches that are computed one after another in a step."""
+        busiest = math.ceil(self._n_all / n_workers)
+        return max(busiest, self._n_all / self._n_cores) if self._n_cores else busiest
+
+    def _share_left(self, n_workers: int, present: int) -> float:
+        """Of what a step takes beyond computing."""
+        if n_workers >= present:
+            return 1.0
+        if n_workers == 1:
+            return ALONE
+        peers = (n_workers - 1) / (present - 1)
+        return peers if self._n_cores and present > self._n_cores else 0.5 + 0.5 * peers

@@ -1,0 +1,59 @@
+"""Which worker leaves: the one whose replica is worst, else the slowest. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...exchange.step_report import Report
+
+NOTHING = Report()
+#: Replicas whose losses differ by less than this, relative to the best one's, are as good as each other.
+TIE = 1e-6
+
+
+def worst_worker(reports: Mapping[int, Report], staying: list[int]) -> int:
+    """The slot, one of ``staying``, that the run misses least.
+
+    Parameters
+    ----------
+    reports : Mapping
+        Each slot's newest report.
+    staying : list of int
+        Slots to choose from, at least one.
+    """
+    losses, slowness = {}, {}
+    for slot in staying:
+        report = reports.get(slot, NOTHING)
+        losses[slot] = report.quality_sum / report.quality_count if report.quality_count else 0.0
+        slowness[slot] = report.compute_s + report.exchange_s
+    worst, best = max(losses.values()), min(losses.values())
+    is_known = all(reports.get(slot, NOTHING).quality_count for slot in staying)
+    if is_known and worst - best > TIE * abs(best):
+        candidates = [slot for slot in staying if losses[slot] >= worst - TIE * abs(best)]
+    else:
+        candidates = staying
+    return max(candidates, key=lambda slot: (slowness[slot], slot))
+
+
+def asked_to_leave(slots: list[int], count: int, n_workers: int, leaves: Mapping[int, int]) -> list[int] | str:
+    """The workers that a person asks to leave, or in one line why that cannot be.
+
+    Parameters
+    ----------
+    slots : list of int
+        The workers that were named; none: the ``count`` last ones.
+    n_workers : int
+        Workers at the start.
+    leaves : Mapping
+        By slot, the step from which on it takes no part: who has left or is leaving.
+    """
+    staying = [slot for slot in range(n_workers) if slot not in leaves]
+    for slot in slots:
+        if not 0 <= slot < n_workers:
+            return f"there is no worker {slot}: they are 0 to {n_workers - 1}"
+        if slot in leaves:
+            return f"worker {slot} has left or is leaving already"
+    chosen = sorted(set(slots)) or staying[max(len(staying) - count, 0) :]
+    if not chosen or len(staying) - len(chosen) < 1:
+        return f"workers {', '.join(map(str, staying))} are in the run, and at least one must stay"
+    return chosen

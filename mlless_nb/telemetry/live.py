@@ -1,0 +1,228 @@
+"""What a run tells while it goes: one numeric row a step, and a small state. Written by the driver, read by anyone."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import MllessError
+
+#: Columns of a telemetry row, in order; all float64. ``validation_loss`` is NaN where a step was not evaluated.
+COLUMNS = (
+    "step",  # 1-based
+    "epoch",  # passes over the training data so far, a fraction
+    "time_s",  # seconds since the functions were invoked
+    "loss",  # of the step's minibatches, before the update, in the model's metric
+    "validation_loss",  # of the held-out rows, after the update, in the model's metric
+    "n_workers",
+    "spent_usd",  # everything billed so far
+    "servers_usd",  # of which: Redis and RabbitMQ
+    "sent_bytes",  # by all workers in this step
+    "received_bytes",  # by all workers in this step
+    "sent_fraction",  # published / produced parameters in this step
+    "compute_s",  # mean over the workers: gradient, optimiser, filter, encoding
+    "exchange_s",  # mean over the workers: publishing, fetching and applying peers' updates
+    "wait_s",  # mean over the workers: for the slowest worker
+    "staleness",  # mean over the workers: steps by which the oldest update not yet applied was behind; 0 without SSP
+    "interaction",  # mean square of what factors make of predictions, where held-out rows are evaluated; not at the end
+    "compute_cpu_s",  # mean over the workers: processor time of compute_s
+)
+LIVE = ("starting", "running")
+ENDED = ("finished", "stopped", "capped", "failed")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line for a person: seconds since the start, and a sentence."""
+
+    time_s: float
+    text: str
+
+
+class Best(NamedTuple):
+    """The lowest validation loss of a run, the step after which it was that, and passes over the training data then."""
+
+    loss: float
+    step: int
+    epoch: float
+
+
+@dataclass(frozen=True)
+class RunState:
+    """A run at one moment, all that a view needs beside the rows.
+
+    ``status`` is one of starting, running, finished, stopped, capped, failed. ``pending`` holds one sentence for each
+    command that was asked for and not yet carried out ("removing 1 worker ..."). Money is in US dollars.
+    """
+
+    run_id: str = ""
+    name: str = ""
+    status: str = "starting"
+    reason: str = ""
+    resumed_from: str = ""  # the run that this one goes on from
+    description: str = ""  # e.g. "PMF rank 20 · MovieLens-1M · ISP 0.7"
+    metric: str = "loss"  # "RMSE" or "log loss"
+    target: float | None = None
+    step: int = 0
+    epoch: float = 0.0
+    time_s: float = 0.0
+    loss: float | None = None
+    validation_loss: float | None = None
+    best_loss: float | None = None  # the lowest validation loss so far; the model that has it is the one returned
+    best_step: int | None = None  # the step after which it was that
+    best_epoch: float | None = None
+    baseline_loss: float | None = None  # of the same held-out rows, by the best constant prediction
+    n_workers: int = 0
+    n_workers_started: int = 0
+    leaving: Sequence[int] = ()  # workers that have left or are told to
+    spent_usd: float = 0.0
+    committed_usd: float = 0.0  # spent, and reserved by the functions to end cleanly
+    budget_usd: float | None = None
+    rate_usd_s: float = 0.0  # dollars a second at the present number of workers
+    price_profile: str = ""
+    is_simulated_price: bool = True
+    tuner: str = ""  # of scale-in: "on", "paused" until a person resumes it, "off"; "" before it is known
+    forecast: dict[str, Any] | None = None  # see `mlless_nb.supervisor.policy.forecast`
+    pending: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether functions may still be running."""
+        return self.status in LIVE
+
+    @property
+    def best(self) -> Best | None:
+        """The best evaluation so far, None where there is none."""
+        if self.best_loss is None or self.best_step is None or self.best_epoch is None:
+            return None
+        return Best(self.best_loss, self.best_step, self.best_epoch)
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as plain JSON."""
+        return dataclasses.asdict(self)
+
+
+class History(Mapping[str, NDArray[np.float64]]):
+    """The rows of a run by column: ``history["loss"]`` is a 1-D float64 array, one entry a step."""
+
+    def __init__(self, rows: NDArray[np.float64]) -> None:
+        self._rows = rows
+
+    def __getitem__(self, column: str) -> NDArray[np.float64]:
+        if column not in COLUMNS:
+            raise KeyError(f"{column!r} is not a column; there are {', '.join(COLUMNS)}")
+        return self._rows[:, COLUMNS.index(column)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COLUMNS)
+
+    def __len__(self) -> int:
+        return len(COLUMNS)
+
+    @property
+    def n_steps(self) -> int:
+        """How many steps there are."""
+        return len(self._rows)
+
+    @property
+    def best(self) -> Best | None:
+        """The evaluation with the lowest validation loss, the first of equal ones; None where there is none."""
+        losses = self["validation_loss"]
+        evaluated = np.flatnonzero(np.isfinite(losses))
+        if not len(evaluated):
+            return None
+        at = evaluated[np.argmin(losses[evaluated])]
+        return Best(float(losses[at]), int(self["step"][at]), float(self["epoch"][at]))
+
+    def to_pandas(self) -> Any:
+        """The history as a ``pandas.DataFrame`` (needs pandas)."""
+        try:
+            import pandas as pd
+        except ModuleNotFoundError:
+            raise MllessError("history.to_pandas() needs pandas; install it: pip install pandas") from None
+
+        return pd.DataFrame(dict(self))
+
+    def __repr__(self) -> str:
+        best = f", validation loss {self.best.loss:.4g} at best at step {self.best.step}" if self.best else ""
+        return f"<History of {self.n_steps} steps{best}: {', '.join(COLUMNS)}>"
+
+
+@dataclass
+class Telemetry:
+    """Thread-safe recorder between the feed thread, which writes, and any number of views, which read."""
+
+    _block: NDArray[np.float64] = field(default_factory=lambda: np.empty((256, len(COLUMNS))))
+    _n_rows: int = 0
+    _state: RunState = field(default_factory=RunState)
+    _changes: int = 0
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def append(self, rows: NDArray[np.float64]) -> None:
+        """Add ``rows``, float64 of shape (n, len(COLUMNS))."""
+        with self._changed:
+            needed = self._n_rows + len(rows)
+            if needed > len(self._block):
+                grown = np.empty((max(needed, 2 * len(self._block)), len(COLUMNS)))
+                grown[: self._n_rows] = self._block[: self._n_rows]
+                self._block = grown
+            self._block[self._n_rows : needed] = rows
+            self._n_rows = needed
+            self._notify()
+
+    def update(self, **changes: Any) -> None:
+        """Replace fields of the state."""
+        with self._changed:
+            self._state = dataclasses.replace(self._state, **changes)
+            self._notify()
+
+    def tell(self, time_s: float, text: str) -> None:
+        """Add an event; the newest 200 are kept."""
+        with self._changed:
+            events = (*self._state.events, Event(time_s, text))[-200:]
+            self._state = dataclasses.replace(self._state, events=events)
+            self._notify()
+
+    def _notify(self) -> None:
+        self._changes += 1
+        self._changed.notify_all()
+
+    @property
+    def state(self) -> RunState:
+        """The state now."""
+        return self._state
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of memory that the rows take, those that are to come included."""
+        return self._block.nbytes
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return self._n_rows
+
+    def rows_since(self, index: int) -> NDArray[np.float64]:
+        """A copy of the rows from ``index`` on, float64 of shape (n, len(COLUMNS))."""
+        with self._changed:
+            return self._block[index : self._n_rows].copy()
+
+    def history(self) -> History:
+        """All rows so far, as a snapshot."""
+        return History(self.rows_since(0))
+
+    def wait_for_change(self, seen: int, timeout_s: float) -> int:
+        """Wait until something changed since change number ``seen`` (0: nothing seen) or the time is over.
+
+        Returns the number of the latest change, to be passed to the next call.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._changes != seen, timeout_s)
+            return self._changes

@@ -1,0 +1,222 @@
+"""What is kept of a run on this machine: how it began, rows and decisions, its end, its model. `attach` reads it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import platformdirs
+from numpy.typing import NDArray
+
+from ..errors import CommandError, DecodeError
+from ..models import FittedModel
+from .live import COLUMNS, LIVE
+
+ROWS, EVENTS, END, MODEL, LAST = "rows.jsonl", "events.jsonl", "run.json", "model.npz", "last.npz"
+#: The last parameters in the units of training, and the optimiser's state: a `mlless_nb.storage.checkpoint.Progress`.
+PROGRESS = "progress.bin"
+#: Columns of the rows in the oldest records that are still read.
+LEAST_COLUMNS = len(COLUMNS) - 2
+#: Locked by the process that drives the run, as long as that lives: the system lets go of it even after kill -9.
+DRIVEN = "driven"
+_driven: weakref.WeakSet[IO[str]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for lock in list(_driven):  # a child must not hold them beyond its parent's end
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def runs_folder() -> Path:
+    """Where the records lie: ``runs`` in the user's data directory."""
+    return platformdirs.user_data_path("mlless_nb") / "runs"
+
+
+class Record:
+    """The record of one run. A disk that is full or read-only costs the record, never the run.
+
+    Attributes
+    ----------
+    is_complete : bool
+        Whether everything so far could be written.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self.folder = runs_folder() / run_id
+        self.is_complete = True
+        self._driven: IO[str] | None = None
+        with self._tolerant():
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    @contextlib.contextmanager
+    def _tolerant(self) -> Any:
+        try:
+            yield
+        except OSError:
+            self.is_complete = False
+
+    def append(self, rows: list[list[float | None]]) -> None:
+        """Add rows of telemetry."""
+        self._append(ROWS, rows)
+
+    def append_events(self, events: list[dict[str, Any]]) -> None:
+        """Add decisions of the auto-tuner, with their numbers."""
+        self._append(EVENTS, events)
+
+    def _append(self, name: str, entries: Sequence[Any]) -> None:
+        if entries:
+            with self._tolerant(), (self.folder / name).open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(entry) + "\n" for entry in entries)
+
+    def begin(self, summary: dict[str, Any]) -> None:
+        """Write what is known before the first step, should this process not live to `end` the record.
+
+        Not where files cannot be locked: nobody could tell there whether it lives.
+        """
+        with contextlib.suppress(OSError):
+            self._driven = (self.folder / DRIVEN).open("w")
+            _driven.add(self._driven)
+            fcntl.flock(self._driven, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._write(summary)
+
+    def end(self, summary: dict[str, Any]) -> None:
+        """Write how the run ended."""
+        with self._tolerant():
+            self._write(summary)
+            (self.folder / DRIVEN).unlink(missing_ok=True)
+        if self._driven is not None:
+            self._driven.close()
+
+    def keep_model(self, model: FittedModel, name: str = MODEL) -> None:
+        """Write a model, in one piece: that of the run, or its `LAST`."""
+        with self._tolerant():
+            draft = self.folder / (name + ".tmp")
+            model.save(draft)
+            os.replace(draft, self.folder / name)
+
+    def keep_progress(self, blob: bytes) -> None:
+        """Write what another run can go on from, in one piece."""
+        with self._tolerant():
+            draft = self.folder / (PROGRESS + ".tmp")
+            draft.write_bytes(blob)
+            os.replace(draft, self.folder / PROGRESS)
+
+    def _write(self, summary: dict[str, Any]) -> None:
+        """Write ``summary`` in one piece."""
+        draft = self.folder / (END + ".tmp")
+        draft.write_text(json.dumps(summary), "utf-8")
+        os.replace(draft, self.folder / END)
+
+
+def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
+    """Summary, rows and folder of the newest ended run whose id or name is ``run``.
+
+    A run whose process was killed has ended with the last row that was kept.
+
+    Raises
+    ------
+    CommandError
+        When there is none, or it is live in another process.
+    """
+    is_live = False
+    folders = sorted(runs_folder().glob(f"*/{END}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in folders:
+        is_driven = _is_driven(path.parent)  # asked first: what it ends with is written before it is let go
+        try:
+            summary = json.loads(path.read_text("utf-8"))
+            names = (summary["state"]["run_id"], summary["state"]["name"])
+            has_end = summary["state"]["status"] not in LIVE
+        except (OSError, ValueError, TypeError, KeyError):
+            continue  # a damaged record hides no other
+        if run in names and (has_end or not is_driven):
+            rows = _read_rows(path.parent / ROWS)
+            return summary if has_end else _cut_off(summary, rows, path.parent), rows, path.parent
+        is_live = is_live or run in names
+    if is_live:
+        raise CommandError(f"run {run!r} is live in another process; only there it can be had before it has ended")
+    newest = ", ".join([path.parent.name for path in folders if not _is_driven(path.parent)][:8]) or "none"
+    raise CommandError(f"no ended run is called {run!r}; ended runs on this machine: {newest}")
+
+
+def read_progress(folder: Path, most_bytes: int) -> bytes:
+    """What `Record.keep_progress` wrote.
+
+    Raises
+    ------
+    OSError
+        When there is nothing.
+    DecodeError
+        When it is longer than ``most_bytes``.
+    """
+    with (folder / PROGRESS).open("rb") as file:
+        blob = file.read(most_bytes + 1)
+    if len(blob) > most_bytes:
+        raise DecodeError(f"{folder / PROGRESS}: must have at most {most_bytes} bytes")
+    return blob
+
+
+def _is_driven(folder: Path) -> bool:
+    """Whether the process lives that drives the run whose record is ``folder``."""
+    try:
+        with (folder / DRIVEN).open() as driven:
+            fcntl.flock(driven, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _cut_off(summary: dict[str, Any], rows: NDArray[np.float64], folder: Path) -> dict[str, Any]:
+    """``summary``, which tells how the run began, with the end that its record comes to."""
+    state = {**summary["state"], "status": "failed", "pending": [], "rate_usd_s": 0.0}
+    cost: dict[str, float] = {}
+    if len(rows):
+        last = dict(zip(COLUMNS, rows[-1].tolist(), strict=True))
+        state |= {name: last[name] for name in ("epoch", "time_s", "loss")}
+        state |= {name: int(last[name]) for name in ("step", "n_workers")}
+        evaluated = rows[:, COLUMNS.index("validation_loss")]
+        state["validation_loss"] = next(iter(evaluated[np.isfinite(evaluated)][::-1].tolist()), None)
+        cost = {"workers": last["spent_usd"] - last["servers_usd"], "redis": last["servers_usd"]}
+    state["reason"] = (
+        f"how it ended was not kept: the process that trained it was killed, or the disk was full; "
+        f"step {state['step']} is the last that was"
+    )
+    decided = [(entry["time_s"], entry["text"]) for entry in _lines(folder / EVENTS) if entry["text"]]
+    told = [*decided, (state["time_s"], f"failed: {state['reason']}")]
+    state["events"] = [{"time_s": time_s, "text": text} for time_s, text in told]
+    return {**summary, "state": state, "cost": cost}
+
+
+def _lines(path: Path) -> list[Any]:
+    """What the lines of the file ``path`` hold, up to the first that was not written whole (the disk was full, say)."""
+    found = []
+    with contextlib.suppress(OSError, ValueError), path.open(encoding="utf-8") as lines:
+        for line in lines:
+            found.append(json.loads(line))
+    return found
+
+
+def _read_rows(path: Path) -> NDArray[np.float64]:
+    """The rows in the file ``path``, up to the first that is none."""
+    rows: list[NDArray[np.float64]] = [to_array([])]
+    with contextlib.suppress(ValueError, TypeError):
+        for line in _lines(path):
+            rows.append(to_array([line]))
+    return np.concatenate(rows)
+
+
+def to_array(rows: list[list[float | None]]) -> NDArray[np.float64]:
+    """Rows as float64 (n, columns); None becomes NaN, and so do the last columns where an older record lacks them."""
+    filled = [[*row, *[None] * (len(COLUMNS) - len(row))] if len(row) >= LEAST_COLUMNS else row for row in rows]
+    return np.array(filled, dtype=np.float64).reshape(len(rows), len(COLUMNS))

@@ -1,0 +1,1 @@
+"""A worker: minibatches in, updates out, step by step."""

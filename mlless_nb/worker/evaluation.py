@@ -1,0 +1,126 @@
+"""How a worker evaluates its replica on held-out rows: its share of them, and a minibatch that is common to all."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from ..bus.messages import Invocation
+from ..data.prepare import Manifest
+from ..storage.objects import ObjectStore
+from .minibatch_loader import MinibatchFeed
+from .minibatch_schedule import DEALERS
+from .replica import Replica
+
+#: Held-out rows are evaluated after so many steps at the earliest unless the job says otherwise.
+LEAST_STEPS = 10
+#: Share of the run's time that evaluations may take, and what evaluating a row takes of a training row's time.
+MOST_SHARE, ROW_SHARE = 0.05, 1 / 3
+
+
+def eval_every(n_held_out: int, step_rows: int) -> int:
+    """Steps between two evaluations of ``n_held_out`` rows, where a step takes ``step_rows``.
+
+    By their numbers and not by the clock: every run of a job evaluates after the same steps.
+    """
+    return max(LEAST_STEPS, math.ceil(ROW_SHARE * n_held_out / (MOST_SHARE * step_rows)))
+
+
+class HeldOut:
+    """The held-out rows of a job, if there are any, as one worker sees them.
+
+    Parameters
+    ----------
+    invocation : Invocation
+    objects : ObjectStore
+    replica : Replica
+    clock, make_feed : callable
+        Seconds that pass, and the minibatches.
+    """
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        objects: ObjectStore,
+        replica: Replica,
+        clock: Callable[[], float] = time.monotonic,
+        make_feed: Callable[[ObjectStore, Manifest, int], MinibatchFeed] = MinibatchFeed,
+    ) -> None:
+        self._clock = clock
+        self._slot, self._every, self._replica = invocation.slot, invocation.eval_every, replica
+        spec = invocation.validation
+        self._manifest = Manifest.from_json(spec) if spec is not None else None
+        self._feed = make_feed(objects, self._manifest, replica.n_rows) if self._manifest is not None else None
+        self._shares = (
+            DEALERS[invocation.scale_in["global_minibatch"]](
+                self._manifest, invocation.slot, invocation.n_workers, by_shard=replica.holds_owned
+            )
+            if self._manifest is not None
+            else None
+        )
+        if self._feed is not None and self._shares is not None:
+            self._feed.expect([*self._shares.part, *self._common])
+        # Requests to be made yet, and among how many workers that was counted: 0 means that it may have changed.
+        self._n_unread = self._counted = 0
+        #: What products of parameters made of the predictions, at the newest evaluation.
+        self.interaction = 0.0
+        #: Seconds that an evaluation took, the longest so far; None before there was one.
+        self.seconds: float | None = None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the job holds rows out at all."""
+        return self._manifest is not None
+
+    def close(self) -> None:
+        """Stop fetching."""
+        if self._feed is not None:
+            self._feed.close()
+
+    def share(self, active: list[int]) -> list[int]:
+        """Which minibatches this worker evaluates when the slots ``active`` do so together."""
+        if self._shares is None:
+            return []
+        if self._shares.deal(active) and self._feed is not None:
+            self._feed.expect([*self._shares.part, *self._common])
+        return self._shares.part
+
+    @property
+    def _common(self) -> list[int]:
+        """The minibatch, if any, on which replicas are compared: always the same, for every worker fetches it."""
+        return [0] if self._feed is not None and self._replica.differs else []
+
+    def n_unread(self, active: list[int]) -> int:
+        """Requests that the next evaluation is to make, at most."""
+        feed = self._feed
+        if feed is not None and self._counted != len(active):
+            indices = {*self.share(active), *self._common}
+            self._counted, self._n_unread = len(active), feed.n_gets(indices)
+        return self._n_unread
+
+    def evaluate(self, active: list[int]) -> tuple[float, float]:
+        """Loss sum and count of this worker's share."""
+        if self._feed is None or self._slot not in active:
+            return 0.0, 0.0
+        began = self._clock()
+        share = self.share(active)
+        sums = self._sums(self._feed, share)
+        if share:
+            # Of one that is at hand, as that which came last is: another fetch would not be paid for.
+            sampled = share[0] if self._feed.has(share[0]) else share[-1]
+            self.interaction = self._replica.interaction(self._feed.get(sampled))
+        self.seconds = max(self._clock() - began, self.seconds or 0.0)
+        return sums
+
+    def compare(self) -> tuple[float, float]:
+        """Loss sum and count of this replica on rows that are the same for all, zeros where it is like all others."""
+        return self._sums(self._feed, self._common) if self._feed is not None else (0.0, 0.0)
+
+    def _sums(self, feed: MinibatchFeed, indices: list[int]) -> tuple[float, float]:
+        total, count, self._counted = 0.0, 0.0, 0
+        for index in indices:
+            minibatch = feed.get(index)
+            total += self._replica.evaluate(minibatch)
+            count += minibatch.n
+        return total, count
