@@ -16,11 +16,11 @@ from workloads import WORKERS, WORKLOADS, Workload
 
 import mlless_nb
 from mlless_nb import ScaleIn, Stop, TrainingJob
-from mlless_nb.supervisor.policy.efficiency import Effort
+from mlless_nb.supervisor.policy.efficiency import StatisticalEfficiency
 from mlless_nb.supervisor.policy.knee import knee_of
 from mlless_nb.supervisor.policy.loss_history import History
-from mlless_nb.supervisor.policy.policy import Advice
-from mlless_nb.supervisor.policy.projection import Outlook, Prices, StepTimes
+from mlless_nb.supervisor.policy.policy import Policy
+from mlless_nb.supervisor.policy.projection import Prices, Projection, StepTimes
 from mlless_nb.telemetry.live import COLUMNS
 
 AHEAD = (50, 100, 200)
@@ -115,7 +115,7 @@ def errors(rows: Rows, judged: str) -> dict[str, Errors]:
         now = row[0]
         if now < knee or (now - knee) % EVERY:
             continue
-        outlook = Outlook(history, {}, Prices(1.0, 0.0), StepTimes(), Effort(WORKERS))
+        outlook = Projection(history, {}, Prices(1.0, 0.0), StepTimes(), StatisticalEfficiency(WORKERS))
         for family, curve in zip(FAMILIES, (outlook.curve, outlook.current(0)), strict=True):
             if curve is None:
                 continue
@@ -124,7 +124,7 @@ def errors(rows: Rows, judged: str) -> dict[str, Errors]:
                 if now + ahead + around <= steps[-1] and there.any():
                     error = abs(curve.at(now + ahead) / float(losses[there].mean()) - 1)
                     found[family].all[ahead].append(error)
-                    if outlook.sees(ahead, WORKERS):
+                    if outlook.is_reliable(ahead, WORKERS):
                         found[family].relied_on[ahead].append(error)
     return found
 
@@ -135,7 +135,7 @@ def backtest(rows: Rows, prices: Prices, target: float) -> dict[str, float] | No
     there = np.flatnonzero(held_out <= target)
     if not there.size:
         return None
-    advice = Advice(ScaleIn().to_json(), WORKERS, {"target": target}, prices, has_held_out=True)
+    advice = Policy(ScaleIn().to_json(), WORKERS, {"target": target}, prices, has_held_out=True)
     half = rows[: there[0] // 2]
     for row in half:
         advice.append(row.tolist())

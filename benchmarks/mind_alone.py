@@ -17,7 +17,7 @@ from mlless_nb import ScaleIn
 from mlless_nb.exchange.step_report import Report
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.simulate import Machine, PowerCurve, Workload
-from mlless_nb.supervisor.policy.policy import Advice
+from mlless_nb.supervisor.policy.policy import Policy
 from mlless_nb.supervisor.policy.projection import Prices
 from mlless_nb.telemetry.live import COLUMNS
 
@@ -43,7 +43,7 @@ def run_alone(workload: Workload, machine: Machine, curve: PowerCurve, seed: int
     """Take the steps of ``workload``; the tuner decides after each."""
     stop, n_workers = dataclasses.asdict(workload.stop), workload.workers
     prices = Prices.of(Rates(price_profile(workload.prices), workload.memory_mb, 1, False))
-    advice = Advice(scale_in.to_json(), n_workers, stop, prices)
+    advice = Policy(scale_in.to_json(), n_workers, stop, prices)
     noise, draws = np.random.default_rng(seed), [random.Random(f"{seed} {slot}") for slot in range(n_workers)]
     time_s, usd, progress = START_S, START_S * prices.usd_s(n_workers), 0.0
     last_steps: dict[int, int] = {}

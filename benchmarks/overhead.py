@@ -17,8 +17,8 @@ from step import options_of
 
 from mlless_nb import BSP, ISP
 from mlless_nb.driver.embedded_redis import EmbeddedRedis
-from mlless_nb.exchange.protocol import Round, Wanted
-from mlless_nb.exchange.redis.coordinator import RedisStepLog
+from mlless_nb.exchange.protocol import BudgetRequest, Round
+from mlless_nb.exchange.redis.coordinator import RedisCoordinator
 from mlless_nb.exchange.step_report import Report as WorkersReport
 from mlless_nb.job.partitioning import is_by_user
 from mlless_nb.kernels import apply_frame, crc32c, encode_update
@@ -51,7 +51,7 @@ def arrival_us(url: str, workers: int) -> tuple[float, float]:
     """
     everybody, kinds = list(range(workers)), {"bare": (None, 60.0), "report": (REPORT, 60.0), "lease": (None, 1e-3)}
     logs = {
-        kind: [RedisStepLog([url], f"overhead-{kind}", "1", f"nonce{slot}") for slot in everybody] for kind in kinds
+        kind: [RedisCoordinator([url], f"overhead-{kind}", "1", f"nonce{slot}") for slot in everybody] for kind in kinds
     }
     for own in logs.values():
         own[0].create(cap_nusd=None, reserved_nusd=0)
@@ -63,7 +63,9 @@ def arrival_us(url: str, workers: int) -> tuple[float, float]:
         for kind, (report, lease_s) in kinds.items():
             began = time.perf_counter()
             for slot, log in enumerate(logs[kind]):
-                log.publish(Round(str(step), step, slot, everybody, [slot], b"", report, Wanted(), 0, lease_s, 60.0))
+                log.publish(
+                    Round(str(step), step, slot, everybody, [slot], b"", report, BudgetRequest(), 0, lease_s, 60.0)
+                )
             taken[kind].append((time.perf_counter() - began) / workers * 1e6)
     for own in logs.values():
         own[0].delete()

@@ -16,7 +16,7 @@ from workloads import WORKERS, WORKLOADS, Workload
 
 import mlless_nb
 from mlless_nb import PMF, ScaleIn, Stop, TrainingJob
-from mlless_nb.supervisor.policy.policy import Advice
+from mlless_nb.supervisor.policy.policy import Policy
 from mlless_nb.supervisor.policy.projection import Prices
 from mlless_nb.telemetry.live import COLUMNS
 
@@ -59,7 +59,7 @@ def latency_ms(has_validation: bool) -> list[float]:
     """Processor time of decisions over 10,000 records, none of which removes anyone."""
     rng = np.random.default_rng(0)
     # A threshold of 0 refuses every removal, after all the work of looking at it.
-    advice = Advice(ScaleIn(threshold=0.0).to_json(), WORKERS, {"target": 0.51}, Prices(3e-5, 7e-5))
+    advice = Policy(ScaleIn(threshold=0.0).to_json(), WORKERS, {"target": 0.51}, Prices(3e-5, 7e-5))
     known = dict.fromkeys(COLUMNS, 0.0)
     found = []
     for step in range(1, N_RECORDS + 1):

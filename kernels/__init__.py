@@ -19,7 +19,7 @@ try:
     from .factorization import pmf_gradient, pmf_predict, pmf_sgd_pass, pmf_squared_error
     from .frame_header import FrameHeader
     from .logistic import logistic_gradient, logistic_loss, logistic_margins
-    from .merge import merge_frames, withhold
+    from .merge import merge_frames, subtract_sent
     from .optimize import (
         SignificanceSplit,
         adagrad_update,
@@ -30,7 +30,7 @@ try:
         sgd_update,
         split_significant,
     )
-    from .update import apply_rows, keep_rows, take_local_update
+    from .update import apply_rows, extract_delta, snapshot_rows
 except ModuleNotFoundError as error:
     if not (error.name or "").startswith(__name__):
         raise
@@ -51,9 +51,9 @@ __all__ = [
     "decode_frame",
     "encode_sparse",
     "encode_update",
+    "extract_delta",
     "flush_residual",
     "ftrl_update",
-    "keep_rows",
     "logistic_gradient",
     "logistic_loss",
     "logistic_margins",
@@ -65,7 +65,7 @@ __all__ = [
     "pmf_squared_error",
     "read_header",
     "sgd_update",
+    "snapshot_rows",
     "split_significant",
-    "take_local_update",
-    "withhold",
+    "subtract_sent",
 ]

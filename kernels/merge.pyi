@@ -11,7 +11,7 @@ def merge_frames(
     slot: int,
     stats: Sequence[float],
 ) -> bytes: ...
-def withhold(
+def subtract_sent(
     rows: NDArray[np.int32] | None,
     update: NDArray[np.float32],
     positions: NDArray[np.uint32],

@@ -40,7 +40,7 @@ cdef extern from "merge.h" nogil:
                    size_t end_row, bint by_rows, float *sums, unsigned char *there)
     size_t merge_collect(size_t first_row, size_t end_row, size_t width, bint by_rows, const unsigned char *there,
                          const float *sums, uint32_t *ids, float *values)
-    bint take_out "withhold"(const int32_t *rows, size_t m, size_t width, const uint32_t *positions, size_t n,
+    bint take_out "subtract_sent"(const int32_t *rows, size_t m, size_t width, const uint32_t *positions, size_t n,
                              const float *values, float *update)
 
 cdef extern from "scratch.h":
@@ -108,7 +108,7 @@ def merge_frames(frames not None, Py_ssize_t first_row, Py_ssize_t end_row, step
             scratch_return(room.memory)
 
 
-def withhold(
+def subtract_sent(
     const int32_t[::1] rows,
     float[:, ::1] update not None,
     const uint32_t[::1] positions not None,

@@ -328,7 +328,7 @@ def apply_rows(params: Float32, rows: Int32 | None, update: Float32) -> None:
     params[slice(None) if rows is None else rows] += update
 
 
-def keep_rows(params: Float32, rows: Int32 | None, base: Float32, marks: UInt32, round_id: int) -> None:
+def snapshot_rows(params: Float32, rows: Int32 | None, base: Float32, marks: UInt32, round_id: int) -> None:
     """``base[rows] = params[rows]`` where the round has not marked the row yet."""
     walked = np.arange(len(params)) if rows is None else rows
     fresh = walked[marks[walked] != round_id]
@@ -336,7 +336,7 @@ def keep_rows(params: Float32, rows: Int32 | None, base: Float32, marks: UInt32,
     marks[fresh] = round_id
 
 
-def take_local_update(params: Float32, rows: Int32 | None, base: Float32, scale: float, out: Float32) -> None:
+def extract_delta(params: Float32, rows: Int32 | None, base: Float32, scale: float, out: Float32) -> None:
     """``out = (params - base) * scale``; ``params = base``."""
     walked = slice(None) if rows is None else rows
     out[:] = (params[walked] - base[walked]) * np.float32(scale)

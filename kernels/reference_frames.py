@@ -297,7 +297,7 @@ def merge_frames(
     return encode_sparse(positions, table[positions], step, slot, n_rows, width, stats)
 
 
-def withhold(rows: Int32 | None, update: Float32, positions: UInt32, values: Float32) -> None:
+def subtract_sent(rows: Int32 | None, update: Float32, positions: UInt32, values: Float32) -> None:
     """``update -= values`` at their positions."""
     at, column = np.divmod(positions, update.shape[1])
     update[at if rows is None else np.searchsorted(rows, at), column] -= values

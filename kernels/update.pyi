@@ -2,14 +2,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 def apply_rows(params: NDArray[np.float32], rows: NDArray[np.int32] | None, update: NDArray[np.float32]) -> None: ...
-def keep_rows(
+def snapshot_rows(
     params: NDArray[np.float32],
     rows: NDArray[np.int32] | None,
     base: NDArray[np.float32],
     marks: NDArray[np.uint32],
     round_id: int,
 ) -> None: ...
-def take_local_update(
+def extract_delta(
     params: NDArray[np.float32],
     rows: NDArray[np.int32] | None,
     base: NDArray[np.float32],

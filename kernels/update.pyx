@@ -49,7 +49,7 @@ def apply_rows(
             add_rows(m, width, ids_of(rows), x, &update[0, 0])
 
 
-def keep_rows(
+def snapshot_rows(
     float[:, ::view.contiguous] params not None,
     const int32_t[::1] rows,
     float[:, ::view.contiguous] base not None,
@@ -86,7 +86,7 @@ def keep_rows(
             copy_unmarked(m, width, ids_of(rows), x, kept, &marks[0], round_id)
 
 
-def take_local_update(
+def extract_delta(
     float[:, ::view.contiguous] params not None,
     const int32_t[::1] rows,
     float[:, ::view.contiguous] base not None,
@@ -102,7 +102,7 @@ def take_local_update(
     params, base : float32 (n_rows, width)
         ``params`` changes in place.
     rows : int32 (m,) or None
-        Strictly ascending; each was kept by :func:`keep_rows`.
+        Strictly ascending; each was kept by :func:`snapshot_rows`.
     scale : float
     out : float32 (m, width), or (n_rows, width)
         Overwritten.

@@ -31,7 +31,7 @@ def services(reserved_nusd: int | None, **log: Any) -> Any:
 
 def test_every_function_is_billed_to_now_with_the_requests_last_told_of() -> None:
     told = 5 * RATES.function_nusd(8.0) + RATES.servers_nusd(8.0) + 777_000
-    costs = teardown.reckon_nusd(services(10**12), RATES, 4, 10.0, RunState(time_s=8.0, spent_usd=told / NUSD))
+    costs = teardown.estimate_bill_nusd(services(10**12), RATES, 4, 10.0, RunState(time_s=8.0, spent_usd=told / NUSD))
     function, servers = RATES.function_nusd(10.0), RATES.servers_nusd(10.0)
     assert costs == {
         "workers": 4 * function,
@@ -43,18 +43,18 @@ def test_every_function_is_billed_to_now_with_the_requests_last_told_of() -> Non
 
 
 def test_the_bill_is_never_above_what_is_reserved() -> None:
-    whole = teardown.reckon_nusd(services(None), RATES, 4, 10.0, RunState())
+    whole = teardown.estimate_bill_nusd(services(None), RATES, 4, 10.0, RunState())
     assert whole["storage"] == RATES.requests_nusd(10, 2)
     total = sum(whole.values())
     for over in (1, whole["workers"], whole["workers"] + 5, total):
-        costs = teardown.reckon_nusd(services(total - over), RATES, 4, 10.0, RunState())
+        costs = teardown.estimate_bill_nusd(services(total - over), RATES, 4, 10.0, RunState())
         assert sum(costs.values()) == total - over
         assert all(0 <= nusd <= whole[component] for component, nusd in costs.items())
         assert costs["workers"] == max(whole["workers"] - over, 0)
 
 
 def test_the_cap_holds_where_the_books_are_gone() -> None:
-    costs = teardown.reckon_nusd(services(None), RATES, 4, 10.0, RunState(budget_usd=1e-4))
+    costs = teardown.estimate_bill_nusd(services(None), RATES, 4, 10.0, RunState(budget_usd=1e-4))
     assert sum(costs.values()) == 100_000
 
 
@@ -62,14 +62,14 @@ def test_functions_that_nobody_can_kill_are_told_and_waited_for() -> None:
     told: list[tuple[str, int]] = []
     answers = iter([[True, True, True], [False, True, False], [False, False, False]])
     log = {"abort": lambda *words: told.append(words), "alive": lambda roles: next(answers)}
-    teardown.call_off(services(0, **log), 2, "the driver failed", patience_s=60.0)
+    teardown.abort_functions(services(0, **log), 2, "the driver failed", patience_s=60.0)
     assert told == [("the driver failed", 2)]
     assert next(answers, None) is None
 
 
 def test_calling_off_gives_up_in_time_and_bears_a_redis_that_is_gone() -> None:
-    teardown.call_off(services(0, abort=lambda *_: None, alive=lambda roles: [True]), 1, "", patience_s=0.0)
-    teardown.call_off(services(None), 1, "", patience_s=60.0)
+    teardown.abort_functions(services(0, abort=lambda *_: None, alive=lambda roles: [True]), 1, "", patience_s=0.0)
+    teardown.abort_functions(services(None), 1, "", patience_s=60.0)
 
 
 @pytest.mark.parametrize("n_failures", [0, 2, 3])
@@ -83,7 +83,7 @@ def test_a_model_is_asked_for_three_times(n_failures: int, monkeypatch: pytest.M
             raise ServiceError("no answer")
         return "model", "; of step 3"
 
-    found = teardown.insist(fetch, "the bucket")
+    found = teardown.fetch_with_retries(fetch, "the bucket")
     assert len(tries) == min(n_failures + 1, 3)
     if n_failures < 3:
         assert found == ("model", "; of step 3")

@@ -413,10 +413,10 @@ class Driver:
         time_s = 0.0
         if self._launched_at:
             lease_s = LEASES_S[self._services.launcher.is_local]
-            teardown.call_off(self._services, n_workers, reason, 2 * lease_s)
+            teardown.abort_functions(self._services, n_workers, reason, 2 * lease_s)
         if self._is_launched:
             time_s = time.monotonic() - self._launched_at
-            costs = teardown.reckon_nusd(self._services, rates, n_workers, time_s, state)
+            costs = teardown.estimate_bill_nusd(self._services, rates, n_workers, time_s, state)
         return Ended(status, reason, state.step, None, None, costs, time_s)
 
     def _clean_up(self, ended: Ended) -> tuple[FittedModel | None, str]:
@@ -427,7 +427,7 @@ class Driver:
             launcher, folder = self._services.launcher, f"runs/{self.run.id}"
             begun = "untrained" if self._start is None else "the one that it went on from"
             fetch = partial(teardown.fetch_model, launcher.objects, self.run.id, ended, self._begin, begun)
-            kept, note = teardown.insist(fetch, launcher.place_of(folder))
+            kept, note = teardown.fetch_with_retries(fetch, launcher.place_of(folder))
             last = teardown.fetch_last(launcher.objects, ended)
             self._progress = last or kept
             model, self._last_model = self._fitted(kept), self._fitted(last)

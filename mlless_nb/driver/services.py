@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ..bus import open_bus
 from ..bus.urls import REDIS_SCHEMES, scheme_of
 from ..errors import JobError
-from ..exchange import RedisStepLog
+from ..exchange import RedisCoordinator
 from ..job.job import TrainingJob
 from .embedded_redis import EmbeddedRedis, acquire_shared, check_redis, release
 from .launcher import LithopsLauncher, is_local
@@ -68,7 +68,7 @@ class Services:
             self.launcher.close()
             self._release_redis()
             raise
-        self.log = RedisStepLog(self.redis_urls, run_id, uuid.uuid4().hex, "driver")
+        self.log = RedisCoordinator(self.redis_urls, run_id, uuid.uuid4().hex, "driver")
 
     def _redis_urls(self, job: TrainingJob) -> list[str]:
         if self.embedded is not None:

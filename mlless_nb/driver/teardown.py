@@ -26,7 +26,7 @@ from .services import Services
 FETCH_TRIES, FETCH_PAUSE_S = 3, 0.5
 
 
-def call_off(services: Services, n_workers: int, reason: str, patience_s: float) -> None:
+def abort_functions(services: Services, n_workers: int, reason: str, patience_s: float) -> None:
     """Tell the functions to end, and wait until they have or ``patience_s`` seconds are over; clouds know no kill."""
     roles = ["supervisor", *map(str, range(n_workers))]
     give_up_at = time.monotonic() + patience_s
@@ -53,7 +53,9 @@ def notice_lost(services: Services, n_workers: int, step: int) -> None:
             log.abort(f"worker {slot} was lost at step {step}", n_workers)
 
 
-def reckon_nusd(services: Services, rates: Rates, n_workers: int, time_s: float, state: RunState) -> dict[str, int]:
+def estimate_bill_nusd(
+    services: Services, rates: Rates, n_workers: int, time_s: float, state: RunState
+) -> dict[str, int]:
     """The bill by component, nano-dollars, where the supervisor gave none.
 
     Every function is billed to ``time_s``, seconds since the invocation, but all together to no more than is reserved:
@@ -152,7 +154,7 @@ def fetch_last(objects: ObjectStore, ended: Ended) -> Progress | None:
         return None
 
 
-def insist(fetch: Callable[[], tuple[Progress, str]], place: str) -> tuple[Progress | None, str]:
+def fetch_with_retries(fetch: Callable[[], tuple[Progress, str]], place: str) -> tuple[Progress | None, str]:
     """What ``fetch`` returns at one of `FETCH_TRIES` tries, else no model and where it lies."""
     for left in reversed(range(FETCH_TRIES)):
         try:

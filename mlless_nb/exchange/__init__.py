@@ -1,27 +1,40 @@
 """How updates reach the other workers: the step log that carries frames, arrivals, leases, the plan and the money."""
 
-from .memory import MemoryHub, MemoryStepLog
+from .memory import MemoryCoordinator, MemoryHub
 from .pattern import Pattern, choose_pattern, probe
-from .protocol import KINDS, LOOK_S, Aborted, Arrival, Exchanged, Frame, Plan, Round, Sought, StepEntry, StepLog, Wanted
-from .redis.coordinator import RedisStepLog
+from .protocol import (
+    KINDS,
+    LOOK_S,
+    Aborted,
+    Arrival,
+    BudgetRequest,
+    Coordinator,
+    Exchanged,
+    Frame,
+    FrameKey,
+    Plan,
+    RoundRequest,
+    StepEntry,
+)
+from .redis.coordinator import RedisCoordinator
 
 __all__ = [
     "KINDS",
     "LOOK_S",
     "Aborted",
     "Arrival",
+    "BudgetRequest",
+    "Coordinator",
     "Exchanged",
     "Frame",
+    "FrameKey",
+    "MemoryCoordinator",
     "MemoryHub",
-    "MemoryStepLog",
     "Pattern",
     "Plan",
-    "RedisStepLog",
-    "Round",
-    "Sought",
+    "RedisCoordinator",
+    "RoundRequest",
     "StepEntry",
-    "StepLog",
-    "Wanted",
     "choose_pattern",
     "probe",
 ]

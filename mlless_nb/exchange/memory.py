@@ -13,13 +13,13 @@ from .protocol import (
     LOOK_S,
     Aborted,
     Arrival,
+    BudgetRequest,
     Exchanged,
     Frame,
+    FrameKey,
     Plan,
-    Round,
-    Sought,
+    RoundRequest,
     StepEntry,
-    Wanted,
     exchange_in_parts,
 )
 from .step_report import Report
@@ -57,13 +57,13 @@ class MemoryHub:
         for kind in KINDS:
             self.grants.pop((f"{step}{kind}", slot), None)
 
-    def take(self, wanted: Wanted) -> int:
+    def take(self, wanted: BudgetRequest) -> int:
         """Take what is ``wanted`` out of the budget as far as the cap allows."""
         amount = wanted.grant(None if self.cap is None else self.cap - self.reserved)
         self.reserved += amount
         return amount
 
-    def grant(self, key: tuple[str, int], wanted: Wanted) -> int:
+    def grant(self, key: tuple[str, int], wanted: BudgetRequest) -> int:
         """Money for (round, slot), once; the end is announced where there is none."""
         if wanted.nusd <= 0:
             return 0
@@ -78,19 +78,19 @@ class MemoryHub:
         return self.grants[key]
 
 
-class MemoryStepLog:
-    """See `StepLog`."""
+class MemoryCoordinator:
+    """See `Coordinator`."""
 
     def __init__(self, hub: MemoryHub, nonce: str = "") -> None:
         self._hub, self._nonce = hub, nonce
         self._n_read = 0
 
     def create(self, *, cap_nusd: int | None, reserved_nusd: int) -> None:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         self._hub.cap, self._hub.reserved = cap_nusd, reserved_nusd
 
     def delete(self) -> int:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         n_keys = len(self._hub.frames) + len(self._hub.arrivals)
         self._hub.frames.clear()
         self._hub.arrivals.clear()
@@ -100,36 +100,36 @@ class MemoryStepLog:
         """Nothing to release."""
 
     def now_s(self) -> float:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         return time.monotonic()
 
     def renew(self, role: str, lease_s: float) -> None:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         with self._hub.changed:
             self._hub.leases[role] = time.monotonic() + lease_s
 
     def alive(self, roles: list[str]) -> list[bool]:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         now = time.monotonic()
         return [self._hub.leases.get(role, -1.0) > now for role in roles]
 
     def at_work(self, slots: list[int]) -> dict[int, str]:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         hub = self._hub
         with hub.changed:
             return {slot: hub.claims[slot] for slot in slots if slot in hub.claims and (slot, 0) not in hub.refunded}
 
     def bury(self, role: str) -> None:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         with self._hub.changed:
             self._hub.leases.pop(role, None)
 
     def read_plan(self) -> Plan:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         return self._hub.plan
 
     def announce_leave(self, slots: list[int]) -> Plan:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         hub = self._hub
         with hub.changed:
             leaves = {slot: hub.latest + 2 for slot in slots if slot not in hub.plan.leaves}
@@ -138,7 +138,7 @@ class MemoryStepLog:
             return hub.plan
 
     def announce_stop(self, status: str, reason: str) -> Plan:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         hub = self._hub
         with hub.changed:
             if hub.plan.stop_after is None:
@@ -146,26 +146,26 @@ class MemoryStepLog:
             return hub.plan
 
     def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         with self._hub.changed:
             self._hub.called_off = self._hub.called_off or (status, reason)
             self._hub.changed.notify_all()
 
     def aborted(self) -> tuple[str, str] | None:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         return self._hub.called_off
 
     def money(self) -> tuple[int | None, int]:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         return self._hub.cap, self._hub.reserved
 
     def reserve(self, nusd: int, least_nusd: int | None = None) -> int:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         with self._hub.changed:
-            return self._hub.take(Wanted(nusd, nusd if least_nusd is None else least_nusd))
+            return self._hub.take(BudgetRequest(nusd, nusd if least_nusd is None else least_nusd))
 
     def reserve_start(self, nusd: dict[int, int]) -> bool:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         hub = self._hub
         with hub.changed:
             waiting = {slot: amount for slot, amount in nusd.items() if slot not in hub.claims}
@@ -178,18 +178,18 @@ class MemoryStepLog:
             return True
 
     def start_grant(self, slot: int) -> int:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         return self._hub.started_late.get(slot, 0)
 
     def refund(self, nusd: int, slot: int, part: int = 0) -> None:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         with self._hub.changed:
             if (slot, part) not in self._hub.refunded:
                 self._hub.refunded.add((slot, part))
                 self._hub.reserved -= nusd
 
     def set_cap(self, cap_nusd: int) -> bool:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         with self._hub.changed:
             if cap_nusd < self._hub.reserved:
                 return False
@@ -197,12 +197,12 @@ class MemoryStepLog:
             return True
 
     def claim(self, slot: int) -> bool:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         with self._hub.changed:
             return self._hub.claims.setdefault(slot, self._nonce) == self._nonce
 
-    def publish(self, part: Round) -> Arrival:
-        """See `StepLog`."""
+    def publish(self, part: RoundRequest) -> Arrival:
+        """See `Coordinator`."""
         hub = self._hub
         with hub.changed:
             if hub.claims.get(part.slot) != self._nonce:
@@ -230,13 +230,13 @@ class MemoryStepLog:
             has_supervisor = hub.leases.get("supervisor", -1.0) > time.monotonic()
             return Arrival(len(arrivals) >= len(part.publishers), plan, granted, has_supervisor)
 
-    def wait(self, part: Round, pay: Callable[[], None]) -> None:
-        """See `StepLog`."""
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> None:
+        """See `Coordinator`."""
         hub = self._hub
 
         self._wait_until(lambda: len(hub.arrivals.get(part.round_id, {})) >= len(part.publishers), part, pay)
 
-    def _wait_until(self, is_there: Callable[[], bool], part: Round, pay: Callable[[], None]) -> None:
+    def _wait_until(self, is_there: Callable[[], bool], part: RoundRequest, pay: Callable[[], None]) -> None:
         """Wait until ``is_there``, at most ``part.deadline_s`` seconds."""
         hub = self._hub
         give_up_at = time.monotonic() + part.deadline_s
@@ -250,8 +250,8 @@ class MemoryStepLog:
             if hub.called_off is not None:
                 raise Aborted(hub.called_off[1], hub.called_off[0])
 
-    def frames(self, part: Round) -> list[Frame]:
-        """See `StepLog`."""
+    def frames(self, part: RoundRequest) -> list[Frame]:
+        """See `Coordinator`."""
         with self._hub.changed:
             found = {slot: self._hub.frames.get((part.round_id, slot, part.inbox)) for slot in part.peers}
         missing = [slot for slot, frame in found.items() if frame is None]
@@ -259,27 +259,29 @@ class MemoryStepLog:
             raise Aborted(f"the update of worker {missing[0]} in round {part.round_id} is gone")
         return [frame for frame in found.values() if frame is not None]
 
-    def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
-        """See `StepLog`."""
+    def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
+        """See `Coordinator`."""
         return exchange_in_parts(self, part, pay)
 
-    def publish_and_look(self, part: Round, sought: Sequence[Sought]) -> tuple[Arrival, list[Frame | None]]:
-        """See `StepLog`."""
+    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+        """See `Coordinator`."""
         arrival = self.publish(part)
         return arrival, self._look(sought)
 
-    def wait_for_any(self, part: Round, sought: Sequence[Sought], pay: Callable[[], None]) -> list[Frame | None]:
-        """See `StepLog`."""
+    def wait_for_any(
+        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
+    ) -> list[Frame | None]:
+        """See `Coordinator`."""
         self._wait_until(lambda: any(found is not None for found in self._look(sought)), part, pay)
         return self._look(sought)
 
-    def _look(self, sought: Sequence[Sought]) -> list[Frame | None]:
+    def _look(self, sought: Sequence[FrameKey]) -> list[Frame | None]:
         """The frames of ``sought`` that are there."""
         with self._hub.changed:
             return [self._hub.frames.get((round_id, slot, None)) for round_id, slot in sought]
 
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         hub = self._hub
         with hub.changed:
             hub.changed.wait_for(lambda: len(hub.steps) > self._n_read, timeout_s)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from redis.exceptions import RedisError
 
 from ..errors import ServiceError
-from .redis.connection import Line
+from .redis.connection import PipelinedConnection
 from .redis.coordinator import connect
 
 Pattern = Literal["broadcast", "scatter-reduce"]
@@ -51,7 +51,7 @@ def probe(url: str, prefix: str = "mlless:probe:") -> tuple[float, float]:
         The server does not answer.
     """
     client = connect(url)
-    line, key, value = Line(client), f"{prefix}probe:{os.getpid()}", bytes(PROBE_BYTES)
+    line, key, value = PipelinedConnection(client), f"{prefix}probe:{os.getpid()}", bytes(PROBE_BYTES)
     try:
         latency_s = min(_answer_s(line, ("PING",)) for _ in range(10))
         # The second time around the memory is there already, on both sides.
@@ -68,7 +68,7 @@ def probe(url: str, prefix: str = "mlless:probe:") -> tuple[float, float]:
     return latency_s, 2 * PROBE_BYTES / max(moved_s - 2 * latency_s, 1e-9)
 
 
-def _answer_s(line: Line, command: tuple[Any, ...]) -> float:
+def _answer_s(line: PipelinedConnection, command: tuple[Any, ...]) -> float:
     began = time.perf_counter()
     line.send([command])
     line.read(views=True)

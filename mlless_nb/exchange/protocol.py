@@ -2,8 +2,8 @@
 
 A *round* is one exchange: ``"12"`` is step 12; a letter behind the step tells the further rounds of it apart (`KINDS`).
 A worker publishes into a round, which is also its arrival at the barrier; whoever arrives last wakes the rest. It
-publishes one frame for everybody, or one for each receiver (`Round.parts`): a *scatter*. Everything is safe to repeat:
-a frame, an arrival and a grant count once per (round, slot), however often they are sent.
+publishes one frame for everybody, or one for each receiver (`RoundRequest.parts`): a *scatter*. Everything is safe to
+repeat: a frame, an arrival and a grant count once per (round, slot), however often they are sent.
 
 Changes that every worker must make at the same step are announced in the *plan*, for a step that no worker has reached:
 with ``m`` the latest step anybody has arrived at, a stop takes effect after step ``m + 1`` and a departure from step
@@ -33,7 +33,7 @@ SHARES = 16
 #: A frame as it is read: a view is valid until the next exchange of the same log.
 Frame = bytes | memoryview
 #: A frame that is looked for: the round's id, and the slot that publishes it there for everybody.
-Sought = tuple[str, int]
+FrameKey = tuple[str, int]
 
 
 class Aborted(Exception):  # noqa: N818 - it is how a run ends, not a mistake
@@ -76,7 +76,7 @@ class Plan:
         )
 
 
-class Wanted(NamedTuple):
+class BudgetRequest(NamedTuple):
     """Money a worker asks for, nano-dollars: what it would like, and the least that lets it go on."""
 
     nusd: int = 0
@@ -118,7 +118,7 @@ class Exchanged(NamedTuple):
 
 
 @dataclass
-class Round:
+class RoundRequest:
     """One worker's part in a round; nobody changes it, but one is made every step, and freezing takes as long again.
 
     The round is complete when all ``publishers`` have arrived; then ``waiters`` are woken. A ``report`` makes the
@@ -139,7 +139,7 @@ class Round:
     waiters: list[int]
     frame: bytes
     report: Report | None
-    wanted: Wanted
+    wanted: BudgetRequest
     known_plan: int
     lease_s: float
     deadline_s: float
@@ -187,7 +187,7 @@ class StepEntry:
     reports: dict[int, Report]
 
 
-class StepLog(Protocol):
+class Coordinator(Protocol):
     """The exchange of one job, as its workers, supervisor and driver see it."""
 
     # -- driver
@@ -233,7 +233,7 @@ class StepLog(Protocol):
         """The cap (None: no cap) and what is reserved of it, nano-dollars."""
 
     def reserve(self, nusd: int, least_nusd: int | None = None) -> int:
-        """Take ``nusd`` more out of the budget, or at least ``least_nusd`` of it (None: all), as `Wanted.grant` says.
+        """Take ``nusd`` more out of the budget, or at least ``least_nusd`` (None: all), as `BudgetRequest.grant` says.
 
         Returns how much was taken, 0 when the cap does not allow the least of it. `Aborted` when the job's data is
         gone.
@@ -261,13 +261,13 @@ class StepLog(Protocol):
     def claim(self, slot: int) -> bool:
         """Take ``slot`` for this invocation; False when another invocation has it."""
 
-    def publish(self, part: Round) -> Arrival:
+    def publish(self, part: RoundRequest) -> Arrival:
         """Publish the frames, arrive at the round's barrier, renew the lease and ask for money, in one go.
 
-        Frames and arrivals of `Round.kept_steps` before are dropped: all have read them.
+        Frames and arrivals of `RoundRequest.kept_steps` before are dropped: all have read them.
         """
 
-    def wait(self, part: Round, pay: Callable[[], None]) -> None:
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> None:
         """Wait until the round is complete, at most ``part.deadline_s`` seconds.
 
         ``pay`` is called every `LOOK_S` seconds: waiting costs money too.
@@ -278,20 +278,22 @@ class StepLog(Protocol):
             When the run is called off or the deadline passes.
         """
 
-    def frames(self, part: Round) -> list[Frame]:
+    def frames(self, part: RoundRequest) -> list[Frame]:
         """The frames of the peers in a complete round, in slot order; `Aborted` when one is missing."""
 
-    def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
+    def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
         """`publish`, `wait` and `frames` of a round, in as few round trips as the backend can."""
 
-    def publish_and_look(self, part: Round, sought: Sequence[Sought]) -> tuple[Arrival, list[Frame | None]]:
+    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """`publish`, and those frames of ``sought`` that are there, in its order; None for the others. Does not wait.
 
         In one round trip where the backend can.
         """
 
-    def wait_for_any(self, part: Round, sought: Sequence[Sought], pay: Callable[[], None]) -> list[Frame | None]:
-        """Wait, as `wait` does, until a frame of ``sought`` is there; the frames as of `publish_and_look`."""
+    def wait_for_any(
+        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
+    ) -> list[Frame | None]:
+        """Wait, as `wait` does, until a frame of ``sought`` is there; the frames as of `publish_and_poll`."""
 
     # -- supervisor
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
@@ -301,7 +303,7 @@ class StepLog(Protocol):
         """
 
 
-def exchange_in_parts(log: StepLog, part: Round, pay: Callable[[], None]) -> Exchanged:
+def exchange_in_parts(log: Coordinator, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
     """A round as three calls, where a backend knows no shorter way."""
     arrival = log.publish(part)
     published_at = time.monotonic()

@@ -13,7 +13,7 @@ import redis
 
 from ..bus import Bus, open_bus
 from ..bus.messages import Failed, Invocation, Message
-from ..exchange import RedisStepLog
+from ..exchange import RedisCoordinator
 from ..job.sync import sync_from_json
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
@@ -41,7 +41,7 @@ def run_function(payload: str, storage: Any) -> str:
     objects = LithopsObjects(storage)
     keep_memory()
     nonce = f"{os.getpid()}-{uuid.uuid4().hex}"
-    log = RedisStepLog(invocation.redis_urls, invocation.job_id, invocation.generation, nonce)
+    log = RedisCoordinator(invocation.redis_urls, invocation.job_id, invocation.generation, nonce)
     is_over = threading.Event()
     try:
         prepaid = _prepaid(invocation, log, objects)
@@ -72,7 +72,9 @@ def run_function(payload: str, storage: Any) -> str:
         log.close()
 
 
-def _supervise(invocation: Invocation, log: RedisStepLog, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message:
+def _supervise(
+    invocation: Invocation, log: RedisCoordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid
+) -> Message:
     try:
         from ..supervisor.loop import Supervisor  # the workers do without it and its mind, and start the sooner
 
@@ -83,7 +85,7 @@ def _supervise(invocation: Invocation, log: RedisStepLog, bus: Bus, objects: Obj
     return supervisor.run()
 
 
-def _work(invocation: Invocation, log: RedisStepLog, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message:
+def _work(invocation: Invocation, log: RedisCoordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message:
     try:
         worker = Worker(invocation, log, bus, objects, prepaid)
     except Exception as error:
@@ -95,7 +97,7 @@ def _work(invocation: Invocation, log: RedisStepLog, bus: Bus, objects: ObjectSt
     return worker.run()
 
 
-def _keep_lease(invocation: Invocation, log: RedisStepLog, is_over: threading.Event) -> None:
+def _keep_lease(invocation: Invocation, log: RedisCoordinator, is_over: threading.Event) -> None:
     """Renew the lease whatever the function is busy with; a process that is stopped or killed loses it all the same."""
     role = "supervisor" if invocation.role == "supervisor" else str(invocation.slot)
     while True:
@@ -107,12 +109,12 @@ def _keep_lease(invocation: Invocation, log: RedisStepLog, is_over: threading.Ev
 
 def _call_off(invocation: Invocation) -> None:
     """Say, over a connection of its own, that this function's money is used up before it could end in good order."""
-    log = RedisStepLog(invocation.redis_urls, invocation.job_id, invocation.generation)
+    log = RedisCoordinator(invocation.redis_urls, invocation.job_id, invocation.generation)
     who = f"worker {invocation.slot}" if invocation.role == "worker" else "the supervisor"
     log.abort(f"the budget was used up before {who} could end", invocation.n_workers, "capped")
 
 
-def _prepaid(invocation: Invocation, log: RedisStepLog, objects: ObjectStore) -> Prepaid:
+def _prepaid(invocation: Invocation, log: RedisCoordinator, objects: ObjectStore) -> Prepaid:
     began, late_s = time.monotonic(), max(log.now_s() - invocation.launched_at_s, 0.0)
     rates = Rates(
         price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker

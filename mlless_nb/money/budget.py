@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from ..exchange.protocol import Wanted
+from ..exchange.protocol import BudgetRequest
 from .meter import NUSD, Rates
 
 #: Seconds that a function keeps paid for beside what it measured (evaluating, storing), to hand over and say goodbye.
@@ -121,15 +121,15 @@ class Prepaid:
             self._plain_exit_s = min(max(share_s, LEAST_EXIT_S), EXIT_S)
             self.is_scarce = cap_nusd - reserved_nusd < SCARCE_S * self._run_usd_s * NUSD
 
-    def wanted(self, step_s: float) -> Wanted:
+    def wanted(self, step_s: float) -> BudgetRequest:
         """What to ask for before another step of about ``step_s`` seconds; nothing when enough is there."""
         if step_s > 0:
             self._step_s = step_s
         requests, horizon_s = self._ahead(step_s)
         least = self.cost_nusd(horizon_s) + requests - self.granted_nusd
         if least <= 0:
-            return Wanted()
-        return Wanted(self.cost_nusd(horizon_s + max(SLICE_S, step_s)) + requests - self.granted_nusd, least)
+            return BudgetRequest()
+        return BudgetRequest(self.cost_nusd(horizon_s + max(SLICE_S, step_s)) + requests - self.granted_nusd, least)
 
     def _ahead(self, step_s: float) -> tuple[int, float]:
         """Requests, nano-dollars, and seconds since the invocation that have to be paid for before another step."""

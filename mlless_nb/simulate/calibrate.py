@@ -16,8 +16,8 @@ from ..bus.messages import Invocation
 from ..data import datasets
 from ..data.prepare import Manifest, pack
 from ..driver.embedded_redis import EmbeddedRedis
-from ..exchange import RedisStepLog
-from ..exchange.redis.connection import Line
+from ..exchange import RedisCoordinator
+from ..exchange.redis.connection import PipelinedConnection
 from ..exchange.redis.coordinator import connect
 from ..exchange.step_report import Report
 from ..job.optimizers import SGD
@@ -135,7 +135,7 @@ def _server() -> dict[str, float]:
     """A connection over the unix socket, on either side."""
     with EmbeddedRedis() as server:
         client = connect(server.url)
-        line, value = Line(client), bytes(VALUE_BYTES)
+        line, value = PipelinedConnection(client), bytes(VALUE_BYTES)
 
         def cost(command: tuple[Any, ...]) -> tuple[float, float]:
             line.send([command])
@@ -183,7 +183,7 @@ def _loop() -> dict[str, float]:
     manifest = pack(datasets.synthetic_ratings(40, 30, 240, seed=1), 40, 0, objects)
     rates = Rates(price_profile("aws-lambda-x86"), 2048)
     with EmbeddedRedis() as server:
-        log, client = RedisStepLog([server.url], "calibrate", "1"), connect(server.url)
+        log, client = RedisCoordinator([server.url], "calibrate", "1"), connect(server.url)
         bus = open_bus("memory://", "calibrate")
         try:
             log.create(cap_nusd=None, reserved_nusd=0)

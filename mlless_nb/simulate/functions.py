@@ -17,7 +17,7 @@ from ..worker.replica import Replica
 from .cores import Cores
 from .events import Process, Timeline
 from .hub import SimulatedHub
-from .log import SimulatedStepLog
+from .log import SimulatedCoordinator
 from .machine import Machine
 from .replicas import CostedReplica, CurveReplica
 from .services import SimulatedBus, SimulatedFeed, SimulatedObjects, Topics
@@ -62,7 +62,7 @@ class Function:
         self._world, self.invocation = world, invocation
         self.process = Process(world.timeline, cores, self._body, lambda process: self._end(on_end))
         self.role = "supervisor" if invocation.role == "supervisor" else str(invocation.slot)
-        self.log = SimulatedStepLog(world.hub, self.process, f"invocation of {invocation.slot}")
+        self.log = SimulatedCoordinator(world.hub, self.process, f"invocation of {invocation.slot}")
         self.objects = SimulatedObjects(world.objects, self.process, world.machine, world.workload)
         self.prepaid = self._prepaid()
         self._slice_s = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..exchange import KINDS, Aborted, Arrival, MemoryHub, Plan, Round, Sought
+from ..exchange import KINDS, Aborted, Arrival, FrameKey, MemoryHub, Plan, RoundRequest
 from ..exchange.step_report import Report
 from .events import Process, Timeline
 from .machine import Machine
@@ -38,7 +38,7 @@ class Reader:
     )
 
     def __init__(
-        self, process: Process, line: Line, part: Round, reads: bool, sought: Sequence[Sought] | None = None
+        self, process: Process, line: Line, part: RoundRequest, reads: bool, sought: Sequence[FrameKey] | None = None
     ) -> None:
         self.process, self.line, self.part, self.reads, self.sought = process, line, part, reads, sought
         self.found: list[Any] = [None] * len(sought or ())
@@ -82,7 +82,7 @@ class Gathering:
         self.there: set[int] = set()  # whose frames have come to their server
         self.stats = (0.0, 0.0, 0.0, 0.0)
 
-    def keep(self, part: Round, shard: int) -> None:
+    def keep(self, part: RoundRequest, shard: int) -> None:
         """Keep what a worker publishes."""
         frames: dict[int | None, Any] = dict(part.outgoing)
         n_bytes = count = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..exchange import LOOK_S, Aborted, Arrival, Exchanged, Frame, MemoryStepLog, Round, Sought, StepEntry
+from ..exchange import LOOK_S, Aborted, Arrival, Exchanged, Frame, FrameKey, MemoryCoordinator, RoundRequest, StepEntry
 from ..exchange.step_report import Report
 from .events import Process
 from .hub import Gathering, Reader, SimulatedHub
@@ -16,8 +16,8 @@ from .shards import Line, Shard
 COMMAND_BYTES, ARRIVAL_BYTES, KEY_BYTES, REPLY_BYTES = 100, 600, 40, 20
 
 
-class SimulatedStepLog(MemoryStepLog):
-    """See `StepLog`.
+class SimulatedCoordinator(MemoryCoordinator):
+    """See `Coordinator`.
 
     What a worker's step takes is queued at the servers; the few other requests (leases, money, announcements) are
     answered at once.
@@ -43,26 +43,26 @@ class SimulatedStepLog(MemoryStepLog):
         return self._hub.timeline.now
 
     def now_s(self) -> float:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         return self._now
 
     def renew(self, role: str, lease_s: float) -> None:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         self._hub.leases[role] = self._now + lease_s
 
     def alive(self, roles: list[str]) -> list[bool]:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         now, leases = self._now, self._hub.leases
         return [leases.get(role, -1.0) > now for role in roles]
 
     def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         super().abort(reason, n_workers, status)
         self._hub.call_off()
 
     # -- a worker's round
 
-    def _send(self, part: Round, reads: bool, sought: Sequence[Sought] | None = None) -> Reader:
+    def _send(self, part: RoundRequest, reads: bool, sought: Sequence[FrameKey] | None = None) -> Reader:
         """Write what a round takes to the servers; the worker's own work for that is done first."""
         hub, process = self._hub, self._process
         assert process is not None
@@ -122,7 +122,7 @@ class SimulatedStepLog(MemoryStepLog):
         if reader.sought is not None:
             self._search(reader)
 
-    def _complete(self, part: Round, gathering: Gathering) -> None:
+    def _complete(self, part: RoundRequest, gathering: Gathering) -> None:
         hub = self._hub
         gathering.complete_at = self._now
         if part.report is not None:
@@ -166,7 +166,7 @@ class SimulatedStepLog(MemoryStepLog):
                 answer = (shard.reply, reader.line, n_bytes, self._got, reader)
                 hub.timeline.after(delay_s, shard.request, reader.line, cpu_s, asked, *answer)
 
-    def _wanted(self, part: Round, gathering: Gathering) -> list[tuple[int, int, float]]:
+    def _wanted(self, part: RoundRequest, gathering: Gathering) -> list[tuple[int, int, float]]:
         """(server, frames, bytes) that a worker reads of a round."""
         shards, slot = len(self._hub.shards), part.slot
         own_bytes, own_count = gathering.own.get(slot, (0, 0))
@@ -211,7 +211,7 @@ class SimulatedStepLog(MemoryStepLog):
         if hub.called_off is not None:
             raise Aborted(hub.called_off[1], hub.called_off[0])
 
-    def _frames(self, part: Round, gathering: Gathering) -> list[Any]:
+    def _frames(self, part: RoundRequest, gathering: Gathering) -> list[Any]:
         assert self._process is not None
         wanted = self._wanted(part, gathering)
         n_bytes = sum(size for _, _, size in wanted)
@@ -222,15 +222,15 @@ class SimulatedStepLog(MemoryStepLog):
         key = part.inbox
         return [gathering.frames[slot][key] for slot in part.peers]
 
-    def publish(self, part: Round) -> Arrival:
-        """See `StepLog`."""
+    def publish(self, part: RoundRequest) -> Arrival:
+        """See `Coordinator`."""
         reader = self._send(part, reads=False)
         self._await(reader, lambda: None)
         assert reader.arrival is not None
         return reader.arrival
 
-    def wait(self, part: Round, pay: Callable[[], None]) -> None:
-        """See `StepLog`."""
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> None:
+        """See `Coordinator`."""
         assert self._process is not None
         gathering = self._hub.gathering(part.round_id)
         if gathering.complete_at is None:
@@ -242,8 +242,8 @@ class SimulatedStepLog(MemoryStepLog):
             self._hub.waiting[reader] = None
             self._await(reader, pay)
 
-    def frames(self, part: Round) -> list[Any]:
-        """See `StepLog`."""
+    def frames(self, part: RoundRequest) -> list[Any]:
+        """See `Coordinator`."""
         assert self._process is not None
         gathering = self._hub.gathering(part.round_id)
         reader = Reader(self._process, self._line, part, reads=True)
@@ -251,8 +251,8 @@ class SimulatedStepLog(MemoryStepLog):
         self._await(reader, lambda: None)
         return self._frames(part, gathering)
 
-    def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
-        """See `StepLog`; one write, as with one server."""
+    def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
+        """See `Coordinator`; one write, as with one server."""
         gathering = self._hub.gathering(part.round_id)
         reader = self._send(part, reads=True)
         self._await(reader, pay)
@@ -317,15 +317,17 @@ class SimulatedStepLog(MemoryStepLog):
         self._process.spend(self._hub.machine.costs.receive_byte_s * n_bytes)
         return reader.found
 
-    def publish_and_look(self, part: Round, sought: Sequence[Sought]) -> tuple[Arrival, list[Frame | None]]:
-        """See `StepLog`; one write to the first server."""
+    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+        """See `Coordinator`; one write to the first server."""
         reader = self._send(part, reads=False, sought=sought)
         self._await(reader, lambda: None)
         assert reader.arrival is not None
         return reader.arrival, self._found(reader)
 
-    def wait_for_any(self, part: Round, sought: Sequence[Sought], pay: Callable[[], None]) -> list[Frame | None]:
-        """See `StepLog`."""
+    def wait_for_any(
+        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
+    ) -> list[Frame | None]:
+        """See `Coordinator`."""
         process = self._process
         assert process is not None
         give_up_at = self._now + part.deadline_s
@@ -347,7 +349,7 @@ class SimulatedStepLog(MemoryStepLog):
     # -- supervisor
 
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         hub, process = self._hub, self._process
         assert process is not None
         process.clock()

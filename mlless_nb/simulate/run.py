@@ -31,7 +31,7 @@ from .cores import Cores, OwnCore, SharedCores
 from .events import Timeline
 from .functions import Function, World
 from .hub import SimulatedHub
-from .log import SimulatedStepLog
+from .log import SimulatedCoordinator
 from .machine import TWO_CORES, Machine
 from .shards import Shard
 from .workload import Workload
@@ -177,7 +177,7 @@ class _Simulation:
         cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
         if cap is not None and cap < least:
             raise JobError("budget", job.cap_usd, f"at least {least / NUSD:g} (US dollars)")
-        driver = SimulatedStepLog(self._hub)
+        driver = SimulatedCoordinator(self._hub)
         driver.create(cap_nusd=cap, reserved_nusd=least)
         driver.renew("driver", float("inf"))
         common: dict[str, Any] = {

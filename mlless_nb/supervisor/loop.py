@@ -20,7 +20,7 @@ from ..bus import Bus
 from ..bus.messages import Command, Ended, Failed, FromWorker, Invocation, Left, Message, Started, Update
 from ..data.prepare import Manifest
 from ..errors import DecodeError, ServiceError
-from ..exchange import Aborted, StepEntry, StepLog
+from ..exchange import Aborted, Coordinator, StepEntry
 from ..exchange.step_report import Report
 from ..models import model_from_json
 from ..money import Rates, price_profile
@@ -31,7 +31,7 @@ from ..storage.objects import ObjectStore
 from ..worker.loop import START_LEASES
 from .bill import Bill
 from .policy.overfitting import Evaluation, Overfitting
-from .policy.policy import Advice, Prices
+from .policy.policy import Policy, Prices
 from .policy.victim import asked_to_leave
 
 #: Seconds between two looks at steps and leases, each told to the driver; what people ask is heard at once.
@@ -73,7 +73,7 @@ class Supervisor:
     def __init__(
         self,
         invocation: Invocation,
-        log: StepLog,
+        log: Coordinator,
         bus: Bus,
         objects: ObjectStore,
         prepaid: Prepaid,
@@ -86,7 +86,7 @@ class Supervisor:
             price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
         )
         prices, has_held_out = Prices.of(self._rates), invocation.validation is not None
-        self._mind = Advice(
+        self._policy = Policy(
             invocation.scale_in, invocation.n_workers, invocation.stop, prices, has_held_out, invocation.n_cores
         )
         self._cap_usd: float | None = None  # as of the newest look
@@ -157,7 +157,7 @@ class Supervisor:
     @property
     def _look_s(self) -> float:
         """Seconds between two looks: where little money is left each has to be paid for ahead."""
-        return TUNING_LOOK_S if self._mind.is_tuning or self._prepaid.is_scarce else LOOK_S
+        return TUNING_LOOK_S if self._policy.is_tuning or self._prepaid.is_scarce else LOOK_S
 
     # -- what the workers do
 
@@ -230,7 +230,7 @@ class Supervisor:
             mean_times[3],
         ]
         self._update.rows.append(row)
-        self._mind.append(row)
+        self._policy.append(row)
         if validation_loss is not None:
             self._overfitting.observe(Evaluation(step.step, step.epoch, time_s, validation_loss))
         if validation_loss is not None and (self._best is None or validation_loss < self._best[0]):
@@ -284,7 +284,7 @@ class Supervisor:
         elif command.do == "scale_in":
             return self._scale_in(command)
         elif command.do == "tune":
-            return self._mind.switch(bool(command.count))
+            return self._policy.switch(bool(command.count))
         else:
             return f"{command.do!r} is not a command"
         return ""
@@ -297,7 +297,7 @@ class Supervisor:
         self._leaving.update(leaves)
         for slot in slots:
             self._tell(f"Worker {slot} leaves after step {leaves[slot] - 1}")
-        self._mind.give_way()
+        self._policy.pause_for_user()
         return ""
 
     # -- who is still there
@@ -342,7 +342,7 @@ class Supervisor:
 
     def _decide(self) -> None:
         """Ask the mind, carry out what it decides, tell and record it."""
-        for decision, worker in self._mind.decide(self._reports, self._leaving, self._cap_usd):
+        for decision, worker in self._policy.decide(self._reports, self._leaving, self._cap_usd):
             if worker is not None:
                 self._leaving.update(self._log.announce_leave([worker]).leaves)
             self._update.decisions.append({**decision.to_json(), "worker": worker})
@@ -393,7 +393,7 @@ class Supervisor:
             committed_usd=reserved / NUSD,
             budget_usd=self._cap_usd,
             rate_usd_s=self._rate_usd_s,
-            **self._mind.state(self._cap_usd),
+            **self._policy.state(self._cap_usd),
         )
         for first in range(0, max(len(self._update.rows), 1), 500):
             part = Update(self._update.rows[first : first + 500])

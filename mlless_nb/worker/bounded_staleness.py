@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from ..exchange import Arrival, Frame, Round, Sought, StepLog
-from .outstanding_rounds import PendingRounds, Settled
+from ..exchange import Arrival, Coordinator, Frame, FrameKey, RoundRequest
+from .outstanding_rounds import CompletedRound, OutstandingRounds
 from .replica import Replica, Stats
 
 
-class Ahead:
+class BoundedStaleness:
     """The exchange of one worker under bounded staleness.
 
     Parameters
@@ -22,15 +22,15 @@ class Ahead:
         Seconds that pass.
     """
 
-    def __init__(self, log: StepLog, replica: Replica, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log: Coordinator, replica: Replica, clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._replica, self._clock = log, replica, clock
-        self._pending = PendingRounds()
+        self._pending = OutstandingRounds()
 
-    def publish(self, part: Round, epoch: float, stats: Stats) -> Arrival:
+    def publish(self, part: RoundRequest, epoch: float, stats: Stats) -> Arrival:
         """Publish the replica's update, add it, and add those of the peers that are there."""
         self._pending.begin(part.step, epoch, part.slot, stats, part.peers)
         sought = self._pending.sought()
-        arrival, frames = self._log.publish_and_look(part, sought)
+        arrival, frames = self._log.publish_and_poll(part, sought)
         self._replica.apply_own()
         self._apply(sought, frames)
         return arrival
@@ -39,7 +39,7 @@ class Ahead:
         """Those of ``slots`` leave after the step just published; what they hold back is due with it."""
         self._pending.expect_residuals(slots)
 
-    def catch_up(self, part: Round, step: int, pay: Callable[[], None]) -> float:
+    def catch_up(self, part: RoundRequest, step: int, pay: Callable[[], None]) -> float:
         """Wait for all that is missing of the rounds up to ``step`` and add it; returns the seconds waited."""
         waited_s = 0.0
         while self._pending.sought(step):
@@ -49,7 +49,7 @@ class Ahead:
             self._apply(sought, frames)
         return waited_s
 
-    def settle(self) -> list[Settled]:
+    def settle(self) -> list[CompletedRound]:
         """The rounds of which all is applied by now, oldest first; each is told once."""
         return self._pending.settle()
 
@@ -57,7 +57,7 @@ class Ahead:
         """How many steps the oldest update that is not applied is behind when ``step`` is computed."""
         return self._pending.staleness(step)
 
-    def _apply(self, sought: Sequence[Sought], frames: Sequence[Frame | None]) -> None:
+    def _apply(self, sought: Sequence[FrameKey], frames: Sequence[Frame | None]) -> None:
         for one, frame in zip(sought, frames, strict=True):
             if frame is not None and self._pending.take(one, self._replica.apply_late(frame)):
                 self._replica.average()

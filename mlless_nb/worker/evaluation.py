@@ -82,7 +82,7 @@ class HeldOut:
         """Which minibatches this worker evaluates when the slots ``active`` do so together."""
         if self._shares is None:
             return []
-        if self._shares.deal(active) and self._feed is not None:
+        if self._shares.reassign(active) and self._feed is not None:
             self._feed.expect([*self._shares.part, *self._common])
         return self._shares.part
 

@@ -20,21 +20,21 @@ from ..bus import Bus
 from ..bus.messages import Failed, Invocation, Left, Started
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
-from ..exchange import LOOK_S, Aborted, Arrival, Exchanged, Plan, Round, StepLog
+from ..exchange import LOOK_S, Aborted, Arrival, Coordinator, Exchanged, Plan, RoundRequest
 from ..exchange.step_report import Report
 from ..job.stop_rules import StopRules, Verdict
 from ..money.budget import STEPS_TO_END, Prepaid
 from ..storage import checkpoint
 from ..storage.objects import ObjectStore
 from .best_replica import BestReplica
-from .bounded_staleness import Ahead
+from .bounded_staleness import BoundedStaleness
 from .evaluation import ROW_SHARE, HeldOut
 from .minibatch_loader import MinibatchFeed
 from .minibatch_merging import MergedFeed
 from .minibatch_schedule import DEALERS
-from .outstanding_rounds import Settled
+from .outstanding_rounds import CompletedRound
 from .rate_schedule import Schedule
-from .reintegration import HandOver
+from .reintegration import Reintegration
 from .replica import Float32, Replica, Stats
 
 #: Steps whose longest duration stands for the next one's when money is asked for.
@@ -78,7 +78,7 @@ class Worker:
     def __init__(
         self,
         invocation: Invocation,
-        log: StepLog,
+        log: Coordinator,
         bus: Bus,
         objects: ObjectStore,
         prepaid: Prepaid,
@@ -95,19 +95,19 @@ class Worker:
         self._replica = make_replica(invocation, self._manifest)
         self._feed = MergedFeed(make_feed(objects, self._manifest, self._replica.n_rows))
         n_workers, by_shard = invocation.n_workers, self._replica.holds_owned
-        deal = DEALERS[invocation.scale_in["global_minibatch"]]
-        self._shares = deal(self._manifest, invocation.slot, n_workers, by_shard=by_shard)
+        reassign = DEALERS[invocation.scale_in["global_minibatch"]]
+        self._shares = reassign(self._manifest, invocation.slot, n_workers, by_shard=by_shard)
         self._feed.expect(self._shares.part)
         self._best = BestReplica(self._replica)
         self._held_out = HeldOut(invocation, objects, self._replica, clock, make_feed)
-        self._handing_over = HandOver(self._slot, log, self._replica, prepaid, self._pay_for_waiting, self._round)
+        self._handing_over = Reintegration(self._slot, log, self._replica, prepaid, self._pay_for_waiting, self._round)
         rate = invocation.optimizer.get("learning_rate")
         self._rules = StopRules(invocation.stop, self._replica.model.metric, rate)
         self._schedule = Schedule(invocation.schedule, self._go_on())
         self._replica.rate_factor = self._schedule.factor
         self._verdict: Verdict | None = None  # of the rules, on the losses so far
         self._plan = Plan()
-        self._staleness, self._ahead = self._replica.staleness, Ahead(log, self._replica, clock)
+        self._staleness, self._ahead = self._replica.staleness, BoundedStaleness(log, self._replica, clock)
         self._step = 0
         self._position = 0  # minibatches taken by all workers before this step
         self._step_s = self._quickest_s = 0.0  # 0: there was none
@@ -166,7 +166,7 @@ class Worker:
             began, self._cpu_began = self._clock(), self._cpu_clock()
             self._step += 1
             active = self._plan.active(self._step, n_workers)
-            self._deal(active)
+            self._reassign(active)
             # The best model and the last one, and a checkpoint where one may be due before the end.
             self._prepaid.puts_ahead = 2 + self._is_checkpoint_near() if self._slot == active[0] else 0
             minibatches = self._take()
@@ -195,12 +195,12 @@ class Worker:
                 self._checkpoint(staying)
             self._step_s = max(self._clock() - began, self._step_s)
 
-    def _deal(self, active: list[int]) -> None:
+    def _reassign(self, active: list[int]) -> None:
         """Deal the minibatches anew where others are active from this step on."""
-        if self._shares.deal(active):
+        if self._shares.reassign(active):
             self._feed.expect(self._shares.part)
             if self._replica.holds_owned:
-                self._replica.deal(self._shares.owners)
+                self._replica.reassign(self._shares.owners)
             self._replica.hold(len(self._shares.held))
 
     def _take(self) -> list[Minibatch]:
@@ -229,12 +229,12 @@ class Worker:
         """Who takes part for the last time in this step."""
         return sorted(slot for slot, first in self._plan.leaves.items() if first == self._step + 1)
 
-    def _exchange_updates(self, active: list[int], began: float) -> list[Settled]:
+    def _exchange_updates(self, active: list[int], began: float) -> list[CompletedRound]:
         """Publish the update and apply the peers'; the rounds that are done with then."""
         if self._staleness:
             return self._run_ahead(active, began)
         exchange = self._scatter_reduce if self._job.scatters(len(active)) else self._broadcast
-        return [Settled(self._step, self._epoch, exchange(active, began))]
+        return [CompletedRound(self._step, self._epoch, exchange(active, began))]
 
     def _broadcast(self, active: list[int], began: float) -> Stats:
         """Every worker reads every peer's frame; the sums of the step's stats."""
@@ -261,7 +261,7 @@ class Worker:
         self._note(began, computed, waited, len(merged))
         return sums
 
-    def _run_ahead(self, active: list[int], began: float) -> list[Settled]:
+    def _run_ahead(self, active: list[int], began: float) -> list[CompletedRound]:
         """Every worker reads what there is of its peers' frames, and waits only for those that are due."""
         frame = self._replica.encode(self._step, self._stats) if len(active) > 1 else b""
         computed = self._computed()
@@ -286,7 +286,7 @@ class Worker:
         for group in self._shares.next(self._job.local_steps):
             self._feed.prefetch(group)
 
-    def _exchange(self, part: Round) -> Exchanged:
+    def _exchange(self, part: RoundRequest) -> Exchanged:
         done = self._log.exchange(part, self._pay_for_waiting)
         self._learn(done.arrival)
         return done
@@ -313,7 +313,7 @@ class Worker:
         if now - self._missed_from > self._job.lease_s:
             self._log.announce_stop("failed", f"the supervisor was lost by step {self._step}")
 
-    def _judge(self, settled: list[Settled]) -> Verdict | None:
+    def _judge(self, settled: list[CompletedRound]) -> Verdict | None:
         """Whether training ends after this step; the same answer on every worker.
 
         All judge the same rounds in the same order. Where they do so at different steps of their own, what they find is
@@ -362,9 +362,9 @@ class Worker:
         *,
         report: Report | None = None,
         parts: dict[int, bytes] | None = None,
-    ) -> Round:
+    ) -> RoundRequest:
         """This worker's part in a round. Money is asked for in a step's own round, the one with a report."""
-        return Round(
+        return RoundRequest(
             round_id,
             self._step,
             self._slot,

@@ -23,7 +23,7 @@ from .shrinking_schedule import Shares
 class Shards:
     """The shards of one packed dataset, seen by one worker.
 
-    All workers must `deal` to the same sequence of active slots, after as many minibatches taken.
+    All workers must `reassign` to the same sequence of active slots, after as many minibatches taken.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Shards:
         """The minibatches of this slot where each is to be one worker's."""
         return [index for shard in self.held for index in self._sequences[shard].part]
 
-    def deal(self, active: Sequence[int]) -> bool:
+    def reassign(self, active: Sequence[int]) -> bool:
         """From now on only ``active`` slots hold shards; False where they did before.
 
         A shard whose owner has left goes to the one that holds the fewest, of several the first.
@@ -128,10 +128,10 @@ class ShrinkingShares:
         """See `Shares`."""
         return self._shares.part
 
-    def deal(self, active: Sequence[int]) -> bool:
+    def reassign(self, active: Sequence[int]) -> bool:
         """See `Shares`."""
         self._n_active = len(active)
-        return self._shares.deal(active)
+        return self._shares.reassign(active)
 
     def next(self, n: int) -> list[list[int]]:
         """See `Shares`."""

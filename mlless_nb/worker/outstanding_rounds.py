@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from ..exchange import Sought
+from ..exchange import FrameKey
 from .replica import Stats
 
 
@@ -20,12 +20,12 @@ class _Pending:
 
     step: int
     epoch: float
-    missing: list[Sought]
+    missing: list[FrameKey]
     stats: dict[int, Stats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Settled:
+class CompletedRound:
     """A round of which everything is applied, and the sums of all its stats, in slot order."""
 
     step: int
@@ -33,7 +33,7 @@ class Settled:
     sums: Stats
 
 
-class PendingRounds:
+class OutstandingRounds:
     """The rounds of one worker that are not applied in full, oldest first."""
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class PendingRounds:
         newest = self._rounds[-1]
         newest.missing += [(f"{newest.step}r", slot) for slot in slots]
 
-    def sought(self, step: int | None = None) -> list[Sought]:
+    def sought(self, step: int | None = None) -> list[FrameKey]:
         """What is missing of the rounds up to ``step`` (None: of all), in the order in which it is applied."""
         return [one for pending in self._rounds if step is None or pending.step <= step for one in pending.missing]
 
-    def take(self, sought: Sought, stats: Stats) -> bool:
+    def take(self, sought: FrameKey, stats: Stats) -> bool:
         """A frame was applied; whether it was the residual of one that left."""
         round_id, slot = sought
         pending = next(one for one in self._rounds if one.step == int(round_id.rstrip("r")))
@@ -62,14 +62,14 @@ class PendingRounds:
         pending.stats[slot] = stats
         return False
 
-    def settle(self) -> list[Settled]:
+    def settle(self) -> list[CompletedRound]:
         """The rounds that are done with by now, which are forgotten."""
         settled = []
         while self._rounds and not self._rounds[0].missing:
             done = self._rounds.popleft()
             columns = zip(*(stats for _, stats in sorted(done.stats.items())), strict=True)
             first, second, third, fourth = (sum(column) for column in columns)
-            settled.append(Settled(done.step, done.epoch, (first, second, third, fourth)))
+            settled.append(CompletedRound(done.step, done.epoch, (first, second, third, fourth)))
         return settled
 
     def staleness(self, step: int) -> int:

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from ..exchange import Round, StepLog
+from ..exchange import Coordinator, RoundRequest
 from ..kernels import apply_frame, encode_update
 from ..money.budget import Prepaid
 from .best_replica import BestReplica
 from .replica import NO_STATS, Float32, Replica
 
 
-class HandOver:
+class Reintegration:
     """One worker's part in handing over.
 
     Parameters
@@ -42,11 +42,11 @@ class HandOver:
     def __init__(
         self,
         slot: int,
-        log: StepLog,
+        log: Coordinator,
         replica: Replica,
         prepaid: Prepaid,
         pay: Callable[[], None],
-        make_round: Callable[..., Round],
+        make_round: Callable[..., RoundRequest],
     ) -> None:
         self._slot, self._log, self._replica, self._prepaid = slot, log, replica, prepaid
         self._pay, self._make_round = pay, make_round
@@ -180,7 +180,7 @@ class HandOver:
         told = self._replica.sum_stats(active, frames, stats)
         return self._replica.model.metric_value(*told[2:]) if told[3] else math.nan
 
-    def _exchange(self, part: Round) -> list[Any]:
+    def _exchange(self, part: RoundRequest) -> list[Any]:
         done = self._log.exchange(part, self._pay)
         self._prepaid.add(done.arrival.granted_nusd)
         return done.frames

@@ -24,14 +24,14 @@ from ..kernels import (
     apply_rows,
     encode_sparse,
     encode_update,
+    extract_delta,
     flush_residual,
-    keep_rows,
     merge_frames,
     pmf_sgd_pass,
     read_header,
+    snapshot_rows,
     split_significant,
-    take_local_update,
-    withhold,
+    subtract_sent,
 )
 from ..models import PMF, model_from_json
 from ..storage.checkpoint import Progress
@@ -134,9 +134,9 @@ class Replica:
         self._n_held, self._n_shards = 1, manifest.n_shards
         # Of owned rows nothing is significant: what they move by is held back and added in one pass.
         fuses_owned = self._fuses and n_users > 0
-        self._hoard = SignificanceSplit(self.n_rows, self.width, tables[-1]) if fuses_owned else None
-        if self._hoard is not None:
-            self._hoard.threshold, self._hoard.moves = np.inf, True
+        self._owned_residual = SignificanceSplit(self.n_rows, self.width, tables[-1]) if fuses_owned else None
+        if self._owned_residual is not None:
+            self._owned_residual.threshold, self._owned_residual.moves = np.inf, True
         # Of the update's rows the first so many are not published, and are in the parameters already.
         self.n_made = self.n_sent = self._n_kept = self._n_added = 0
 
@@ -206,7 +206,7 @@ class Replica:
             state, number = self._state, self.n_updates_before + step
             loss = self._optimize(minibatches[0], state, number, scale, split if fuses else None)
         self.n_made = self._update.size
-        if self._hoard is None:
+        if self._owned_residual is None:
             self._keep_owned()
         rows, update = self._part(self._n_kept)
         if split is not None and not fuses:
@@ -226,8 +226,8 @@ class Replica:
         out = self._update = self._room(self.n_rows) if self._is_dense else grad
         loss = self.model.gradient(self.params, minibatch, self._manifest.mean, self._divisor, grad)
         args, own = (state, step, scale * self.rate_factor, self._l2, self._l2_rows), 0
-        if self._hoard is not None and (own := self.ownership.count_own(rows)):
-            self._optimizer.update(self.params, rows[:own], grad[:own], *args, out[:own], self._hoard)
+        if self._owned_residual is not None and (own := self.ownership.count_own(rows)):
+            self._optimizer.update(self.params, rows[:own], grad[:own], *args, out[:own], self._owned_residual)
             rows, grad, out = rows[own:], grad[own:], out[own:]
         self._optimizer.update(self.params, rows, grad, *args, out, split)
         self._n_kept = self._n_added = own
@@ -267,15 +267,15 @@ class Replica:
         for number, minibatch in enumerate(minibatches):
             local_step = self.n_updates_before + (step - 1) * self._local_steps + number + 1
             if self._per_sample:
-                keep_rows(self.params, minibatch.rows, self._base, self._marks, step)
+                snapshot_rows(self.params, minibatch.rows, self._base, self._marks, step)
                 loss += self._pass(minibatch, local_step)
             else:
                 loss += self._optimize(minibatch, self._state, local_step, 1.0, None)
-                keep_rows(self.params, self._rows, self._base, self._marks, step)
+                snapshot_rows(self.params, self._rows, self._base, self._marks, step)
                 apply_rows(self.params, self._rows, self._update)
         self._rows = None if self._is_dense else np.flatnonzero(self._marks == step).astype(np.int32)
         self._update = self._room(self.n_rows if self._rows is None else len(self._rows))
-        take_local_update(self.params, self._rows, self._base, scale, self._update)
+        extract_delta(self.params, self._rows, self._base, scale, self._update)
         return loss
 
     def _pass(self, minibatch: Any, local_step: int) -> float:
@@ -390,7 +390,7 @@ class Replica:
             frames = [self._encode_sent(first, end, step, stats) for first, end in ranges]
             if self._split is not None:
                 # The merged ranges bring what was sent: here only the rest is added.
-                withhold(rows, update, self._split.sent_positions, self._split.sent_values)
+                subtract_sent(rows, update, self._split.sent_positions, self._split.sent_values)
         return dict(zip(active, frames, strict=True))
 
     def _encode_range(
@@ -441,12 +441,12 @@ class Replica:
         """Whether anything produced here may not have been published yet."""
         return self.holds_owned or self.withholds
 
-    def deal(self, owners: Sequence[int | None]) -> None:
+    def reassign(self, owners: Sequence[int | None]) -> None:
         """Shards of users belong to ``owners`` now. What momentum is left of users that are another one's is lost.
 
         It would go on moving this replica's copy of them, and come to light when all is handed over, long out of date.
         """
-        self.ownership.deal(owners)
+        self.ownership.reassign(owners)
         if self._is_dense:
             for state in self._state.values():
                 state[self.ownership.others()] = 0.0

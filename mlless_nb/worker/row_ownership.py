@@ -29,9 +29,9 @@ class Ownership:
     def __init__(self, slot: int, n_users: int, n_shards: int) -> None:
         self._slot, self.n_users = slot, n_users
         self._shards = np.full(n_users, n_shards, np.int32)  # of no shard that it knows
-        self.deal(range(n_shards))
+        self.reassign(range(n_shards))
 
-    def deal(self, owners: Sequence[int | None]) -> None:
+    def reassign(self, owners: Sequence[int | None]) -> None:
         """From now on shards belong to ``owners``, None: to everybody."""
         self._owners = owners
         self._n_common = sum(owner is None for owner in owners)

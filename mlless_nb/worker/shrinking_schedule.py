@@ -24,7 +24,7 @@ from ..data.prepare import Manifest
 class Shares:
     """The minibatches of one packed dataset as the workers share them, seen by one of them.
 
-    All workers must `deal` to the same sequence of active slots, after as many minibatches taken.
+    All workers must `reassign` to the same sequence of active slots, after as many minibatches taken.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Shares:
             first = number % n_active
             yield [*own, *common[first : first + 1]]
 
-    def deal(self, active: Sequence[int]) -> bool:
+    def reassign(self, active: Sequence[int]) -> bool:
         """From now on only ``active`` slots, ascending, take minibatches: those they had, and what the others had.
 
         False where they are those they were.

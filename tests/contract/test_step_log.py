@@ -11,19 +11,19 @@ import pytest
 from mlless_nb.exchange import (
     Aborted,
     Arrival,
+    BudgetRequest,
+    Coordinator,
     Frame,
+    MemoryCoordinator,
     MemoryHub,
-    MemoryStepLog,
-    RedisStepLog,
-    Round,
-    StepLog,
-    Wanted,
+    RedisCoordinator,
+    RoundRequest,
 )
 from mlless_nb.exchange.step_report import Report
 
-Make = Callable[[str], StepLog]
+Make = Callable[[str], Coordinator]
 ALL = [0, 1, 2]
-NOTHING = Wanted()
+NOTHING = BudgetRequest()
 
 
 @pytest.fixture(
@@ -31,19 +31,19 @@ NOTHING = Wanted()
 )
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     """Opens step logs of one job, each under a nonce."""
-    opened: list[StepLog] = []
+    opened: list[Coordinator] = []
     if request.param == "memory":
         hub = MemoryHub()
 
-        def open_log(nonce: str) -> StepLog:
-            return MemoryStepLog(hub, nonce)
+        def open_log(nonce: str) -> Coordinator:
+            return MemoryCoordinator(hub, nonce)
     else:
         url = request.getfixturevalue("redis_url")
         urls = [url] if request.param == "redis" else [f"{url.rsplit('/', 1)[0]}/0", f"{url.rsplit('/', 1)[0]}/1"]
         job_id = uuid.uuid4().hex
 
-        def open_log(nonce: str) -> StepLog:
-            opened.append(RedisStepLog(urls, job_id, "generation", nonce))
+        def open_log(nonce: str) -> Coordinator:
+            opened.append(RedisCoordinator(urls, job_id, "generation", nonce))
             return opened[-1]
 
     log = open_log("driver")
@@ -54,13 +54,17 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
         log.close()  # type: ignore[attr-defined]
 
 
-def part(step: int, slot: int, wanted: Wanted = NOTHING, known_plan: int = 0, deadline_s: float = 10.0) -> Round:
+def part(
+    step: int, slot: int, wanted: BudgetRequest = NOTHING, known_plan: int = 0, deadline_s: float = 10.0
+) -> RoundRequest:
     """What slot ``slot`` of three brings to ``step``."""
     frame = f"{step} of {slot}".encode()
-    return Round(str(step), step, slot, ALL, ALL, frame, Report(position=slot), wanted, known_plan, 5.0, deadline_s)
+    return RoundRequest(
+        str(step), step, slot, ALL, ALL, frame, Report(position=slot), wanted, known_plan, 5.0, deadline_s
+    )
 
 
-def publish(log: StepLog, step: int, slot: int, wanted: Wanted = NOTHING, known_plan: int = 0) -> Arrival:
+def publish(log: Coordinator, step: int, slot: int, wanted: BudgetRequest = NOTHING, known_plan: int = 0) -> Arrival:
     return log.publish(part(step, slot, wanted, known_plan))
 
 
@@ -69,7 +73,7 @@ def copied(frames: list[Frame]) -> list[bytes]:
     return [bytes(frame) for frame in frames]
 
 
-def three(make: Make) -> list[StepLog]:
+def three(make: Make) -> list[Coordinator]:
     logs = [make(f"nonce {slot}") for slot in ALL]
     assert all(log.claim(slot) for slot, log in enumerate(logs))
     return logs
@@ -116,13 +120,13 @@ def test_a_second_invocation_of_a_slot_is_fenced(make: Make) -> None:
 def test_a_grant_is_given_once_and_never_passes_the_cap(make: Make) -> None:
     logs = three(make)
     # Beyond the least of it a sixteenth of what is left: 400, at first.
-    assert publish(logs[0], 1, 0, Wanted(600, 500)).granted_nusd == 525
-    assert publish(logs[0], 1, 0, Wanted(600, 500)).granted_nusd == 525
+    assert publish(logs[0], 1, 0, BudgetRequest(600, 500)).granted_nusd == 525
+    assert publish(logs[0], 1, 0, BudgetRequest(600, 500)).granted_nusd == 525
     assert logs[0].reserve(75) == 75
     assert logs[0].money() == (1000, 700)
-    assert publish(logs[1], 1, 1, Wanted(400, 250)).granted_nusd == 250 + 50 // 16
+    assert publish(logs[1], 1, 1, BudgetRequest(400, 250)).granted_nusd == 250 + 50 // 16
     assert logs[0].money() == (1000, 953)
-    arrival = publish(logs[2], 1, 2, Wanted(400, 100))
+    arrival = publish(logs[2], 1, 2, BudgetRequest(400, 100))
     assert arrival.granted_nusd == 0
     assert arrival.plan is not None
     assert (arrival.plan.stop_after, arrival.plan.stop_status) == (2, "capped")

@@ -11,7 +11,7 @@ import redis
 from contract.test_step_log import ALL, Make, make, part, publish, three  # noqa: F401 - a fixture
 from contract.test_step_log_rounds import keys_of, port_of, together
 
-from mlless_nb.exchange import Aborted, Frame, RedisStepLog, Sought
+from mlless_nb.exchange import Aborted, Frame, FrameKey, RedisCoordinator
 
 
 def texts(frames: list[Frame | None]) -> list[bytes | None]:
@@ -25,11 +25,11 @@ def test_what_is_there_is_read_and_nobody_is_waited_for(make: Make) -> None:  # 
         publish(logs[1], step, 1)
     publish(logs[2], 1, 2)
     sought = [("1", 1), ("1", 2), ("2", 1), ("2", 2)]
-    assert logs[0].publish_and_look(part(1, 0), sought[:2])[0].is_complete
-    arrival, frames = logs[0].publish_and_look(part(2, 0), sought)
+    assert logs[0].publish_and_poll(part(1, 0), sought[:2])[0].is_complete
+    arrival, frames = logs[0].publish_and_poll(part(2, 0), sought)
     assert not arrival.is_complete
     assert texts(frames) == [b"1 of 1", b"1 of 2", b"2 of 1", None]
-    arrival, frames = logs[2].publish_and_look(part(2, 2), [])
+    arrival, frames = logs[2].publish_and_poll(part(2, 2), [])
     assert arrival.is_complete
     assert frames == []
     assert [entry.step for entry in make("reader").read_steps(1.0)] == [1, 2]
@@ -38,7 +38,7 @@ def test_what_is_there_is_read_and_nobody_is_waited_for(make: Make) -> None:  # 
 def test_one_frame_ends_the_wait(make: Make) -> None:  # noqa: F811
     logs = three(make)
     sought = [("1", 1), ("1", 2)]
-    assert texts(logs[0].publish_and_look(part(1, 0), sought)[1]) == [None, None]
+    assert texts(logs[0].publish_and_poll(part(1, 0), sought)[1]) == [None, None]
     paid, found = threading.Event(), []
     thread = threading.Thread(
         target=lambda: found.append(texts(logs[0].wait_for_any(part(1, 0), sought, paid.set))), daemon=True
@@ -61,7 +61,7 @@ def test_a_wait_for_frames_has_a_deadline_and_hears_of_an_abort(make: Make) -> N
     with pytest.raises(Aborted, match="worker 2 was lost"):
         logs[0].wait_for_any(part(1, 0), [("1", 2)], lambda: None)
     with pytest.raises(Aborted, match="worker 2 was lost"):
-        logs[1].publish_and_look(part(1, 1), [("1", 2)])
+        logs[1].publish_and_poll(part(1, 1), [("1", 2)])
 
 
 @pytest.mark.parametrize("staleness", [1, 3])
@@ -80,7 +80,7 @@ def test_workers_run_ahead_on_connections_that_are_lost_and_read_everything(make
     staleness, steps = 2, 60
     logs = three(make)
     killer, done = None, threading.Event()
-    if isinstance(logs[0], RedisStepLog):
+    if isinstance(logs[0], RedisCoordinator):
         killer = redis.Redis.from_url(f"redis://127.0.0.1:{port_of(logs[0])}")
 
     def kill() -> None:
@@ -88,7 +88,7 @@ def test_workers_run_ahead_on_connections_that_are_lost_and_read_everything(make
             killer.client_kill_filter(_type="normal", skipme=True)
 
     def work(slot: int) -> None:
-        missing: list[Sought] = []
+        missing: list[FrameKey] = []
 
         def take(frames: list[Frame | None]) -> None:
             for (round_id, peer), frame in list(zip(missing, frames, strict=True)):
@@ -99,7 +99,7 @@ def test_workers_run_ahead_on_connections_that_are_lost_and_read_everything(make
         for step in range(1, steps + 1):
             missing += [(str(step), peer) for peer in ALL if peer != slot]
             mine = replace(part(step, slot, deadline_s=30.0), staleness=staleness)
-            take(logs[slot].publish_and_look(mine, list(missing))[1])
+            take(logs[slot].publish_and_poll(mine, list(missing))[1])
             while any(int(round_id) <= step - (staleness if step < steps else 0) for round_id, _ in missing):
                 take(logs[slot].wait_for_any(mine, list(missing), lambda: None))
             time.sleep(0.002 * slot)

@@ -16,7 +16,7 @@ import pytest
 from contract.test_step_log import ALL, copied, part
 from servers import RedisProcess, free_port, missing
 
-from mlless_nb.exchange import RedisStepLog, Wanted
+from mlless_nb.exchange import BudgetRequest, RedisCoordinator
 
 PASSWORD = "a password"
 
@@ -70,9 +70,9 @@ def tls_url(tmp_path: Path) -> Iterator[str]:
 def exchange_some(url: str) -> None:
     """Three workers, three addressed rounds with large and small frames, and one that ends in a plain one."""
     job_id = uuid.uuid4().hex
-    driver = RedisStepLog([url], job_id, "generation")
+    driver = RedisCoordinator([url], job_id, "generation")
     driver.create(cap_nusd=10_000, reserved_nusd=0)  # so much that nobody is given less than it wants
-    logs = [RedisStepLog([url], job_id, "generation", f"nonce {slot}") for slot in ALL]
+    logs = [RedisCoordinator([url], job_id, "generation", f"nonce {slot}") for slot in ALL]
     read: dict[int, list[list[bytes]]] = {slot: [] for slot in ALL}
     granted: list[int] = []
 
@@ -80,7 +80,7 @@ def exchange_some(url: str) -> None:
         assert logs[slot].claim(slot)
         for step, n_bytes in enumerate((600_000, 10, 40_000), 1):
             parts = dict.fromkeys(ALL, b"%d" % slot * n_bytes)
-            asking = Wanted(100, 1) if step == 2 else Wanted()
+            asking = BudgetRequest(100, 1) if step == 2 else BudgetRequest()
             done = logs[slot].exchange(replace(part(step, slot), parts=parts, wanted=asking), lambda: None)
             read[slot].append(copied(done.frames))
             granted.append(done.arrival.granted_nusd)

@@ -12,27 +12,27 @@ import pytest
 import redis
 from contract.test_step_log import ALL, NOTHING, Make, copied, make, part, publish, three  # noqa: F401 - a fixture
 
-from mlless_nb.exchange import Aborted, MemoryStepLog, RedisStepLog, Round, StepLog
+from mlless_nb.exchange import Aborted, Coordinator, MemoryCoordinator, RedisCoordinator, RoundRequest
 from mlless_nb.exchange.step_report import Report
 
 #: A frame that is sent as it is, and one that is copied together with its command.
 SIZES = (200_000, 3)
 
 
-def scatter(step: int, slot: int, n_bytes: int = 3) -> Round:
+def scatter(step: int, slot: int, n_bytes: int = 3) -> RoundRequest:
     """An addressed round of three, in which everybody is told who wrote and whom to."""
     parts = {peer: b"%d>%d" % (slot, peer) * n_bytes for peer in ALL}
     return replace(part(step, slot), frame=b"", parts=parts)
 
 
-def merged(step: int, slot: int, kind: str = "m") -> Round:
+def merged(step: int, slot: int, kind: str = "m") -> RoundRequest:
     """A further round of a step."""
     return replace(
         part(step, slot), round_id=f"{step}{kind}", frame=b"%d%b of %d" % (step, kind.encode(), slot), report=None
     )
 
 
-def together(logs: list[StepLog], work: Callable[[int], None]) -> None:
+def together(logs: list[Coordinator], work: Callable[[int], None]) -> None:
     """``work`` of every slot at once; raises what one of them raises."""
     failures: list[BaseException] = []
 
@@ -51,12 +51,12 @@ def together(logs: list[StepLog], work: Callable[[int], None]) -> None:
         raise failures[0]
 
 
-def keys_of(log: StepLog) -> list[str]:
+def keys_of(log: Coordinator) -> list[str]:
     """Every key that the log has, without the job's name; in memory: frames and arrivals."""
-    if isinstance(log, MemoryStepLog):
+    if isinstance(log, MemoryCoordinator):
         frames = [f"frame:{round_id}:{slot}" for round_id, slot, _ in log._hub.frames]
         return frames + [f"arrivals:{round_id}" for round_id in log._hub.arrivals]
-    assert isinstance(log, RedisStepLog)
+    assert isinstance(log, RedisCoordinator)
     found = [key for shard in log._shards for key in shard.scan_iter(match=log._prefix + "*")]
     return [key.decode().removeprefix(log._prefix) for key in found]
 
@@ -119,7 +119,7 @@ def test_rounds_of_two_steps_before_are_dropped_whatever_their_kind(make: Make) 
 def test_every_key_ends_by_itself_when_nobody_removes_it(make: Make) -> None:  # noqa: F811
     logs = three(make)
     log = logs[0]
-    if not isinstance(log, RedisStepLog):
+    if not isinstance(log, RedisCoordinator):
         pytest.skip("memory ends with its process")
     log.renew("supervisor", 5.0)
     for step in (1, 2):
@@ -170,7 +170,7 @@ def test_an_abort_wakes_those_who_exchange(make: Make) -> None:  # noqa: F811
 
 def test_connections_that_are_lost_over_and_over_lose_nothing(make: Make) -> None:  # noqa: F811
     logs = three(make)
-    if not isinstance(logs[0], RedisStepLog):
+    if not isinstance(logs[0], RedisCoordinator):
         pytest.skip("memory has no connections")
     killer, done = redis.Redis.from_url(f"redis://127.0.0.1:{port_of(logs[0])}"), threading.Event()
 
@@ -197,14 +197,14 @@ def test_connections_that_are_lost_over_and_over_lose_nothing(make: Make) -> Non
     assert [entry.step for entry in make("reader").read_steps(1.0)] == list(range(1, 60))
 
 
-def port_of(log: RedisStepLog) -> int:
+def port_of(log: RedisCoordinator) -> int:
     return int(log._redis.connection_pool.connection_kwargs["port"])
 
 
 def test_a_script_that_the_server_forgot_is_loaded_again(make: Make) -> None:  # noqa: F811
     logs = three(make)
     publish(logs[0], 1, 0)
-    if isinstance(logs[0], RedisStepLog):
+    if isinstance(logs[0], RedisCoordinator):
         logs[0]._redis.script_flush()
     publish(logs[1], 1, 1)
     assert publish(logs[2], 1, 2, NOTHING).is_complete
@@ -214,7 +214,7 @@ def test_a_script_that_the_server_forgot_is_loaded_again(make: Make) -> None:  #
 @pytest.mark.parametrize("n_workers", [2000, 2001, 5000])  # what one entry of the log holds, one more, several
 def test_the_reports_of_thousands_of_workers_come_together(redis_url: str, n_workers: int) -> None:
     job_id = uuid.uuid4().hex
-    log, reader = (RedisStepLog([redis_url], job_id, "generation", "nonce") for _ in range(2))
+    log, reader = (RedisCoordinator([redis_url], job_id, "generation", "nonce") for _ in range(2))
     log.create(cap_nusd=None, reserved_nusd=0)
     slots = list(range(n_workers))
     log._redis.mset({f"{log._prefix}claim:{slot}": "nonce" for slot in slots})

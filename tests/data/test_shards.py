@@ -46,8 +46,8 @@ def test_a_step_takes_the_minibatches_that_it_takes_when_nobody_leaves(data: st.
         n_left = data.draw(st.integers(1, len(active) - 1))
         active = sorted(data.draw(st.permutations(active))[:n_left])
         for slot in active:
-            assert leaves[slot].deal(active)
-            assert not leaves[slot].deal(active)
+            assert leaves[slot].reassign(active)
+            assert not leaves[slot].reassign(active)
 
 
 @pytest.mark.parametrize("name", DEALERS)
@@ -55,5 +55,5 @@ def test_who_stays_knows_for_how_many_it_works(name: str) -> None:
     shares = DEALERS[name](manifest_of(24), 1, 4)
     assert (len(shares.held), shares.n_all) == (1, 4)
     assert shares.take(2) == [[6], [7]]
-    assert shares.deal([1, 3])
+    assert shares.reassign([1, 3])
     assert (len(shares.held), shares.n_all) == ((2, 4) if name == "keep" else (1, 2))

@@ -86,7 +86,7 @@ def test_after_departures_the_shares_of_the_rest_hold_everything_once(data: st.D
         n_left = data.draw(st.integers(1, len(active) - 1))
         stay = sorted(data.draw(st.permutations(active))[:n_left])
         for slot in stay:
-            shares[slot].deal(stay)
+            shares[slot].reassign(stay)
         active = stay
     counts = Counter(shares[active[0]].take(n_minibatches))
     assert set(counts.values()) == {1}
@@ -100,7 +100,7 @@ def test_who_stays_keeps_its_minibatches(n_minibatches: int) -> None:
     stay = [0, 1, 2, 4, 5, 6, 7]
     n_new = 0
     for slot in stay:
-        shares[slot].deal(stay)
+        shares[slot].reassign(stay)
         n_new += len(set(shares[slot].take(n_minibatches)) - seen[slot])
     # What the leaving had, once, and what is common to seven workers, for each that lacks it.
     n_common = n_minibatches % 7
@@ -112,7 +112,7 @@ def test_the_next_is_the_one_after_the_last_taken_whoever_leaves() -> None:
     for one in shares:
         one.take(3)
     due = shares[2].next(1)
-    shares[2].deal([0, 2, 3])
+    shares[2].reassign([0, 2, 3])
     assert shares[2].take(1) == due
 
 
@@ -120,6 +120,6 @@ def test_who_takes_over_other_shards_mixes_them_with_its_own() -> None:
     manifest = manifest_of(40, (0, 10, 20, 30, 40))
     share = Shares(manifest, 2, 4, by_shard=True)
     share.take(3)
-    share.deal([2])
+    share.reassign([2])
     shards = [index // 10 for index in share.take(40)]
     assert all(set(shards[begin : begin + 4]) == {0, 1, 2, 3} for begin in range(0, 40, 4))

@@ -15,7 +15,7 @@ from mlless_nb import BSP, ISP, PMF, SGD, Adam, datasets
 from mlless_nb.bus import open_bus
 from mlless_nb.bus.messages import Failed, Left
 from mlless_nb.data.prepare import pack
-from mlless_nb.exchange import MemoryHub, MemoryStepLog, Round, Wanted
+from mlless_nb.exchange import BudgetRequest, MemoryCoordinator, MemoryHub, RoundRequest
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import Prepaid
 from mlless_nb.worker import table_layout
@@ -117,7 +117,7 @@ def test_the_same_announcements_give_the_same_model_bit_for_bit(job: Job) -> Non
 def test_departures_at_any_moment_hang_nobody(job: Job, order: list[int]) -> None:
     job = dataclasses.replace(job, leaves={}, steps=job.steps + 20)
 
-    def announce(log: MemoryStepLog) -> None:
+    def announce(log: MemoryCoordinator) -> None:
         for slot in [slot for slot in order if slot < job.n_workers][1:]:
             log.read_steps(PATIENCE_S)  # some steps further, wherever the workers are then
             log.announce_leave([slot])
@@ -147,7 +147,7 @@ def test_a_slow_leaver_finds_the_frames_of_its_last_step(sync: BSP | ISP, monkey
     job = Job(PMF(rank=2), SGD(0.5), sync, 3, 10, "mean", {2: [1]})
     plain = Witness.frames
 
-    def frames(log: Witness, part: Round) -> list[bytes]:
+    def frames(log: Witness, part: RoundRequest) -> list[bytes]:
         if part.round_id == "3" and part.slot == 1:
             with log.shared.changed:
                 log.shared.changed.wait_for(lambda: log.shared.latest >= 5, 0.2)
@@ -162,7 +162,7 @@ def test_money_runs_out_for_all_at_the_same_step() -> None:
     """One worker that asks for more than there is ends the run, in good order, for everybody."""
     job = Job(PMF(rank=2), SGD(0.5), ISP(0.7), 4, 1000, "mean", {})
     hub = MemoryHub()
-    MemoryStepLog(hub).renew("supervisor", PATIENCE_S)
+    MemoryCoordinator(hub).renew("supervisor", PATIENCE_S)
     bus = open_bus("memory://", f"conservation-{id(hub)}")
     rates = Rates(price_profile("ibm-paper"), 2048)
     hub.cap, hub.reserved = 10**9, 0
@@ -171,10 +171,10 @@ def test_money_runs_out_for_all_at_the_same_step() -> None:
     class Thirsty(Prepaid):
         n_asked = 0
 
-        def wanted(self, step_s: float) -> Wanted:
+        def wanted(self, step_s: float) -> BudgetRequest:
             """A tenth of the cap each step."""
             self.n_asked += 1
-            return Wanted(10**8, 10**8) if step_s else Wanted()
+            return BudgetRequest(10**8, 10**8) if step_s else BudgetRequest()
 
     def work(slot: int) -> None:
         log = Witness(hub, slot, {}, 70 * 3)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import mlless_nb
 from mlless_nb import BSP, ISP, PMF, SGD, SSP, JobError, Stop
-from mlless_nb.exchange import MemoryStepLog
+from mlless_nb.exchange import MemoryCoordinator
 from mlless_nb.job.sync import Sync
 
 STALE: st.SearchStrategy[Sync] = st.one_of(
@@ -87,9 +87,9 @@ def test_others_run_ahead_of_a_slow_worker_by_the_slack_and_no_further(
     monkeypatch.setattr(Observed, "moment_s", PATIENCE_S)
     steps = 12
     seen: list[int] = []
-    plain = MemoryStepLog.publish
+    plain = MemoryCoordinator.publish
 
-    def publish(log: MemoryStepLog, part: object) -> object:
+    def publish(log: MemoryCoordinator, part: object) -> object:
         if part.slot == 0 and part.step <= steps - sync.staleness:  # type: ignore[attr-defined]
             seen.append(log._hub.latest - part.step)  # type: ignore[attr-defined]
         if part.slot == 0 and part.step >= steps - sync.staleness:  # type: ignore[attr-defined]
@@ -104,7 +104,7 @@ def test_others_run_ahead_of_a_slow_worker_by_the_slack_and_no_further(
         initialise(worker)
 
     monkeypatch.setattr(Observed, "observe_averages", observe)
-    monkeypatch.setattr(MemoryStepLog, "publish", publish)
+    monkeypatch.setattr(MemoryCoordinator, "publish", publish)
     job = Job(PMF(rank=2), SGD(0.5), sync, 3, steps, "mean", {}, slow=(0,))
     outcome = train(job)
     assert seen == [sync.staleness] * (steps - sync.staleness)
@@ -137,7 +137,7 @@ def test_two_hundred_scale_ins_at_any_moment_hang_nobody_and_lose_nothing() -> N
         going = [int(slot) for slot in random.permutation(n_workers)[1:]]
         groups = [going[first : first + 2] for first in range(0, len(going), 2)] if n_runs % 2 else [[s] for s in going]
 
-        def announce(log: MemoryStepLog, groups: list[list[int]] = groups) -> None:
+        def announce(log: MemoryCoordinator, groups: list[list[int]] = groups) -> None:
             for slots in groups:
                 log.read_steps(0.01)
                 log.announce_leave(slots)

@@ -17,7 +17,7 @@ from mlless_nb.bus import open_bus
 from mlless_nb.bus.messages import Failed, Invocation, Left
 from mlless_nb.data.minibatches import Minibatch
 from mlless_nb.data.prepare import Manifest, pack
-from mlless_nb.exchange import Arrival, MemoryHub, MemoryStepLog, Round
+from mlless_nb.exchange import Arrival, MemoryCoordinator, MemoryHub, RoundRequest
 from mlless_nb.job.sync import Sync
 from mlless_nb.kernels import decode_frame
 from mlless_nb.money import Rates, price_profile
@@ -122,7 +122,7 @@ class Job:
         )
 
 
-class Witness(MemoryStepLog):
+class Witness(MemoryCoordinator):
     """A step log that sums what each worker publishes of its own, and announces departures at fixed moments.
 
     The announcement is made under the hub's lock while a step's exchange is complete and nobody is in the next one, so
@@ -139,8 +139,8 @@ class Witness(MemoryStepLog):
         positions, values = decode_frame(frame)
         self.published[positions + np.uint32(first)] += values
 
-    def publish(self, part: Round) -> Arrival:
-        """See `MemoryStepLog`."""
+    def publish(self, part: RoundRequest) -> Arrival:
+        """See `MemoryCoordinator`."""
         # The merged ranges are everybody's. What is told for a checkpoint, of the best replicas or of the optimiser's
         # state is no update.
         if part.parts is None and part.frame and not part.round_id.endswith(("m", "p", "c", "b", "q", "e", "f", "u")):
@@ -287,7 +287,7 @@ class Outcome:
 def train(job: Job, announcer: Any = None) -> Outcome:
     """Run ``job`` with a thread a worker; ``announcer`` is called with a log of its own meanwhile."""
     hub = MemoryHub()
-    driver = MemoryStepLog(hub)
+    driver = MemoryCoordinator(hub)
     driver.create(cap_nusd=None, reserved_nusd=0)
     driver.renew("supervisor", PATIENCE_S)
     bus = open_bus("memory://", f"conservation-{id(hub)}")
@@ -314,7 +314,7 @@ def train(job: Job, announcer: Any = None) -> Outcome:
     for thread in threads:
         thread.start()
     if announcer is not None:
-        announcer(MemoryStepLog(hub, "supervisor"))
+        announcer(MemoryCoordinator(hub, "supervisor"))
     for thread in threads:
         thread.join(PATIENCE_S)
     bus.close(delete=True)

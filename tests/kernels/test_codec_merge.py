@@ -179,8 +179,8 @@ def test_withholding_takes_what_was_sent_out_of_the_update(
     at, column = np.nonzero(sent)
     positions = ((at if rows is None else rows[at]) * width + column).astype(np.uint32)
     values, expected = update[sent], update.copy()
-    reference.withhold(rows, expected, positions, values)
-    kernels.withhold(rows, update, positions, values)
+    reference.subtract_sent(rows, expected, positions, values)
+    kernels.subtract_sent(rows, update, positions, values)
     assert update.tobytes() == expected.tobytes()
     assert not update[sent].any()
 
@@ -192,9 +192,9 @@ def test_withholding_takes_what_was_sent_out_of_the_update(
 def test_what_is_no_part_of_the_update_cannot_be_withheld(positions: list[int], words: str) -> None:
     update, values = np.ones((2, 5), np.float32), np.ones(2, np.float32)
     with pytest.raises(ValueError, match=words):
-        kernels.withhold(np.array([2, 4], np.int32), update, np.array(positions, np.uint32), values)
+        kernels.subtract_sent(np.array([2, 4], np.int32), update, np.array(positions, np.uint32), values)
     assert (update == 1).all()
     with pytest.raises(ValueError, match="rows"):
-        kernels.withhold(None, update, np.array([1, 10], np.uint32), values)
+        kernels.subtract_sent(None, update, np.array([1, 10], np.uint32), values)
     with pytest.raises(ValueError, match="lengths"):
-        kernels.withhold(np.array([2], np.int32), update, np.array([10, 11], np.uint32), values)
+        kernels.subtract_sent(np.array([2], np.int32), update, np.array([10, 11], np.uint32), values)

@@ -137,9 +137,9 @@ def test_bad_rows_are_an_error_and_write_nothing(bad: list[int]) -> None:
     with pytest.raises(ValueError, match="ascending"):
         kernels.split_significant(params, rows, update, split)
     with pytest.raises(ValueError, match="ascending"):
-        kernels.keep_rows(params, rows, params + 1, np.zeros(5, np.uint32), 1)
+        kernels.snapshot_rows(params, rows, params + 1, np.zeros(5, np.uint32), 1)
     with pytest.raises(ValueError, match="ascending"):
-        kernels.take_local_update(params, rows, params + 1, 1.0, update)
+        kernels.extract_delta(params, rows, params + 1, 1.0, update)
     assert not params.any()
     assert not split.residual.any()
 
@@ -172,15 +172,15 @@ def test_local_steps_are_taken_back_to_the_bit(width: int, is_partial: bool) -> 
         walked = np.zeros(60, bool)
         for _ in range(4):
             rows = touched(rng, 60, 0.3) if is_partial else None
-            kernels.keep_rows(params, rows, base, marks, round_id)
+            kernels.snapshot_rows(params, rows, base, marks, round_id)
             n = 60 if rows is None else len(rows)
             kernels.apply_rows(params, rows, rng.normal(size=(n, width)).astype(np.float32))
             walked[slice(None) if rows is None else rows] = True
         all_rows = np.flatnonzero(walked).astype(np.int32) if is_partial else None
         out, expected = (np.empty((60 if all_rows is None else len(all_rows), width), np.float32) for _ in range(2))
         twin = params.copy()
-        kernels.take_local_update(params, all_rows, base, 0.25, out)
-        reference.take_local_update(twin, all_rows, base, 0.25, expected)
+        kernels.extract_delta(params, all_rows, base, 0.25, out)
+        reference.extract_delta(twin, all_rows, base, 0.25, expected)
         assert params.tobytes() == start.tobytes() == twin.tobytes()
         assert out.tobytes() == expected.tobytes()
         everything[slice(None) if all_rows is None else all_rows] += out
@@ -193,13 +193,13 @@ def test_kept_rows_equal_the_reference() -> None:
     kept = []
     for module in (kernels, reference):
         base, marks = np.zeros_like(params), np.array([7, 8] * 15, np.uint32)
-        module.keep_rows(params, np.arange(10, 20, dtype=np.int32), base, marks, 8)
+        module.snapshot_rows(params, np.arange(10, 20, dtype=np.int32), base, marks, 8)
         kept.append((base.tobytes(), marks.tolist()))
     assert kept[0] == kept[1]
     with pytest.raises(ValueError, match="marks has length"):
-        kernels.keep_rows(params, None, base, marks[:-1], 9)
+        kernels.snapshot_rows(params, None, base, marks[:-1], 9)
     with pytest.raises(ValueError, match="base has shape"):
-        kernels.keep_rows(params, None, base[:-1], marks, 9)
+        kernels.snapshot_rows(params, None, base[:-1], marks, 9)
 
 
 @pytest.mark.parametrize("width", [1, 5, 21])
@@ -220,10 +220,10 @@ def test_spaced_rows_give_the_same_bits(width: int, is_partial: bool) -> None:
         split.threshold = 0.7
         kernels.split_significant(params, rows, update, split)
         sent = split.sent_positions.tobytes() + split.sent_values.tobytes()
-        kernels.keep_rows(params, rows, base, np.zeros(40, np.uint32), 1)
+        kernels.snapshot_rows(params, rows, base, np.zeros(40, np.uint32), 1)
         kernels.apply_rows(params, rows, update)
         left = params.tobytes()
-        kernels.take_local_update(params, rows, base, 0.5, out)
+        kernels.extract_delta(params, rows, base, 0.5, out)
         positions, values = np.zeros(40 * width, np.uint32), np.zeros(40 * width, np.float32)
         residual = held.tobytes()
         kernels.flush_residual(held, positions, values)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mind.curves import row
 from numpy.typing import NDArray
 
-from mlless_nb.supervisor.policy.curve_fit import LEAST_JUDGED, LEAST_POINTS, fit, newest_pace, reach
+from mlless_nb.supervisor.policy.curve_fit import LEAST_JUDGED, LEAST_POINTS, fit, horizon, newest_pace
 from mlless_nb.supervisor.policy.knee import find_knee, has_emerged
 from mlless_nb.supervisor.policy.loss_history import History
 from mlless_nb.supervisor.policy.smoothing import MOST_BINS, binned, ewma
@@ -120,14 +120,14 @@ def two_descents(steps: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def test_a_curve_is_relied_on_as_far_as_it_has_seen() -> None:
     for make in FAMILIES.values():
-        assert reach(STEPS, make(STEPS)) == 400
+        assert horizon(STEPS, make(STEPS)) == 400
         few = LEAST_JUDGED - 1
-        assert reach(STEPS[:few], make(STEPS[:few])) == 0
+        assert horizon(STEPS[:few], make(STEPS[:few])) == 0
 
 
 def test_of_a_second_descent_no_more_is_relied_on_than_was_seen_until_it_flattens() -> None:
     steps = np.arange(10.0, 801.0, 10.0)
-    ahead = {int(steps[n - 1]): reach(steps[:n], two_descents(steps[:n])) for n in range(8, len(steps))}
+    ahead = {int(steps[n - 1]): horizon(steps[:n], two_descents(steps[:n])) for n in range(8, len(steps))}
     assert ahead[100] == 100
     assert all(ahead[step] == pytest.approx(step / 5) for step in (220, 250, 280, 300))
     assert all(ahead[step] == step for step in range(450, 790, 10))
@@ -197,5 +197,5 @@ def test_what_is_not_known_of_factors_does_not_keep_the_knee() -> None:
 @given(st.integers(0, 2**32 - 1), st.sampled_from(list(FAMILIES)))
 def test_noise_alone_is_seldom_taken_for_a_descent(seed: int, family: str) -> None:
     rng = np.random.default_rng(seed)
-    relied_on = [reach(STEPS, FAMILIES[family](STEPS) + rng.normal(0, 0.01, 400)) == 400 for _ in range(40)]
+    relied_on = [horizon(STEPS, FAMILIES[family](STEPS) + rng.normal(0, 0.01, 400)) == 400 for _ in range(40)]
     assert np.mean(relied_on) > 0.8

@@ -12,9 +12,9 @@ from mind.curves import PRICES, hyperbola
 
 from mlless_nb import ScaleIn
 from mlless_nb.exchange.step_report import Report
-from mlless_nb.supervisor.policy.cost_scale_in import LEAST_TIMED, CostTuner
+from mlless_nb.supervisor.policy.cost_scale_in import LEAST_TIMED, CostScaleIn
 from mlless_nb.supervisor.policy.loss_history import History
-from mlless_nb.supervisor.policy.policy import Advice, make_tuner
+from mlless_nb.supervisor.policy.policy import Policy, make_tuner
 from mlless_nb.supervisor.policy.scale_in import Decision, ScaleInTuner
 from mlless_nb.supervisor.policy.step_times import KeptStepTimes
 from mlless_nb.telemetry.live import COLUMNS
@@ -38,7 +38,7 @@ class Machine:
     ) -> tuple[list[int], list[Decision]]:
         """Workers at each step, and all decisions."""
         history, rng = History(), np.random.default_rng(0)
-        tuner = CostTuner(ScaleIn().to_json(), self.n_all, stop, PRICES, history, self.n_cores)
+        tuner = CostScaleIn(ScaleIn().to_json(), self.n_all, stop, PRICES, history, self.n_cores)
         tuner.cap_usd = cap_usd
         left, time_s, spent, workers, decisions = self.n_all, 1.0, PRICES.usd_s(self.n_all), [], []
         for step in range(1, n_steps + 1):
@@ -145,12 +145,12 @@ def test_step_times_with_fewer_workers_are_told_from_what_they_are_made_of() -> 
 
 
 def test_the_tuner_is_the_one_that_the_job_asks_for() -> None:
-    for scale_in, kind in ((ScaleIn(), CostTuner), (ScaleIn(global_minibatch="shrink"), ScaleInTuner)):
+    for scale_in, kind in ((ScaleIn(), CostScaleIn), (ScaleIn(global_minibatch="shrink"), ScaleInTuner)):
         assert isinstance(make_tuner(scale_in.to_json(), 4, {}, PRICES, History()), kind)
 
 
 def test_each_removal_names_another_worker() -> None:
-    advice = Advice(ScaleIn().to_json(), 8, {"steps": 400}, PRICES, n_cores=2)
+    advice = Policy(ScaleIn().to_json(), 8, {"steps": 400}, PRICES, n_cores=2)
     reports, found = {slot: Report(compute_s=0.1 * slot) for slot in range(8)}, []
     for step in range(1, 60):
         known = dict.fromkeys(COLUMNS, 0.0) | {"step": step, "time_s": 0.01 * step, "n_workers": 8, "loss": 1 / step}

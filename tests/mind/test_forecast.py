@@ -10,13 +10,13 @@ from mind.curves import STEP_S, hyperbola, rows
 
 from mlless_nb import ScaleIn
 from mlless_nb.supervisor.policy.loss_history import History
-from mlless_nb.supervisor.policy.policy import Advice
+from mlless_nb.supervisor.policy.policy import Policy
 from mlless_nb.supervisor.policy.projection import Prices
 
 
 def forecast(made: list[list[float | None]], **stop: float) -> dict[str, Any]:
     """The forecast after the rows ``made``."""
-    advice = Advice(ScaleIn.off().to_json(), 8, stop, Prices(3e-5, 7e-5))
+    advice = Policy(ScaleIn.off().to_json(), 8, stop, Prices(3e-5, 7e-5))
     for row in made:
         advice.append(row)
     found = advice.forecast(None)

@@ -15,9 +15,9 @@ from mind.curves import row as row_of
 from mlless_nb import CommandError, ScaleIn
 from mlless_nb.exchange.step_report import Report
 from mlless_nb.supervisor.policy import projection
-from mlless_nb.supervisor.policy.efficiency import Effort
+from mlless_nb.supervisor.policy.efficiency import StatisticalEfficiency
 from mlless_nb.supervisor.policy.loss_history import History
-from mlless_nb.supervisor.policy.policy import Advice
+from mlless_nb.supervisor.policy.policy import Policy
 from mlless_nb.supervisor.policy.replay import replay
 from mlless_nb.supervisor.policy.scale_in import Decision, ScaleInTuner
 from mlless_nb.telemetry.live import COLUMNS
@@ -93,9 +93,9 @@ def test_no_curve_is_read_further_ahead_than_it_is_relied_on() -> None:
     looked = [decision for decision in run.decisions if "horizon_s" in decision.numbers]
     shortened = 0
     for decision in looked:
-        horizon_s, wanted_s, reach = (decision.numbers[name] or 0.0 for name in ("horizon_s", "wanted_s", "reach"))
-        assert horizon_s <= reach * STEP_S + 1e-9
-        assert reach <= decision.step
+        horizon_s, wanted_s, horizon = (decision.numbers[name] or 0.0 for name in ("horizon_s", "wanted_s", "reach"))
+        assert horizon_s <= horizon * STEP_S + 1e-9
+        assert horizon <= decision.step
         shortened += horizon_s < wanted_s
     assert shortened
 
@@ -103,7 +103,7 @@ def test_no_curve_is_read_further_ahead_than_it_is_relied_on() -> None:
 def test_where_too_little_lies_within_reach_nobody_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     left = {}
     for ahead in (12, 25):
-        monkeypatch.setattr(projection, "reach", lambda steps, losses, ahead=ahead: float(ahead))
+        monkeypatch.setattr(projection, "horizon", lambda steps, losses, ahead=ahead: float(ahead))
         run = Run({"target": 0.53})
         left[ahead] = live(lambda step, _: hyperbola(step), 250, 8, run)[-1]
         assert any("cannot be told from its curve yet" in decision.text for decision in run.decisions)
@@ -124,15 +124,15 @@ def test_what_is_relied_on_ends_where_the_curves_disagree(noise: float) -> None:
     rng, history = np.random.default_rng(1), History()
     for made in rows([hyperbola(step) * (1 + noise * rng.normal()) for step in range(1, 301)]):
         history.append(made)
-    ahead = projection.Outlook(history, {}, PRICES, projection.StepTimes(), Effort(8))
-    within = min(ahead.reach, 200.0)
-    seen = ahead.sight(200, 8)
+    ahead = projection.Projection(history, {}, PRICES, projection.StepTimes(), StatisticalEfficiency(8))
+    within = min(ahead.horizon, 200.0)
+    seen = ahead.reliable_steps(200, 8)
     assert 0 <= seen <= within
-    assert ahead.sees(seen, 8)
-    assert ahead.sees(within, 8) == (noise < 0.01)
+    assert ahead.is_reliable(seen, 8)
+    assert ahead.is_reliable(within, 8) == (noise < 0.01)
     if seen < within:
-        assert not ahead.sees(seen + within / 16, 8)
-    assert ahead.sight(math.inf, 8) <= ahead.reach
+        assert not ahead.is_reliable(seen + within / 16, 8)
+    assert ahead.reliable_steps(math.inf, 8) <= ahead.horizon
 
 
 def test_a_quarter_of_the_workers_stays() -> None:
@@ -222,9 +222,9 @@ def test_a_burst_that_is_over_makes_no_steps_quicker() -> None:
 
 
 def test_of_what_lies_beyond_the_workers_that_left_less_is_known() -> None:
-    before = Effort(8, noise_sd=0.02, prior_sd=0.02)
+    before = StatisticalEfficiency(8, noise_sd=0.02, prior_sd=0.02)
     assert before.worse_by(4, 1.0) == pytest.approx(0.02 * before.lost(4))
-    after = Effort(8, noise=0.01, noise_sd=0.002, seen=before.lost(4), prior_sd=0.02, slower_sd=0.1)
+    after = StatisticalEfficiency(8, noise=0.01, noise_sd=0.002, seen=before.lost(4), prior_sd=0.02, slower_sd=0.1)
     assert after.worse_by(4, 1.0) == pytest.approx((0.01 + 0.002) * after.lost(4))
     beyond = after.lost(2) - after.lost(4)
     wanted = 0.01 * after.lost(2) + 0.002 * after.lost(4) + math.sqrt(0.002 * 0.02) * beyond
@@ -245,7 +245,7 @@ def test_while_the_target_is_not_in_sight_removals_may_cost_little_of_the_way_to
 
 
 def test_short_runs_have_forecasts_too() -> None:
-    advice = Advice(ScaleIn().to_json(), 8, {"target": 0.53}, PRICES)
+    advice = Policy(ScaleIn().to_json(), 8, {"target": 0.53}, PRICES)
     seen = []
     for step in range(1, 301):
         advice.append(row_of(step, hyperbola(step), 8, 0.5 + 0.002 * step, 1e-6 * step, hyperbola(step)))
@@ -338,7 +338,7 @@ def test_a_record_without_its_job_is_refused_in_one_line() -> None:
 
 
 def test_advice_names_the_worker_and_forecasts() -> None:
-    advice = Advice(SHRINK.to_json(), 8, {"target": 0.53}, PRICES)
+    advice = Policy(SHRINK.to_json(), 8, {"target": 0.53}, PRICES)
     assert advice.tuner == "on"
     found: list[tuple[Decision, int | None]] = []
     reports = {
@@ -364,18 +364,18 @@ def test_advice_names_the_worker_and_forecasts() -> None:
 
 
 def test_the_tuner_is_switched_where_there_is_one() -> None:
-    advice = Advice(ScaleIn().to_json(), 8, {}, PRICES)
+    advice = Policy(ScaleIn().to_json(), 8, {}, PRICES)
     assert advice.switch(False) == ""
     assert advice.tuner == "paused"
     assert advice.switch(True) == ""
     assert advice.tuner == "on"
-    off = Advice(ScaleIn.off().to_json(), 8, {}, PRICES)
+    off = Policy(ScaleIn.off().to_json(), 8, {}, PRICES)
     assert "no auto-tuner" in off.switch(True)
     assert off.tuner == "off"
 
 
 def test_a_tuner_that_fails_costs_its_advice_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    advice = Advice(SHRINK.to_json(), 8, {}, PRICES)
+    advice = Policy(SHRINK.to_json(), 8, {}, PRICES)
 
     def fail(_: ScaleInTuner) -> list[Decision]:
         raise FloatingPointError("overflow")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlless_nb.exchange import MemoryHub, MemoryStepLog, Wanted
+from mlless_nb.exchange import BudgetRequest, MemoryCoordinator, MemoryHub
 from mlless_nb.money import Rates, price_profile, profile_names
 from mlless_nb.money.budget import (
     BUY_AHEAD_S,
@@ -62,7 +62,7 @@ def test_spent_is_never_above_granted(
     rates: Rates, steps: list[tuple[float, float, int, int]], room: int, with_servers: bool, extra: int
 ) -> None:
     start = rates.function_nusd(EXIT_S) + (rates.servers_nusd(EXIT_S + 1) if with_servers else 0)
-    log = MemoryStepLog(MemoryHub())
+    log = MemoryCoordinator(MemoryHub())
     log.create(cap_nusd=start + room, reserved_nusd=start)
     function = Function(rates, start, with_servers)
     for step_s, share, gets, puts in steps:
@@ -91,13 +91,13 @@ def test_nothing_is_asked_for_right_after_a_grant(
     function.now_s = now_s
     wanted = function.prepaid.wanted(step_s)
     function.prepaid.granted_nusd += wanted.least_nusd
-    assert function.prepaid.wanted(step_s) == Wanted()
+    assert function.prepaid.wanted(step_s) == BudgetRequest()
     function.prepaid.granted_nusd += wanted.nusd - wanted.least_nusd
-    assert function.prepaid.wanted(step_s) == Wanted()
+    assert function.prepaid.wanted(step_s) == BudgetRequest()
     if wanted.nusd:
         # A whole slice is there: the next question comes after about as long.
         function.take_step(0.99 * max(SLICE_S, step_s) - 2 * rates.profile.function.quantum_s)
-        assert function.prepaid.wanted(step_s) == Wanted()
+        assert function.prepaid.wanted(step_s) == BudgetRequest()
 
 
 @given(RATES, st.floats(0, 100), st.integers(0, 100), st.integers(0, 100), st.booleans())
@@ -116,14 +116,14 @@ def test_whoever_keeps_more_for_the_exit_asks_sooner_and_writes_ahead_are_paid_f
     rates = Rates(price_profile("aws-lambda-x86"), 1769)
     granted = rates.function_nusd(EXIT_S + 0.1) + rates.requests_nusd(2, 2)
     function = Function(rates, granted, with_servers=False)
-    assert function.prepaid.wanted(0.0) == Wanted()
+    assert function.prepaid.wanted(0.0) == BudgetRequest()
     function.prepaid.keep_for_exit(0.2)
     assert function.prepaid.wanted(0.0).nusd > 0
     function.prepaid.keep_for_exit(0.0)
     function.prepaid.puts_ahead = 3
     assert function.prepaid.wanted(0.1).nusd > 0
     function.prepaid.puts_ahead = 0
-    assert function.prepaid.wanted(0.03) == Wanted()
+    assert function.prepaid.wanted(0.03) == BudgetRequest()
 
 
 class Watched(Function):
@@ -132,7 +132,7 @@ class Watched(Function):
     def __init__(self, monkeypatch: pytest.MonkeyPatch, room_nusd: int | None) -> None:
         rates = Rates(price_profile("aws-lambda-x86"), 1769)
         super().__init__(rates, rates.function_nusd(3.0), with_servers=False)
-        self.log = MemoryStepLog(MemoryHub())
+        self.log = MemoryCoordinator(MemoryHub())
         self.log.create(cap_nusd=room_nusd, reserved_nusd=0)
         self.called, self.bought, self.exited, self.looked, self._released = (threading.Event() for _ in range(5))
         self.answers = threading.Event()
@@ -195,7 +195,7 @@ def test_time_is_bought_for_a_function_that_is_held_up_while_the_budget_allows(m
     assert not function.called.is_set()
     assert not function.exited.is_set()
     assert function.prepaid.granted_nusd == function.rates.function_nusd(3.0) + function.log.money()[1]
-    assert function.prepaid.wanted(0.0) == Wanted()
+    assert function.prepaid.wanted(0.0) == BudgetRequest()
 
 
 @pytest.mark.parametrize("room_nusd", [None, 10**8], ids=["no cap", "far from the cap"])
@@ -261,11 +261,11 @@ def test_what_turned_out_not_to_be_needed_is_given_back_for_the_others() -> None
     prepaid = function.prepaid
     prepaid.return_surplus(lambda nusd, part: returned.append((nusd, part)))
     assert not returned  # before the first step nobody knows what that takes
-    assert prepaid.wanted(0.1) == Wanted()
+    assert prepaid.wanted(0.1) == BudgetRequest()
     prepaid.return_surplus(lambda nusd, part: returned.append((nusd, part)))
     assert [part for _, part in returned] == [1]
     assert prepaid.granted_nusd == rates.function_nusd(30.0) - returned[0][0]
-    assert prepaid.wanted(0.1) == Wanted()
+    assert prepaid.wanted(0.1) == BudgetRequest()
     function.now_s += SLICE_S / 2
     prepaid.return_surplus(lambda nusd, part: returned.append((nusd, part)))
     assert len(returned) == 1
@@ -276,7 +276,7 @@ def test_who_is_on_its_way_out_takes_what_is_left() -> None:
     function = Function(rates, rates.function_nusd(1.0), with_servers=False)
     function.prepaid.keep_for_exit(10.0)
     function.now_s = 0.95
-    log = MemoryStepLog(MemoryHub())
+    log = MemoryCoordinator(MemoryHub())
     room = rates.function_nusd(1.3) - rates.function_nusd(1.0)
     log.create(cap_nusd=room, reserved_nusd=0)
     assert not function.prepaid.buy(0.0, log.reserve)

@@ -31,7 +31,7 @@ _ERRORS: dict[str, type[exceptions.RedisError]] = {
 }
 
 
-class Line:
+class PipelinedConnection:
     """A connection like those of ``client``, for one thread.
 
     Parameters

@@ -9,7 +9,7 @@ import redis
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
-from ..protocol import SHARES, Aborted, Arrival, Exchanged, Frame, Plan, Round, Sought, StepEntry
+from ..protocol import SHARES, Aborted, Arrival, Exchanged, Frame, FrameKey, Plan, RoundRequest, StepEntry
 from ..step_report import Report
 from .rounds import GONE, Rounds, called_off
 
@@ -38,8 +38,8 @@ def connect(url: str) -> redis.Redis:
     )
 
 
-class RedisStepLog:
-    """See `StepLog`. What a worker does in a round, and `read_steps`, serve one thread, the rest any.
+class RedisCoordinator:
+    """See `Coordinator`. What a worker does in a round, and `read_steps`, serve one thread, the rest any.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class RedisStepLog:
         return self._prefix + ":".join(map(str, parts))
 
     def create(self, *, cap_nusd: int | None, reserved_nusd: int) -> None:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         self._redis.hset(
             self._job,
             mapping={
@@ -86,7 +86,7 @@ class RedisStepLog:
         self._redis.script_load(_script("arrive"))
 
     def delete(self) -> int:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         n_keys = 0
         for shard in self._shards:
             keys = list(shard.scan_iter(match=self._prefix + "*", count=1000))
@@ -101,20 +101,20 @@ class RedisStepLog:
             shard.close()
 
     def now_s(self) -> float:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         seconds, microseconds = self._redis.time()
         return float(seconds) + float(microseconds) * 1e-6
 
     def renew(self, role: str, lease_s: float) -> None:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         self._redis.set(self._key("lease", role), self._nonce or "1", px=int(lease_s * 1000))
 
     def alive(self, roles: list[str]) -> list[bool]:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         return [value is not None for value in self._redis.mget([self._key("lease", role) for role in roles])]
 
     def at_work(self, slots: list[int]) -> dict[int, str]:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         if not slots:
             return {}
         claims = self._redis.mget([self._key("claim", slot) for slot in slots])
@@ -126,27 +126,27 @@ class RedisStepLog:
         }
 
     def bury(self, role: str) -> None:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         self._redis.delete(self._key("lease", role))
 
     def read_plan(self) -> Plan:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         return Plan.decode(self._redis.hget(self._job, "plan") or NO_PLAN)
 
     def announce_leave(self, slots: list[int]) -> Plan:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "leave", *slots]))
 
     def announce_stop(self, status: str, reason: str) -> Plan:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "stop", status, reason]))
 
     def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         self._abort(keys=[self._job, self._key("wake")], args=[f"{status} {reason}", TTL_S * 1000])
 
     def aborted(self) -> tuple[str, str] | None:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         text = self._redis.hget(self._job, "abort")
         if text is None:
             return None
@@ -154,32 +154,32 @@ class RedisStepLog:
         return error.status, str(error)
 
     def money(self) -> tuple[int | None, int]:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         cap, reserved = self._redis.hmget(self._job, "cap", "reserved")
         if cap is None:
             raise Aborted(GONE)
         return (int(cap) if int(cap) >= 0 else None), int(reserved)
 
     def reserve(self, nusd: int, least_nusd: int | None = None) -> int:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         args = ["reserve", nusd, nusd if least_nusd is None else least_nusd, SHARES]
         return self._answer(self._reserve(keys=[self._job], args=args))
 
     def reserve_start(self, nusd: dict[int, int]) -> bool:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         claims = [self._key("claim", slot) for slot in nusd]
         return bool(self._answer(self._reserve(keys=[self._job, *claims], args=["start", *nusd.values()])))
 
     def start_grant(self, slot: int) -> int:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         return int(self._redis.hget(self._job, f"start:{self._key('claim', slot)}") or 0)
 
     def refund(self, nusd: int, slot: int, part: int = 0) -> None:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         self._reserve(keys=[self._job], args=["refund", nusd, f"{slot}.{part}" if part else slot])
 
     def set_cap(self, cap_nusd: int) -> bool:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         return bool(self._answer(self._reserve(keys=[self._job], args=["cap", cap_nusd])))
 
     @staticmethod
@@ -189,37 +189,39 @@ class RedisStepLog:
         return reply
 
     def claim(self, slot: int) -> bool:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         key = self._key("claim", slot)
         is_first = self._redis.set(key, self._nonce, nx=True, ex=TTL_S)
         return bool(is_first) or self._redis.get(key) == self._nonce.encode()
 
-    def publish(self, part: Round) -> Arrival:
-        """See `StepLog`."""
+    def publish(self, part: RoundRequest) -> Arrival:
+        """See `Coordinator`."""
         return self._rounds.publish(part)
 
-    def wait(self, part: Round, pay: Callable[[], None]) -> None:
-        """See `StepLog`."""
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> None:
+        """See `Coordinator`."""
         self._rounds.wait(part, pay)
 
-    def frames(self, part: Round) -> list[Frame]:
-        """See `StepLog`. The frames are views, valid until the next call of this, `publish`, `wait` or `exchange`."""
+    def frames(self, part: RoundRequest) -> list[Frame]:
+        """See `Coordinator`. The frames are views, valid until the next `frames`, `publish`, `wait` or `exchange`."""
         return self._rounds.frames(part)
 
-    def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
-        """See `StepLog`. With one server, all in one write."""
+    def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
+        """See `Coordinator`. With one server, all in one write."""
         return self._rounds.exchange(part, pay)
 
-    def publish_and_look(self, part: Round, sought: Sequence[Sought]) -> tuple[Arrival, list[Frame | None]]:
-        """See `StepLog`. With one server, all in one write; the frames are views, as of `frames`."""
-        return self._rounds.publish_and_look(part, sought)
+    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+        """See `Coordinator`. With one server, all in one write; the frames are views, as of `frames`."""
+        return self._rounds.publish_and_poll(part, sought)
 
-    def wait_for_any(self, part: Round, sought: Sequence[Sought], pay: Callable[[], None]) -> list[Frame | None]:
-        """See `StepLog`. The frames are views, as of `frames`."""
+    def wait_for_any(
+        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
+    ) -> list[Frame | None]:
+        """See `Coordinator`. The frames are views, as of `frames`."""
         return self._rounds.wait_for_any(part, sought, pay)
 
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
-        """See `StepLog`."""
+        """See `Coordinator`."""
         reply = self._redis.xread(
             {self._key("steps"): self._last_entry}, count=500, block=max(int(timeout_s * 1000), 1)
         )

@@ -24,8 +24,8 @@ from typing import Any, TypeVar
 import redis
 
 from ...errors import ServiceError
-from ..protocol import LOOK_S, Aborted, Arrival, Exchanged, Frame, Plan, Round, Sought
-from .connection import TRIES, Line
+from ..protocol import LOOK_S, Aborted, Arrival, Exchanged, Frame, FrameKey, Plan, RoundRequest
+from .connection import TRIES, PipelinedConnection
 
 #: Seconds between two renewals of the TTL of the job's own keys, which is a day.
 REFRESH_S = 600.0
@@ -48,7 +48,7 @@ def called_off(text: bytes) -> Aborted:
 
 
 class Rounds:
-    """The worker's part of a `StepLog`: what it does in a round, for one thread.
+    """The worker's part of a `Coordinator`: what it does in a round, for one thread.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Rounds:
     prefix : str
         What every key of the job begins with.
     generation, nonce : str
-        See `RedisStepLog`.
+        See `RedisCoordinator`.
     arrive : str
         The script that arrives at a round.
     ttl_s : int
@@ -67,7 +67,7 @@ class Rounds:
     def __init__(
         self, clients: list[redis.Redis], prefix: str, generation: str, nonce: str, arrive: str, ttl_s: int
     ) -> None:
-        self._lines = [Line(client) for client in clients]
+        self._lines = [PipelinedConnection(client) for client in clients]
         self._first = self._lines[0]
         self._prefix, self._generation, self._nonce = prefix, generation, nonce
         self._script, self._sha = arrive, hashlib.sha1(arrive.encode(), usedforsecurity=False).hexdigest()
@@ -84,28 +84,30 @@ class Rounds:
         for line in self._lines:
             line.close()
 
-    def publish(self, part: Round) -> Arrival:
-        """See `StepLog`."""
+    def publish(self, part: RoundRequest) -> Arrival:
+        """See `Coordinator`."""
         return self._safely(lambda: self._publish(part))
 
-    def wait(self, part: Round, pay: Callable[[], None]) -> None:
-        """See `StepLog`."""
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> None:
+        """See `Coordinator`."""
         self._safely(lambda: self._wait(part, pay))
 
-    def frames(self, part: Round) -> list[Frame]:
-        """See `StepLog`."""
+    def frames(self, part: RoundRequest) -> list[Frame]:
+        """See `Coordinator`."""
         return self._safely(lambda: self._fetch(part, {}))
 
-    def exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
-        """See `StepLog`."""
+    def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
+        """See `Coordinator`."""
         return self._safely(lambda: self._exchange(part, pay))
 
-    def publish_and_look(self, part: Round, sought: Sequence[Sought]) -> tuple[Arrival, list[Frame | None]]:
-        """See `StepLog`."""
+    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+        """See `Coordinator`."""
         return self._safely(lambda: self._publish_and_look(part, sought))
 
-    def wait_for_any(self, part: Round, sought: Sequence[Sought], pay: Callable[[], None]) -> list[Frame | None]:
-        """See `StepLog`."""
+    def wait_for_any(
+        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
+    ) -> list[Frame | None]:
+        """See `Coordinator`."""
         return self._safely(lambda: self._wait_for_any(part, sought, pay))
 
     def _safely(self, action: Callable[[], _Result]) -> _Result:
@@ -141,15 +143,15 @@ class Rounds:
 
     # -- publishing
 
-    def _home(self, slot: int) -> Line:
+    def _home(self, slot: int) -> PipelinedConnection:
         return self._lines[slot % len(self._lines)]
 
-    def _publish(self, part: Round) -> Arrival:
+    def _publish(self, part: RoundRequest) -> Arrival:
         arrival = self._arrive(part, [])
         self._forget(part)
         return arrival
 
-    def _arrive(self, part: Round, behind: list[tuple[Any, ...]]) -> Arrival:
+    def _arrive(self, part: RoundRequest, behind: list[tuple[Any, ...]]) -> Arrival:
         """Keep the frames and arrive; the commands ``behind`` follow in the same write, their replies are not read."""
         storing, home = self._storing(part), self._home(part.slot)
         if home is self._first:
@@ -163,11 +165,11 @@ class Rounds:
         return self._learnt(self._first.read(), part)
 
     @staticmethod
-    def _read_all(line: Line, commands: list[tuple[Any, ...]]) -> None:
+    def _read_all(line: PipelinedConnection, commands: list[tuple[Any, ...]]) -> None:
         for _ in commands:
             line.read()
 
-    def _storing(self, part: Round) -> list[tuple[Any, ...]]:
+    def _storing(self, part: RoundRequest) -> list[tuple[Any, ...]]:
         """Commands that keep the frames, if anybody reads them, and drop those that nobody needs any more."""
         commands: list[tuple[Any, ...]] = []
         kept = self._kept[part.slot]
@@ -185,12 +187,12 @@ class Rounds:
             commands.append(("UNLINK", *(key for step, keys in kept if step <= newest for key in keys)))
         return commands
 
-    def _forget(self, part: Round) -> None:
+    def _forget(self, part: RoundRequest) -> None:
         kept, newest = self._kept[part.slot], part.step - part.kept_steps
         while kept and kept[0][0] <= newest:
             kept.popleft()
 
-    def _arriving(self, part: Round) -> tuple[Any, ...]:
+    def _arriving(self, part: RoundRequest) -> tuple[Any, ...]:
         """The command that arrives at a round."""
         now, prefix = time.monotonic(), self._prefix
         leased_at, refreshed_at = self._renewed.get(part.slot, (-math.inf, -math.inf))
@@ -227,10 +229,10 @@ class Rounds:
         )
 
     @staticmethod
-    def _lease_ms(part: Round) -> int:
+    def _lease_ms(part: RoundRequest) -> int:
         return int(part.lease_s * (1 + LEASE_SHARE) * 1000)
 
-    def _learnt(self, reply: Any, part: Round) -> Arrival:
+    def _learnt(self, reply: Any, part: RoundRequest) -> Arrival:
         """What the script says; only now is what was sent known to be done."""
         code, told, granted, text = (1, reply, 0, b"") if isinstance(reply, int) else reply
         if code == -3:
@@ -244,7 +246,7 @@ class Rounds:
 
     # -- waiting and reading
 
-    def _exchange(self, part: Round, pay: Callable[[], None]) -> Exchanged:
+    def _exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
         peers = part.peers
         if not peers:
             arrival = self._publish(part)
@@ -281,7 +283,7 @@ class Rounds:
         self._seen = entries[-1][0].decode()
         return {fields[1] for _, fields in entries}
 
-    def _wait(self, part: Round, pay: Callable[[], None], woken: set[bytes] | None = None) -> None:
+    def _wait(self, part: RoundRequest, pay: Callable[[], None], woken: set[bytes] | None = None) -> None:
         give_up_at = time.monotonic() + part.deadline_s
         while True:
             if woken is None:
@@ -296,12 +298,12 @@ class Rounds:
             woken = None
 
     @staticmethod
-    def _go_on_waiting(part: Round, pay: Callable[[], None], give_up_at: float) -> None:
+    def _go_on_waiting(part: RoundRequest, pay: Callable[[], None], give_up_at: float) -> None:
         pay()
         if time.monotonic() > give_up_at:
             raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
 
-    def _look(self, part: Round) -> bool:
+    def _look(self, part: RoundRequest) -> bool:
         """Whether the round is complete by the count, the truth when a call was read and lost; renews the lease.
 
         Raises
@@ -328,7 +330,7 @@ class Rounds:
 
     # -- looking for frames of rounds that need not be complete
 
-    def _publish_and_look(self, part: Round, sought: Sequence[Sought]) -> tuple[Arrival, list[Frame | None]]:
+    def _publish_and_look(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         by_line = self._by_line(sought)
         # Should it have to wait for what it does not find, it need not be woken by what was before it looked.
         newest = ("XREVRANGE", f"{self._prefix}wake", "+", "-", "COUNT", 1)
@@ -339,7 +341,9 @@ class Rounds:
         self._forget(part)
         return arrival, found
 
-    def _wait_for_any(self, part: Round, sought: Sequence[Sought], pay: Callable[[], None]) -> list[Frame | None]:
+    def _wait_for_any(
+        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
+    ) -> list[Frame | None]:
         give_up_at = time.monotonic() + part.deadline_s
         by_line = self._by_line(sought)
         while True:
@@ -352,19 +356,19 @@ class Rounds:
                 self._look(part)
                 self._go_on_waiting(part, pay, give_up_at)
 
-    def _by_line(self, sought: Sequence[Sought]) -> dict[Line, list[int]]:
+    def _by_line(self, sought: Sequence[FrameKey]) -> dict[PipelinedConnection, list[int]]:
         """Which of ``sought``, by number, are kept where."""
-        by_line: dict[Line, list[int]] = {line: [] for line in self._lines}
+        by_line: dict[PipelinedConnection, list[int]] = {line: [] for line in self._lines}
         for number, (_, slot) in enumerate(sought):
             by_line[self._home(slot)].append(number)
         return by_line
 
-    def _looking(self, sought: Sequence[Sought], numbers: list[int]) -> list[tuple[Any, ...]]:
+    def _looking(self, sought: Sequence[FrameKey], numbers: list[int]) -> list[tuple[Any, ...]]:
         """The command, if there is to be one, that asks for the frames of these ``numbers``."""
         keys = [frame_key(self._prefix, *sought[number], None) for number in numbers]
         return [("MGET", *keys)] if keys else []
 
-    def _found(self, sought: Sequence[Sought], by_line: dict[Line, list[int]]) -> list[Frame | None]:
+    def _found(self, sought: Sequence[FrameKey], by_line: dict[PipelinedConnection, list[int]]) -> list[Frame | None]:
         """What is there of ``sought``; the first line was asked already, the others are asked now."""
         for line, numbers in by_line.items():
             if numbers and line is not self._first:
@@ -376,12 +380,12 @@ class Rounds:
                     found[number] = frame
         return found
 
-    def _asking(self, part: Round, slots: list[int]) -> tuple[Any, ...]:
+    def _asking(self, part: RoundRequest, slots: list[int]) -> tuple[Any, ...]:
         return ("MGET", *(frame_key(self._prefix, part.round_id, slot, part.inbox) for slot in slots))
 
-    def _fetch(self, part: Round, found: dict[int, Frame | None]) -> list[Frame]:
+    def _fetch(self, part: RoundRequest, found: dict[int, Frame | None]) -> list[Frame]:
         """The peers' frames in slot order; those that ``found`` does not know are asked for, of all servers at once."""
-        asked: dict[Line, list[int]] = {}
+        asked: dict[PipelinedConnection, list[int]] = {}
         for slot in part.peers:
             if slot not in found:
                 asked.setdefault(self._home(slot), []).append(slot)

@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .efficiency import Effort
+from .efficiency import StatisticalEfficiency
 from .loss_history import History
-from .projection import Outlook, Prices
+from .projection import Prices, Projection
 from .scale_in import Decision
 from .step_times import KeptStepTimes
 
@@ -34,7 +34,7 @@ NOISE = 0.05
 MOST_LONGER = 0.1
 
 
-class CostTuner:
+class CostScaleIn:
     """Decides when workers are let go, under a global minibatch that stays.
 
     Parameters
@@ -71,7 +71,7 @@ class CostTuner:
         self._spec, self._stop, self._prices, self._history = scale_in, stop, prices, history
         self.is_on: bool = scale_in["enabled"]
         self.times = KeptStepTimes(n_workers, n_cores)
-        self.effort = Effort(n_workers, slower_sd=0.0)
+        self.effort = StatisticalEfficiency(n_workers, slower_sd=0.0)
         self.cap_usd: float | None = None
         self._n_wanted = n_workers
         # Before the newest removal: the workers, a step's time and dollars, and whether the dollars alone were to fall.
@@ -98,11 +98,11 @@ class CostTuner:
         if n_workers < 2 or self._is_done or history.n < max(first + LEAST_TIMED, self._not_before):
             return []
         self.times.measure(history, first)
-        outlook = Outlook(history, self._stop, self._prices, self.times, self.effort)
+        outlook = Projection(history, self._stop, self._prices, self.times, self.effort)
         said = self._judge(n_workers)
         return said if said else self._consider(outlook, n_workers)
 
-    def _value(self, outlook: Outlook, n_workers: int) -> tuple[float, bool]:
+    def _value(self, outlook: Projection, n_workers: int) -> tuple[float, bool]:
         """What is to become small with so many workers, and whether that is the dollars of a step alone."""
         history = self._history
         step_s = self.times.at(n_workers)
@@ -137,7 +137,7 @@ class CostTuner:
         text = f"{n_workers} workers make no better use of {use} than {n_before} did: all of them stay"
         return [self._say("outcome", text, numbers)]
 
-    def _consider(self, outlook: Outlook, n_workers: int) -> list[Decision]:
+    def _consider(self, outlook: Projection, n_workers: int) -> list[Decision]:
         now, is_capped = self._value(outlook, n_workers)
         left = outlook.steps_in_sight(n_workers)
         step_s, time_s = self.times.at(n_workers), self._history.last("time_s")

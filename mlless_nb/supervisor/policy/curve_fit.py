@@ -213,7 +213,7 @@ def newest_pace(steps: Float64, losses: Float64) -> Pace:
     return Pace(level, slope, error, slope / before if before > 0 else math.inf)
 
 
-def reach(steps: Float64, losses: Float64) -> float:
+def horizon(steps: Float64, losses: Float64) -> float:
     """How many steps ahead curves through a history may be read.
 
     As many as it has seen. While the losses fall faster than before that is the newest fifth of the steps: these curves

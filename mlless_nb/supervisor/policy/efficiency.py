@@ -33,7 +33,7 @@ LEAST_NOISE = 2e-4
 
 
 @dataclass(frozen=True)
-class Effort:
+class StatisticalEfficiency:
     """``c`` and ``kappa`` with their standard deviations; ``n_all`` is P.
 
     ``seen`` is the ``x`` up to which those hold; ``prior_sd`` is that of ``noise`` before any removal.
@@ -87,9 +87,15 @@ class Effort:
         return lost
 
 
-def fit_effort(
-    steps: Float64, losses: Float64, lost: Float64, n_workers: Float64, n_steps: Float64, fall: float, before: Effort
-) -> tuple[Curve | None, Effort]:
+def fit_efficiency(
+    steps: Float64,
+    losses: Float64,
+    lost: Float64,
+    n_workers: Float64,
+    n_steps: Float64,
+    fall: float,
+    before: StatisticalEfficiency,
+) -> tuple[Curve | None, StatisticalEfficiency]:
     """The curve of a run with all its workers, and what fewer cost it.
 
     Parameters
@@ -160,7 +166,7 @@ def fit_effort(
     units = np.array((1 / unit, 1, 1 / unit, unit))
     sds = np.sqrt(np.maximum(covariance.diagonal()[4:], 0))
     seen = float(lost[np.searchsorted(steps, (1 - FIFTH) * steps[-1]) :].mean())
-    after = Effort(
+    after = StatisticalEfficiency(
         before.n_all, float(theta[4]) * unit, float(sds[0]) * unit, seen, noise_sd, float(theta[5]), float(sds[1])
     )
     moved = steps - after.behind(n_workers, n_steps)

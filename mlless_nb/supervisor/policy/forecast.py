@@ -7,7 +7,7 @@ from typing import Any
 
 from .curve_fit import Z
 from .loss_history import History
-from .projection import RECENT, Outlook
+from .projection import RECENT, Projection
 
 #: Records, or evaluations, from which on there is a forecast.
 LEAST_RECORDS = 10
@@ -15,7 +15,7 @@ LEAST_RECORDS = 10
 FARTHEST = 20.0
 
 
-def forecast(history: History, outlook: Outlook, cap_usd: float | None) -> dict[str, Any] | None:
+def forecast(history: History, outlook: Projection, cap_usd: float | None) -> dict[str, Any] | None:
     """The forecast at the newest row, None while there is too little to go by.
 
     Parameters
@@ -60,9 +60,9 @@ def forecast(history: History, outlook: Outlook, cap_usd: float | None) -> dict[
     }
     horizon = affordable if math.isfinite(affordable) else outlook.steps_left(p)
     if math.isfinite(horizon):
-        found["is_rough"] = not outlook.sees(horizon, p)
+        found["is_rough"] = not outlook.is_reliable(horizon, p)
     lower = outlook.steps_to(0.99 * outlook.loss_in(0, p), p)
-    if outlook.sees(lower, p):
+    if outlook.is_reliable(lower, p):
         found["usd_per_percent"] = lower * usd_step
     if outlook.target is not None:
         steps = _steps_to_target(outlook.target, outlook, farthest)
@@ -73,7 +73,7 @@ def forecast(history: History, outlook: Outlook, cap_usd: float | None) -> dict[
     return found
 
 
-def _steps_to_target(target: float, outlook: Outlook, farthest: float) -> tuple[float, float, float] | None:
+def _steps_to_target(target: float, outlook: Projection, farthest: float) -> tuple[float, float, float] | None:
     """Steps until ``target`` ends the run, with an 80 % interval, infinite where it may not; None where that is likely.
 
     That is with the evaluation that comes next after the loss is there, or as many more as must confirm it.

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from ...exchange.step_report import Report
-from .cost_scale_in import CostTuner
+from .cost_scale_in import CostScaleIn
 from .forecast import forecast
 from .loss_history import History
-from .projection import Outlook, Prices
+from .projection import Prices, Projection
 from .scale_in import Decision, ScaleInTuner
 from .victim import worst_worker
 
-__all__ = ["Advice", "Prices"]
+__all__ = ["Policy", "Prices"]
 
 #: Seconds of the run between two forecasts, at most, and as a share of those so far: short runs have theirs too.
 FORECAST_S, FORECAST_SHARE = 2.0, 0.2
@@ -28,14 +28,14 @@ def make_tuner(
     prices: Prices,
     history: History,
     n_cores: int = 0,
-) -> CostTuner | ScaleInTuner:
+) -> CostScaleIn | ScaleInTuner:
     """The tuner that ``scale_in``, the fields of a `ScaleIn`, asks for."""
     if scale_in.get("global_minibatch") == "keep":
-        return CostTuner(scale_in, n_workers, stop, prices, history, n_cores)
+        return CostScaleIn(scale_in, n_workers, stop, prices, history, n_cores)
     return ScaleInTuner(scale_in, n_workers, stop, prices, history)
 
 
-class Advice:
+class Policy:
     """The tuner and the forecast of one run over one history.
 
     Parameters
@@ -94,7 +94,7 @@ class Advice:
         self._said.append((Decision("tuner", step, time_s, text), None))
         return ""
 
-    def give_way(self) -> None:
+    def pause_for_user(self) -> None:
         """A person has let workers go: the tuner is paused, if it was on."""
         if self.tuner == "on":
             self.switch(False)
@@ -114,7 +114,7 @@ class Advice:
             What the run may cost.
         """
         staying = [slot for slot in sorted(reports) if slot not in leaving]
-        if isinstance(self._tuner, CostTuner):
+        if isinstance(self._tuner, CostScaleIn):
             self._tuner.cap_usd = cap_usd
         found, self._said = self._said, []
         for decision in self._decisions():
@@ -152,4 +152,4 @@ class Advice:
         self._forecast_at_s = history.last("time_s")
         times = self._tuner.times
         times.measure(history, history.since_change())
-        return forecast(history, Outlook(history, self._stop, self._prices, times, self._tuner.effort), cap_usd)
+        return forecast(history, Projection(history, self._stop, self._prices, times, self._tuner.effort), cap_usd)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ...money import Rates
 from .curve_ensemble import Mixture, mix
-from .curve_fit import LEAST_POINTS, NEWEST, Curve, fit, reach
-from .efficiency import Effort, fit_effort
+from .curve_fit import LEAST_POINTS, NEWEST, Curve, fit, horizon
+from .efficiency import StatisticalEfficiency, fit_efficiency
 from .loss_history import History, Judged
 from .step_times import KeptStepTimes
 
@@ -97,7 +97,7 @@ class StepTimes:
         return max(near - per_worker * (known[0] - n_workers), LEAST_SHARE * near)
 
 
-class Outlook:
+class Projection:
     """The end of the run, as its stop rules and the curve through its newest losses have it.
 
     Parameters
@@ -119,7 +119,12 @@ class Outlook:
     """
 
     def __init__(
-        self, history: History, stop: dict[str, Any], prices: Prices, times: StepTimes | KeptStepTimes, effort: Effort
+        self,
+        history: History,
+        stop: dict[str, Any],
+        prices: Prices,
+        times: StepTimes | KeptStepTimes,
+        effort: StatisticalEfficiency,
     ) -> None:
         self._history, self._stop, self.prices, self._times = history, stop, prices, times
         self.judged = judged = history.judged
@@ -140,7 +145,7 @@ class Outlook:
         first = self._first_fitted(workers)
         fall = float(history.column("loss")[:FIRST_STEPS].mean() - judged.losses[-FIRST_STEPS:].mean())
         self._lost, self._n_steps = lost, n_steps[at]
-        self.curve, self.effort = fit_effort(
+        self.curve, self.effort = fit_efficiency(
             judged.steps[first:],
             judged.losses[first:],
             lost[first:],
@@ -178,30 +183,30 @@ class Outlook:
         return mix(*self.effective[:2]) if self.curve is not None else None
 
     @cached_property
-    def reach(self) -> float:
+    def horizon(self) -> float:
         """How many steps ahead its curves may be read; 0 where there is none."""
-        return reach(*self.effective[:2]) if self.curve is not None else 0.0
+        return horizon(*self.effective[:2]) if self.curve is not None else 0.0
 
-    def sees(self, steps: float, n_workers: int) -> bool:
+    def is_reliable(self, steps: float, n_workers: int) -> bool:
         """Whether the loss after so many more steps with ``n_workers`` workers is relied on.
 
         It must be within reach, and closely known: the curves that go with the losses so far, each by its weight, agree
         with the best one, up to `SURE`.
         """
         ahead = steps * self.effort.pace(n_workers)
-        if self.curve is None or self.mixture is None or ahead > self.reach:
+        if self.curve is None or self.mixture is None or ahead > self.horizon:
             return False
         there = self.moved + ahead
         return self.mixture.spread(there, self.curve.at(there)) <= SURE
 
-    def sight(self, steps: float, n_workers: int) -> float:
+    def reliable_steps(self, steps: float, n_workers: int) -> float:
         """How far ahead losses are relied on, of so many more steps with ``n_workers`` workers; to a 32nd."""
-        seen, beyond = 0.0, min(steps, self.reach / self.effort.pace(n_workers))
-        if self.sees(beyond, n_workers):
+        seen, beyond = 0.0, min(steps, self.horizon / self.effort.pace(n_workers))
+        if self.is_reliable(beyond, n_workers):
             return beyond
         for _ in range(5):
             middle = (seen + beyond) / 2
-            seen, beyond = (middle, beyond) if self.sees(middle, n_workers) else (seen, middle)
+            seen, beyond = (middle, beyond) if self.is_reliable(middle, n_workers) else (seen, middle)
         return seen
 
     def current(self, first: int) -> Curve | None:

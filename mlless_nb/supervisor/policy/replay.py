@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ...errors import CommandError
 from ...job.scale_in import ScaleIn
 from ...telemetry import record as records
-from .cost_scale_in import CostTuner
+from .cost_scale_in import CostScaleIn
 from .loss_history import History
 from .policy import make_tuner
 from .projection import Prices
@@ -50,7 +50,7 @@ def replay(record: str | tuple[dict[str, Any], NDArray[np.float64]], scale_in: S
 
     history = History(bool(np.isfinite(rows[:, COLUMNS.index("validation_loss")]).any()))
     tuner = make_tuner(scale_in.to_json(), n_workers, stop, prices, history, n_cores)
-    if isinstance(tuner, CostTuner):
+    if isinstance(tuner, CostScaleIn):
         tuner.cap_usd = cap_usd
     workers = COLUMNS.index("n_workers")
     removed, decisions = 0, []

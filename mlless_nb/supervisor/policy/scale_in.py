@@ -6,9 +6,9 @@ let go when the projected loss is worse by less than ``S``::
 
     s = (l_p(t + horizon / d_p) - L_P(t + horizon / d_P)) / L_P(t + horizon / d_P) < S
 
-Neither is read further ahead than it is relied on (`mlless_nb.supervisor.policy.projection.Outlook.sight`): the
-horizon ends there, and where that leaves too little of it nobody goes. Only how many steps the target takes is read
-further ahead, and that can keep a worker but never lets one go.
+Neither is read further ahead than it is relied on (`projection.Projection.reliable_steps`): the horizon ends there, and
+where that leaves too little of it nobody goes. Only how many steps the target takes is read further ahead, and that can
+keep a worker but never lets one go.
 
 What else goes beyond the paper keeps a removal from doing harm: nothing while the interval of ``s`` straddles ``S``
 (80 %), where the target may get out of reach by it, or when time x dollars to the end would not improve. What the
@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .curve_fit import LEAST_JUDGED, Curve, Z, fit
-from .efficiency import Effort
+from .efficiency import StatisticalEfficiency
 from .knee import falls, knee_of
 from .loss_history import History
-from .projection import Outlook, Prices, StepTimes
+from .projection import Prices, Projection, StepTimes
 
 #: The least records, and evaluations of held-out rows, between two removals; and what counts as "about to end".
 LEAST_RECORDS, LEAST_EVALUATIONS, LAST_STEPS = 12, 1, 20
@@ -126,7 +126,7 @@ class ScaleInTuner:
         self.times = StepTimes()
         self._n_wanted = n_workers
         self._removal: _Removal | None = None
-        self.effort = Effort(n_workers)
+        self.effort = StatisticalEfficiency(n_workers)
         self._misfit = 0.0  # by how much the curve was wrong, a little ahead, while nobody left
         self._hindcast_at = 0.0  # the step at which that was looked at
         self._has_judged = False  # whether this decision is the first after a removal
@@ -161,7 +161,7 @@ class ScaleInTuner:
         if not self._is_due(first):
             return []
         self.times.measure(history, first)
-        outlook = Outlook(history, self._stop, self._prices, self.times, self.effort)
+        outlook = Projection(history, self._stop, self._prices, self.times, self.effort)
         self.effort = outlook.effort
         interval_s = min(self._spec["interval_s"], INTERVAL_SHARE * self._rest_s(outlook))
         if history.last("time_s") - float(history.column("time_s")[first]) < interval_s:
@@ -171,7 +171,7 @@ class ScaleInTuner:
 
     # -- the parts of a decision
 
-    def _rest_s(self, outlook: Outlook) -> float:
+    def _rest_s(self, outlook: Projection) -> float:
         """Seconds left by the curve, but no more than twice what the run took so far: as far as a curve can see."""
         return min(outlook.rest(outlook.n_workers).time_s, 2 * self._history.last("time_s"))
 
@@ -187,7 +187,7 @@ class ScaleInTuner:
             return True
         return len(judged.since(float(history.column("step")[first])).steps) >= LEAST_EVALUATIONS
 
-    def _judge_removal(self, outlook: Outlook) -> list[Decision]:
+    def _judge_removal(self, outlook: Projection) -> list[Decision]:
         """Compare the losses since the last removal with the curve before it; sets the bar."""
         removal, self._removal = self._removal, None
         self._has_judged = removal is not None
@@ -213,7 +213,7 @@ class ScaleInTuner:
         )
         return [self._say("outcome", text, numbers)]
 
-    def _hindcast(self, outlook: Outlook) -> float:
+    def _hindcast(self, outlook: Projection) -> float:
         """By how much a curve drawn `HINDCAST_STEPS` steps ago is wrong now."""
         judged, now = outlook.judged, outlook.curve
         n_before = int((judged.steps <= outlook.step - HINDCAST_STEPS).sum())
@@ -222,7 +222,7 @@ class ScaleInTuner:
             return 0.0
         return abs(before.at(outlook.step) - outlook.loss_in(0, outlook.n_workers))
 
-    def _consider(self, outlook: Outlook, first: int) -> list[Decision]:
+    def _consider(self, outlook: Projection, first: int) -> list[Decision]:
         history, n_workers = self._history, outlook.n_workers
         if outlook.curve is None or math.isnan(self.times.at(n_workers)):
             return []
@@ -291,7 +291,7 @@ class ScaleInTuner:
         level, pace = effort.worse_by(n_left), effort.pace(n_left)
         self._removal = _Removal(outlook.curve, outlook.step, outlook.moved, level, pace, n_left)
         self._n_wanted, self._reason = n_workers - 1, ""
-        about = "" if is_blind or outlook.target is None or outlook.sees(in_sight, n_workers) else "about "
+        about = "" if is_blind or outlook.target is None or outlook.is_reliable(in_sight, n_workers) else "about "
         text = (
             f"Auto-tuner removed {{worker}}: projected loss at +{horizon_s:.2g} s {numbers['loss']:.4f} vs "
             f"{numbers['reference']:.4f} with {self._n_all} workers, saves {about}{max(saved, 0.0):.0%}"
@@ -303,7 +303,7 @@ class ScaleInTuner:
         share = 1 - (1 - QUICKER) * min((self._n_all - n_workers) / (self._n_all / 2), 1.0)
         return n_workers < self._n_all and self.times.at(n_workers) <= share * self.times.at(self._n_all)
 
-    def _projected(self, outlook: Outlook, first: int) -> dict[str, float | None]:
+    def _projected(self, outlook: Projection, first: int) -> dict[str, float | None]:
         """The paper's ``s`` and the standard deviation that the curves leave it.
 
         A reference that is fitted once, at the knee, is soon wrong by more than what is to be seen. It is therefore
@@ -319,7 +319,7 @@ class ScaleInTuner:
         shorter_s = min(d_all, d_now)
         horizon_s = min(self._spec["horizon_s"], max(HORIZON_STEPS * d_all, HORIZON_SHARE * self._rest_s(outlook)))
         wanted_s = min(horizon_s, FARTHEST * shorter_s)
-        horizon_s = outlook.sight(wanted_s / shorter_s, self._n_all) * shorter_s
+        horizon_s = outlook.reliable_steps(wanted_s / shorter_s, self._n_all) * shorter_s
         n_all, n_now = (math.floor(horizon_s / duration + 1e-9) for duration in (d_all, d_now))
         # Where the run would be had everybody stayed: the steps that the quicker ones of fewer won are not counted.
         reference = curve.at(moved + n_all)
@@ -334,14 +334,14 @@ class ScaleInTuner:
         return {
             "horizon_s": horizon_s,
             "wanted_s": wanted_s,
-            "reach": outlook.reach,
+            "reach": outlook.horizon,
             "loss": loss,
             "reference": reference,
             "s": s,
             "s_sd": sd / scale,
         }
 
-    def _saving(self, outlook: Outlook, steps_now: float, steps_then: float) -> tuple[float, float]:
+    def _saving(self, outlook: Projection, steps_now: float, steps_then: float) -> tuple[float, float]:
         """Shares of time x dollars of the whole run, and of the dollars to come, that one worker less would save."""
         history, n_workers = self._history, outlook.n_workers
         d_now, d_then = self.times.at(n_workers), self.times.at(n_workers - 1)
@@ -356,7 +356,7 @@ class ScaleInTuner:
         whole = (elapsed_s + then_s) * (spent + then_usd) / max((elapsed_s + rest_s) * (spent + usd), 1e-30)
         return 1 - whole, 1 - then_usd / max(usd, 1e-30)
 
-    def _may_take_longer(self, outlook: Outlook, steps_now: float, steps_then: float) -> bool:
+    def _may_take_longer(self, outlook: Projection, steps_now: float, steps_then: float) -> bool:
         """Whether one worker less may make the run take longer than it is let, as far as its end is in sight.
 
         A step may then move the model as little as is not unlikely.
@@ -369,7 +369,7 @@ class ScaleInTuner:
         )
         return elapsed_s + then_s > self._longest_s(outlook, elapsed_s + steps_now * self.times.at(n_workers))
 
-    def _longest_s(self, outlook: Outlook, whole_s: float) -> float:
+    def _longest_s(self, outlook: Projection, whole_s: float) -> float:
         """The longest that the whole run may take: a little more than had everybody stayed, by what is known now."""
         history, d_all = self._history, self.times.at(self._n_all)
         left = outlook.rest(self._n_all).steps
