@@ -47,7 +47,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 
     from .. import runs
     from .completion import complete
-    from .lines import cost_so_far, is_live
+    from .messages import cost_so_far, is_live
 
     live = [run for run in runs() if is_live(run)]
     if live:

@@ -6,8 +6,8 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 
 import mlless_nb
 
+from .commands import VERBS
 from .options import OPTIONS
-from .verbs import VERBS
 
 
 @context_matcher()

@@ -17,7 +17,7 @@ import mlless_nb
 from .. import widgets
 from ..driver.run import TrainingRun
 from ..widgets import frontend
-from .lines import cost_so_far, is_live
+from .messages import cost_so_far, is_live
 from .waiting import wait_or_detach, wait_or_stop
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from ..errors import JobError, MllessError
 from ..specification import SYNONYMS, hint, nearest
 from .cell import FIELDS, at_its_line, read_cell, unused
+from .commands import perform
 from .launching import start
 from .options import BEHAVIOUR, OPTIONS, job_options
-from .verbs import perform
 
 
 def with_options(magic: Any) -> Any:

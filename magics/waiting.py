@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .lines import detached_line, ended_line, is_live, left_line, stopping_line
+from .messages import detached_line, ended_line, is_live, left_line, stopping_line
 
 if TYPE_CHECKING:
     from ..driver.run import TrainingRun

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .display import show
-from .figure import plot
 from .frontend import can_click, detect
+from .plotly_figure import plot
 from .static import static_bundle, text_summary
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from ..telemetry.live import RunState
 from .controls import Controls
 from .feed import Feed
 from .rows import Rows, encode_snapshot, view_rows
-from .state import RECENT_ROWS, view_of
 from .static import static_bundle
+from .view_model import RECENT_ROWS, view_of
 
 _HERE = Path(__file__).parent
 #: Sent once a page, on request: inside ``_esm`` it would lie in every widget and every saved notebook.

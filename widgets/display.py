@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from .frontend import Frontend, can_click, detect
-from .state import line_of
 from .static import static_bundle
+from .view_model import line_of
 
 #: Seconds between two lines of text, and between the first two: they come apart by twice as much each time, so that a
 #: run of some seconds shows that it moves.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..telemetry.live import RunState
-from .wording import duration, metric, usd
+from .format import duration, metric, usd
 
 
 def forecast_lines(state: RunState) -> list[str]:

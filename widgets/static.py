@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from .forecast import forecast_lines
-from .picture import label_of, picture, pictures
+from .format import metric, usd
 from .rows import VIEW_COLUMNS, ViewRows, view_rows
-from .state import RECENT_ROWS, view_of
-from .wording import metric, usd
+from .svg import label_of, picture, pictures
+from .view_model import RECENT_ROWS, view_of
 
 _MUTED = "color:var(--jp-ui-font-color2,#5f6368)"
 _RULE = "1px solid var(--jp-border-color2,#d8dadd)"

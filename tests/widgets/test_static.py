@@ -12,7 +12,7 @@ from fake_run import FakeRun
 
 from mlless_nb.errors import JobError
 from mlless_nb.widgets import plot, static_bundle, text_summary
-from mlless_nb.widgets.picture import tick_texts, ticks
+from mlless_nb.widgets.svg import tick_texts, ticks
 
 
 def finished(**how: object) -> FakeRun:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mlless_nb.telemetry.live import COLUMNS, RunState
-from mlless_nb.widgets.state import exchange_of, is_base_in_sight, line_of, view_of
-from mlless_nb.widgets.wording import duration, metric, passes, percent, short_time, size, usd
+from mlless_nb.widgets.format import duration, metric, passes, percent, short_time, size, usd
+from mlless_nb.widgets.view_model import exchange_of, is_base_in_sight, line_of, view_of
 
 NO_ROWS = np.empty((0, len(COLUMNS)))
 

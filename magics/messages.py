@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..job.baseline import shortfall
 from ..telemetry.live import LIVE
-from ..widgets.state import best_text, line_of
-from ..widgets.wording import usd
+from ..widgets.format import usd
+from ..widgets.view_model import best_text, line_of
 
 if TYPE_CHECKING:
     from ..driver.run import TrainingRun

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import JobError
-from .state import base_text, best_text, is_base_in_sight, is_cap_in_sight, loss_title
-from .wording import usd
+from .format import usd
+from .view_model import base_text, best_text, is_base_in_sight, is_cap_in_sight, loss_title
 
 _AXES = {"step": ("step", "step"), "seconds": ("time_s", "seconds"), "dollars": ("spent_usd", "US dollars")}
 _BLUE, _ORANGE, _GREEN, _RED = "#0072B2", "#D55E00", "#00795a", "#B00020"

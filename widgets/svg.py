@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..telemetry.live import RunState
+from .format import metric, usd
 from .rows import VIEW_COLUMNS, ViewRows, decimate
-from .state import base_text, best_text, is_base_in_sight, is_cap_in_sight, loss_title
-from .wording import metric, usd
+from .view_model import base_text, best_text, is_base_in_sight, is_cap_in_sight, loss_title
 
 _PANEL, _GAP = 276, 24
 WIDTH, HEIGHT = 3 * _PANEL + 2 * _GAP, 184

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..job.baseline import constant_of, shortfall
 from ..telemetry.live import COLUMNS, RunState
+from .format import NOTHING, count, duration, metric, passes, percent, short_time, size, usd
 from .rows import Rows
-from .wording import NOTHING, count, duration, metric, passes, percent, short_time, size, usd
 
 #: How many of the newest rows the exchange line and the time bar are taken over.
 RECENT_ROWS = 50

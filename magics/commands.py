@@ -12,8 +12,8 @@ import mlless_nb
 
 from .. import widgets
 from ..specification import nearest
-from ..widgets.wording import usd
-from .lines import cost_so_far, detached_line, is_live, status_line
+from ..widgets.format import usd
+from .messages import cost_so_far, detached_line, is_live, status_line
 from .waiting import until_end
 
 if TYPE_CHECKING:
