@@ -60,7 +60,7 @@ static inline size_t merge_collect(
 }
 
 /* update[position] -= value, or without `take` only whether every position (ascending) lies in `rows`. */
-static inline __attribute__((always_inline)) int withhold_from(
+static inline __attribute__((always_inline)) int subtract_sent_from(
     int take, const int32_t *rows, size_t m, size_t width, const uint32_t *positions, size_t n, const float *values,
     float *update) {
     const uint32_t factor = row_factor(width);
@@ -77,13 +77,13 @@ static inline __attribute__((always_inline)) int withhold_from(
 }
 
 /* 0, and nothing is changed, unless the positions ascend within rows (NULL: all m of them). */
-static inline int withhold(
+static inline int subtract_sent(
     const int32_t *rows, size_t m, size_t width, const uint32_t *positions, size_t n, const float *values,
     float *update) {
     if (!u32_valid(positions, n, rows ? (uint64_t)1 << 32 : (uint64_t)m * width)) return 0;
     if (rows)
-        return withhold_from(0, rows, m, width, positions, n, values, update) &&
-               withhold_from(1, rows, m, width, positions, n, values, update);
+        return subtract_sent_from(0, rows, m, width, positions, n, values, update) &&
+               subtract_sent_from(1, rows, m, width, positions, n, values, update);
     for (size_t k = 0; k < n; k++) update[positions[k]] -= values[k];
     return 1;
 }

@@ -6,10 +6,10 @@
     options.py     what stands on the %%mlless line
     cell.py        cell text + the notebook's variables -> TrainingJob, or an error with its line    pure
     launching.py   start a job: one live run a name, hand the handle to the notebook, show it
-    lines.py       one-line sentences about a run                                                 pure
-    verbs.py       %mlless status, stop, scale_in, tune, budget, wait, dashboard, report, runs
+    messages.py    one-line sentences about a run                                                 pure
+    commands.py    %mlless status, stop, scale_in, tune, budget, wait, dashboard, report, runs
     waiting.py     wait for a run so that an interrupt means what a person meant by it
-    completion.py  the options, verbs and run names behind the Tab key
+    completion.py  the options, commands and run names behind the Tab key
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 ::
 
-    state.py      RunState and rows -> words and figures, pure; wording.py rows.py
-    dashboard.py  the live widget, with its .js and .css; feed.py controls.py
-    static.py     picture, table and text that stay in a saved notebook; picture.py
-    figure.py     the same curves for plotly
-    display.py    which of these a front end gets; frontend.py
+    view_model.py  RunState and rows -> words and figures, pure; format.py rows.py
+    dashboard.py   the live widget, with its .js and .css; feed.py controls.py
+    static.py      picture, table and text that stay in a saved notebook; svg.py
+    plotly_figure.py  the same curves for plotly
+    display.py     which of these a front end gets; frontend.py
 """
 
 from __future__ import annotations
