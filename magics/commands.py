@@ -69,7 +69,7 @@ def tune(words: list[str]) -> None:
     """``tune on|off [RUN]``: resume or pause the auto-tuner."""
     asked = [word for word in words if word in ("on", "off")]
     if len(asked) != 1:
-        raise UsageError(f"%mlless tune {' '.join(words)}: must say on or off, e.g. %mlless tune on")
+        raise UsageError(f"{' '.join(['%mlless tune', *words])}: must say on or off, e.g. %mlless tune on")
     run = _the_run("tune", [word for word in words if word != asked[0]], live=True)
     if asked[0] == "on":
         run.resume_tuner()

@@ -80,7 +80,7 @@ def test_the_newest_of_a_name_is_found() -> None:
 def test_a_run_that_has_not_ended_is_not_found() -> None:
     Record("live").append([row(1)])
     keep("id-1")
-    with pytest.raises(CommandError, match="no ended run is called 'live'; ended runs on this machine: id-1"):
+    with pytest.raises(CommandError, match="no ended run is called 'live'; ended runs on this machine: run \\(id-1\\)"):
         find("live")
 
 

@@ -79,7 +79,7 @@ def _facts(view: dict[str, Any]) -> list[tuple[str, str]]:
 def _html(view: dict[str, Any], rows: ViewRows, charts: list[str], label: str) -> str:
     accent = _ACCENTS.get(view["status"], "#00855f")
     parts = [
-        f'<div style="{_CARD}">',
+        f'<div class="mathjax_ignore tex2jax_ignore" style="{_CARD}">',  # two dollar signs are no formula
         f'<div><b style="font-size:15px">{escape(view["name"] or view["run_id"])}</b> &nbsp;',
         f'<span style="border:{_RULE};border-radius:10px;padding:1px 9px;font-size:12px;white-space:nowrap">',
         f'<b style="color:{accent}">{view["icon"]}</b> {escape(view["word"])}</span> &nbsp;',

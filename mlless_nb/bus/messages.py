@@ -151,6 +151,14 @@ class Started(FromWorker):
 
 
 @dataclass(frozen=True)
+class RateCut(FromWorker):
+    """The learning rate is ``rate`` from the step after ``step`` on: the validation loss has not fallen for a while."""
+
+    step: int
+    rate: float
+
+
+@dataclass(frozen=True)
 class Left(FromWorker):
     """The worker has ended after ``step``. The sums are its share of the evaluation of the last model.
 
@@ -230,5 +238,5 @@ class Ended(Message):
 
 
 KINDS: dict[str, type[Message]] = {
-    kind.__name__: kind for kind in (Invocation, Started, Left, Failed, Command, Update, Ended)
+    kind.__name__: kind for kind in (Invocation, Started, Left, RateCut, Failed, Command, Update, Ended)
 }

@@ -439,7 +439,7 @@ class Driver:
                     self._progress = self._start.progress
         cap_usd = self.run.telemetry.state.budget_usd
         if ended.status == "capped" and cap_usd is not None:
-            note = teardown.unspent(cap_usd, ended.costs_nusd, self._rates) + note
+            note = teardown.unspent(cap_usd, sum(self._costs_nusd(ended).values()), self._rates) + note
         # A model that could not be read is not to be lost: its objects stay.
         keep_objects = model is None if self._is_launched else self._start is None
         left = teardown.remove_all(self._services, None if keep_objects else partial(self._remove_objects, ended))
@@ -455,6 +455,14 @@ class Driver:
         is_known = self._set_aside > 0 and ended.status != "failed"
         objects, step = self._services.launcher.objects, ended.step if is_known else None
         checkpoint.remove(objects, self.run.id, step, self.job.checkpoint_every or 0)
+
+    def _costs_nusd(self, ended: Ended) -> dict[str, int]:
+        """The bill by component; of the requests that were set aside only those count that were made."""
+        costs, objects = dict(ended.costs_nusd), self._services.launcher.objects
+        if self._set_aside:
+            made = self._rates.requests_nusd(objects.gets, objects.puts)
+            costs["storage"] -= max(self._set_aside - made, 0)
+        return costs
 
     def _losses(self, ended: Ended) -> dict[str, Any]:
         """Fields of the run's state that tell how good its last model is, and the one that it returns."""
@@ -484,11 +492,7 @@ class Driver:
 
     def _conclude(self, ended: Ended, model: FittedModel | None, note: str) -> None:
         """Keep the record and let those who wait go on."""
-        costs, objects = dict(ended.costs_nusd), self._services.launcher.objects
-        if self._set_aside:  # only the requests count that were made
-            made = self._rates.requests_nusd(objects.gets, objects.puts)
-            costs["storage"] -= max(self._set_aside - made, 0)
-        cost = Cost(**{name: nusd / NUSD for name, nusd in costs.items()})
+        cost = Cost(**{name: nusd / NUSD for name, nusd in self._costs_nusd(ended).items()})
         changes: dict[str, Any] = {
             "status": ended.status,
             "reason": ended.reason + note,

@@ -181,9 +181,11 @@ class TrainingRun:
             self._ask(Command(_new_id(), "scale_in", slots=[worker_id]), pending)
             return
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n < n_workers:
-            most = n_workers - 1
-            valid = f"an integer from 1 to {most}" if most > 0 else "left alone: one worker is left, and it must stay"
-            raise CommandError(f"n={n!r}: must be {valid} ({n_workers} workers are in the run)")
+            if n_workers == 1:
+                raise CommandError(f"n={n!r}: one worker is left in the run, and it must stay; run.stop() ends the run")
+            raise CommandError(
+                f"n={n!r}: must be an integer from 1 to {n_workers - 1} ({n_workers} workers are in the run)"
+            )
         noun = "worker" if n == 1 else "workers"
         self._ask(Command(_new_id(), "scale_in", count=n), f"removing {n} {noun} ...")
 
@@ -257,6 +259,13 @@ class TrainingRun:
         from ..widgets import plot
 
         return plot(self)
+
+    def _ipython_display_(self) -> None:
+        from .widgets import can_click, detect, show
+
+        if not self.telemetry.state.is_live or not can_click(detect()):
+            raise NotImplementedError  # IPython then takes the static picture
+        show(self)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from ..widgets import static_bundle

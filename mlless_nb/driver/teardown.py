@@ -90,9 +90,9 @@ def _cut(costs: dict[str, int], most: int | None) -> dict[str, int]:
     return costs
 
 
-def unspent(cap_usd: float, costs: dict[str, int], rates: Rates) -> str:
+def unspent(cap_usd: float, cost_nusd: int, rates: Rates) -> str:
     """What to say of the part of a cap that a run left which ended for its money."""
-    rest, second = to_nusd(cap_usd) - sum(costs.values()), rates.servers_nusd(1.0)
+    rest, second = to_nusd(cap_usd) - cost_nusd, rates.servers_nusd(1.0)
     why = "kept to end in good order and not needed"
     if rest < second:
         why += f", and less than another second of the servers costs (${second / NUSD:.6f})"

@@ -280,7 +280,11 @@ class TrainingJob:
                 (SGD, Adam, AdaGrad, FTRL, type(None)),
                 "SGD(...), Adam(...), AdaGrad(...), FTRL(...) or None",
             ),
-            ("data", (Dataset,), "a dataset of mlless_nb.datasets, e.g. datasets.movielens('1m')"),
+            (
+                "data",
+                (Dataset,),
+                "a dataset of mlless_nb.datasets, e.g. datasets.ratings(users, items, ratings) or datasets.csr(X, y)",
+            ),
             ("sync", (BSP, ISP, SSP), "BSP(), ISP(threshold) or SSP(staleness)"),
             ("stop", (Stop,), "Stop(target=..., epochs=..., ...)"),
             ("scale_in", (ScaleIn,), "ScaleIn(...) or ScaleIn.off()"),

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import redis
 
 from ..bus import Bus
-from ..bus.messages import Command, Ended, Failed, FromWorker, Invocation, Left, Message, Started, Update
+from ..bus.messages import Command, Ended, Failed, FromWorker, Invocation, Left, Message, RateCut, Started, Update
 from ..data.prepare import Manifest
 from ..errors import DecodeError, ServiceError
 from ..exchange import Aborted, Coordinator, StepEntry
@@ -113,6 +113,7 @@ class Supervisor:
         prepaid.puts_ahead = 0  # it writes nothing
         self._bill = Bill(self._rates, invocation.n_workers, prepaid, invocation.spent_before_nusd)
         self._step_s = self._workers_exit_s = 0.0
+        self._rate = math.inf  # of learning, as of the newest cut
         self._best: tuple[float, int, float] | None = None  # validation loss, step and epoch
 
     @property
@@ -260,6 +261,10 @@ class Supervisor:
             self._started.add(message.slot)
             if len(self._started) == self._job.n_workers:
                 self._tell(f"{self._job.n_workers} of {self._job.n_workers} workers started")
+        elif isinstance(message, RateCut) and message.rate < self._rate:
+            self._rate = message.rate  # who leaves and who stays may both say it
+            metric = self._model.metric
+            self._tell(f"Learning rate cut to {message.rate:.3g} at step {message.step}: {metric} had stopped falling")
         elif isinstance(message, (Left, Failed)) and message.slot not in self._ended:
             self._ended[message.slot] = message
             self._bill.close(message.slot, message.spent_nusd, message.storage_nusd)

@@ -128,7 +128,7 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
     CommandError
         When there is none, or it is live in another process.
     """
-    is_live = False
+    is_live, ended = False, []
     folders = sorted(runs_folder().glob(f"*/{END}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in folders:
         is_driven = _is_driven(path.parent)  # asked first: what it ends with is written before it is let go
@@ -142,9 +142,11 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
             rows = _read_rows(path.parent / ROWS)
             return summary if has_end else _cut_off(summary, rows, path.parent), rows, path.parent
         is_live = is_live or run in names
+        if not is_driven:
+            ended.append(f"{names[1]} ({names[0]})" if names[1] else names[0])
     if is_live:
         raise CommandError(f"run {run!r} is live in another process; only there it can be had before it has ended")
-    newest = ", ".join([path.parent.name for path in folders if not _is_driven(path.parent)][:8]) or "none"
+    newest = ", ".join(ended[:8]) or "none"
     raise CommandError(f"no ended run is called {run!r}; ended runs on this machine: {newest}")
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..bus import Bus
-from ..bus.messages import Failed, Invocation, Left, Started
+from ..bus.messages import Failed, Invocation, Left, RateCut, Started
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
 from ..exchange import LOOK_S, Aborted, Arrival, Coordinator, Exchanged, Plan, RoundRequest
@@ -101,8 +101,8 @@ class Worker:
         self._best = BestReplica(self._replica)
         self._held_out = HeldOut(invocation, objects, self._replica, clock, make_feed)
         self._handing_over = Reintegration(self._slot, log, self._replica, prepaid, self._pay_for_waiting, self._round)
-        rate = invocation.optimizer.get("learning_rate")
-        self._rules = StopRules(invocation.stop, self._replica.model.metric, rate)
+        self._rate = invocation.optimizer["learning_rate"]
+        self._rules = StopRules(invocation.stop, self._replica.model.metric, self._rate)
         self._schedule = Schedule(invocation.schedule, self._go_on())
         self._replica.rate_factor = self._schedule.factor
         self._verdict: Verdict | None = None  # of the rules, on the losses so far
@@ -339,8 +339,10 @@ class Worker:
     def _follow_schedule(self, step: int, epoch: float, validation_loss: float) -> Verdict | None:
         """Set the learning rate by the newest validation loss; a verdict where it is that the descent has settled."""
         replica = self._replica
-        has_emerged = replica.has_emerged
+        before, has_emerged = replica.rate_factor, replica.has_emerged
         replica.rate_factor = self._schedule.observe(step, epoch, validation_loss, has_emerged=has_emerged)
+        if replica.rate_factor < before and self._slot == self._plan.active(step, self._job.n_workers)[0]:
+            self._bus.send("supervisor", RateCut(self._slot, step, self._rate * replica.rate_factor).encode())
         if not self._schedule.is_settled or not self._job.ends_settled:
             return None
         said = f"the validation loss has settled: no better {replica.model.metric} than {self._best.loss:.4f}"

@@ -123,3 +123,24 @@ def test_a_loss_that_explodes_fails_within_a_step_and_says_which_knob() -> None:
     assert "lower the learning rate" in run.reason
     assert run.telemetry.state.step < 10
     assert all(np.isfinite(array).all() for array in run.model.params.values())
+
+
+def test_a_cut_of_the_learning_rate_is_told_once() -> None:
+    """Labels that have nothing to do with the features: what is learnt is soon all that there is."""
+    rng = np.random.default_rng(0)
+    data = datasets.csr(rng.normal(size=(600, 10)).astype(np.float32), rng.integers(0, 2, 600))
+    run = finish(
+        job(
+            model=LogisticRegression(l2=0.0),
+            optimizer=Adam(0.5),
+            data=data,
+            workers=3,
+            minibatch=20,
+            stop=Stop(epochs=40),
+            eval_every=5,
+        )
+    )
+    told = [event.text for event in run.telemetry.state.events if "earning rate cut" in event.text]
+    assert [text.partition(" at step ")[0] for text in told] == [
+        f"Learning rate cut to {rate}" for rate in ("0.15", "0.045", "0.0135")
+    ]

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from fake_run import FakeRun
 
+from mlless_nb import TrainingRun
 from mlless_nb.errors import JobError
+from mlless_nb.money import Cost
 from mlless_nb.widgets import can_click, detect, show
 from mlless_nb.widgets import display as display_module
 
@@ -87,3 +89,20 @@ def test_none_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_wait_show_returns_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     show(FakeRun(), frontend="terminal")
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_the_value_of_a_cell_is_shown_live_while_it_trains_where_a_person_can_click(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr("mlless_nb.widgets.show", shown.append)
+    run = TrainingRun(None, "id-1", "first")
+    monkeypatch.setenv("MLLESS_PROGRESS", "text")
+    with pytest.raises(NotImplementedError):  # for IPython: to take the next best form
+        run._ipython_display_()
+    monkeypatch.setenv("MLLESS_PROGRESS", "widget")
+    run._ipython_display_()
+    assert shown == [run]
+    run._end(None, Cost(), status="finished")
+    with pytest.raises(NotImplementedError):
+        run._ipython_display_()

@@ -27,6 +27,8 @@ def test_bundle_has_three_forms_and_no_widget() -> None:
     ET.fromstring(bundle["image/svg+xml"])
     assert "<script" not in bundle["text/html"]
     assert "<style" not in bundle["text/html"]
+    # Notebooks make formulas of what stands between two dollar signs.
+    assert re.match(r'<div class="[^"]*mathjax_ignore', bundle["text/html"].lstrip())
 
 
 def test_html_is_balanced_and_its_picture_is_the_svg() -> None:
