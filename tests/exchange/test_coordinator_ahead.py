@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 import redis
-from contract.test_step_log import ALL, Make, make, part, publish, three  # noqa: F401 - a fixture
-from contract.test_step_log_rounds import keys_of, port_of, together
+from exchange.test_coordinator import ALL, Make, make, part, publish, three  # noqa: F401 - a fixture
+from exchange.test_coordinator_rounds import keys_of, port_of, together
 
 from mlless_nb.exchange import Aborted, Frame, FrameKey, RedisCoordinator
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mind.curves import PRICES, hyperbola
+from supervisor.policy.curves import PRICES, hyperbola
 
 from mlless_nb import ScaleIn
 from mlless_nb.exchange.step_report import Report

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mind.curves import row
 from numpy.typing import NDArray
+from supervisor.policy.curves import row
 
 from mlless_nb.supervisor.policy.curve_fit import LEAST_JUDGED, LEAST_POINTS, fit, horizon, newest_pace
 from mlless_nb.supervisor.policy.knee import find_knee, has_emerged

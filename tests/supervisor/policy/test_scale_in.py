@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mind.curves import PRICES, STEP_S, hyperbola, live, rows
-from mind.curves import row as row_of
+from supervisor.policy.curves import PRICES, STEP_S, hyperbola, live, rows
+from supervisor.policy.curves import row as row_of
 
 from mlless_nb import CommandError, ScaleIn
 from mlless_nb.exchange.step_report import Report

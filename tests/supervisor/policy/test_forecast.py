@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mind.curves import STEP_S, hyperbola, rows
+from supervisor.policy.curves import STEP_S, hyperbola, rows
 
 from mlless_nb import ScaleIn
 from mlless_nb.supervisor.policy.loss_history import History

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from data.test_shares import manifest_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worker.test_shrinking_schedule import manifest_of
 
 from mlless_nb.worker.minibatch_schedule import DEALERS, Shards
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import redis
-from contract.test_step_log import ALL, NOTHING, Make, copied, make, part, publish, three  # noqa: F401 - a fixture
+from exchange.test_coordinator import ALL, NOTHING, Make, copied, make, part, publish, three  # noqa: F401 - a fixture
 
 from mlless_nb.exchange import Aborted, Coordinator, MemoryCoordinator, RedisCoordinator, RoundRequest
 from mlless_nb.exchange.step_report import Report

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from contract.test_step_log import ALL, copied, part
+from exchange.test_coordinator import ALL, copied, part
 from servers import RedisProcess, free_port, missing
 
 from mlless_nb.exchange import BudgetRequest, RedisCoordinator
