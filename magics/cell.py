@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import JobError, MllessError
 from ..job.job import Stop, TrainingJob
-from ..specification import hint, nearest
+from ..validation import hint, nearest
 
 #: Lines of the cell above its body: the ``%%mlless`` line itself.
 LINES_ABOVE = 1

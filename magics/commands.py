@@ -11,7 +11,7 @@ from IPython.display import display
 import mlless_nb
 
 from .. import widgets
-from ..specification import nearest
+from ..validation import nearest
 from ..widgets.format import usd
 from .messages import cost_so_far, detached_line, is_live, status_line
 from .waiting import until_end

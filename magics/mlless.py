@@ -9,7 +9,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from ..errors import JobError, MllessError
-from ..specification import SYNONYMS, hint, nearest
+from ..validation import SYNONYMS, hint, nearest
 from .cell import FIELDS, at_its_line, read_cell, unused
 from .commands import perform
 from .launching import start

@@ -14,8 +14,8 @@ from ..job.job import Budget, TrainingJob
 from ..models import FittedModel
 from ..money import Cost
 from ..money.meter import NUSD, to_nusd
-from ..plain import plain
 from ..telemetry.live import ENDED, Best, History, Telemetry
+from ..validation import plain
 
 #: How a command reaches the run; None once it has ended.
 Send = Callable[[Command, str], None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -13,7 +12,7 @@ from ..data.dataset import Dataset, Ratings, held_out
 from ..errors import BudgetError, DataError, JobError
 from ..models import PMF, LogisticRegression, Model
 from ..money.catalogue import profile_names
-from ..specification import specification
+from ..validation import check_choice, check_positive_integer, is_integer, is_number, specification
 from ..worker.rate_schedule import SCHEDULES
 from . import defaults
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
@@ -31,23 +30,6 @@ CHOICES = {
 }
 #: Memory that a function takes beside the tables of its model, MB.
 RUNTIME_MB = 100
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    # An integer may be too large for a float; NaN is on no side of anything.
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
-
-
-def _check_positive_int(name: str, value: object, *, or_none: bool = False) -> None:
-    if or_none and value is None:
-        return
-    if not _is_int(value) or value < 1:  # type: ignore[operator]
-        raise JobError(name, value, "an integer >= 1" + (" or None" if or_none else ""))
 
 
 def backend_name(backend: str | Mapping[str, Any]) -> str:
@@ -78,7 +60,7 @@ class Budget:
     usd: float
 
     def __post_init__(self) -> None:
-        if not _is_number(self.usd) or self.usd <= 0:
+        if not is_number(self.usd) or self.usd <= 0:
             raise BudgetError("budget", self.usd, "a finite number of US dollars > 0, e.g. 0.25")
 
 
@@ -120,11 +102,11 @@ class Stop:
     def __post_init__(self) -> None:
         for name in ("target", "epochs", "time_s"):
             value = getattr(self, name)
-            if value is not None and (not _is_number(value) or value <= 0):
+            if value is not None and (not is_number(value) or value <= 0):
                 raise JobError(f"stop.{name}", value, "a finite number > 0 or None")
-        _check_positive_int("stop.steps", self.steps, or_none=True)
-        _check_positive_int("stop.patience", self.patience, or_none=True)
-        _check_positive_int("stop.confirmations", self.confirmations)
+        check_positive_integer("stop.steps", self.steps, or_none=True)
+        check_positive_integer("stop.patience", self.patience, or_none=True)
+        check_positive_integer("stop.confirmations", self.confirmations)
 
     @property
     def is_empty(self) -> bool:
@@ -305,18 +287,17 @@ class TrainingJob:
             raise JobError("name", self.name, "a string or None")
 
     def _check_values(self) -> None:
-        _check_positive_int("workers", self.workers, or_none=True)
-        _check_positive_int("minibatch", self.minibatch, or_none=True)
-        _check_positive_int("eval_every", self.eval_every, or_none=True)
-        _check_positive_int("checkpoint_every", self.checkpoint_every, or_none=True)
-        if not _is_int(self.memory_mb) or not 128 <= self.memory_mb <= 10240:
+        check_positive_integer("workers", self.workers, or_none=True)
+        check_positive_integer("minibatch", self.minibatch, or_none=True)
+        check_positive_integer("eval_every", self.eval_every, or_none=True)
+        check_positive_integer("checkpoint_every", self.checkpoint_every, or_none=True)
+        if not is_integer(self.memory_mb) or not 128 <= self.memory_mb <= 10240:
             raise JobError("memory_mb", self.memory_mb, "an integer between 128 and 10240 (MB)")
-        if not _is_int(self.seed) or self.seed < 0:
+        if not is_integer(self.seed) or self.seed < 0:
             raise JobError("seed", self.seed, "an integer >= 0")
-        _check_positive_int("local_steps", self.local_steps)
+        check_positive_integer("local_steps", self.local_steps)
         for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise JobError(name, getattr(self, name), " or ".join(map(repr, choices)))
+            check_choice(name, getattr(self, name), choices)
         if self.name is not None and not NAME.fullmatch(self.name):
             raise JobError("name", self.name, "letters, digits, _ and -, beginning with a letter, at most 64 in all")
         if self.prices not in profile_names():

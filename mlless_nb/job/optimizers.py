@@ -16,7 +16,6 @@ A ``learning_rate`` of None is chosen for the model and its data when a run star
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..kernels import SignificanceSplit, adagrad_update, adam_update, ftrl_update, momentum_update, sgd_update
-from ..specification import specification
+from ..validation import check_flag, is_number, specification
 
 Float32 = NDArray[np.float32]
 State = dict[str, Float32]
@@ -360,16 +359,14 @@ def _check(optimizer: Optimizer, **rules: _Rule) -> None:
         value = getattr(optimizer, field)
         if field == "learning_rate" and value is None:
             continue
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not abs(value) <= sys.float_info.max or not holds(value):
+        if not is_number(value) or not holds(value):
             or_none = " or None" if field == "learning_rate" else ""
             raise JobError(f"{type(optimizer).__name__}.{field}", value, valid + or_none)
 
 
 def _check_flags(optimizer: Optimizer, *fields: str) -> None:
     for field in fields:
-        if not isinstance(getattr(optimizer, field), bool):
-            raise JobError(f"{type(optimizer).__name__}.{field}", getattr(optimizer, field), "True or False")
+        check_flag(f"{type(optimizer).__name__}.{field}", getattr(optimizer, field))
 
 
 def _check_lazy(optimizer: SGD | Adam | AdaGrad) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import JobError
-from ..specification import specification
+from ..validation import check_choice, check_flag, is_number, specification
 
 KNEES = ("slope", "kneedle")
 GLOBAL_MINIBATCHES = ("keep", "shrink")
@@ -70,20 +69,15 @@ class ScaleIn:
 
     def __post_init__(self) -> None:
         for name in ("interval_s", "horizon_s"):
-            if not _is_number(value := getattr(self, name)) or value <= 0:
+            if not is_number(value := getattr(self, name)) or value <= 0:
                 raise JobError(f"ScaleIn.{name}", value, "a finite number of seconds > 0")
-        if not _is_number(self.threshold) or not 0 <= self.threshold <= 1:
+        if not is_number(self.threshold) or not 0 <= self.threshold <= 1:
             raise JobError("ScaleIn.threshold", self.threshold, "a number between 0 and 1, e.g. 0.02")
-        if self.knee not in KNEES:
-            raise JobError("ScaleIn.knee", self.knee, " or ".join(map(repr, KNEES)))
+        check_choice("ScaleIn.knee", self.knee, KNEES)
         if self.knee == "kneedle" and importlib.util.find_spec("kneed") is None:
             raise JobError("ScaleIn.knee", self.knee, "'slope' where kneed is not installed (pip install kneed)")
-        if self.global_minibatch not in GLOBAL_MINIBATCHES:
-            raise JobError(
-                "ScaleIn.global_minibatch", self.global_minibatch, " or ".join(map(repr, GLOBAL_MINIBATCHES))
-            )
-        if not isinstance(self.enabled, bool):
-            raise JobError("ScaleIn.enabled", self.enabled, "True or False")
+        check_choice("ScaleIn.global_minibatch", self.global_minibatch, GLOBAL_MINIBATCHES)
+        check_flag("ScaleIn.enabled", self.enabled)
 
     @classmethod
     def off(cls) -> ScaleIn:
@@ -93,9 +87,3 @@ class ScaleIn:
     def to_json(self) -> dict[str, Any]:
         """The specification as plain JSON."""
         return asdict(self)
-
-
-def _is_number(value: object) -> bool:
-    # An integer may be too large for a float; NaN is on no side of anything.
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import JobError
-from ..specification import specification
+from ..validation import check_flag, is_number, specification
 
 #: The largest staleness: frames are kept for twice as many steps, and whoever is that far ahead learns little.
 MOST_STALENESS = 100
@@ -113,13 +112,10 @@ class ISP:
     filters = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.threshold, bool) or not isinstance(self.threshold, (int, float)):
-            raise JobError("ISP.threshold", self.threshold, "a number >= 0, e.g. 0.7")
-        if not 0 <= self.threshold <= sys.float_info.max:
+        if not is_number(self.threshold) or self.threshold < 0:
             raise JobError("ISP.threshold", self.threshold, "a finite number >= 0, e.g. 0.7")
         _check_staleness("ISP", self.staleness)
-        if not isinstance(self.averages, bool):
-            raise JobError("ISP.averages", self.averages, "True or False")
+        check_flag("ISP.averages", self.averages)
 
     def threshold_at(self, step: int) -> float:
         """``v_t = threshold / sqrt(t)`` at ``step`` (1-based)."""

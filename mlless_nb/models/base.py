@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import JobError
+
 Float32 = NDArray[np.float32]
 
 
@@ -67,3 +69,9 @@ class Model(Protocol):
 
     def to_json(self) -> dict[str, Any]:
         """The model as plain JSON."""
+
+
+def check_table(field: str, value: object, table: tuple[int, int]) -> None:
+    """Raise JobError unless positions in a table of this shape fit 32 bits."""
+    if table[0] * table[1] >= 2**32:
+        raise JobError(field, value, f"so small that {table[0]} rows x {table[1]} is below 2**32 parameters")

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import JobError
 from ..kernels import pmf_gradient, pmf_predict, pmf_squared_error
-from ..specification import specification
-from .checks import check_flag, check_number, check_table
+from ..validation import check_flag, check_number, specification
+from .base import check_table
 from .storage import write_arrays
 
 Float32 = NDArray[np.float32]

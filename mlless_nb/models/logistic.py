@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..kernels import logistic_gradient, logistic_loss, logistic_margins
-from ..specification import specification
-from .checks import check_flag, check_number, check_table
+from ..validation import check_flag, check_number, specification
+from .base import check_table
 from .storage import write_arrays
 
 Float32 = NDArray[np.float32]

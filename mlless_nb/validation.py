@@ -1,14 +1,16 @@
-"""What all that a person writes into a job has in common: fields are called by their names, and a slip is named."""
+"""What a person writes is checked: fields are called by their names, a slip is named, values are what they may be."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
-from .errors import ArgumentError
-from .plain import plain
+import numpy as np
+
+from .errors import ArgumentError, JobError
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -97,3 +99,47 @@ def hint(name: str, valid: Collection[str]) -> str:
         return f"; is {name} meant?"
     calls = " or ".join(f"{home}({name}=...)" for home in homes.get(name, []))
     return f"; is {calls} meant?" if calls else ""
+
+
+def plain(value: Any) -> Any:
+    """``value``, or the Python scalar that a NumPy scalar stands for."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def is_integer(value: object) -> bool:
+    """Whether ``value`` is an integer; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is a finite number that a float can hold."""
+    is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_real and abs(value) <= sys.float_info.max  # type: ignore[arg-type]  # NaN is on no side of anything
+
+
+def check_number(field: str, value: object, least: float, *, or_none: bool = False) -> None:
+    """Raise JobError unless ``value`` is a finite number of at least ``least``, or None where ``or_none``."""
+    if or_none and value is None:
+        return
+    if not is_number(value) or value < least:  # type: ignore[operator]
+        raise JobError(field, value, f"a finite number >= {least:g}" + (" or None" if or_none else ""))
+
+
+def check_positive_integer(field: str, value: object, *, or_none: bool = False) -> None:
+    """Raise JobError unless ``value`` is an integer of at least 1, or None where ``or_none``."""
+    if or_none and value is None:
+        return
+    if not is_integer(value) or value < 1:  # type: ignore[operator]
+        raise JobError(field, value, "an integer >= 1" + (" or None" if or_none else ""))
+
+
+def check_flag(field: str, value: object) -> None:
+    """Raise JobError unless ``value`` is True or False."""
+    if not isinstance(value, bool):
+        raise JobError(field, value, "True or False")
+
+
+def check_choice(field: str, value: object, choices: Collection[str]) -> None:
+    """Raise JobError unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        raise JobError(field, value, " or ".join(map(repr, choices)))
