@@ -23,9 +23,9 @@ from sets import Split
 
 import mlless_nb
 from mlless_nb import FTRL, PMF, SGD, AdaGrad, Adam, LogisticRegression, TrainingJob
+from mlless_nb.job.rate_schedule import Schedule
 from mlless_nb.job.units import units_of
 from mlless_nb.kernels import apply_rows, pmf_sgd_pass
-from mlless_nb.worker.rate_schedule import Schedule
 
 #: The constants of `mlless_nb.job.defaults` were chosen on seeds 0 and 1: these are others.
 FIRST_SEED = 10

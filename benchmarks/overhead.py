@@ -17,11 +17,12 @@ from step import options_of
 
 from mlless_nb import BSP, ISP
 from mlless_nb.driver.embedded_redis import EmbeddedRedis
-from mlless_nb.exchange.protocol import BudgetRequest, Round
+from mlless_nb.exchange.protocol import RoundRequest
 from mlless_nb.exchange.redis.coordinator import RedisCoordinator
 from mlless_nb.exchange.step_report import Report as WorkersReport
 from mlless_nb.job.partitioning import is_by_user
 from mlless_nb.kernels import apply_frame, crc32c, encode_update
+from mlless_nb.money.request import BudgetRequest
 from mlless_nb.storage import checkpoint
 from mlless_nb.storage.checkpoint import FIRST
 from mlless_nb.storage.objects import MemoryObjects
@@ -64,7 +65,9 @@ def arrival_us(url: str, workers: int) -> tuple[float, float]:
             began = time.perf_counter()
             for slot, log in enumerate(logs[kind]):
                 log.publish(
-                    Round(str(step), step, slot, everybody, [slot], b"", report, BudgetRequest(), 0, lease_s, 60.0)
+                    RoundRequest(
+                        str(step), step, slot, everybody, [slot], b"", report, BudgetRequest(), 0, lease_s, 60.0
+                    )
                 )
             taken[kind].append((time.perf_counter() - began) / workers * 1e6)
     for own in logs.values():

@@ -21,6 +21,19 @@ ROOMS = {
     "magics": "mlless_nb.magics",
     "widgets": "mlless_nb.widgets",
 }
+#: The folders of mlless_nb and its two modules, from the ground up.
+FLOORS = [
+    ("errors", "kernels", "money"),
+    ("validation", "storage"),
+    ("models", "data"),
+    ("telemetry", "exchange", "bus"),
+    ("job",),
+    ("worker",),
+    ("supervisor",),
+    ("function",),
+    ("driver",),
+    ("simulate",),
+]
 TOP_LEVEL_FOLDERS = {*ROOMS, "notebooks", "binder", "tests", "benchmarks", "docs"}
 
 
@@ -127,6 +140,27 @@ def test_arrows_point_from_the_front_to_the_core() -> None:
         for node in ast.walk(ast.parse(kernel.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level == 2:
                 assert node.module == "errors", f"{kernel}:{node.lineno}"
+
+
+def test_arrows_run_down_the_floors() -> None:
+    """A folder imports from those below it only: the ground floor is everybody's, the driver knows all."""
+    rank = {name: floor for floor, names in enumerate(FLOORS) for name in names}
+    for module in (ROOT / "mlless_nb").rglob("*.py"):
+        *folders, name = module.relative_to(ROOT / "mlless_nb").with_suffix("").parts
+        own = (folders or [name])[0]
+        if own == "__init__":
+            continue
+        for node in ast.walk(ast.parse(module.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not node.level:
+                continue
+            above = folders[: len(folders) - node.level + 1]
+            for path in [node.module] if node.module else [alias.name for alias in node.names]:
+                other = [*above, *path.split(".")][0]
+                if other != own and other not in (
+                    "widgets",
+                    "magics",
+                ):  # these are asked for by a function, when needed
+                    assert rank[other] < rank[own], f"{module}:{node.lineno} imports {other}"
 
 
 def test_notebooks_are_stored_without_outputs() -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from ..money.request import BudgetRequest
 from .step_report import Report
 
 #: Seconds between two looks at the state of the run while a worker waits.
@@ -27,9 +28,8 @@ LOOK_S = 0.2
 #: "r" for residuals that are handed over, "p" for ranges of parameters that they were added to, "b" and "q" for the
 #: same of the best replicas, "e" and "f" for the evaluations of both, "c" for rows with one owner, at a checkpoint.
 KINDS = ("", "m", "r", "p", "b", "q", "e", "f", "c")
-#: Where little of the budget is left, nobody is given more than such a part of it beyond the least that lets it go on:
-#: the last of the money is dealt out in small coins.
-SHARES = 16
+#: Leases within which a supervisor, or a worker, is to have started.
+START_LEASES = 6
 #: A frame as it is read: a view is valid until the next exchange of the same log.
 Frame = bytes | memoryview
 #: A frame that is looked for: the round's id, and the slot that publishes it there for everybody.
@@ -74,21 +74,6 @@ class Plan:
             spec.get("stop_status", ""),
             spec.get("stop_reason", ""),
         )
-
-
-class BudgetRequest(NamedTuple):
-    """Money a worker asks for, nano-dollars: what it would like, and the least that lets it go on."""
-
-    nusd: int = 0
-    least_nusd: int = 0
-
-    def grant(self, room_nusd: int | None) -> int:
-        """What is given of it where the cap leaves ``room_nusd`` (None: there is no cap); 0 when not even the least."""
-        if room_nusd is None:
-            return self.nusd
-        if room_nusd < self.least_nusd:
-            return 0
-        return self.least_nusd + min(self.nusd - self.least_nusd, (room_nusd - self.least_nusd) // SHARES)
 
 
 class Arrival(NamedTuple):

@@ -13,9 +13,9 @@ from ..errors import BudgetError, DataError, JobError
 from ..models import PMF, LogisticRegression, Model
 from ..money.catalogue import profile_names
 from ..validation import check_choice, check_positive_integer, is_integer, is_number, specification
-from ..worker.rate_schedule import SCHEDULES
 from . import defaults
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
+from .rate_schedule import SCHEDULES
 from .scale_in import ScaleIn
 from .sync import BSP, ISP, SSP, Sync
 
@@ -70,7 +70,7 @@ class Stop:
     """When training ends; whichever rule is met first.
 
     With no rule a run ends at its budget. Without one it ends once the validation loss has settled (see
-    `mlless_nb.worker.rate_schedule`), at the latest after 50 epochs or 2,000 steps, whichever are more; and where no
+    `mlless_nb.job.rate_schedule`), at the latest after 50 epochs or 2,000 steps, whichever are more; and where no
     rows are held out after 10 epochs or 400 steps.
 
     Parameters
@@ -162,7 +162,7 @@ class TrainingJob:
         see `mlless_nb.job.partitioning`.
     schedule : {"auto", "constant"}
         "auto" cuts the learning rate when the validation loss has not fallen for a while, see
-        `mlless_nb.worker.rate_schedule`.
+        `mlless_nb.job.rate_schedule`.
     backend : str | Mapping
         ``"embedded"`` (this machine), the name of a Lithops backend, or a whole Lithops configuration.
     redis : str | list of str, optional

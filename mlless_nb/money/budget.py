@@ -7,8 +7,8 @@ import os
 import threading
 from collections.abc import Callable
 
-from ..exchange.protocol import BudgetRequest
 from .meter import NUSD, Rates
+from .request import BudgetRequest
 
 #: Seconds that a function keeps paid for beside what it measured (evaluating, storing), to hand over and say goodbye.
 EXIT_S = 0.35

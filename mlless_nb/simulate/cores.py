@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .events import Timeline
+from .timeline import Timeline
 
 #: Seconds of service by which two jobs that end together may differ.
 _TOGETHER_S = 1e-12

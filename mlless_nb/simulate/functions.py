@@ -15,12 +15,13 @@ from ..supervisor.loop import Supervisor
 from ..worker.loop import Worker
 from ..worker.replica import Replica
 from .cores import Cores
-from .events import Process, Timeline
+from .events import Process
 from .hub import SimulatedHub
 from .log import SimulatedCoordinator
 from .machine import Machine
 from .replicas import CostedReplica, CurveReplica
 from .services import SimulatedBus, SimulatedFeed, SimulatedObjects, Topics
+from .timeline import Timeline
 from .workload import Workload
 
 #: Seconds of running that are bought at a time, in the end, for a function that waits and has no cap.

@@ -7,10 +7,11 @@ from typing import Any
 
 from ..exchange import KINDS, Aborted, Arrival, FrameKey, MemoryHub, Plan, RoundRequest
 from ..exchange.step_report import Report
-from .events import Process, Timeline
+from .events import Process
 from .machine import Machine
 from .replicas import Sized
 from .shards import Line, Shard
+from .timeline import Timeline
 
 
 class SharedPlan(Plan):

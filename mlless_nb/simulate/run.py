@@ -28,12 +28,12 @@ from ..telemetry.live import Event, History
 from ..telemetry.record import to_array
 from ..worker.evaluation import eval_every
 from .cores import Cores, OwnCore, SharedCores
-from .events import Timeline
 from .functions import Function, World
 from .hub import SimulatedHub
 from .log import SimulatedCoordinator
 from .machine import TWO_CORES, Machine
 from .shards import Shard
+from .timeline import Timeline
 from .workload import Workload
 
 

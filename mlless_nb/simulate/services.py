@@ -11,9 +11,10 @@ from ..data.minibatches import Minibatch, decode_minibatch
 from ..data.prepare import Manifest
 from ..data.read_plan import Run, Runs
 from ..storage.objects import MemoryObjects
-from .events import Process, Timeline
+from .events import Process
 from .machine import Machine
 from .replicas import Rows
+from .timeline import Timeline
 from .workload import Workload
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .cores import Cores
-from .events import Timeline
+from .timeline import Timeline
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from ..bus.messages import Command, Ended, Failed, FromWorker, Invocation, Left,
 from ..data.prepare import Manifest
 from ..errors import DecodeError, ServiceError
 from ..exchange import Aborted, Coordinator, StepEntry
+from ..exchange.protocol import START_LEASES
 from ..exchange.step_report import Report
 from ..models import model_from_json
 from ..money import Rates, price_profile
@@ -28,7 +29,6 @@ from ..money.budget import Prepaid
 from ..money.meter import NUSD
 from ..storage import checkpoint
 from ..storage.objects import ObjectStore
-from ..worker.loop import START_LEASES
 from .bill import Bill
 from .policy.overfitting import Evaluation, Overfitting
 from .policy.policy import Policy, Prices

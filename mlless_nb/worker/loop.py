@@ -21,7 +21,9 @@ from ..bus.messages import Failed, Invocation, Left, RateCut, Started
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
 from ..exchange import LOOK_S, Aborted, Arrival, Coordinator, Exchanged, Plan, RoundRequest
+from ..exchange.protocol import START_LEASES
 from ..exchange.step_report import Report
+from ..job.rate_schedule import Schedule
 from ..job.stop_rules import StopRules, Verdict
 from ..money.budget import STEPS_TO_END, Prepaid
 from ..storage import checkpoint
@@ -33,7 +35,6 @@ from .minibatch_loader import MinibatchFeed
 from .minibatch_merging import MergedFeed
 from .minibatch_schedule import DEALERS
 from .outstanding_rounds import CompletedRound
-from .rate_schedule import Schedule
 from .reintegration import Reintegration
 from .replica import Float32, Replica, Stats
 
@@ -41,8 +42,6 @@ from .replica import Float32, Replica, Stats
 _STEP_MEMORY = 0.9
 #: Bytes a second at which a model is taken to be stored until one was.
 PUT_BYTES_S = 25e6
-#: Leases within which a supervisor, or a worker, is to have started.
-START_LEASES = 6
 
 
 @dataclass

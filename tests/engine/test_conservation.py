@@ -15,9 +15,10 @@ from mlless_nb import BSP, ISP, PMF, SGD, Adam, datasets
 from mlless_nb.bus import open_bus
 from mlless_nb.bus.messages import Failed, Left
 from mlless_nb.data.prepare import pack
-from mlless_nb.exchange import BudgetRequest, MemoryCoordinator, MemoryHub, RoundRequest
+from mlless_nb.exchange import MemoryCoordinator, MemoryHub, RoundRequest
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import Prepaid
+from mlless_nb.money.request import BudgetRequest
 from mlless_nb.worker import table_layout
 from mlless_nb.worker.loop import Worker
 

@@ -11,7 +11,6 @@ import pytest
 from mlless_nb.exchange import (
     Aborted,
     Arrival,
-    BudgetRequest,
     Coordinator,
     Frame,
     MemoryCoordinator,
@@ -20,6 +19,7 @@ from mlless_nb.exchange import (
     RoundRequest,
 )
 from mlless_nb.exchange.step_report import Report
+from mlless_nb.money.request import BudgetRequest
 
 Make = Callable[[str], Coordinator]
 ALL = [0, 1, 2]

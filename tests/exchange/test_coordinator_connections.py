@@ -16,7 +16,8 @@ import pytest
 from exchange.test_coordinator import ALL, copied, part
 from servers import RedisProcess, free_port, missing
 
-from mlless_nb.exchange import BudgetRequest, RedisCoordinator
+from mlless_nb.exchange import RedisCoordinator
+from mlless_nb.money.request import BudgetRequest
 
 PASSWORD = "a password"
 

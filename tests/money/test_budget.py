@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlless_nb.exchange import BudgetRequest, MemoryCoordinator, MemoryHub
+from mlless_nb.exchange import MemoryCoordinator, MemoryHub
 from mlless_nb.money import Rates, price_profile, profile_names
 from mlless_nb.money.budget import (
     BUY_AHEAD_S,
@@ -24,6 +24,7 @@ from mlless_nb.money.budget import (
     Prepaid,
 )
 from mlless_nb.money.meter import NUSD
+from mlless_nb.money.request import BudgetRequest
 
 #: For a machine that is busy with other things.
 PATIENCE_S = 30.0

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 pytest.importorskip("greenlet")
 
 from mlless_nb.simulate.cores import OwnCore, SharedCores
-from mlless_nb.simulate.events import Killed, Process, Timeline
+from mlless_nb.simulate.events import Killed, Process
 from mlless_nb.simulate.shards import Line, Link, Shard
+from mlless_nb.simulate.timeline import Timeline
 
 
 def test_processes_meet_in_virtual_time() -> None:

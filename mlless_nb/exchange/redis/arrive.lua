@@ -11,7 +11,7 @@ local call = redis.call
 -- Values (slots and reports) that an entry of the log has at most; Lua cannot unpack 8,000.  A step with more workers is
 -- several entries, all but the last with 'more'.
 local MOST = 4000
--- As `SHARES` in base.py: beyond the least that it wants a worker is given no more than such a part of what is left.
+-- As `SHARES` in money/request.py: beyond the least that it wants a worker is given no more than such a part of what is left.
 local SHARES = 16
 local job, arrivals, log, lease, claim, supervisor, wake, prefix = unpack(KEYS)
 local round, step, slot, ttl = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[7]

@@ -9,7 +9,8 @@ import redis
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
-from ..protocol import SHARES, Aborted, Arrival, Exchanged, Frame, FrameKey, Plan, RoundRequest, StepEntry
+from ...money.request import SHARES
+from ..protocol import Aborted, Arrival, Exchanged, Frame, FrameKey, Plan, RoundRequest, StepEntry
 from ..step_report import Report
 from .rounds import GONE, Rounds, called_off
 

@@ -7,7 +7,7 @@ import pytest
 from engine.jobs import finish, job
 
 from mlless_nb import BSP, SGD, Stop
-from mlless_nb.worker.rate_schedule import CUT, CUTS, PLATEAU_PATIENCE, Schedule
+from mlless_nb.job.rate_schedule import CUT, CUTS, PLATEAU_PATIENCE, Schedule
 
 
 def follow(schedule: Schedule, losses: list[float], steps_apart: int = 36, steps_in_epoch: int = 36) -> list[float]:
