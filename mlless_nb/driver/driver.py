@@ -28,21 +28,15 @@ from ..storage.checkpoint import Progress
 from ..supervisor.policy.projection import Prices
 from ..telemetry import record
 from ..telemetry.record import Record
-from ..worker.evaluation import eval_every
-from . import teardown
+from . import invocations, teardown
 from .commands import Commands
 from .data_preparation import JobData
 from .resumption import Earlier, start_of, summary
 from .run import TrainingRun
 from .services import Services
 
-#: Lease of workers and supervisor, seconds: on this machine, on a cloud. A worker that stands still for ten seconds is
-#: waited for; one that is killed is noticed at once on this machine, where the processes can be seen.
-LEASES_S = {True: 15.0, False: 15.0}
 #: Lease of the driver, seconds; when it is gone the run ends.
 DRIVER_LEASE_S = 30.0
-#: The longest that a worker waits for its peers in one step, seconds.
-ROUND_TIMEOUT_S = 120.0
 #: Seconds between two looks at the functions and at what is to be sent when the supervisor says nothing.
 LOOK_S = 0.1
 #: Seconds between two looks at which of the functions on this machine are gone.
@@ -209,51 +203,32 @@ class Driver:
         cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
         log.create(cap_nusd=cap, reserved_nusd=self._money.least_nusd(spent_before))
         log.renew("driver", DRIVER_LEASE_S)
-        common: dict[str, Any] = {
-            "job_id": self.run.id,
-            "generation": log.generation,
-            "n_workers": job.workers,
-            "model": job.model.to_json(),
-            "optimizer": job.optimizer.to_json(),
-            "sync": job.sync.to_json(),
-            "stop": dataclasses.asdict(job.stop_rules),
-            "scale_in": job.scale_in.to_json(),
-            "aggregate": job.aggregate,
-            "local_steps": job.local_steps,
-            "codec": job.codec,
-            "scatter_from": self._scatter_from(manifest),
-            "seed": job.seed,
-            "manifest": manifest.to_json(),
-            "validation": validation.to_json() if validation is not None else None,
-            "n_cores": launcher.n_cores,
-            "eval_every": job.eval_every
-            or eval_every(validation.n if validation is not None else 0, self._step_rows()),
-            "checkpoint_every": job.checkpoint_every or 0,
-            "redis_urls": self._services.redis_urls,
-            "bus_url": self._services.bus_url,
-            "insecure": job.insecure,
-            "prices": job.prices,
-            "memory_mb": job.memory_mb,
-            "has_broker": self._services.has_broker,
-            "launched_at_s": log.now_s(),
-            "spent_before_nusd": spent_before,
-            "lifetime_s": launcher.lifetime_s,
-            "lease_s": LEASES_S[launcher.is_local],
-            "round_timeout_s": ROUND_TIMEOUT_S,
-            "schedule": job.schedule,
-            "ends_settled": job.ends_settled,
-            "start_key": start_key,
-        }
-        supervisor = Invocation(role="supervisor", slot=-1, granted_nusd=self._money.supervisor_nusd, **common)
-        self._invocation = supervisor
-        workers = [
-            Invocation(role="worker", slot=slot, granted_nusd=self._money.worker_nusd(slot), **common)
-            for slot in range(job.workers)
-        ]
+        told = invocations.invocations_of(
+            job,
+            manifest,
+            validation,
+            self._money,
+            job_id=self.run.id,
+            generation=log.generation,
+            scatter_from=self._scatter_from(manifest),
+            seed=job.seed,
+            n_cores=launcher.n_cores,
+            redis_urls=self._services.redis_urls,
+            bus_url=self._services.bus_url,
+            insecure=job.insecure,
+            has_broker=self._services.has_broker,
+            launched_at_s=log.now_s(),
+            spent_before_nusd=spent_before,
+            lifetime_s=launcher.lifetime_s,
+            schedule=job.schedule,
+            ends_settled=job.ends_settled,
+            start_key=start_key,
+        )
+        self._invocation = told[0]
         self._record = Record(self.run.id)
         self._record.begin({"state": self.run.telemetry.state.to_json(), "cost": {}, "job": self._replayed()})
         self._launched_at = time.monotonic()
-        launcher.invoke([invocation.encode().decode() for invocation in [supervisor, *workers]])
+        launcher.invoke([invocation.encode().decode() for invocation in told])
         self._is_launched = True
         self._services.watch_functions(f"runs/{self.run.id}")
 
@@ -264,10 +239,6 @@ class Driver:
         key, start = checkpoint.start_key(self.run.id), self._start.progress
         self._services.launcher.objects.put(key, dataclasses.replace(start, owners=self._data.owners).encode())
         return key
-
-    def _step_rows(self) -> int:
-        """Rows that all workers take in a step."""
-        return self.job.workers * self.job.minibatch * self.job.local_steps
 
     def _scatter_from(self, manifest: Manifest) -> int:
         """The workers from which on updates are scattered: as the job says, or where that promises to be quicker."""
@@ -412,8 +383,7 @@ class Driver:
         costs = {"storage": rates.requests_nusd(objects.gets, objects.puts)}
         time_s = 0.0
         if self._launched_at:
-            lease_s = LEASES_S[self._services.launcher.is_local]
-            teardown.abort_functions(self._services, n_workers, reason, 2 * lease_s)
+            teardown.abort_functions(self._services, n_workers, reason, 2 * invocations.LEASE_S)
         if self._is_launched:
             time_s = time.monotonic() - self._launched_at
             costs = teardown.estimate_bill_nusd(self._services, rates, n_workers, time_s, state)

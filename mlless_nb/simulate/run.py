@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from ..bus.messages import Command, Ended, Invocation, Left, Message, Update
 from ..data.prepare import Manifest
 from ..data.read_plan import most_gets
 from ..driver.data_preparation import JobData
-from ..driver.driver import LEASES_S, ROUND_TIMEOUT_S
+from ..driver.invocations import invocations_of
 from ..errors import JobError
 from ..exchange.pattern import scatter_from
 from ..job.job import TrainingJob
@@ -26,7 +25,6 @@ from ..money.start import StartingMoney
 from ..storage import checkpoint
 from ..telemetry.live import Event, History
 from ..telemetry.record import to_array
-from ..worker.evaluation import eval_every
 from .cores import Cores, OwnCore, SharedCores
 from .functions import Function, World
 from .hub import SimulatedHub
@@ -180,45 +178,24 @@ class _Simulation:
         driver = SimulatedCoordinator(self._hub)
         driver.create(cap_nusd=cap, reserved_nusd=least)
         driver.renew("driver", float("inf"))
-        common: dict[str, Any] = {
-            "job_id": "simulated",
-            "generation": "1",
-            "n_workers": n_workers,
-            "model": job.model.to_json(),
-            "optimizer": job.optimizer.to_json(),
-            "sync": job.sync.to_json(),
-            "stop": dataclasses.asdict(job.stop_rules),
-            "scale_in": job.scale_in.to_json(),
-            "aggregate": job.aggregate,
-            "local_steps": job.local_steps,
-            "codec": job.codec,
-            "scatter_from": self._scatter_from(manifest),
-            "seed": job.seed if isinstance(job, TrainingJob) else self._seed,
-            "manifest": manifest.to_json(),
-            "validation": validation.to_json() if validation is not None else None,
-            "n_cores": int(machine.cores or 0),
-            "eval_every": job.eval_every
-            or eval_every(validation.n if validation is not None else 0, n_workers * job.minibatch * job.local_steps),
-            "checkpoint_every": job.checkpoint_every or 0,
-            "redis_urls": ["simulated"] * machine.shards,
-            "bus_url": "simulated",
-            "insecure": False,
-            "prices": job.prices,
-            "memory_mb": job.memory_mb,
-            "has_broker": False,
-            "launched_at_s": 0.0,
-            "spent_before_nusd": spent_before,
-            "lifetime_s": machine.lifetime_s,
-            "lease_s": LEASES_S[machine.is_local],
-            "round_timeout_s": ROUND_TIMEOUT_S,
-        }
-        return [
-            Invocation(role="supervisor", slot=-1, granted_nusd=money.supervisor_nusd, **common),
-            *(
-                Invocation(role="worker", slot=slot, granted_nusd=money.worker_nusd(slot), **common)
-                for slot in range(n_workers)
-            ),
-        ]
+        return invocations_of(
+            job,
+            manifest,
+            validation,
+            money,
+            job_id="simulated",
+            generation="1",
+            scatter_from=self._scatter_from(manifest),
+            seed=job.seed if isinstance(job, TrainingJob) else self._seed,
+            n_cores=int(machine.cores or 0),
+            redis_urls=["simulated"] * machine.shards,
+            bus_url="simulated",
+            insecure=False,
+            has_broker=False,
+            launched_at_s=0.0,
+            spent_before_nusd=spent_before,
+            lifetime_s=machine.lifetime_s,
+        )
 
     def _data(self) -> tuple[Manifest, Manifest | None]:
         job = self._job

@@ -17,7 +17,7 @@ from engine.jobs import PATIENCE_S, finish, job, wait_for_step
 
 import mlless_nb
 from mlless_nb import CommandError, ServiceError, Stop
-from mlless_nb.driver import driver, embedded_redis, teardown
+from mlless_nb.driver import driver, embedded_redis, invocations, teardown
 from mlless_nb.driver.launcher import LithopsLauncher
 from mlless_nb.driver.services import Services
 
@@ -87,7 +87,7 @@ def eventually(condition: object, within_s: float = 20.0) -> bool:
 @pytest.fixture
 def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases short enough to wait for in a test."""
-    monkeypatch.setitem(driver.LEASES_S, True, 1.0)
+    monkeypatch.setattr(invocations, "LEASE_S", 1.0)
 
 
 def test_a_lost_worker_ends_the_run_naming_it_and_the_step(short_lease: None) -> None:

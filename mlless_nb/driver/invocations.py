@@ -1,0 +1,64 @@
+"""What every function of a run is told: made here alone, for real functions and for simulated ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ..bus.messages import Invocation
+from ..data.prepare import Manifest
+from ..money.start import StartingMoney
+from ..worker.evaluation import eval_every
+
+if TYPE_CHECKING:
+    from ..job.job import TrainingJob
+
+#: Lease of workers and supervisor, seconds: a worker that stands still for ten seconds is waited for.
+LEASE_S = 15.0
+#: The longest that a worker waits for its peers in one step, seconds.
+ROUND_TIMEOUT_S = 120.0
+
+
+def invocations_of(
+    job: TrainingJob, manifest: Manifest, validation: Manifest | None, money: StartingMoney, **surroundings: Any
+) -> list[Invocation]:
+    """The invocations of a run's functions, the supervisor's first.
+
+    Parameters
+    ----------
+    job : TrainingJob or Workload
+    manifest, validation : Manifest
+        Of the training rows, and of the held-out rows where there are any.
+    money : StartingMoney
+        What each function starts on.
+    **surroundings
+        The other fields of `Invocation`: where the functions run, and on what.
+    """
+    n_held_out = validation.n if validation is not None else 0
+    common: dict[str, Any] = {
+        "n_workers": job.workers,
+        "model": job.model.to_json(),
+        "optimizer": job.optimizer.to_json(),
+        "sync": job.sync.to_json(),
+        "stop": dataclasses.asdict(job.stop_rules),
+        "scale_in": job.scale_in.to_json(),
+        "aggregate": job.aggregate,
+        "local_steps": job.local_steps,
+        "codec": job.codec,
+        "manifest": manifest.to_json(),
+        "validation": validation.to_json() if validation is not None else None,
+        "eval_every": job.eval_every or eval_every(n_held_out, job.workers * job.minibatch * job.local_steps),
+        "checkpoint_every": job.checkpoint_every or 0,
+        "prices": job.prices,
+        "memory_mb": job.memory_mb,
+        "lease_s": LEASE_S,
+        "round_timeout_s": ROUND_TIMEOUT_S,
+        **surroundings,
+    }
+    return [
+        Invocation(role="supervisor", slot=-1, granted_nusd=money.supervisor_nusd, **common),
+        *(
+            Invocation(role="worker", slot=slot, granted_nusd=money.worker_nusd(slot), **common)
+            for slot in range(job.workers)
+        ),
+    ]
