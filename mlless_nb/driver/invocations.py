@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..bus.messages import Invocation
 from ..data.prepare import Manifest
 from ..money.start import StartingMoney
 from ..worker.evaluation import eval_every
-
-if TYPE_CHECKING:
-    from ..job.job import TrainingJob
 
 #: Lease of workers and supervisor, seconds: a worker that stands still for ten seconds is waited for.
 LEASE_S = 15.0
@@ -20,7 +17,7 @@ ROUND_TIMEOUT_S = 120.0
 
 
 def invocations_of(
-    job: TrainingJob, manifest: Manifest, validation: Manifest | None, money: StartingMoney, **surroundings: Any
+    job: Any, manifest: Manifest, validation: Manifest | None, money: StartingMoney, **surroundings: Any
 ) -> list[Invocation]:
     """The invocations of a run's functions, the supervisor's first.
 

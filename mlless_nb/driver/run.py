@@ -261,7 +261,7 @@ class TrainingRun:
         return plot(self)
 
     def _ipython_display_(self) -> None:
-        from .widgets import can_click, detect, show
+        from ..widgets import can_click, detect, show
 
         if not self.telemetry.state.is_live or not can_click(detect()):
             raise NotImplementedError  # IPython then takes the static picture

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..money.request import BudgetRequest
 from .protocol import (
     KINDS,
     LOOK_S,
     Aborted,
     Arrival,
-    BudgetRequest,
     Exchanged,
     Frame,
     FrameKey,
