@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -74,8 +73,6 @@ class ScaleIn:
         if not is_number(self.threshold) or not 0 <= self.threshold <= 1:
             raise JobError("ScaleIn.threshold", self.threshold, "a number between 0 and 1, e.g. 0.02")
         check_choice("ScaleIn.knee", self.knee, KNEES)
-        if self.knee == "kneedle" and importlib.util.find_spec("kneed") is None:
-            raise JobError("ScaleIn.knee", self.knee, "'slope' where kneed is not installed (pip install kneed)")
         check_choice("ScaleIn.global_minibatch", self.global_minibatch, GLOBAL_MINIBATCHES)
         check_flag("ScaleIn.enabled", self.enabled)
 

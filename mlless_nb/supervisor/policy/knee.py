@@ -11,7 +11,6 @@ loss comes to a plateau, of which it does not tell that the main descent is stil
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,11 +120,29 @@ def _is_flat(steps: Float64, smooth: Float64) -> bool:
 
 
 def _kneedle(steps: Float64, smooth: Float64) -> bool:
-    from kneed import KneeLocator
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns of a curve without a knee, which is an answer
-        found = KneeLocator(steps, smooth, S=1.0, curve="convex", direction="decreasing")
+    place, bend = kneedle(steps, smooth)
     # A straight line has knees too, of rounding errors; and a knee is confirmed by what comes after it.
-    is_bent = found.knee is not None and float(np.max(found.y_difference)) > BENT
-    return is_bent and float(found.knee) < 0.7 * float(steps[-1])
+    return place is not None and bend > BENT and place < 0.7 * float(steps[-1])
+
+
+def kneedle(x: Float64, y: Float64) -> tuple[float | None, float]:
+    """The first knee of a convex falling curve, None where there is none, and how far the curve lies below its chord.
+
+    Satopaa et al., "Finding a 'Kneedle' in a Haystack" (2011), with sensitivity 1: where the distance to the chord,
+    both axes scaled to [0, 1], has fallen from a local maximum by the mean distance of two points.
+    """
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return None, 0.0
+    scaled = (x - x.min()) / np.ptp(x)
+    below = 1.0 - (y - y.min()) / np.ptp(y) - scaled
+    before, after = np.append(below[0], below[:-1]), np.append(below[1:], below[-1])
+    is_peak, is_valley = (below >= before) & (below >= after), (below <= before) & (below <= after)
+    threshold, peak = np.inf, None
+    for place in range(len(below) - 1):
+        if is_peak[place]:
+            threshold, peak = below[place] - np.diff(scaled).mean(), place
+        if peak is not None and is_valley[place]:
+            threshold = 0.0
+        if peak is not None and below[place + 1] < threshold:
+            return float(x[peak]), float(below.max())
+    return None, float(below.max())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from supervisor.policy.curves import row
 
 from mlless_nb.supervisor.policy.curve_fit import LEAST_JUDGED, LEAST_POINTS, fit, horizon, newest_pace
-from mlless_nb.supervisor.policy.knee import find_knee, has_emerged
+from mlless_nb.supervisor.policy.knee import find_knee, has_emerged, kneedle
 from mlless_nb.supervisor.policy.loss_history import History
 from mlless_nb.supervisor.policy.smoothing import MOST_BINS, binned, ewma
 from mlless_nb.telemetry.live import COLUMNS
@@ -199,3 +200,24 @@ def test_noise_alone_is_seldom_taken_for_a_descent(seed: int, family: str) -> No
     rng = np.random.default_rng(seed)
     relied_on = [horizon(STEPS, FAMILIES[family](STEPS) + rng.normal(0, 0.01, 400)) == 400 for _ in range(40)]
     assert np.mean(relied_on) > 0.8
+
+
+@settings(deadline=None)
+@given(
+    n=st.integers(3, 60),
+    bend=st.floats(0.01, 20),
+    noise=st.sampled_from([0.0, 0.001, 0.05]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_knees_are_those_of_the_reference(n: int, bend: float, noise: float, seed: int) -> None:
+    """Of the paper's own implementation in Python, which this project does not ship."""
+    kneed = pytest.importorskip("kneed")
+    rng = np.random.default_rng(seed)
+    x = np.cumsum(rng.integers(1, 20, n)).astype(float)
+    y = 1.0 / (1.0 + bend * x / x[-1]) + rng.normal(0, noise, n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a curve without a knee
+        wanted = kneed.KneeLocator(x, y, S=1.0, curve="convex", direction="decreasing")
+    place, height = kneedle(x, y)
+    assert place == wanted.knee
+    assert height == pytest.approx(float(np.max(wanted.y_difference)))
