@@ -1,7 +1,7 @@
 """What a budget alone buys: the held-out loss of the model that a run returns, by its cap and by what is switched off.
 
 python benchmarks/returned.py [--budgets 0.002 0.004 0.01] [--workers 4 8] [--only default ...] [--runs 5]
-    [--others 2] [--quick]
+    [--others 1] [--quick]
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main() -> None:
     arguments.add_argument("--workers", type=int, nargs="+", default=[4, 8])
     arguments.add_argument("--only", choices=list(WAYS), nargs="+", default=list(WAYS))
     arguments.add_argument("--held-out", choices=range(2), type=int, nargs="+", default=[0, 1])
-    arguments.add_argument("--others", type=int, default=2, help="runs of each way but the default")
+    arguments.add_argument("--others", type=int, default=1, help="runs of each way but the default")
     options = arguments.parse_args()
     report = Report("returned", "How good is the model that a budget alone buys?")
     split, figures = named("ml1m"), []
