@@ -1,0 +1,43 @@
+"""What a function imports: NumPy, Redis, and nothing that only a notebook needs."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Both roles, and what they are told; a step of training on top.
+CODE = """
+import importlib.abc, sys
+
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names}:
+            raise ModuleNotFoundError(f"{{name}} is not installed in a function's runtime", name=name)
+
+sys.meta_path.insert(0, Missing())
+import numpy as np
+import mlless_nb.bus.rabbitmq, mlless_nb.function.entry, mlless_nb.supervisor.loop, mlless_nb.worker.loop
+from mlless_nb import LogisticRegression, PMF
+from mlless_nb.data.minibatches import RatingsMinibatch
+rows, user, item = np.array([0, 3], np.int32), np.zeros(1, np.int32), np.ones(1, np.int32)
+model, minibatch = PMF(rank=2, l2=0.0), RatingsMinibatch(rows, user, item, np.ones(1, np.float32))
+params = model.init((3, 2), 0.0, 0)
+print(model.gradient(params, minibatch, 0.0, 1.0, np.empty((2, params.shape[1]), np.float32)) > 0)
+"""
+
+
+def test_a_function_does_without_the_notebooks_packages() -> None:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    listed = parser["options.extras_require"]["notebook"].split("\n")
+    names = {re.split(r"[^\w-]", line.strip())[0] for line in listed if line.strip()}
+    modules = {{"ipython": "IPython"}.get(name, name) for name in names}
+    assert {"IPython", "plotly", "scipy"} <= modules
+    answer = subprocess.run(
+        [sys.executable, "-P", "-c", CODE.format(names=sorted(modules))], capture_output=True, text=True, check=False
+    )
+    assert answer.stdout.strip() == "True", answer.stderr
