@@ -14,7 +14,7 @@ import numpy as np
 
 from ..data.dataset import Csr, Dataset, Ratings
 from ..data.stream import CsrStream
-from ..models import PMF, LogisticRegression, Model
+from ..models import Model
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def epochs(steps_in_epoch: float, *, has_validation: bool) -> float:
 
 def optimizer(model: Model, data: Dataset) -> Optimizer:
     """The optimiser of a job that names none."""
-    if isinstance(model, PMF):
+    if model.data_kind == "ratings":
         return SGD(momentum=0.9, nesterov=True)
     n_values = data.X.nnz if isinstance(data, Csr) else data.n_values if isinstance(data, CsrStream) else 0
     return Adam() if n_values >= DENSE_ROWS * data.n * data.shape[0] else AdaGrad()
@@ -81,18 +81,18 @@ def resolved(job: TrainingJob, train: Dataset) -> TrainingJob:
         Its training rows, in the units of training.
     """
     model, chosen = job.model, job.optimizer
-    if isinstance(model, PMF) and isinstance(train, Ratings):
+    if isinstance(train, Ratings):
         n_user, n_item = np.bincount(train.users), np.bincount(train.items)
         if model.l2 is None:
             n_rated = np.count_nonzero(n_user) + np.count_nonzero(n_item)
-            model = dataclasses.replace(model, l2=_rounded(PMF_PENALTY * math.sqrt(n_rated / train.n)))
+            model = _replaced(model, l2=_rounded(PMF_PENALTY * math.sqrt(n_rated / train.n)))
         if chosen.learning_rate is None:
             share = max(int(n_user.max()), int(n_item.max())) / train.n
             rows = min(job.minibatch, train.n) * (job.workers if job.aggregate == "mean" else 1)
             chosen = chosen.resolved(_rounded(_pmf_rate(chosen, share, rows)))
-    elif isinstance(model, LogisticRegression):
+    else:
         if model.l2 is None:
-            model = dataclasses.replace(model, l2=_rounded(1.0 / train.n))
+            model = _replaced(model, l2=_rounded(1.0 / train.n))
         if chosen.learning_rate is None:
             chosen = chosen.resolved(_rounded(_logistic_rate(chosen, _squared_length(train))))
     return dataclasses.replace(job, model=model, optimizer=chosen)
@@ -153,6 +153,11 @@ def _squared_length(train: Dataset) -> float:
         if n >= SAMPLE_ROWS:
             break
     return total / max(n, 1) + 1.0
+
+
+def _replaced(model: Model, **changes: float) -> Model:
+    replaced: Model = dataclasses.replace(model, **changes)  # type: ignore[type-var]
+    return replaced
 
 
 def _rounded(value: float) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 from ..bus.urls import mask_url
 from ..data.dataset import Dataset, Ratings, held_out
 from ..errors import BudgetError, DataError, JobError
-from ..models import PMF, LogisticRegression, Model
+from ..models import Model, registered_models
 from ..money.catalogue import profile_names
 from ..validation import check_choice, check_positive_integer, is_integer, is_number, specification
 from . import defaults
@@ -125,7 +125,8 @@ class TrainingJob:
 
     Parameters
     ----------
-    model : PMF | LogisticRegression
+    model : Model
+        `PMF` or `LogisticRegression`, say.
     optimizer : SGD | Adam | AdaGrad | FTRL, optional
         None: SGD with Nesterov momentum for ratings, Adam for dense features, AdaGrad for sparse ones.
     data : Dataset
@@ -255,8 +256,9 @@ class TrainingJob:
             object.__setattr__(self, name, value)
 
     def _check_types(self) -> None:
+        models = tuple(registered_models().values())
         for name, kinds, valid in (
-            ("model", (PMF, LogisticRegression), "PMF(...) or LogisticRegression(...)"),
+            ("model", models, " or ".join(f"{model.__name__}(...)" for model in models)),
             (
                 "optimizer",
                 (SGD, Adam, AdaGrad, FTRL, type(None)),
@@ -317,7 +319,7 @@ class TrainingJob:
             if self.sync.staleness and getattr(self, name) == without:
                 others = " or ".join(repr(choice) for choice in CHOICES[name] if choice != without)
                 raise JobError(name, without, f"{others} with {self.sync}, whose workers are not at the same step")
-        if isinstance(self.optimizer, SGD) and self.optimizer.per_sample and not isinstance(self.model, PMF):
+        if isinstance(self.optimizer, SGD) and self.optimizer.per_sample and not hasattr(self.model, "sgd_pass"):
             raise JobError("SGD.per_sample", True, f"False with {self.model}: it is for PMF")
         if self.partition == "user":
             if not isinstance(self.data, Ratings):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..data.dataset import Csr, Dataset, Ratings, digest
 from ..data.stream import CsrStream
-from ..models import FittedModel, LogisticModel, LogisticRegression, Model, PMFModel
+from ..models import FittedModel, Model
 
 Rows = TypeVar("Rows", bound=Dataset)
 Float64 = NDArray[np.float64]
@@ -72,21 +72,19 @@ class RatingUnits(OwnUnits):
 
     def restore(self, model: FittedModel) -> FittedModel:
         """See `OwnUnits`; the factors share the deviation evenly."""
-        assert isinstance(model, PMFModel)
         params = model.params
         factors = {name: params[name] * np.sqrt(self.deviation) for name in ("user_factors", "item_factors")}
         biases = {name: params[name] * self.deviation for name in ("user_bias", "item_bias")}
         mean = np.asarray(self.origin + self.deviation * float(params["mean"]))
-        return PMFModel({**factors, **biases, "mean": mean})
+        return type(model)({**factors, **biases, "mean": mean})
 
     def adopt(self, model: FittedModel) -> FittedModel:
         """See `OwnUnits`."""
-        assert isinstance(model, PMFModel)
         params = model.params
         factors = {name: params[name] / np.sqrt(self.deviation) for name in ("user_factors", "item_factors")}
         biases = {name: params[name] / self.deviation for name in ("user_bias", "item_bias")}
         mean = np.asarray((float(params["mean"]) - self.origin) / self.deviation)
-        return PMFModel({**factors, **biases, "mean": mean})
+        return type(model)({**factors, **biases, "mean": mean})
 
     @property
     def key(self) -> str:
@@ -136,17 +134,15 @@ class ColumnUnits(OwnUnits):
 
     def restore(self, model: FittedModel) -> FittedModel:
         """See `OwnUnits`."""
-        assert isinstance(model, LogisticModel)
         weights = model.params["weights"] / self.scale
         intercept = model.params["intercept"] - weights @ self.shift
-        return LogisticModel({"weights": weights, "intercept": intercept})
+        return type(model)({"weights": weights, "intercept": intercept})
 
     def adopt(self, model: FittedModel) -> FittedModel:
         """See `OwnUnits`."""
-        assert isinstance(model, LogisticModel)
         weights = model.params["weights"]
         intercept = model.params["intercept"] + weights @ self.shift
-        return LogisticModel({"weights": weights * self.scale, "intercept": intercept})
+        return type(model)({"weights": weights * self.scale, "intercept": intercept})
 
     @property
     def key(self) -> str:
@@ -213,6 +209,6 @@ def units_of(model: Model, dataset: Dataset) -> Units:
     """The units in which ``model`` is trained on ``dataset``."""
     if isinstance(dataset, Ratings) and getattr(model, "standardize", False):
         return RatingUnits.of(dataset)
-    if isinstance(dataset, (Csr, CsrStream)) and isinstance(model, LogisticRegression) and model.scale:
+    if isinstance(dataset, (Csr, CsrStream)) and getattr(model, "scale", False):
         return ColumnUnits.of(dataset)
     return OwnUnits()

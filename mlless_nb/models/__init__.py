@@ -1,6 +1,6 @@
 """Models: what is trained, its loss and its sparse gradient.
 
-``base.py`` says what the worker loop needs of one; each file beside it is one model and its fitted form.
+``base.py`` says what a model is; each file beside it is one model and its fitted form.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DecodeError, JobError
-from .base import Model
+from .base import FittedModel, Model, register_model, registered_models
 from .factorization import PMF, PMFModel
 from .logistic import LogisticModel, LogisticRegression
 from .storage import read_arrays
-
-FittedModel = PMFModel | LogisticModel
 
 __all__ = [
     "PMF",
@@ -25,10 +23,12 @@ __all__ = [
     "PMFModel",
     "load_model",
     "model_from_json",
+    "register_model",
+    "registered_models",
 ]
 
 
-def model_from_json(spec: dict[str, Any]) -> PMF | LogisticRegression:
+def model_from_json(spec: dict[str, Any]) -> Model:
     """The model that ``to_json`` wrote.
 
     Raises
@@ -36,8 +36,7 @@ def model_from_json(spec: dict[str, Any]) -> PMF | LogisticRegression:
     JobError
         When it is of no known kind or a field is wrong.
     """
-    kinds: dict[str, type[PMF | LogisticRegression]] = {each.kind: each for each in (PMF, LogisticRegression)}
-    fields = dict(spec)
+    kinds, fields = registered_models(), dict(spec)
     kind = fields.pop("kind", None)
     if kind not in kinds:
         raise JobError("model.kind", kind, f"one of {', '.join(kinds)}")
@@ -53,11 +52,11 @@ def load_model(path: str | Path) -> FittedModel:
         When the file is not one, or its arrays do not fit together.
     """
     kind, params = read_arrays(path)
-    kinds: dict[str, type[FittedModel]] = {"pmf": PMFModel, "logistic": LogisticModel}
+    kinds = registered_models()
     if kind not in kinds:
         raise DecodeError(f"{path}: holds a model of kind {kind!r}, must be one of {', '.join(kinds)}")
     try:
-        return kinds[kind](params)
+        return kinds[kind].fitted_type(params)
     except (KeyError, ValueError) as error:
         why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise DecodeError(f"{path}: must be a whole {kind} model; {why}") from None

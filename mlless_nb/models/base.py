@@ -1,8 +1,11 @@
-"""What the worker loop needs of a model."""
+"""What a model is, and the models that there are: each is one file beside this one, and registers itself."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,36 +13,83 @@ from numpy.typing import NDArray
 from ..errors import JobError
 
 Float32 = NDArray[np.float32]
+Kind = TypeVar("Kind", bound="type[Model]")
+
+#: What data a model can be trained on, as a person calls it: by `Dataset.kind`.
+DATA_KINDS = {
+    "ratings": "ratings (user, item, rating) for {}, e.g. datasets.movielens('1m')",
+    "csr": "feature rows with labels for {}, e.g. datasets.csr(X, y)",
+}
+_registered: dict[str, type[Model]] = {}
 
 
-class Model(Protocol):
+class FittedModel(Protocol):
+    """A trained model, as a person uses it; ``params`` are its arrays by name, ``kind`` that of its `Model`."""
+
+    kind: ClassVar[str]
+    params: dict[str, NDArray[Any]]
+
+    def __init__(self, params: dict[str, NDArray[Any]]) -> None:
+        """Raise ValueError or KeyError where the arrays do not fit together."""
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to ``path`` as .npz; `mlless_nb.models.load_model` reads it."""
+
+
+class Model(ABC):
     """A loss over one float32 table of parameters, and its gradient in the rows that a minibatch touches.
 
     ``shape`` is the dataset's: (n_users, n_items) or (n_features,); ``mean`` is its mean rating (0.0 where it has
     none). What is minimised is the sum of the minibatch's losses, divided by ``divisor``, the nominal minibatch size.
+    A model is a frozen dataclass with `mlless_nb.validation.specification` and `register_model` above it.
+
+    Attributes
+    ----------
+    kind, metric : str
+        Its name in JSON, and what its loss is called.
+    data_kind : str
+        The `Dataset.kind` that it is trained on.
+    fitted_type : type
+        What it is once it is trained.
+    l2 : float, optional
+        The penalty; None where it is chosen when a run starts.
     """
 
     kind: ClassVar[str]
     metric: ClassVar[str]
+    data_kind: ClassVar[str]
+    fitted_type: ClassVar[type[FittedModel]]
+    l2: float | None
 
-    @property
-    def l2(self) -> float | None:
-        """The penalty; None where it is chosen when a run starts."""
-
-    def check_data(self, dataset: Any) -> None:
-        """Raise JobError unless the model can be trained on ``dataset``."""
-
+    @abstractmethod
     def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """(n_rows, width) of the parameters."""
 
+    @abstractmethod
     def init(self, shape: tuple[int, ...], mean: float, seed: int) -> Float32:
         """The parameters before the first step: a pure function of its arguments."""
 
+    @abstractmethod
     def gradient(self, params: Float32, minibatch: Any, mean: float, divisor: float, grad: Float32) -> float:
         """Overwrite ``grad`` (m, width) with the gradient in the minibatch's rows; returns the sum of losses."""
 
+    @abstractmethod
     def evaluate(self, params: Float32, minibatch: Any, mean: float) -> float:
         """Sum of losses of the minibatch's rows."""
+
+    @abstractmethod
+    def fitted(self, params: Float32, shape: tuple[int, ...], mean: float) -> Any:
+        """The trained model a person uses; its arrays are copies."""
+
+    @abstractmethod
+    def table_of(self, model: Any) -> Float32:
+        """The parameters of a fitted model: undoes `fitted`, but for the mean."""
+
+    def check_data(self, dataset: Any) -> None:
+        """Raise JobError unless the model can be trained on ``dataset``."""
+        if dataset.kind != self.data_kind:
+            raise JobError("data", dataset, DATA_KINDS[self.data_kind].format(type(self).__name__))
+        check_table("data", dataset, self.table_shape(dataset.shape))
 
     def interaction(self, params: Float32, minibatch: Any) -> float:
         """Mean square of what products of parameters make of the predictions; 0.0 where none do.
@@ -47,28 +97,39 @@ class Model(Protocol):
         At a random start it is next to nothing, however far the rest of the model has come: until it has grown, the
         main descent of the loss is still to come.
         """
+        return 0.0
 
     def has_emerged(self, params: Float32, shape: tuple[int, ...]) -> bool:
         """Whether products of parameters have outgrown their random start; True where there are none."""
+        return True
 
     def metric_value(self, loss_sum: float, count: float) -> float:
-        """The metric of ``count`` rows whose losses sum to ``loss_sum``."""
+        """The metric of ``count`` rows whose losses sum to ``loss_sum``: their mean."""
+        return loss_sum / count
 
     @property
     def dense_l2(self) -> float:
         """Strength of a penalty on rows that the minibatch need not touch; 0.0 for none."""
+        return self.l2 or 0.0
 
     def dense_l2_rows(self, shape: tuple[int, ...]) -> int:
-        """The rows below this one are penalised."""
-
-    def fitted(self, params: Float32, shape: tuple[int, ...], mean: float) -> Any:
-        """The trained model a person uses."""
-
-    def table_of(self, model: Any) -> Float32:
-        """The parameters of a fitted model: undoes `fitted`, but for the mean."""
+        """The rows below this one are penalised: all of them."""
+        return self.table_shape(shape)[0]
 
     def to_json(self) -> dict[str, Any]:
         """The model as plain JSON."""
+        return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
+
+
+def register_model(kind: Kind) -> Kind:
+    """Make the `Model` class ``kind`` one that jobs, functions and `load_model` know: for the line above it."""
+    _registered[kind.kind] = kind
+    return kind
+
+
+def registered_models() -> dict[str, type[Model]]:
+    """The models that there are, by kind."""
+    return dict(_registered)
 
 
 def check_table(field: str, value: object, table: tuple[int, int]) -> None:

@@ -2,110 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import JobError
 from ..kernels import logistic_gradient, logistic_loss, logistic_margins
 from ..validation import check_flag, check_number, specification
-from .base import check_table
+from .base import FittedModel, Model, register_model
 from .storage import write_arrays
 
 Float32 = NDArray[np.float32]
-
-
-@specification
-@dataclass(frozen=True)
-class LogisticRegression:
-    """Logistic regression: ``P(y = 1) = sigmoid(w.x + intercept)``, by log loss.
-
-    Minimises the mean log loss plus ``l2/2 * |w|^2``; the intercept is not penalised. The table has a row a feature,
-    then the intercept, and starts at 0.
-
-    Parameters
-    ----------
-    l2 : float, optional
-        At least 0. scikit-learn's ``C`` for n rows is ``1 / (n * l2)``. None: chosen when a run starts, as ``C = 1``.
-    scale : bool
-        Train on columns that are divided by the root mean square of their values that are not 0 (and centred where
-        nearly every row has one), so that rates and penalty suit columns on any scale. Rows stay sparse, columns of
-        ones stay ones, and the fitted coefficients are for the data as they are; the penalty is on the scaled ones.
-
-    References
-    ----------
-    MLLess (journal), section 6 (Criteo).
-    """
-
-    l2: float | None = None
-    scale: bool = True
-    kind: ClassVar[str] = "logistic"
-    metric: ClassVar[str] = "log loss"
-
-    def __post_init__(self) -> None:
-        check_number("LogisticRegression.l2", self.l2, least=0.0, or_none=True)
-        check_flag("LogisticRegression.scale", self.scale)
-
-    def check_data(self, dataset: Any) -> None:
-        """Raise JobError unless ``dataset`` holds feature rows with labels."""
-        if dataset.kind != "csr":
-            raise JobError("data", dataset, "feature rows with labels for LogisticRegression, e.g. datasets.csr(X, y)")
-        check_table("data", dataset, self.table_shape(dataset.shape))
-
-    def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """(n_features + 1, 1)."""
-        return shape[0] + 1, 1
-
-    def init(self, shape: tuple[int, ...], mean: float, seed: int) -> Float32:
-        """Zeros."""
-        return np.zeros(self.table_shape(shape), np.float32)
-
-    def gradient(self, params: Float32, minibatch: Any, mean: float, divisor: float, grad: Float32) -> float:
-        """Overwrite ``grad`` (m, 1); returns the sum of log losses before any update. The penalty is not in it."""
-        return logistic_gradient(params, **vars(minibatch), divisor=divisor, grad=grad)
-
-    def evaluate(self, params: Float32, minibatch: Any, mean: float) -> float:
-        """Sum of log losses."""
-        return logistic_loss(params, **vars(minibatch))
-
-    def interaction(self, params: Float32, minibatch: Any) -> float:
-        """0.0: predictions are linear in the parameters."""
-        return 0.0
-
-    def has_emerged(self, params: Float32, shape: tuple[int, ...]) -> bool:
-        """True."""
-        return True
-
-    def metric_value(self, loss_sum: float, count: float) -> float:
-        """Mean log loss, in nats."""
-        return loss_sum / count
-
-    @property
-    def dense_l2(self) -> float:
-        """The penalty; 0.0 where none was chosen."""
-        return self.l2 or 0.0
-
-    def dense_l2_rows(self, shape: tuple[int, ...]) -> int:
-        """Every row but the intercept's."""
-        return shape[0]
-
-    def fitted(self, params: Float32, shape: tuple[int, ...], mean: float) -> LogisticModel:
-        """The trained model; its arrays are copies."""
-        return LogisticModel({"weights": params[:-1, 0].copy(), "intercept": params[-1, :1].copy()})
-
-    def table_of(self, model: LogisticModel) -> Float32:
-        """The table of a fitted model."""
-        return np.concatenate([model.params["weights"], model.params["intercept"]])[:, None]
-
-    def to_json(self) -> dict[str, Any]:
-        """The model as plain JSON."""
-        return {"kind": self.kind, **asdict(self)}
-
-    def __str__(self) -> str:
-        return "logistic regression"
 
 
 class LogisticModel:
@@ -117,7 +26,7 @@ class LogisticModel:
         weights (n_features,), intercept (1,); float32.
     """
 
-    kind = "logistic"
+    kind: ClassVar[str] = "logistic"
 
     def __init__(self, params: dict[str, NDArray[Any]]) -> None:
         weights, intercept = params["weights"], params["intercept"]
@@ -180,3 +89,69 @@ class LogisticModel:
 
     def __repr__(self) -> str:
         return f"<LogisticModel {len(self.params['weights'])} features>"
+
+
+@register_model
+@specification
+@dataclass(frozen=True)
+class LogisticRegression(Model):
+    """Logistic regression: ``P(y = 1) = sigmoid(w.x + intercept)``, by log loss.
+
+    Minimises the mean log loss plus ``l2/2 * |w|^2``; the intercept is not penalised. The table has a row a feature,
+    then the intercept, and starts at 0.
+
+    Parameters
+    ----------
+    l2 : float, optional
+        At least 0. scikit-learn's ``C`` for n rows is ``1 / (n * l2)``. None: chosen when a run starts, as ``C = 1``.
+    scale : bool
+        Train on columns that are divided by the root mean square of their values that are not 0 (and centred where
+        nearly every row has one), so that rates and penalty suit columns on any scale. Rows stay sparse, columns of
+        ones stay ones, and the fitted coefficients are for the data as they are; the penalty is on the scaled ones.
+
+    References
+    ----------
+    MLLess (journal), section 6 (Criteo).
+    """
+
+    l2: float | None = None
+    scale: bool = True
+    kind: ClassVar[str] = "logistic"
+    metric: ClassVar[str] = "log loss"
+    data_kind: ClassVar[str] = "csr"
+    fitted_type: ClassVar[type[FittedModel]] = LogisticModel
+
+    def __post_init__(self) -> None:
+        check_number("LogisticRegression.l2", self.l2, least=0.0, or_none=True)
+        check_flag("LogisticRegression.scale", self.scale)
+
+    def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """(n_features + 1, 1)."""
+        return shape[0] + 1, 1
+
+    def init(self, shape: tuple[int, ...], mean: float, seed: int) -> Float32:
+        """Zeros."""
+        return np.zeros(self.table_shape(shape), np.float32)
+
+    def gradient(self, params: Float32, minibatch: Any, mean: float, divisor: float, grad: Float32) -> float:
+        """Overwrite ``grad`` (m, 1); returns the sum of log losses before any update. The penalty is not in it."""
+        return logistic_gradient(params, **vars(minibatch), divisor=divisor, grad=grad)
+
+    def evaluate(self, params: Float32, minibatch: Any, mean: float) -> float:
+        """Sum of log losses."""
+        return logistic_loss(params, **vars(minibatch))
+
+    def dense_l2_rows(self, shape: tuple[int, ...]) -> int:
+        """Every row but the intercept's."""
+        return shape[0]
+
+    def fitted(self, params: Float32, shape: tuple[int, ...], mean: float) -> LogisticModel:
+        """The trained model; its arrays are copies."""
+        return LogisticModel({"weights": params[:-1, 0].copy(), "intercept": params[-1, :1].copy()})
+
+    def table_of(self, model: LogisticModel) -> Float32:
+        """The table of a fitted model."""
+        return np.concatenate([model.params["weights"], model.params["intercept"]])[:, None]
+
+    def __str__(self) -> str:
+        return "logistic regression"

@@ -27,13 +27,12 @@ from ..kernels import (
     extract_delta,
     flush_residual,
     merge_frames,
-    pmf_sgd_pass,
     read_header,
     snapshot_rows,
     split_significant,
     subtract_sent,
 )
-from ..models import PMF, model_from_json
+from ..models import model_from_json
 from ..storage.checkpoint import Progress
 from .row_ownership import Ownership
 from .table_layout import allocate_tables
@@ -280,13 +279,9 @@ class Replica:
 
     def _pass(self, minibatch: Any, local_step: int) -> float:
         """SGD over the minibatch's ratings one by one."""
-        model = self.model
-        assert isinstance(model, PMF)
-        ratings = minibatch.user, minibatch.item, minibatch.rating
+        model: Any = self.model  # one that has such a pass, or the job would have been refused
         rate = self._optimizer.rate(local_step) * self.rate_factor
-        return pmf_sgd_pass(
-            self.params, minibatch.rows, *ratings, self._manifest.mean, model.penalty, rate, model.biases
-        )
+        return float(model.sgd_pass(self.params, minibatch, self._manifest.mean, rate))
 
     def _keep_owned(self) -> None:
         """Rows that nobody else touches are not published: they wait in the residual until they are handed over."""
