@@ -21,7 +21,7 @@ CUTS = 3
 #: A loss that is lower by less than this share of the best one has not fallen.
 LEAST_FALL = 1e-4
 #: The rate is cut when the loss has not fallen for so many epochs, steps and evaluations, all of them.
-PATIENCE_EPOCHS, PATIENCE_STEPS, PATIENCE_EVALUATIONS = 2.0, 30, 2
+PATIENCE_EPOCHS, PATIENCE_STEPS, PATIENCE_EVALUATIONS = 2.0, 100, 2
 #: So many times as long where factors have not emerged yet.
 PLATEAU_PATIENCE = 10
 #: At a rate that is never cut the descent has settled after so many times as long.
