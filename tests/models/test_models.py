@@ -263,6 +263,6 @@ def test_factors_have_emerged_once_they_have_outgrown_their_start() -> None:
     model, shape = PMF(rank=3), (5, 4)
     params = model.init(shape, 0.0, 0)
     assert not model.has_emerged(params, shape)
-    params[5:, :3] *= 2
+    params[5:, :3] *= 3
     assert model.has_emerged(params, shape)
     assert LogisticRegression().has_emerged(np.zeros((4, 1), np.float32), (3,))
