@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from ..storage import checkpoint
 from ..storage.checkpoint import Progress
 from ..supervisor.policy.projection import Prices
 from ..telemetry import record
+from ..telemetry.live import Row
 from ..telemetry.record import Record
 from . import invocations, teardown
 from .commands import Commands
@@ -303,15 +305,15 @@ class Driver:
 
     def _take(self, update: Update) -> None:
         telemetry = self.run.telemetry
-        rows = [row for row in update.rows if row[0] is not None and row[0] > self._step_told]
+        rows = [row for row in itertools.starmap(Row, update.rows) if row.step > self._step_told]
         if rows:
             telemetry.append(record.to_array(rows))
             if self._record is not None:
                 self._record.append(rows)
             last = rows[-1]
-            self._step_told = last[0] or 0.0
-            losses: dict[str, Any] = {"loss": last[3]}
-            held_out = [row[4] for row in rows if row[4] is not None]
+            self._step_told = last.step
+            losses: dict[str, Any] = {"loss": last.loss}
+            held_out = [row.validation_loss for row in rows if row.validation_loss is not None]
             if held_out:
                 losses["validation_loss"] = held_out[-1]
             telemetry.update(**losses)

@@ -29,6 +29,7 @@ from ..money.budget import Prepaid
 from ..money.meter import NUSD
 from ..storage import checkpoint
 from ..storage.objects import ObjectStore
+from ..telemetry.live import Row
 from .bill import Bill
 from .policy.overfitting import Evaluation, Overfitting
 from .policy.policy import Policy, Prices
@@ -213,24 +214,27 @@ class Supervisor:
         # Updates that were scattered are read by one worker each, merged ranges by all the others.
         n_readers = 1 if self._job.scatters(step.n_workers) else n_peers
         self._n_rows += 1
-        row = [
-            step.step,
-            step.epoch,
-            time_s,
-            step.loss,
-            validation_loss,
-            step.n_workers,
-            self._bill.spent(time_s) / NUSD,
-            self._rates.servers_nusd(time_s) / NUSD,
-            step.sent_bytes + merged_bytes,
-            n_readers * step.sent_bytes + n_peers * merged_bytes,
-            step.sent_fraction,
-            *mean_times[:3],
-            step.staleness,
-            interaction,
-            mean_times[3],
-        ]
-        self._update.rows.append(row)
+        compute_s, exchange_s, wait_s, compute_cpu_s = mean_times
+        row = Row(
+            step=step.step,
+            epoch=step.epoch,
+            time_s=time_s,
+            loss=step.loss,
+            validation_loss=validation_loss,
+            n_workers=step.n_workers,
+            spent_usd=self._bill.spent(time_s) / NUSD,
+            servers_usd=self._rates.servers_nusd(time_s) / NUSD,
+            sent_bytes=step.sent_bytes + merged_bytes,
+            received_bytes=n_readers * step.sent_bytes + n_peers * merged_bytes,
+            sent_fraction=step.sent_fraction,
+            compute_s=compute_s,
+            exchange_s=exchange_s,
+            wait_s=wait_s,
+            staleness=step.staleness,
+            interaction=interaction,
+            compute_cpu_s=compute_cpu_s,
+        )
+        self._update.rows.append(list(row))
         self._policy.append(row)
         if validation_loss is not None:
             self._overfitting.observe(Evaluation(step.step, step.epoch, time_s, validation_loss))

@@ -13,26 +13,35 @@ from numpy.typing import NDArray
 
 from ..errors import MllessError
 
-#: Columns of a telemetry row, in order; all float64. ``validation_loss`` is NaN where a step was not evaluated.
-COLUMNS = (
-    "step",  # 1-based
-    "epoch",  # passes over the training data so far, a fraction
-    "time_s",  # seconds since the functions were invoked
-    "loss",  # of the step's minibatches, before the update, in the model's metric
-    "validation_loss",  # of the held-out rows, after the update, in the model's metric
-    "n_workers",
-    "spent_usd",  # everything billed so far
-    "servers_usd",  # of which: Redis and RabbitMQ
-    "sent_bytes",  # by all workers in this step
-    "received_bytes",  # by all workers in this step
-    "sent_fraction",  # published / produced parameters in this step
-    "compute_s",  # mean over the workers: gradient, optimiser, filter, encoding
-    "exchange_s",  # mean over the workers: publishing, fetching and applying peers' updates
-    "wait_s",  # mean over the workers: for the slowest worker
-    "staleness",  # mean over the workers: steps by which the oldest update not yet applied was behind; 0 without SSP
-    "interaction",  # mean square of what factors make of predictions, where held-out rows are evaluated; not at the end
-    "compute_cpu_s",  # mean over the workers: processor time of compute_s
-)
+
+class Row(NamedTuple):
+    """What is told of a step. ``None``, NaN in a history, stands where there is nothing to tell."""
+
+    step: float  # 1-based
+    epoch: float  # passes over the training data so far, a fraction
+    time_s: float  # seconds since the functions were invoked
+    loss: float  # of the step's minibatches, before the update, in the model's metric
+    validation_loss: float | None  # of the held-out rows, after the update, in the model's metric
+    n_workers: float
+    spent_usd: float  # everything billed so far
+    servers_usd: float  # of which: Redis and RabbitMQ
+    sent_bytes: float  # by all workers in this step
+    received_bytes: float  # by all workers in this step
+    sent_fraction: float  # published / produced parameters in this step
+    compute_s: float  # mean over the workers: gradient, optimiser, filter, encoding
+    exchange_s: float  # mean over the workers: publishing, fetching and applying peers' updates
+    wait_s: float  # mean over the workers: for the slowest worker
+    staleness: (
+        float  # mean over the workers: steps that the oldest update not yet applied is behind; 0 without SSP
+    )
+    interaction: (
+        float | None
+    )  # mean square of what factors make of predictions, at an evaluation but the last
+    compute_cpu_s: float  # mean over the workers: processor time of compute_s
+
+
+#: Columns of a history, in order; all float64.
+COLUMNS = Row._fields
 LIVE = ("starting", "running")
 ENDED = ("finished", "stopped", "capped", "failed")
 

@@ -65,7 +65,7 @@ class Record:
         except OSError:
             self.is_complete = False
 
-    def append(self, rows: list[list[float | None]]) -> None:
+    def append(self, rows: Sequence[Sequence[float | None]]) -> None:
         """Add rows of telemetry."""
         self._append(ROWS, rows)
 
@@ -218,7 +218,7 @@ def _read_rows(path: Path) -> NDArray[np.float64]:
     return np.concatenate(rows)
 
 
-def to_array(rows: list[list[float | None]]) -> NDArray[np.float64]:
+def to_array(rows: Sequence[Sequence[float | None]]) -> NDArray[np.float64]:
     """Rows as float64 (n, columns); None becomes NaN, and so do the last columns where an older record lacks them."""
     filled = [[*row, *[None] * (len(COLUMNS) - len(row))] if len(row) >= LEAST_COLUMNS else row for row in rows]
     return np.array(filled, dtype=np.float64).reshape(len(rows), len(COLUMNS))
