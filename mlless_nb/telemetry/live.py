@@ -31,12 +31,8 @@ class Row(NamedTuple):
     compute_s: float  # mean over the workers: gradient, optimiser, filter, encoding
     exchange_s: float  # mean over the workers: publishing, fetching and applying peers' updates
     wait_s: float  # mean over the workers: for the slowest worker
-    staleness: (
-        float  # mean over the workers: steps that the oldest update not yet applied is behind; 0 without SSP
-    )
-    interaction: (
-        float | None
-    )  # mean square of what factors make of predictions, at an evaluation but the last
+    staleness: float  # mean over the workers: steps that the oldest update not yet applied is behind; 0 without SSP
+    interaction: float | None  # mean square of what factors make of predictions, at an evaluation but the last
     compute_cpu_s: float  # mean over the workers: processor time of compute_s
 
 
