@@ -23,7 +23,6 @@ setup(
             for path in KERNELS
         ],
         build_dir="build/cython",
-        nthreads=os.cpu_count() or 1,
         compiler_directives={
             "language_level": 3,
             "boundscheck": False,
