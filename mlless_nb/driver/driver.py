@@ -40,9 +40,9 @@ from .services import Services
 #: Lease of the driver, seconds; when it is gone the run ends.
 DRIVER_LEASE_S = 30.0
 #: Seconds between two looks at the functions and at what is to be sent when the supervisor says nothing.
-LOOK_S = 0.1
+BUS_POLL_S = 0.1
 #: Seconds between two looks at which of the functions on this machine are gone.
-LOST_LOOK_S = 0.25
+LOST_POLL_S = 0.25
 #: Seconds that a last word may be on its way when the functions are gone.
 LAST_WORD_S = 1.0
 #: Seconds by which the start of functions that are late is paid for at a time.
@@ -256,7 +256,7 @@ class Driver:
         paid_until_s = self._money.start_s + EXIT_S
         self._heard_at = renewed_at = looked_at = time.monotonic()
         while True:
-            ended = self._hear(LOOK_S)
+            ended = self._hear(BUS_POLL_S)
             if ended is not None:
                 return ended
             now = time.monotonic()
@@ -274,7 +274,7 @@ class Driver:
                 paid_until_s += START_SLICE_S
             if launcher.has_ended():
                 return self._give_up("every function ended without a last word")
-            if launcher.is_local and now - looked_at > LOST_LOOK_S:
+            if launcher.is_local and now - looked_at > LOST_POLL_S:
                 teardown.notice_lost(self._services, self.job.workers, self.run.telemetry.state.step + 1)
                 looked_at = now
             if now - self._heard_at > SILENCE_S:

@@ -4,7 +4,7 @@ from .memory import MemoryCoordinator, MemoryHub
 from .pattern import Pattern, choose_pattern, probe
 from .protocol import (
     KINDS,
-    LOOK_S,
+    WAIT_POLL_S,
     Aborted,
     Arrival,
     Coordinator,
@@ -19,7 +19,7 @@ from .redis.coordinator import RedisCoordinator
 
 __all__ = [
     "KINDS",
-    "LOOK_S",
+    "WAIT_POLL_S",
     "Aborted",
     "Arrival",
     "Coordinator",

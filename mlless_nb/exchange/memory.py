@@ -11,7 +11,7 @@ from typing import Any
 from ..money.request import BudgetRequest
 from .protocol import (
     KINDS,
-    LOOK_S,
+    WAIT_POLL_S,
     Aborted,
     Arrival,
     Exchanged,
@@ -242,7 +242,7 @@ class MemoryCoordinator:
         give_up_at = time.monotonic() + part.deadline_s
         with hub.changed:
             while not hub.changed.wait_for(
-                lambda: hub.called_off is not None or is_there(), min(LOOK_S, part.deadline_s)
+                lambda: hub.called_off is not None or is_there(), min(WAIT_POLL_S, part.deadline_s)
             ):
                 pay()
                 if time.monotonic() > give_up_at:

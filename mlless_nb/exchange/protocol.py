@@ -23,7 +23,7 @@ from ..money.request import BudgetRequest
 from .step_report import Report
 
 #: Seconds between two looks at the state of the run while a worker waits.
-LOOK_S = 0.2
+WAIT_POLL_S = 0.2
 #: What may follow the step in a round's id: nothing for the step itself, "m" for the merged ranges of a scatter-reduce,
 #: "r" for residuals that are handed over, "p" for ranges of parameters that they were added to, "b" and "q" for the
 #: same of the best replicas, "e" and "f" for the evaluations of both, "c" for rows with one owner, at a checkpoint.
@@ -255,7 +255,7 @@ class Coordinator(Protocol):
     def wait(self, part: RoundRequest, pay: Callable[[], None]) -> None:
         """Wait until the round is complete, at most ``part.deadline_s`` seconds.
 
-        ``pay`` is called every `LOOK_S` seconds: waiting costs money too.
+        ``pay`` is called every `WAIT_POLL_S` seconds: waiting costs money too.
 
         Raises
         ------

@@ -328,7 +328,7 @@ class TrainingJob:
                 raise JobError("workers", self.workers, f"at most {self.data.n_raters}, the users with ratings")
 
     @property
-    def is_local(self) -> bool:
+    def takes_local_steps(self) -> bool:
         """Whether workers walk on their own before they publish."""
         return self.local_steps > 1 or (isinstance(self.optimizer, SGD) and self.optimizer.per_sample)
 
@@ -338,7 +338,7 @@ class TrainingJob:
         # The parameters, the optimiser's state, the update in the making, and what ISP holds back and sends.
         holds_back = self.sync.filters or self.codec != "float32" or is_by_user
         n_state = len(self.optimizer.state_names)
-        n_tables = 2 + n_state + 3 * holds_back + self.is_local
+        n_tables = 2 + n_state + 3 * holds_back + self.takes_local_steps
         # At the end what is stored: the parameters and the workers' state together, once more as a blob.
         n_tables += 1 + 2 * n_state
         # The best replica so far, and one that is not judged yet.

@@ -35,7 +35,12 @@ def is_by_user(job: TrainingJob) -> bool:
     data, workers = job.data, job.workers
     if workers == 1 or job.partition != "auto":
         return workers > 1 and job.partition == "user"
-    if not isinstance(data, Ratings) or not isinstance(job.optimizer, SGD) or job.is_local or job.sync.staleness:
+    if (
+        not isinstance(data, Ratings)
+        or not isinstance(job.optimizer, SGD)
+        or job.takes_local_steps
+        or job.sync.staleness
+    ):
         return False
     if workers > data.n_raters or job.needed_mb(is_by_user=True) > job.memory_mb:
         return False

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..exchange import LOOK_S, Aborted, Arrival, Exchanged, Frame, FrameKey, MemoryCoordinator, RoundRequest, StepEntry
+from ..exchange import (
+    WAIT_POLL_S,
+    Aborted,
+    Arrival,
+    Exchanged,
+    Frame,
+    FrameKey,
+    MemoryCoordinator,
+    RoundRequest,
+    StepEntry,
+)
 from ..exchange.step_report import Report
 from .events import Process
 from .hub import Gathering, Reader, SimulatedHub
@@ -197,7 +207,7 @@ class SimulatedCoordinator(MemoryCoordinator):
         process, hub, part = reader.process, self._hub, reader.part
         give_up_at = self._now + part.deadline_s
         # Where there is no cap nothing comes of paying while one waits, and nobody looks around for it.
-        look_s = part.deadline_s if hub.cap is None else min(LOOK_S, part.deadline_s)
+        look_s = part.deadline_s if hub.cap is None else min(WAIT_POLL_S, part.deadline_s)
         while process.pause(None if reader.n_pending else look_s) is None:
             if not reader.n_pending and reader.arrival is not None:  # else it waits for the servers, not for peers
                 pay()
@@ -303,7 +313,7 @@ class SimulatedCoordinator(MemoryCoordinator):
             self._search(reader)
         else:
             hub.watching[reader] = hub.waiting[reader] = None
-            hub.timeline.after(LOOK_S, self._lapse, reader)
+            hub.timeline.after(WAIT_POLL_S, self._lapse, reader)
 
     def _lapse(self, reader: Reader) -> None:
         if reader in self._hub.watching:

@@ -36,9 +36,9 @@ from .policy.policy import Policy, Prices
 from .policy.victim import asked_to_leave
 
 #: Seconds between two looks at steps and leases, each told to the driver; what people ask is heard at once.
-LOOK_S = 0.2
+STEP_POLL_S = 0.2
 #: Seconds between two looks while the knee or a removal may be near.
-TUNING_LOOK_S = 0.03
+TUNING_POLL_S = 0.03
 #: Seconds that it takes to gather the workers' last words.
 LAST_WORDS_S = 0.05
 #: The reason where nobody is left to give one.
@@ -140,12 +140,12 @@ class Supervisor:
             self._watch_time_and_money()
             is_due = looked_at >= self._due_at
             if is_due:
-                self._due_at = looked_at + 0.9 * LOOK_S  # a pause may end a little before its time
+                self._due_at = looked_at + 0.9 * STEP_POLL_S  # a pause may end a little before its time
                 if self._is_lost():
                     break
                 self._watch_leases()
             # The first loss is waited for, and told at once; later steps are read many at a time.
-            is_first = not self._n_rows and self._read_steps(TUNING_LOOK_S) and self._n_rows > 0
+            is_first = not self._n_rows and self._read_steps(TUNING_POLL_S) and self._n_rows > 0
             self._read_steps(0.001)
             self._decide()
             if is_due or is_first or self._update.done:  # what came of a command is not held back
@@ -159,7 +159,7 @@ class Supervisor:
     @property
     def _look_s(self) -> float:
         """Seconds between two looks: where little money is left each has to be paid for ahead."""
-        return TUNING_LOOK_S if self._policy.is_tuning or self._prepaid.is_scarce else LOOK_S
+        return TUNING_POLL_S if self._policy.is_tuning or self._prepaid.is_scarce else STEP_POLL_S
 
     # -- what the workers do
 

@@ -20,7 +20,7 @@ from ..bus import Bus
 from ..bus.messages import Failed, Invocation, Left, RateCut, Started
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
-from ..exchange import LOOK_S, Aborted, Arrival, Coordinator, Exchanged, Plan, RoundRequest
+from ..exchange import WAIT_POLL_S, Aborted, Arrival, Coordinator, Exchanged, Plan, RoundRequest
 from ..exchange.protocol import START_LEASES
 from ..exchange.step_report import Report
 from ..job.rate_schedule import Schedule
@@ -382,7 +382,7 @@ class Worker:
         )
 
     def _pay_for_waiting(self) -> None:
-        if not self._prepaid.buy(LOOK_S, self._log.reserve):
+        if not self._prepaid.buy(WAIT_POLL_S, self._log.reserve):
             self._log.announce_stop("capped", "the budget does not pay for another step")
 
     # -- checkpoints, the end

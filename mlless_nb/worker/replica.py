@@ -114,20 +114,20 @@ class Replica:
         self._split = SignificanceSplit(self.n_rows, self.width, tables[-1]) if holds else None
         self._per_sample = isinstance(self._optimizer, SGD) and self._optimizer.per_sample
         self._local_steps = invocation.local_steps
-        self._is_local = self._local_steps > 1 or self._per_sample
-        self._base = np.empty((self.n_rows if self._is_local else 0, self.width), np.float32)
-        self._marks = np.zeros(self.n_rows if self._is_local else 0, np.uint32)
+        self._takes_local_steps = self._local_steps > 1 or self._per_sample
+        self._base = np.empty((self.n_rows if self._takes_local_steps else 0, self.width), np.float32)
+        self._marks = np.zeros(self.n_rows if self._takes_local_steps else 0, np.uint32)
         self._grad = self._out = np.empty((0, self.width), np.float32)
         self._all_rows = np.arange(self.n_rows, dtype=np.int32)
         self._rows: Int32 | None = None
         self._update = self._out
         # Where replicas differ anyway, each may add its own update at once: in the pass that makes it.
-        self._fuses = not (self._is_local or (n_users and self._is_dense))
+        self._fuses = not (self._takes_local_steps or (n_users and self._is_dense))
         self._scatters = invocation.scatters
         self.rate_factor = 1.0
         self.n_steps_before = self.n_updates_before = 0
         self._divisor = float(manifest.size)
-        self.merges = isinstance(self._optimizer, SGD) or self._is_local or n_users > 0
+        self.merges = isinstance(self._optimizer, SGD) or self._takes_local_steps or n_users > 0
         self._unions: dict[tuple[int, ...], tuple[Sequence[Minibatch], Int32, list[Int32]]] = {}
         self._states = [self._state]  # of each shard that is held, where they are not merged
         self._n_held, self._n_shards = 1, manifest.n_shards
@@ -197,7 +197,7 @@ class Replica:
         if split is not None:
             split.threshold = threshold = self._sync.threshold_at(self.n_steps_before + step)
             split.moves = fuses and threshold > 0 and not self._scatters(n_active)
-        if self._is_local:
+        if self._takes_local_steps:
             loss = self._walk(minibatches, step, scale)
         elif is_apart:
             loss = self._optimize_apart(minibatches, self.n_updates_before + step, scale / n_shards)

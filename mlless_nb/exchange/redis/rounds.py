@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import redis
 
 from ...errors import ServiceError
-from ..protocol import LOOK_S, Aborted, Arrival, Exchanged, Frame, FrameKey, Plan, RoundRequest
+from ..protocol import WAIT_POLL_S, Aborted, Arrival, Exchanged, Frame, FrameKey, Plan, RoundRequest
 from .connection import TRIES, PipelinedConnection
 
 #: Seconds between two renewals of the TTL of the job's own keys, which is a day.
@@ -272,7 +272,7 @@ class Rounds:
 
     def _watching(self) -> tuple[Any, ...]:
         """The command that blocks until somebody is woken."""
-        return ("XREAD", "BLOCK", int(LOOK_S * 1000), "STREAMS", f"{self._prefix}wake", self._seen)
+        return ("XREAD", "BLOCK", int(WAIT_POLL_S * 1000), "STREAMS", f"{self._prefix}wake", self._seen)
 
     def _woken(self, reply: Any) -> set[bytes]:
         """The rounds that are complete by an answer to `_watching`, and ``b"abort"`` when the run was called off."""
