@@ -1,4 +1,4 @@
-"""How well the mind's curves see ahead: both fits 50 to 200 steps ahead, and the forecast at half of the run.
+"""How well the policy's curves see ahead: both fits 50 to 200 steps ahead, and the forecast at half of the run.
 
 python benchmarks/curves.py [--data ml1m criteo imdb syn10m] [--runs 5] [--sets FOLDER] [--records FOLDER] [--quick]
 """
@@ -29,7 +29,7 @@ FAMILIES = ("reference", "current")
 EVERY = 10
 #: Records around a step whose mean stands for its training loss: one minibatch's alone is mostly noise.
 AROUND = 40
-#: The first seed of the recorded runs: on these nothing of the mind was chosen.
+#: The first seed of the recorded runs: on these nothing of the policy was chosen.
 FIRST_SEED = 200
 #: What the forecast may be off by.
 WITHIN = 0.15
@@ -212,7 +212,7 @@ def main() -> None:
         lines,
     )
     report.remark(
-        "Errors are shares of the loss that came: of held-out rows, by which the mind decides where there are any, or "
+        "Errors are shares of the loss that came: of held-out rows, by which the policy decides if there are any, or "
         "the mean training loss of 40 steps. The reference is the tuner's own curve; the current one it fits once "
         "somebody has left, here it is fitted to the same records. Relied on are the losses that removals are decided "
         'by and that are told without an "about": no further ahead than the curve has seen and, while the losses fall '

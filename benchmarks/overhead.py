@@ -46,7 +46,7 @@ def median_us(call: Callable[[int], object]) -> float:
 
 
 def arrival_us(url: str, workers: int) -> tuple[float, float]:
-    """(what a report adds to a worker's arrival at the step log, what a lease adds), client and server, microseconds.
+    """(what a report adds to an arrival at the coordinator, what a lease adds), client and server, microseconds.
 
     The workers arrive one after another, so that one in P arrivals completes the round and writes the log.
     """
@@ -131,7 +131,7 @@ def main() -> None:
     report.remark(
         "All, and the supervisor, are read from the system while a run trains. The rest is timed by itself, after each "
         "run, client and server: checksums over the bytes that a worker moves in a step, a report as what it adds to "
-        "an arrival (the step log's entry, which one arrival in P writes, included), a lease as what its renewal adds, "
+        "an arrival (the coordinator's entry, which one arrival in P writes, included), a lease as what it adds, "
         "times its share of the steps, a checkpoint as what storing it in memory takes, by "
         f"{FIRST} steps and the workers. Together is the median of the runs' shares."
     )

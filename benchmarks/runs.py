@@ -32,7 +32,7 @@ class Measured:
     run : mlless_nb.TrainingRun
         After its end.
     step_ms : float
-        From one step's end to the next one's, by the step log's clock.
+        From one step's end to the next one's, by the coordinator's clock.
     p90_step_ms : float
     functions_cpu_ms : float
         Of all functions, the supervisor too, per worker and step; NaN where the run was too short to tell.

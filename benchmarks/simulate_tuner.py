@@ -5,7 +5,7 @@ python benchmarks/simulate_tuner.py [--alone] [--runs 1000] [--minutes 4] [--job
 The tuner is the paper's, under which the global minibatch shrinks: where it stays no target is lost.
 
 Every case is run with the auto-tuner, by the fields of `ScaleIn` that are given, and without: as a whole simulated run,
-or, with ``--alone``, as rows that are made for the mind (`mind_alone`). The knee is looked for twice: on the curve
+or, with ``--alone``, as rows that are made for the policy (`policy_alone`). The knee is looked for twice: on the curve
 without its noise, from the beginning to the target, and by the tuner, on the losses it has seen.
 """
 
@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
-from mind_alone import run_alone
+from policy_alone import run_alone
 from report import Report, parser
 
 from mlless_nb import ScaleIn, Stop
@@ -152,7 +152,7 @@ def run(seed: int, scale_in: Mapping[str, Any]) -> Outcome:
 
 
 def run_mind(seed: int, scale_in: Mapping[str, Any]) -> Outcome:
-    """Let the mind alone decide on the case of ``seed``, and let nobody decide."""
+    """Let the policy alone decide on the case of ``seed``, and let nobody decide."""
     workload, machine, curve = case(seed)
     tuned = run_alone(workload, machine, curve, seed, ScaleIn(**scale_in))
     plain = run_alone(workload, machine, curve, seed, ScaleIn.off())
@@ -182,7 +182,7 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--jobs", type=int, default=2, help="processes")
     arguments.add_argument("--minutes", type=float, default=math.inf, help="after which no further case is begun")
-    arguments.add_argument("--alone", action="store_true", help="the mind alone")
+    arguments.add_argument("--alone", action="store_true", help="the policy alone")
     arguments.add_argument("--scale-in", type=json.loads, default={}, metavar="JSON")
     options = arguments.parse_args()
     fields = {"global_minibatch": "shrink", **options.scale_in}
@@ -221,7 +221,7 @@ def main() -> None:
         "simulated steps": sum(it.steps for it in outcomes),
         "seconds taken": took_s,
     }
-    what = "runs of the mind alone" if options.alone else "simulated runs"
+    what = "runs of the policy alone" if options.alone else "simulated runs"
     title = f"{count} {what} of about {STEPS} steps, P = {', '.join(map(str, WORKERS))}"
     report.table(title, ["", ""], [[name, value] for name, value in counts.items()])
     spreads = {

@@ -1,4 +1,4 @@
-"""The four workloads that the supervisor's mind is measured on: jobs of eight workers, with the loss to reach."""
+"""The four workloads that the supervisor's policy is measured on: jobs of eight workers, with the loss to reach."""
 
 from __future__ import annotations
 

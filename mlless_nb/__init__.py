@@ -2,26 +2,16 @@
 
 The way of a cell, which is also the map of this tree::
 
-    magics/       text of a cell -> TrainingJob
-    job           what a job is, checked before anything is launched or billed; specification: a slip is named
-    registry      train(job) -> TrainingRun, the runs of this process; attach
-    driver        packs, launches, follows; on services, and with ending for the end, it always cleans up
-    data/         datasets -> minibatches in the object storage (objects)
-    launch        P workers and a supervisor through Lithops (runtime: the interpreter of local ones)
-    embedded      the private Redis of the default; watchdog and sweep: nothing stays when this process is killed
-    function      what runs inside a function; allocator: its memory, and the private Redis server's
-    worker        the loop: minibatches -> update -> exchange -> the peers' updates
-      replica                    the arithmetic of a step: gradient, optimiser, filter, frames; in tables
-      hand_over                  nothing that is held back is lost: at the end, and when workers leave
-      models/ optimizers sync    what is computed, by kernels/ (Cython)
-      exchange/                  how updates reach the other workers; leases, plan and money
-      report                     what the supervisor is told of a step
-      checkpoint                 models in the object storage
-    supervisor    step log in -> telemetry out, commands announced
-      mind/                      stop rules, scale-in, forecasts: pure decisions
-      money/                     prices, meter, prepaid slices
-    channels/     the control bus: Redis Streams, RabbitMQ, memory; messages: what travels on it
-    telemetry     rows and state of a run -> run (the handle), record (on disk), widgets/ (the dashboard)
+    magics/        text of a cell -> TrainingJob
+    job/           what a job is, checked before anything is launched or billed
+    driver/        packs, launches P workers and a supervisor, follows them, always cleans up
+    function/      what is true inside any function
+    worker/        minibatches -> update -> exchange -> the peers' updates, step by step
+    supervisor/    steps in -> telemetry out, decisions (policy/) announced, the bill
+    exchange/      how updates reach the other workers; leases, plan and money
+    bus/           control messages: Redis Streams, RabbitMQ, memory
+    telemetry/     rows and state of a run, live and on disk -> widgets/ (the dashboard)
+    models/ data/ money/ storage/ simulate/ kernels/
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _fits(value: object, hint: Any) -> bool:
 class Invocation(Message):
     """All that a function is told: who it is, what to train, where its data and its peers are, what it may spend.
 
-    ``launched_at_s`` is on the step log's clock; ``granted_nusd`` are the nano-dollars it starts on.
+    ``launched_at_s`` is on the coordinator's clock; ``granted_nusd`` are the nano-dollars it starts on.
     """
 
     role: str  # "supervisor" or "worker"

@@ -29,7 +29,7 @@ EXTRAS = {
 
 
 class Services:
-    """The functions' launcher, Redis, the control bus and the step log of one run.
+    """The functions' launcher, Redis, the control bus and the coordinator of one run.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How updates reach the other workers: the step log that carries frames, arrivals, leases, the plan and the money."""
+"""How updates reach the other workers: the coordinator carries frames, arrivals, leases, the plan and the money."""
 
 from .memory import MemoryCoordinator, MemoryHub
 from .pattern import Pattern, choose_pattern, probe

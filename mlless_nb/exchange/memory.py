@@ -1,4 +1,4 @@
-"""The step log in one process: the twin of `redis` for unit tests, with the same promises and no expiry."""
+"""The coordinator in one process: the twin of `redis` for unit tests, with the same promises and no expiry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .step_report import Report
 
 @dataclass
 class MemoryHub:
-    """What the step logs of one job share."""
+    """What the coordinators of one job share."""
 
     changed: threading.Condition = field(default_factory=threading.Condition)
     cap: int | None = None

@@ -1,4 +1,4 @@
-"""The step log: one interface, its backends (`redis`, `memory`) beside it.
+"""The coordinator: one interface, its backends (`redis`, `memory`) beside it.
 
 A *round* is one exchange: ``"12"`` is step 12; a letter behind the step tells the further rounds of it apart (`KINDS`).
 A worker publishes into a round, which is also its arrival at the barrier; whoever arrives last wakes the rest. It
@@ -65,7 +65,7 @@ class Plan:
 
     @staticmethod
     def decode(text: str | bytes) -> Plan:
-        """The plan from the JSON that the step log keeps."""
+        """The plan from the JSON that the coordinator keeps."""
         spec: dict[str, Any] = json.loads(text) if text else {}
         return Plan(
             int(spec.get("version", 0)),

@@ -1,4 +1,4 @@
-"""What a worker tells of a step: a row of numbers, packed, one a worker and step on its way through the step log."""
+"""What a worker tells of a step: a row of numbers, packed, one a worker and step on its way through the coordinator."""
 
 from __future__ import annotations
 

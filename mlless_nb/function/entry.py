@@ -76,7 +76,7 @@ def _supervise(
     invocation: Invocation, log: RedisCoordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid
 ) -> Message:
     try:
-        from ..supervisor.loop import Supervisor  # the workers do without it and its mind, and start the sooner
+        from ..supervisor.loop import Supervisor  # the workers do without it and its policy, and start the sooner
 
         supervisor = Supervisor(invocation, log, bus, objects, prepaid)
     except Exception as error:

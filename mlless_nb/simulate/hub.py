@@ -102,7 +102,7 @@ class Gathering:
 
 
 class SimulatedHub(MemoryHub):
-    """What the step logs of one simulated job share: its servers, and what is kept on them."""
+    """What the coordinators of one simulated job share: its servers, and what is kept on them."""
 
     def __init__(self, timeline: Timeline, machine: Machine, shards: list[Shard]) -> None:
         super().__init__()

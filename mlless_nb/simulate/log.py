@@ -1,4 +1,4 @@
-"""The step log in virtual time: the rules of its memory twin, the queues of the servers in front of them."""
+"""The coordinator in virtual time: the rules of its memory twin, the queues of the servers in front of them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The supervisor: step records in -> decisions -> commands out. It holds no state that is not in the step log.
+"""The supervisor: step records in -> decisions -> commands out. It holds no state that the coordinator does not hold.
 
-It is never on a step's critical path: workers meet in the step log by themselves, and the supervisor reads along, turns
-steps into telemetry, carries out commands by announcing them in the plan, watches leases, time and money, and says the
-last word when all have left.
+It is never on a step's critical path: workers meet at the coordinator by themselves, and the supervisor reads along,
+turns steps into telemetry, carries out commands by announcing them in the plan, watches leases, time and money, and says
+the last word when all have left.
 """
 
 from __future__ import annotations
@@ -347,10 +347,10 @@ class Supervisor:
                 return True
         return self._clock() - self._aborted_at > 2 * self._job.lease_s
 
-    # -- what the mind decides
+    # -- what the policy decides
 
     def _decide(self) -> None:
-        """Ask the mind, carry out what it decides, tell and record it."""
+        """Ask the policy, carry out what it decides, tell and record it."""
         for decision, worker in self._policy.decide(self._reports, self._leaving, self._cap_usd):
             if worker is not None:
                 self._leaving.update(self._log.announce_leave([worker]).leaves)

@@ -123,7 +123,7 @@ class Job:
 
 
 class Witness(MemoryCoordinator):
-    """A step log that sums what each worker publishes of its own, and announces departures at fixed moments.
+    """A coordinator that sums what each worker publishes of its own, and announces departures at fixed moments.
 
     The announcement is made under the hub's lock while a step's exchange is complete and nobody is in the next one, so
     that the same one comes at the same moment in every run.

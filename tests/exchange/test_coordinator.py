@@ -1,4 +1,4 @@
-"""One contract for the step log, run on every backend."""
+"""One contract for the coordinator, run on every backend."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOTHING = BudgetRequest()
     params=["memory", pytest.param("redis", marks=pytest.mark.redis), pytest.param("shards", marks=pytest.mark.redis)]
 )
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
-    """Opens step logs of one job, each under a nonce."""
+    """Opens coordinators of one job, each under a nonce."""
     opened: list[Coordinator] = []
     if request.param == "memory":
         hub = MemoryHub()

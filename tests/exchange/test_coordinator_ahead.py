@@ -1,4 +1,4 @@
-"""What a worker that runs ahead asks of the step log: frames that are there, of several rounds, on every backend."""
+"""What a worker that runs ahead asks of the coordinator: frames that are there, of several rounds, on every backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step log's addressed rounds, further rounds of a step, and what is left behind, on every backend."""
+"""The coordinator's addressed rounds, further rounds of a step, and what is left behind, on every backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step log on Redis: frames sharded by slot over one or more servers, everything else on the first."""
+"""The coordinator on Redis: frames sharded by slot over one or more servers, everything else on the first."""
 
 from __future__ import annotations
 

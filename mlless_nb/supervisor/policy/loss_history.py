@@ -1,4 +1,4 @@
-"""What the mind remembers of a run: the rows' columns that it needs, as arrays that grow. Pure."""
+"""What the policy remembers of a run: the rows' columns that it needs, as arrays that grow. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the supervisor asks the mind: rows and reports in, decisions, who leaves and a forecast out. Pure."""
+"""What the supervisor asks the policy: rows and reports in, decisions, who leaves and a forecast out. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated runs for the tests of the mind: rows as a supervisor makes them."""
+"""Generated runs for the tests of the policy: rows as a supervisor makes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of the mind alone: rows made from a curve and stragglers, straight to the tuner, a tenth of a second a case.
+"""Runs of the policy alone: rows made from a curve and stragglers, straight to the tuner, a tenth of a second a case.
 
 No worker, supervisor or exchange is simulated, so that a thousand runs are a matter of minutes. `simulate_tuner` asks
 the same of whole simulated runs, of which it gets through a few dozen in that time.
