@@ -1,8 +1,8 @@
 """The supervisor: step records in -> decisions -> commands out. It holds no state that the coordinator does not hold.
 
-It is never on a step's critical path: workers meet at the coordinator by themselves, and the supervisor reads along,
-turns steps into telemetry, carries out commands by announcing them in the plan, watches leases, time and money, and says
-the last word when all have left.
+It is never on a step's critical path: workers meet at the coordinator by themselves. The supervisor reads along, turns
+steps into telemetry, carries out commands by announcing them in the plan, watches leases, time and money, and says the
+last word when all have left.
 """
 
 from __future__ import annotations
