@@ -103,7 +103,7 @@ if not TYPE_CHECKING:  # who reads types is to know what there is not
         for home, names in _HOMES.items():
             if name in names:
                 module = importlib.import_module(f".{home}", __name__)
-                globals()[name] = found = module if home.endswith(f".{name}") else getattr(module, name)
+                globals()[name] = found = getattr(module, name, module)
                 return found
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -106,6 +106,7 @@ def test_importing_the_package_imports_no_front_end(tmp_path: Path) -> None:
 def test_public_names_are_there_and_others_are_not() -> None:
     for name in mlless_nb.__all__:
         assert getattr(mlless_nb, name).__name__.rpartition(".")[2] == name
+        assert callable(getattr(mlless_nb, name)) != (name == "datasets"), name
     assert set(mlless_nb.__all__) <= set(dir(mlless_nb))
     assert len(mlless_nb.__all__) == len(set(mlless_nb.__all__))
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
