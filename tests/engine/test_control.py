@@ -29,7 +29,7 @@ def test_stop_ends_the_run_with_its_model() -> None:
 
 def test_a_stop_that_comes_too_late_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     late: list[str] = []
-    keep = driver.ending.keep
+    keep = driver.teardown.keep
 
     def keep_late(*args: Any) -> None:
         run = mlless_nb.attach("late")
@@ -37,7 +37,7 @@ def test_a_stop_that_comes_too_late_is_no_error(monkeypatch: pytest.MonkeyPatch)
         late.append(run.status)
         keep(*args)
 
-    monkeypatch.setattr(driver.ending, "keep", keep_late)
+    monkeypatch.setattr(driver.teardown, "keep", keep_late)
     run = finish(job(name="late"))
     assert run.status == "finished", run.reason
     assert late == ["running"]
