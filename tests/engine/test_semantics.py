@@ -136,7 +136,7 @@ def test_a_cut_of_the_learning_rate_is_told_once() -> None:
             data=data,
             workers=3,
             minibatch=20,
-            stop=Stop(epochs=40),
+            stop=Stop(epochs=100),
             eval_every=5,
         )
     )
