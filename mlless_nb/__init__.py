@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         RunError,
         ServiceError,
     )
+    from .job.algorithm import GradientAveraging
     from .job.job import Budget, Stop, TrainingJob
     from .job.optimizers import FTRL, SGD, AdaGrad, Adam
     from .job.scale_in import ScaleIn
@@ -57,6 +58,7 @@ __all__ = [
     "CommandError",
     "DataError",
     "DataWarning",
+    "GradientAveraging",
     "JobError",
     "LogisticRegression",
     "MllessError",
@@ -87,6 +89,7 @@ _HOMES = {
         "RunError",
         "ServiceError",
     ],
+    "job.algorithm": ["GradientAveraging"],
     "job.job": ["Budget", "Stop", "TrainingJob"],
     "models": ["PMF", "LogisticRegression"],
     "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],

@@ -129,6 +129,7 @@ class Invocation(Message):
     round_timeout_s: float
     schedule: str = "constant"
     ends_settled: bool = False  # once the validation loss has settled
+    algorithm: dict[str, Any] = field(default_factory=lambda: {"kind": "gradient-averaging"})
     start_key: str | None = None  # where the workers find what they go on from
 
     def scatters(self, n_active: int) -> bool:

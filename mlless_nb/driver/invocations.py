@@ -37,6 +37,7 @@ def invocations_of(
         "model": job.model.to_json(),
         "optimizer": job.optimizer.to_json(),
         "sync": job.sync.to_json(),
+        "algorithm": job.algorithm.to_json(),
         "stop": dataclasses.asdict(job.stop_rules),
         "scale_in": job.scale_in.to_json(),
         "aggregate": job.aggregate,

@@ -14,6 +14,7 @@ from ..models import Model, registered_models
 from ..money.catalogue import profile_names
 from ..validation import check_choice, check_positive_integer, is_integer, is_number, specification
 from . import defaults
+from .algorithm import Algorithm, GradientAveraging
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
 from .rate_schedule import SCHEDULES
 from .scale_in import ScaleIn
@@ -148,6 +149,8 @@ class TrainingJob:
         Decides the split, the order of the rows and the initial parameters.
     validation : float | Dataset | None
         Fraction of ``data`` to hold out, rows to evaluate on, or nothing.
+    algorithm : GradientAveraging
+        What a worker publishes in a step, and what becomes of what all have published.
     aggregate : {"mean", "sum"}
         How the workers' updates are put together.
     local_steps : int
@@ -200,6 +203,7 @@ class TrainingJob:
     minibatch: int = None  # type: ignore[assignment]
     seed: int = 0
     validation: float | Dataset | None = 0.1
+    algorithm: Algorithm = field(default_factory=GradientAveraging)
     aggregate: str = "mean"
     local_steps: int = 1
     codec: str = "float32"
@@ -226,6 +230,7 @@ class TrainingJob:
         if isinstance(self.validation, Dataset):
             self._check_validation_set(self.validation)
         self._check_partition()
+        self.algorithm.check(self)
         self._check_memory()
         if self.n_minibatches < self.workers * self.local_steps:
             most = max(self.n_minibatches // self.local_steps, 1)
@@ -270,6 +275,7 @@ class TrainingJob:
                 "a dataset of mlless_nb.datasets, e.g. datasets.ratings(users, items, ratings) or datasets.csr(X, y)",
             ),
             ("sync", (BSP, ISP, SSP), "BSP(), ISP(threshold) or SSP(staleness)"),
+            ("algorithm", (Algorithm,), "GradientAveraging()"),
             ("stop", (Stop,), "Stop(target=..., epochs=..., ...)"),
             ("scale_in", (ScaleIn,), "ScaleIn(...) or ScaleIn.off()"),
             (
@@ -337,7 +343,7 @@ class TrainingJob:
         n_rows, width = self.model.table_shape(self.data.shape)
         # The parameters, the optimiser's state, the update in the making, and what ISP holds back and sends.
         holds_back = self.sync.filters or self.codec != "float32" or is_by_user
-        n_state = len(self.optimizer.state_names)
+        n_state = len(self.algorithm.state_names(self.optimizer))
         n_tables = 2 + n_state + 3 * holds_back + self.takes_local_steps
         # At the end what is stored: the parameters and the workers' state together, once more as a blob.
         n_tables += 1 + 2 * n_state

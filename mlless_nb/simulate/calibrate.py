@@ -28,7 +28,8 @@ from ..money.budget import Prepaid
 from ..storage.objects import MemoryObjects
 from ..worker.loop import Worker
 from ..worker.minibatch_loader import MinibatchFeed
-from ..worker.replica import NO_STATS, Replica
+from ..worker.replica import Replica
+from ..worker.stats import NO_STATS
 from .machine import Costs
 
 #: Ratings of a minibatch, and the shape of the data: those of PMF on MovieLens-1M.

@@ -14,8 +14,10 @@ from ..data.prepare import Manifest
 from ..models import model_from_json
 from ..storage.checkpoint import Progress
 from ..worker.minibatch_merging import merge
-from ..worker.replica import NO_STATS, Replica, Stats
+from ..worker.outgoing_update import Divergence
+from ..worker.replica import Replica
 from ..worker.row_ownership import Ownership
+from ..worker.stats import NO_STATS, Stats
 from .events import Process
 from .machine import Machine
 from .workload import HEADER_BYTES, SPARSE_VALUE_BYTES, Workload
@@ -58,7 +60,6 @@ class CurveReplica:
     step, so that one that is behind has a higher loss.
     """
 
-    holds_owned = False
     is_finite = has_emerged = merges = True
     ownership = Ownership(0, 0, 1)
     state: Sequence[Any] = ()
@@ -77,9 +78,8 @@ class CurveReplica:
         self._share = 1.0
         self._worth = 0.0  # of the own update
         threshold, self.staleness = workload.sync.threshold_at(1), workload.sync.staleness
-        self.holds_back = self.withholds = threshold > 0
+        self.divergence = Divergence(owned_rows=False, residual=threshold > 0, staleness=self.staleness)
         self.averages = workload.sync.averages and threshold > 0
-        self.differs = self.holds_back or self.staleness > 0
 
     def _sum(self, loss: float, n: float) -> float:
         """What ``n`` rows of this loss, in the model's metric, sum to."""
@@ -97,10 +97,13 @@ class CurveReplica:
             self._worth = curve.gain(n_all) * n_shards / n_all
         else:
             self._progress += curve.gain(n_all)
-        if self.holds_back:
+        if self.divergence.residual:
             self._share = self._workload.sent.at(step, n_active)
             self.n_sent = int(self._share * self.n_made)
         return self._sum(loss, sum(minibatch.n for minibatch in minibatches))
+
+    def finish(self, step: int, n_active: int) -> None:
+        """Nothing: the curve knows."""
 
     def encode(self, step: int, stats: Stats) -> Sized:
         """The frame for everybody."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ..data.prepare import BUNDLE_BYTES, Manifest
 from ..errors import JobError
+from ..job.algorithm import Algorithm, GradientAveraging
 from ..job.job import Budget, Stop
 from ..job.optimizers import SGD, Optimizer
 from ..job.scale_in import ScaleIn
@@ -53,6 +54,7 @@ class Workload:
     model: Model = field(default_factory=lambda: PMF(rank=20))
     optimizer: Optimizer = field(default_factory=lambda: SGD(8.0, 0.8, nesterov=True, lazy=True))
     sync: Sync = field(default_factory=BSP)
+    algorithm: Algorithm = field(default_factory=GradientAveraging)
     stop: Stop = field(default_factory=lambda: Stop(steps=100))
     minibatch: int = 6250
     seed: int = 0

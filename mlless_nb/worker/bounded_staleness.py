@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from ..exchange import Arrival, Coordinator, Frame, FrameKey, RoundRequest
 from .outstanding_rounds import CompletedRound, OutstandingRounds
-from .replica import Replica, Stats
+from .replica import Replica
+from .stats import Stats
 
 
 class BoundedStaleness:

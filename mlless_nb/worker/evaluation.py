@@ -54,7 +54,7 @@ class HeldOut:
         self._feed = make_feed(objects, self._manifest, replica.n_rows) if self._manifest is not None else None
         self._shares = (
             DEALERS[invocation.scale_in["global_minibatch"]](
-                self._manifest, invocation.slot, invocation.n_workers, by_shard=replica.holds_owned
+                self._manifest, invocation.slot, invocation.n_workers, by_shard=replica.divergence.owned_rows
             )
             if self._manifest is not None
             else None
@@ -89,7 +89,7 @@ class HeldOut:
     @property
     def _common(self) -> list[int]:
         """The minibatch, if any, on which replicas are compared: always the same, for every worker fetches it."""
-        return [0] if self._feed is not None and self._replica.differs else []
+        return [0] if self._feed is not None and self._replica.divergence.is_comparable else []
 
     def n_unread(self, active: list[int]) -> int:
         """Requests that the next evaluation is to make, at most."""

@@ -36,7 +36,8 @@ from .minibatch_merging import MergedFeed
 from .minibatch_schedule import DEALERS
 from .outstanding_rounds import CompletedRound
 from .reintegration import Reintegration
-from .replica import Float32, Replica, Stats
+from .replica import Float32, Replica
+from .stats import Stats
 
 #: Steps whose longest duration stands for the next one's when money is asked for.
 _STEP_MEMORY = 0.9
@@ -93,7 +94,7 @@ class Worker:
         self._manifest = Manifest.from_json(invocation.manifest)
         self._replica = make_replica(invocation, self._manifest)
         self._feed = MergedFeed(make_feed(objects, self._manifest, self._replica.n_rows))
-        n_workers, by_shard = invocation.n_workers, self._replica.holds_owned
+        n_workers, by_shard = invocation.n_workers, self._replica.divergence.owned_rows
         reassign = DEALERS[invocation.scale_in["global_minibatch"]]
         self._shares = reassign(self._manifest, invocation.slot, n_workers, by_shard=by_shard)
         self._feed.expect(self._shares.part)
@@ -175,7 +176,9 @@ class Worker:
             self._prepaid.keep_for_exit(self._exit_s(active))
             self._stats = self._make(minibatches, len(active), sums)
             self._position += self._shares.n_all * self._job.local_steps
-            verdict = self._judge(self._exchange_updates(active, began))
+            completed = self._exchange_updates(active, began)
+            self._replica.finish(self._step, len(active))
+            verdict = self._judge(completed)
             leaving = self._leaving()
             staying = self._plan.active(self._step + 1, n_workers)
             if verdict is not None:
@@ -198,7 +201,7 @@ class Worker:
         """Deal the minibatches anew where others are active from this step on."""
         if self._shares.reassign(active):
             self._feed.expect(self._shares.part)
-            if self._replica.holds_owned:
+            if self._replica.divergence.owned_rows:
                 self._replica.reassign(self._shares.owners)
             self._replica.hold(len(self._shares.held))
 
@@ -209,7 +212,7 @@ class Worker:
         if not replica.merges:  # one step at a time then
             return [self._feed.get([index]) for index in groups[0]]
         minibatches = [self._feed.get(group) for group in groups]
-        if replica.holds_owned:
+        if replica.divergence.owned_rows:
             for index in {index for group in groups for index in group} - self._met:
                 replica.ownership.meet(self._feed.rows(index), shares.shard_of(index))
                 self._met.add(index)

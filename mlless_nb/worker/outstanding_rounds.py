@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from ..exchange import FrameKey
-from .replica import Stats
+from .stats import Stats
 
 
 @dataclass

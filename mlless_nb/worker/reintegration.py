@@ -21,7 +21,8 @@ from ..exchange import Coordinator, RoundRequest
 from ..kernels import apply_frame, encode_update
 from ..money.budget import Prepaid
 from .best_replica import BestReplica
-from .replica import NO_STATS, Float32, Replica
+from .replica import Float32, Replica
+from .stats import NO_STATS
 
 
 class Reintegration:
@@ -63,7 +64,8 @@ class Reintegration:
         if self._slot in staying:
             for _ in leaving:
                 replica.average()
-        if best.exists and replica.holds_back and not replica.staleness:  # else they have not judged the same
+        has_judged_the_same = not replica.staleness
+        if best.exists and replica.divergence.is_unpublished and has_judged_the_same:
             best.swap()
             self._give(f"{step}b", step, leaving, staying)
             best.swap()
@@ -71,13 +73,13 @@ class Reintegration:
     def end(self, step: int, active: list[int]) -> None:
         """Hand over all that ``active`` hold back after ``step``, the last one."""
         replica = self._replica
-        self._holds_back = replica.holds_back
+        self._holds_back = replica.divergence.is_unpublished
         self._give_all(step, active, "r", "p")
         replica.ownership.end()
 
     def end_best(self, step: int, active: list[int]) -> None:
         """The same for the best replicas, which are the replicas by now. After `end`."""
-        if self._replica.staleness and not self._replica.withholds:
+        if self._replica.staleness and not self._replica.divergence.residual:
             # Each one's best is of a moment of its own: the first one's is everybody's.
             replica, first = self._replica, active[0]
             frame = encode_update(None, np.ascontiguousarray(replica.params), step, first, replica.n_rows, NO_STATS)
@@ -87,7 +89,7 @@ class Reintegration:
             self._give_all(step, active, "b", "q")
 
     def _give_all(self, step: int, active: list[int], residuals: str, ranges: str) -> None:
-        if self._replica.withholds and len(active) > 1:
+        if self._replica.divergence.residual and len(active) > 1:
             self._give_by_range(step, active, residuals, ranges)
         elif self._holds_back:
             self._give(f"{step}{residuals}", step, active, active)
@@ -100,7 +102,7 @@ class Reintegration:
     def whole(self, step: int, active: list[int], taker: int) -> Float32:
         """The parameters as all know them together, on ``taker``: others own rows of them, and tell it only."""
         replica, slot = self._replica, self._slot
-        if not replica.holds_owned:
+        if not replica.divergence.owned_rows:
             return replica.params
         frame = b""
         if slot != taker:

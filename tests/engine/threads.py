@@ -24,7 +24,7 @@ from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import Prepaid
 from mlless_nb.storage.objects import MemoryObjects
 from mlless_nb.worker.loop import Worker
-from mlless_nb.worker.replica import Stats
+from mlless_nb.worker.stats import Stats
 
 #: A job takes milliseconds; this is for a machine that is busy with other things.
 PATIENCE_S = 60.0
@@ -182,8 +182,8 @@ class Observed(Worker):
         produced, held_back = self.produced.copy(), np.copy(self.held_back)
         stats = super()._make(minibatches, n_active, sums)
         self.produced += (self.params - before).ravel()  # what was added in the pass that made it, and is nowhere else
-        if replica._split is None or not replica._split.moves:
-            some, update = replica._part(replica._n_added)
+        if not replica._outgoing.is_added:
+            some, update = replica._outgoing.part(replica._outgoing.n_added)
             rows = slice(None) if some is None else some
             np.testing.assert_array_equal(self.params[rows], before[rows])
             self.produced.reshape(self.params.shape)[rows] += update
@@ -256,8 +256,8 @@ class Observed(Worker):
         """What was produced and not published; at the end, once all was handed over."""
         if self.last_held_back is not None:
             return self.last_held_back
-        split = self._replica._split
-        return 0.0 if split is None else np.asarray(split.residual).ravel()
+        residual = self._replica._outgoing.residual
+        return 0.0 if residual is None else np.asarray(residual).ravel()
 
     @property
     def params(self) -> NDArray[np.float32]:

@@ -1,0 +1,71 @@
+"""Algorithms: what a worker contributes to a step and what becomes of all contributions. The specification only. Pure.
+
+The arithmetic of each is in ``worker/algorithms``. A further algorithm is one file there: it registers a specification
+of its own (`register_algorithm`) and what carries it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, TypeVar
+
+from ..errors import JobError
+from ..validation import specification
+
+Kind = TypeVar("Kind", bound="type[Algorithm]")
+_registered: dict[str, type[Algorithm]] = {}
+
+
+class Algorithm:
+    """Base of the specifications: a frozen dataclass whose fields are plain JSON, ``kind`` its name there."""
+
+    kind: ClassVar[str]
+
+    def state_names(self, optimizer: Any) -> tuple[str, ...]:
+        """Names of the tables, shaped like the parameters, that a worker keeps from step to step."""
+        return ()
+
+    def check(self, job: Any) -> None:
+        """Raise JobError where ``job`` (a TrainingJob) combines the algorithm with what it does not go with."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The algorithm as plain JSON."""
+        return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
+
+
+def register_algorithm(kind: Kind) -> Kind:
+    """Make the `Algorithm` class ``kind`` one that jobs and functions know: for the line above it."""
+    _registered[kind.kind] = kind
+    return kind
+
+
+def algorithm_from_json(spec: dict[str, Any]) -> Algorithm:
+    """The algorithm that ``to_json`` wrote; JobError for one that is not registered."""
+    fields = dict(spec)
+    if (kind := fields.pop("kind")) not in _registered:
+        raise JobError("algorithm", kind, "one of " + ", ".join(repr(name) for name in sorted(_registered)))
+    return _registered[kind](**fields)
+
+
+@register_algorithm
+@specification
+@dataclass(frozen=True)
+class GradientAveraging(Algorithm):
+    """Every worker publishes the optimiser's update of its minibatch's gradient, and adds those of its peers.
+
+    With ``local_steps`` it takes several steps on its own first, and publishes how far these led.
+
+    References
+    ----------
+    MLLess (journal), section 3.2; LambdaML, section 3.1.
+    """
+
+    kind: ClassVar[str] = "gradient-averaging"
+
+    def state_names(self, optimizer: Any) -> tuple[str, ...]:
+        """The optimiser's."""
+        names: tuple[str, ...] = optimizer.state_names
+        return names
+
+    def __str__(self) -> str:
+        return "gradient averaging"

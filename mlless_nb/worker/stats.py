@@ -1,0 +1,24 @@
+"""What a frame's header tells of a step beside the update: sums of losses and their counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..exchange import Frame
+from ..kernels import read_header
+
+#: Training loss sum and count, validation loss sum and count.
+Stats = tuple[float, float, float, float]
+NO_STATS: Stats = (0.0, 0.0, 0.0, 0.0)
+
+
+def told(frame: Frame) -> Stats:
+    """The stats in a frame's header."""
+    header = read_header(frame)
+    return header.loss_sum, header.loss_count, header.val_sum, header.val_count
+
+
+def sum_of(parts: Sequence[Stats]) -> Stats:
+    """The sums of all ``parts``, added in their order."""
+    first, second, third, fourth = (sum(column) for column in zip(*parts, strict=True))
+    return first, second, third, fourth
