@@ -26,7 +26,7 @@ from mlless_nb.money.request import BudgetRequest
 from mlless_nb.storage import checkpoint
 from mlless_nb.storage.checkpoint import FIRST
 from mlless_nb.storage.objects import MemoryObjects
-from mlless_nb.worker.stats import NO_STATS
+from mlless_nb.exchange.stats import NO_STATS
 
 #: Calls of which one figure is the median.
 CALLS = 400

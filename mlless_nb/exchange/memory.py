@@ -37,6 +37,7 @@ class MemoryHub:
     called_off: tuple[str, str] | None = None
     frames: dict[tuple[str, int, int | None], bytes] = field(default_factory=dict)
     arrivals: dict[str, dict[int, Report | None]] = field(default_factory=dict)
+    quorums: dict[str, list[int]] = field(default_factory=dict)  # whose frames count, where that is not everybody
     grants: dict[tuple[str, int], int] = field(default_factory=dict)
     started_late: dict[int, int] = field(default_factory=dict)
     refunded: set[tuple[int, int]] = field(default_factory=set)
@@ -219,22 +220,26 @@ class MemoryCoordinator:
             arrivals = hub.arrivals.setdefault(part.round_id, {})
             is_new = part.slot not in arrivals
             arrivals.setdefault(part.slot, part.report)
-            if is_new and len(arrivals) == len(part.publishers):
+            if is_new and len(arrivals) == part.n_due:
+                if part.quorum:
+                    hub.quorums[part.round_id] = sorted(arrivals)
                 if part.report is not None:
                     reports = {slot: report or Report() for slot, report in arrivals.items()}
                     hub.steps.append(StepEntry(part.step, time.monotonic(), reports))
                     for kind in KINDS:
                         hub.arrivals.pop(f"{past}{kind}", None)
+                        hub.quorums.pop(f"{past}{kind}", None)
                 hub.changed.notify_all()
             plan = hub.plan if hub.plan.version > part.known_plan else None
             has_supervisor = hub.leases.get("supervisor", -1.0) > time.monotonic()
-            return Arrival(len(arrivals) >= len(part.publishers), plan, granted, has_supervisor)
+            slots = hub.quorums.get(part.round_id)
+            return Arrival(len(arrivals) >= part.n_due, plan, granted, has_supervisor, slots)
 
-    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> None:
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
         """See `Coordinator`."""
         hub = self._hub
-
-        self._wait_until(lambda: len(hub.arrivals.get(part.round_id, {})) >= len(part.publishers), part, pay)
+        self._wait_until(lambda: len(hub.arrivals.get(part.round_id, {})) >= part.n_due, part, pay)
+        return hub.quorums.get(part.round_id)
 
     def _wait_until(self, is_there: Callable[[], bool], part: RoundRequest, pay: Callable[[], None]) -> None:
         """Wait until ``is_there``, at most ``part.deadline_s`` seconds."""
@@ -250,10 +255,11 @@ class MemoryCoordinator:
             if hub.called_off is not None:
                 raise Aborted(hub.called_off[1], hub.called_off[0])
 
-    def frames(self, part: RoundRequest) -> list[Frame]:
+    def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
         """See `Coordinator`."""
         with self._hub.changed:
-            found = {slot: self._hub.frames.get((part.round_id, slot, part.inbox)) for slot in part.peers}
+            frames, read = self._hub.frames, part.read_slots(slots)
+            found = {slot: frames.get((part.round_id, slot, part.inbox)) for slot in read}
         missing = [slot for slot, frame in found.items() if frame is None]
         if missing:
             raise Aborted(f"the update of worker {missing[0]} in round {part.round_id} is gone")

@@ -79,19 +79,22 @@ class Plan:
 class Arrival(NamedTuple):
     """What a worker learns from publishing.
 
-    ``is_complete``: all have arrived, there is nothing to wait for. ``plan``: the plan when it is newer than the one
-    the worker knows. ``granted_nusd``: money granted. ``has_supervisor``: whether the supervisor's lease is alive.
+    ``is_complete``: as many as it takes have arrived, there is nothing to wait for. ``plan``: the plan when it is newer
+    than the one the worker knows. ``granted_nusd``: money granted. ``has_supervisor``: whether the supervisor's lease
+    is alive. ``slots``: whose frames count, ascending, once the round is complete and that is not everybody.
     """
 
     is_complete: bool
     plan: Plan | None
     granted_nusd: int
     has_supervisor: bool
+    slots: list[int] | None = None
 
 
 class Exchanged(NamedTuple):
-    """A complete round: what the worker learnt from arriving, and the peers' frames in the order asked for.
+    """A complete round: what the worker learnt from arriving, whose frames count, and those of them that are peers'.
 
+    ``slots`` are ascending, and ``frames`` in their order; the own slot may be among them, its frame is not.
     The frames may be views that are valid until the next exchange. ``published_at`` and ``complete_at`` are readings of
     ``time.monotonic``: the arrival was acknowledged, the round was complete.
     """
@@ -100,21 +103,25 @@ class Exchanged(NamedTuple):
     frames: list[Frame]
     published_at: float
     complete_at: float
+    slots: list[int]
 
 
 @dataclass
 class RoundRequest:
     """One worker's part in a round; nobody changes it, but one is made every step, and freezing takes as long again.
 
-    The round is complete when all ``publishers`` have arrived; then ``waiters`` are woken. A ``report`` makes the
-    completed step an entry of the log. ``wanted`` is the money asked for, ``known_plan`` the version of the plan that
-    the worker knows.
+    The round is complete when all ``publishers`` have arrived, or the first ``quorum`` of them where that is not 0:
+    theirs are the frames that count then, and who arrives later is told so. ``waiters`` are woken. A ``report`` makes
+    the completed step an entry of the log. ``wanted`` is the money asked for, ``known_plan`` the version of the plan
+    that the worker knows.
 
     ``parts`` makes it an addressed round: frames by receiver's slot, kept one by one, of which everybody reads those
     that the peers addressed to it; ``frame`` goes to nobody then, nor does a part for this slot. Who only reads says so
     with an empty dict. None: everybody reads ``frame``.
 
-    ``staleness`` is how many steps a worker may be ahead of what it has read.
+    Frames and arrivals are kept for ``kept_steps`` steps. Whoever publishes step t has read all that is due, step
+    t - 1 - s at the least, so all have arrived there; and whoever arrived there has read step t - 2 - 2 s, with s the
+    steps that a worker may be ahead of what it has read. So it is 2 in lockstep, and 2 s more where s is not 0.
     """
 
     round_id: str
@@ -129,7 +136,8 @@ class RoundRequest:
     lease_s: float
     deadline_s: float
     parts: dict[int, bytes] | None = None
-    staleness: int = 0
+    kept_steps: int = 2
+    quorum: int = 0
     #: The publishers but this slot: whose frames it reads.
     peers: list[int] = field(init=False)
 
@@ -137,13 +145,13 @@ class RoundRequest:
         self.peers = [slot for slot in self.publishers if slot != self.slot]
 
     @property
-    def kept_steps(self) -> int:
-        """Steps for which frames and arrivals are kept.
+    def n_due(self) -> int:
+        """Arrivals that complete the round."""
+        return self.quorum or len(self.publishers)
 
-        Whoever publishes step t has read all that is due, step t - 1 - s at the least, so all have arrived there; and
-        whoever arrived there has read step t - 2 - 2 s, with s the staleness.
-        """
-        return 2 + 2 * self.staleness
+    def read_slots(self, slots: list[int] | None) -> list[int]:
+        """The peers whose frames count, where ``slots`` do (None: everybody's)."""
+        return self.peers if slots is None else [slot for slot in slots if slot != self.slot]
 
     @property
     def is_awaited(self) -> bool:
@@ -252,8 +260,8 @@ class Coordinator(Protocol):
         Frames and arrivals of `RoundRequest.kept_steps` before are dropped: all have read them.
         """
 
-    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> None:
-        """Wait until the round is complete, at most ``part.deadline_s`` seconds.
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
+        """Wait until the round is complete, at most ``part.deadline_s`` seconds; returns `Arrival.slots`.
 
         ``pay`` is called every `WAIT_POLL_S` seconds: waiting costs money too.
 
@@ -263,8 +271,8 @@ class Coordinator(Protocol):
             When the run is called off or the deadline passes.
         """
 
-    def frames(self, part: RoundRequest) -> list[Frame]:
-        """The frames of the peers in a complete round, in slot order; `Aborted` when one is missing."""
+    def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
+        """The peers' frames in a complete round, in slot order, of those that count; `Aborted` when one is missing."""
 
     def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
         """`publish`, `wait` and `frames` of a round, in as few round trips as the backend can."""
@@ -291,8 +299,9 @@ class Coordinator(Protocol):
 def exchange_in_parts(log: Coordinator, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
     """A round as three calls, where a backend knows no shorter way."""
     arrival = log.publish(part)
-    published_at = time.monotonic()
+    published_at, slots = time.monotonic(), arrival.slots
     if not arrival.is_complete:
-        log.wait(part, pay)
+        slots = log.wait(part, pay)
     complete_at = time.monotonic()
-    return Exchanged(arrival, log.frames(part) if part.peers else [], published_at, complete_at)
+    frames = log.frames(part, slots) if part.read_slots(slots) else []
+    return Exchanged(arrival, frames, published_at, complete_at, part.publishers if slots is None else slots)

@@ -18,7 +18,7 @@ from .algorithm import Algorithm, GradientAveraging
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
 from .rate_schedule import SCHEDULES
 from .scale_in import ScaleIn
-from .sync import BSP, ISP, SSP, Sync
+from .sync import BSP, Sync
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 #: What fields that are one of a few words may be.
@@ -231,6 +231,7 @@ class TrainingJob:
             self._check_validation_set(self.validation)
         self._check_partition()
         self.algorithm.check(self)
+        self.sync.check(self)
         self._check_memory()
         if self.n_minibatches < self.workers * self.local_steps:
             most = max(self.n_minibatches // self.local_steps, 1)
@@ -274,7 +275,7 @@ class TrainingJob:
                 (Dataset,),
                 "a dataset of mlless_nb.datasets, e.g. datasets.ratings(users, items, ratings) or datasets.csr(X, y)",
             ),
-            ("sync", (BSP, ISP, SSP), "BSP(), ISP(threshold) or SSP(staleness)"),
+            ("sync", (Sync,), "BSP(), ISP(threshold) or SSP(staleness)"),
             ("algorithm", (Algorithm,), "GradientAveraging()"),
             ("stop", (Stop,), "Stop(target=..., epochs=..., ...)"),
             ("scale_in", (ScaleIn,), "ScaleIn(...) or ScaleIn.off()"),

@@ -1,10 +1,14 @@
-"""Synchronisation protocols: what a worker publishes of its update after a step, and how far it may run ahead. Pure."""
+"""Synchronisation protocols: what a worker publishes of its update after a step, and how far it may run ahead. Pure.
+
+Who waits for whom is carried out by a round policy, in ``exchange/policies``. A further protocol is one file there: it
+registers a specification of its own (`register_sync`) and the policy.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, TypeVar
 
 from ..errors import JobError
 from ..validation import check_flag, is_number, specification
@@ -18,30 +22,79 @@ def _check_staleness(kind: str, value: object) -> None:
         raise JobError(f"{kind}.staleness", value, f"an integer between 0 and {MOST_STALENESS}, e.g. 3")
 
 
-@specification
-@dataclass(frozen=True)
-class BSP:
-    """Bulk-synchronous parallel: every worker publishes its whole update and waits for its peers', every step."""
+Kind = TypeVar("Kind", bound="type[Sync]")
+_registered: dict[str, type[Sync]] = {}
 
-    filters = False
-    averages = False
-    staleness = 0
+
+class Sync:
+    """Base of the protocols: a frozen dataclass whose fields are plain JSON.
+
+    Attributes
+    ----------
+    kind : str
+        Its name in JSON.
+    policy : str
+        The name of its round policy.
+    filters : bool
+        Whether insignificant parts of an update are kept back.
+    averages : bool
+        Whether the replica of a worker that leaves is averaged in.
+    staleness : int
+        Steps that a worker may be ahead of what it has applied of its peers' updates.
+    """
+
+    kind: ClassVar[str]
+    filters: ClassVar[bool] = False
+    averages: bool = False
+    staleness: int = 0
+
+    @property
+    def policy(self) -> str:
+        """The name of the round policy that carries the protocol out."""
+        return "stale" if self.staleness else "lockstep"
 
     def threshold_at(self, step: int) -> float:
-        """Significance threshold at ``step`` (1-based): 0, everything is significant."""
+        """Significance threshold at ``step`` (1-based); 0: everything is significant."""
         return 0.0
+
+    def check(self, job: Any) -> None:
+        """Raise JobError where ``job`` (a TrainingJob) combines the protocol with what it does not go with."""
 
     def to_json(self) -> dict[str, Any]:
         """The protocol as plain JSON."""
-        return {"kind": "bsp"}
+        return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
+
+
+def register_sync(kind: Kind) -> Kind:
+    """Make the `Sync` class ``kind`` one that jobs and functions know: for the line above it."""
+    _registered[kind.kind] = kind
+    return kind
+
+
+def sync_from_json(spec: dict[str, Any]) -> Sync:
+    """The protocol that ``to_json`` wrote; JobError for one that is not registered."""
+    fields = dict(spec)
+    if (kind := fields.pop("kind")) not in _registered:
+        raise JobError("sync", kind, "one of " + ", ".join(repr(name) for name in sorted(_registered)))
+    return _registered[kind](**fields)
+
+
+@register_sync
+@specification
+@dataclass(frozen=True)
+class BSP(Sync):
+    """Bulk-synchronous parallel: every worker publishes its whole update and waits for its peers', every step."""
+
+    kind: ClassVar[str] = "bsp"
 
     def __str__(self) -> str:
         return "BSP"
 
 
+@register_sync
 @specification
 @dataclass(frozen=True)
-class SSP:
+class SSP(Sync):
     """Stale-synchronous parallel: a worker publishes its whole update, and waits only when it is too far ahead.
 
     When it begins step ``t``, a worker has applied all updates of its peers' steps up to ``t - 1 - staleness``, and
@@ -60,27 +113,19 @@ class SSP:
     """
 
     staleness: int = 3
-    filters = False
-    averages = False
+    kind: ClassVar[str] = "ssp"
 
     def __post_init__(self) -> None:
         _check_staleness("SSP", self.staleness)
-
-    def threshold_at(self, step: int) -> float:
-        """Significance threshold at ``step`` (1-based): 0, everything is significant."""
-        return 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """The protocol as plain JSON."""
-        return {"kind": "ssp", "staleness": self.staleness}
 
     def __str__(self) -> str:
         return f"SSP {self.staleness}"
 
 
+@register_sync
 @specification
 @dataclass(frozen=True)
-class ISP:
+class ISP(Sync):
     """Insignificance-bounded synchronous parallel: a worker publishes only the significant part of its updates.
 
     Per parameter ``i``, with ``delta_i`` the sum of the worker's updates since ``i`` was last published: ``delta_i`` is
@@ -109,7 +154,8 @@ class ISP:
     threshold: float = 0.7
     staleness: int = 0
     averages: bool = False
-    filters = True
+    kind: ClassVar[str] = "isp"
+    filters: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not is_number(self.threshold) or self.threshold < 0:
@@ -121,23 +167,5 @@ class ISP:
         """``v_t = threshold / sqrt(t)`` at ``step`` (1-based)."""
         return self.threshold / math.sqrt(step)
 
-    def to_json(self) -> dict[str, Any]:
-        """The protocol as plain JSON."""
-        return {
-            "kind": "isp",
-            "threshold": self.threshold,
-            "staleness": self.staleness,
-            "averages": self.averages,
-        }
-
     def __str__(self) -> str:
         return f"ISP {self.threshold:g}" + (f" over SSP {self.staleness}" if self.staleness else "")
-
-
-Sync = BSP | ISP | SSP
-
-
-def sync_from_json(spec: dict[str, Any]) -> Sync:
-    """The protocol that ``to_json`` wrote."""
-    kinds: dict[str, type[Sync]] = {"bsp": BSP, "isp": ISP, "ssp": SSP}
-    return kinds[spec["kind"]](**{name: value for name, value in spec.items() if name != "kind"})

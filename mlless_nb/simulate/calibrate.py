@@ -19,6 +19,7 @@ from ..driver.embedded_redis import EmbeddedRedis
 from ..exchange import RedisCoordinator
 from ..exchange.redis.connection import PipelinedConnection
 from ..exchange.redis.coordinator import connect
+from ..exchange.stats import NO_STATS
 from ..exchange.step_report import Report
 from ..job.optimizers import SGD
 from ..job.sync import BSP, ISP
@@ -29,7 +30,6 @@ from ..storage.objects import MemoryObjects
 from ..worker.loop import Worker
 from ..worker.minibatch_loader import MinibatchFeed
 from ..worker.replica import Replica
-from ..worker.stats import NO_STATS
 from .machine import Costs
 
 #: Ratings of a minibatch, and the shape of the data: those of PMF on MovieLens-1M.

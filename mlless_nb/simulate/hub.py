@@ -67,6 +67,7 @@ class Gathering:
         "n_bytes",
         "own",
         "readers",
+        "slots",
         "stats",
         "there",
     )
@@ -76,6 +77,7 @@ class Gathering:
         self.frames: dict[int, dict[int | None, Any]] = {}
         self.readers: list[Reader] = []
         self.complete_at: float | None = None
+        self.slots: list[int] | None = None  # whose frames count, where that is not everybody
         self.is_sized = False
         # By server: bytes and frames kept there.
         self.n_bytes, self.counts = [0] * n_shards, [0] * n_shards

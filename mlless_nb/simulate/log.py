@@ -118,11 +118,13 @@ class SimulatedCoordinator(MemoryCoordinator):
         gathering = hub.gathering(part.round_id)
         gathering.there.add(part.slot)
         gathering.arrivals.setdefault(part.slot, part.report)
-        is_complete = len(gathering.arrivals) >= len(part.publishers)
+        is_complete = len(gathering.arrivals) >= part.n_due
         has_supervisor = hub.leases.get("supervisor", -1.0) > now
         reader.arrival = Arrival(is_complete, hub.plan, granted, has_supervisor)
         reader.published_at = now + self._latency_s
-        if reader.reads:
+        if reader.reads and gathering.complete_at is not None:
+            self._fetch(reader, gathering, at_server=True)  # it came too late to count
+        elif reader.reads:
             gathering.readers.append(reader)
             hub.waiting[reader] = None
         elif reader.sought is None:
@@ -135,6 +137,7 @@ class SimulatedCoordinator(MemoryCoordinator):
     def _complete(self, part: RoundRequest, gathering: Gathering) -> None:
         hub = self._hub
         gathering.complete_at = self._now
+        gathering.slots = sorted(gathering.arrivals) if part.quorum else None
         if part.report is not None:
             reports = {slot: gathering.arrivals[slot] or Report() for slot in sorted(gathering.arrivals)}
             hub.steps.append(StepEntry(part.step, self._now, reports))
@@ -230,7 +233,7 @@ class SimulatedCoordinator(MemoryCoordinator):
             count = sum(count for _, count, _ in wanted)
             return [Sized(int(n_bytes), gathering.stats, count)] if count else []
         key = part.inbox
-        return [gathering.frames[slot][key] for slot in part.peers]
+        return [gathering.frames[slot][key] for slot in part.read_slots(gathering.slots)]
 
     def publish(self, part: RoundRequest) -> Arrival:
         """See `Coordinator`."""
@@ -239,7 +242,7 @@ class SimulatedCoordinator(MemoryCoordinator):
         assert reader.arrival is not None
         return reader.arrival
 
-    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> None:
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
         """See `Coordinator`."""
         assert self._process is not None
         gathering = self._hub.gathering(part.round_id)
@@ -251,8 +254,9 @@ class SimulatedCoordinator(MemoryCoordinator):
             gathering.readers.append(reader)
             self._hub.waiting[reader] = None
             self._await(reader, pay)
+        return gathering.slots
 
-    def frames(self, part: RoundRequest) -> list[Any]:
+    def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Any]:
         """See `Coordinator`."""
         assert self._process is not None
         gathering = self._hub.gathering(part.round_id)
@@ -269,7 +273,8 @@ class SimulatedCoordinator(MemoryCoordinator):
         assert reader.arrival is not None
         assert gathering.complete_at is not None
         complete_at = max(gathering.complete_at + self._latency_s, reader.published_at)
-        return Exchanged(reader.arrival, self._frames(part, gathering), reader.published_at, complete_at)
+        frames = self._frames(part, gathering)
+        return Exchanged(reader.arrival, frames, reader.published_at, complete_at, gathering.slots or part.publishers)
 
     # -- looking for frames of rounds that need not be complete
 

@@ -11,13 +11,13 @@ import numpy as np
 from ..bus.messages import Invocation
 from ..data.minibatches import CsrMinibatch
 from ..data.prepare import Manifest
+from ..exchange.stats import NO_STATS, Stats
 from ..models import model_from_json
 from ..storage.checkpoint import Progress
 from ..worker.minibatch_merging import merge
 from ..worker.outgoing_update import Divergence
 from ..worker.replica import Replica
 from ..worker.row_ownership import Ownership
-from ..worker.stats import NO_STATS, Stats
 from .events import Process
 from .machine import Machine
 from .workload import HEADER_BYTES, SPARSE_VALUE_BYTES, Workload
@@ -61,6 +61,7 @@ class CurveReplica:
     """
 
     is_finite = has_emerged = merges = True
+    rate_factor = 1.0
     ownership = Ownership(0, 0, 1)
     state: Sequence[Any] = ()
 
@@ -219,6 +220,15 @@ class CostedReplica:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+    @property
+    def rate_factor(self) -> float:
+        """See `Replica`."""
+        return self._inner.rate_factor
+
+    @rate_factor.setter
+    def rate_factor(self, factor: float) -> None:
+        self._inner.rate_factor = factor
 
     def _spend(self, cpu_s: float) -> None:
         self._process.spend(cpu_s * self._factor)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..exchange.stats import NO_STATS, Stats
 from ..kernels import (
     SignificanceSplit,
     apply_rows,
@@ -22,7 +23,6 @@ from ..kernels import (
 )
 from .algorithms.base import Contribution, Fusion
 from .row_ownership import Ownership
-from .stats import NO_STATS, Stats
 
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]

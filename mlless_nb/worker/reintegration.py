@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from ..exchange import Coordinator, RoundRequest
+from ..exchange.stats import NO_STATS
 from ..kernels import apply_frame, encode_update
 from ..money.budget import Prepaid
 from .best_replica import BestReplica
 from .replica import Float32, Replica
-from .stats import NO_STATS
 
 
 class Reintegration:

@@ -16,6 +16,7 @@ from ..bus.messages import Invocation
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
 from ..exchange import Frame
+from ..exchange.stats import NO_STATS, Stats, sum_of, told
 from ..job.optimizers import optimizer_from_json
 from ..job.sync import sync_from_json
 from ..kernels import apply_frame, encode_update, merge_frames
@@ -24,7 +25,6 @@ from ..storage.checkpoint import Progress
 from .algorithms import Setting, Share, implementation
 from .outgoing_update import Divergence, OutgoingUpdate, Range
 from .row_ownership import Ownership
-from .stats import NO_STATS, Stats, sum_of, told
 from .table_layout import allocate_tables
 
 Float32 = NDArray[np.float32]
@@ -104,6 +104,7 @@ class Replica:
             raise ValueError(f"a start of shape {start.params.shape}: must be {self.params.shape}, with its owners")
         self.params[...] = start.params
         self.n_steps_before, self.n_updates_before = start.n_steps, start.n_updates
+        self.rate_factor = start.rate_factor
         if n_users and start.owners is not None:
             self.ownership.know(start.owners)
         if start.state:

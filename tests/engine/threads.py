@@ -18,13 +18,13 @@ from mlless_nb.bus.messages import Failed, Invocation, Left
 from mlless_nb.data.minibatches import Minibatch
 from mlless_nb.data.prepare import Manifest, pack
 from mlless_nb.exchange import Arrival, MemoryCoordinator, MemoryHub, RoundRequest
+from mlless_nb.exchange.stats import Stats
 from mlless_nb.job.sync import Sync
 from mlless_nb.kernels import decode_frame
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import Prepaid
 from mlless_nb.storage.objects import MemoryObjects
 from mlless_nb.worker.loop import Worker
-from mlless_nb.worker.stats import Stats
 
 #: A job takes milliseconds; this is for a machine that is busy with other things.
 PATIENCE_S = 60.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -274,3 +275,30 @@ def test_exchange_is_patient_with_a_slow_peer(make: Make) -> None:
     publish(logs[2], 1, 2)
     thread.join(10)
     assert done == [[b"1 of 1", b"1 of 2"]]
+
+
+def test_a_round_is_complete_with_the_first_frames_and_who_is_late_learns_whose(make: Make) -> None:
+    logs = three(make)
+    woken: list[tuple[list[int], list[bytes]]] = []
+
+    def first(step: int, slot: int) -> RoundRequest:
+        return replace(part(step, slot), quorum=2, kept_steps=8)
+
+    def exchange(step: int, slot: int) -> None:
+        done = logs[slot].exchange(first(step, slot), lambda: None)
+        woken.append((done.slots, copied(done.frames)))
+
+    for step in (1, 2, 3):
+        waiting = threading.Thread(target=exchange, args=(step, 2))
+        waiting.start()
+        exchange(step, 0)
+        waiting.join(10)
+    by_both = [([0, 2], [f"{step} of {slot}".encode()]) for step in (1, 2, 3) for slot in (0, 2)]
+    assert sorted(woken) == sorted(by_both)
+    # It is two steps behind, reads what the others applied, and its own frames count for nothing.
+    woken.clear()
+    for step in (1, 2, 3):
+        exchange(step, 1)
+    assert woken == [([0, 2], [f"{step} of 0".encode(), f"{step} of 2".encode()]) for step in (1, 2, 3)]
+    entries = make("reader").read_steps(1.0)
+    assert [(entry.step, sorted(entry.reports)) for entry in entries] == [(step, [0, 2]) for step in (1, 2, 3)]

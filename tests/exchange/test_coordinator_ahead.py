@@ -69,7 +69,7 @@ def test_frames_and_arrivals_are_kept_until_the_slowest_can_have_read_them(make:
     logs = three(make)
     for step in range(1, 16):
         for slot in ALL:
-            logs[slot].publish(replace(part(step, slot), staleness=staleness))
+            logs[slot].publish(replace(part(step, slot), kept_steps=2 + 2 * staleness))
     for kind in ("frame", "arrivals"):
         kept = {int(key.split(":")[1]) for key in keys_of(logs[0]) if key.startswith(kind)}
         assert kept == set(range(15 - 2 * staleness - 1, 16))
@@ -98,7 +98,7 @@ def test_workers_run_ahead_on_connections_that_are_lost_and_read_everything(make
 
         for step in range(1, steps + 1):
             missing += [(str(step), peer) for peer in ALL if peer != slot]
-            mine = replace(part(step, slot, deadline_s=30.0), staleness=staleness)
+            mine = replace(part(step, slot, deadline_s=30.0), kept_steps=2 + 2 * staleness)
             take(logs[slot].publish_and_poll(mine, list(missing))[1])
             while any(int(round_id) <= step - (staleness if step < steps else 0) for round_id, _ in missing):
                 take(logs[slot].wait_for_any(mine, list(missing), lambda: None))

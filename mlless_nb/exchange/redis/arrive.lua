@@ -1,10 +1,10 @@
 -- Arrive at a round: fence, renew the lease, grant money, count the arrival, wake all when it is the last.
 -- KEYS  1 job  2 arrivals of the round  3 step log  4 lease  5 claim  6 supervisor's lease  7 wake-up calls  8 prefix
 -- ARGV  1 generation  2 nonce  3 round  4 step  5 slot  6 lease_ms (0: it is young)  7 ttl_ms  8 report ('' = not logged)
---       9 wanted  10 least wanted  11 known plan version  12 publishers  13 somebody waits (1)  14 renew the TTLs (1)
---       15 steps that arrivals are kept (2)
+--       9 wanted  10 least wanted  11 known plan version  12 arrivals that complete it  13 somebody waits (1)  14 renew the TTLs (1)
+--       15 steps that arrivals are kept (2)  16 these are not all (1)
 -- Returns 2 * arrived + (1: the supervisor is alive) when there is nothing else to tell, which costs less than a table;
--- else {code, that number, granted, plan or ''}; code 1 ok, -1 another generation, -2 another invocation, -3 called off,
+-- else {code, that number, granted, plan or '', slots that count or ''}; code 1 ok, -1 another generation, -2 another invocation, -3 called off,
 -- with status and reason instead of the plan.  A redis.call costs a fifth of the whole: what one worker in P finds out, or
 -- one step in many, is asked for only then.
 local call = redis.call
@@ -55,10 +55,13 @@ if wanted > 0 then
   end
 end
 
+-- Where a round is complete before all have arrived, field 'slots' of the arrivals tells whose frames count.
+local due = tonumber(ARGV[12])
 local is_new, arrived = call('HSETNX', arrivals, slot, ARGV[8]), call('HLEN', arrivals)
 if is_new == 1 then
   if arrived == 1 then call('PEXPIRE', arrivals, ttl) end
-  if arrived == tonumber(ARGV[12]) then
+  if arrived == due then
+    local slots = ARGV[16] and table.concat(call('HKEYS', arrivals), ',') or ''
     if ARGV[8] ~= '' then
       local now, reports, first = call('TIME'), call('HGETALL', arrivals), 1
       local at = now[1] .. '.' .. string.format('%06d', now[2])
@@ -71,6 +74,7 @@ if is_new == 1 then
       local past = prefix .. 'arrivals:' .. string.format('%d', step - (ARGV[15] or 2))
       call('UNLINK', past, past .. 'm', past .. 'r', past .. 'b', past .. 'c')  -- others come at the end only
     end
+    if ARGV[16] then call('HSET', arrivals, 'slots', slots) end
     if ARGV[13] == '1' then
       call('XADD', wake, 'MAXLEN', '~', 100, '*', 'round', round)
     end
@@ -81,6 +85,8 @@ if ARGV[14] == '1' then
   for _, key in ipairs({job, claim, log, wake}) do call('PEXPIRE', key, ttl) end
 end
 local told = 2 * arrived + (holders[2] and 1 or 0)
+local slots = ''
+if ARGV[16] and arrived >= due then slots = call('HGET', arrivals, 'slots') end
 if version > tonumber(ARGV[11]) then plan = call('HGET', job, 'plan')
-elseif granted == 0 then return told end
-return {1, told, granted, plan}
+elseif granted == 0 and slots == '' then return told end
+return {1, told, granted, plan, slots}

@@ -12,7 +12,8 @@ from redis.retry import Retry
 from ...money.request import SHARES
 from ..protocol import Aborted, Arrival, Exchanged, Frame, FrameKey, Plan, RoundRequest, StepEntry
 from ..step_report import Report
-from .rounds import GONE, Rounds, called_off
+from .arrivals import GONE, Arrivals, called_off
+from .rounds import Rounds
 
 #: Seconds that a key outlives its last use, whatever happens to those who made it.
 TTL_S = 86_400
@@ -65,7 +66,8 @@ class RedisCoordinator:
         self._abort = self._redis.register_script(_script("abort"))
         self._last_entry = "0-0"
         self._reports: dict[int, Report] = {}  # of a step of which not every entry was read
-        self._rounds = Rounds(self._shards, self._prefix, generation, nonce, _script("arrive"), TTL_S)
+        arrivals = Arrivals(self._prefix, generation, nonce, _script("arrive"), TTL_S)
+        self._rounds = Rounds(self._shards, self._prefix, arrivals, TTL_S)
 
     def _key(self, *parts: object) -> str:
         return self._prefix + ":".join(map(str, parts))
@@ -199,13 +201,13 @@ class RedisCoordinator:
         """See `Coordinator`."""
         return self._rounds.publish(part)
 
-    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> None:
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
         """See `Coordinator`."""
-        self._rounds.wait(part, pay)
+        return self._rounds.wait(part, pay)
 
-    def frames(self, part: RoundRequest) -> list[Frame]:
+    def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
         """See `Coordinator`. The frames are views, valid until the next `frames`, `publish`, `wait` or `exchange`."""
-        return self._rounds.frames(part)
+        return self._rounds.frames(part, slots)
 
     def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
         """See `Coordinator`. With one server, all in one write."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..exchange import Frame
 from ..kernels import read_header
+from .protocol import Frame
 
 #: Training loss sum and count, validation loss sum and count.
 Stats = tuple[float, float, float, float]

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from ..exchange import FrameKey
-from .stats import Stats
+from ..protocol import FrameKey
+from ..stats import Stats, sum_of
+from .base import CompletedRound
 
 
 @dataclass
@@ -22,15 +23,6 @@ class _Pending:
     epoch: float
     missing: list[FrameKey]
     stats: dict[int, Stats] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class CompletedRound:
-    """A round of which everything is applied, and the sums of all its stats, in slot order."""
-
-    step: int
-    epoch: float
-    sums: Stats
 
 
 class OutstandingRounds:
@@ -67,9 +59,8 @@ class OutstandingRounds:
         settled = []
         while self._rounds and not self._rounds[0].missing:
             done = self._rounds.popleft()
-            columns = zip(*(stats for _, stats in sorted(done.stats.items())), strict=True)
-            first, second, third, fourth = (sum(column) for column in columns)
-            settled.append(CompletedRound(done.step, done.epoch, (first, second, third, fourth)))
+            sums = sum_of([stats for _, stats in sorted(done.stats.items())])
+            settled.append(CompletedRound(done.step, done.epoch, sums))
         return settled
 
     def staleness(self, step: int) -> int:

@@ -1,0 +1,71 @@
+"""Bounded staleness: a worker applies what there is of its peers' updates, and waits only for those that are due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..protocol import Coordinator, Frame, FrameKey, RoundRequest
+from .base import CompletedRound, RoundPolicy, Step, Updates, register_policy
+from .outstanding_rounds import OutstandingRounds
+
+
+@register_policy("stale")
+class BoundedStaleness(RoundPolicy):
+    """A worker is at most ``sync.staleness`` steps ahead of what it has applied of its peers' updates."""
+
+    is_lockstep = False
+
+    def __init__(
+        self,
+        log: Coordinator,
+        replica: Updates,
+        sync: Any,
+        scatters: Callable[[int], bool],
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(log, replica, sync, scatters, clock)
+        self._pending = OutstandingRounds()
+
+    @property
+    def retention(self) -> int:
+        """See `RoundPolicy`."""
+        return 2 + 2 * int(self.sync.staleness)
+
+    def exchange(self, step: Step) -> list[CompletedRound]:
+        """See `RoundPolicy`."""
+        frame = self.replica.encode(step.number, step.stats) if len(step.active) > 1 else b""
+        request = step.request(frame)
+        self._publish(request, step)
+        is_last = step.is_last()
+        leaving = [] if is_last else step.leaving()
+        if step.slot not in leaving:  # who leaves needs no more
+            self._pending.expect_residuals(leaving)
+            self._catch_up(request, step.number if is_last else step.number - self.sync.staleness, step)
+        return self._pending.settle()
+
+    def _publish(self, request: RoundRequest, step: Step) -> None:
+        """Publish the replica's update, add it, and add those of the peers that are there."""
+        self._pending.begin(request.step, step.epoch, request.slot, step.stats, request.peers)
+        sought = self._pending.sought()
+        arrival, frames = self.log.publish_and_poll(request, sought)
+        self.replica.apply_own()
+        self._apply(sought, frames)
+        step.learn(arrival)
+
+    def _catch_up(self, request: RoundRequest, due: int, step: Step) -> None:
+        """Wait for all that is missing of the rounds up to that of step ``due``, and add it."""
+        while self._pending.sought(due):
+            sought, asked = self._pending.sought(), self.clock()
+            frames = self.log.wait_for_any(request, sought, step.pay)
+            step.waited_s += self.clock() - asked
+            self._apply(sought, frames)
+
+    def _apply(self, sought: Sequence[FrameKey], frames: Sequence[Frame | None]) -> None:
+        for one, frame in zip(sought, frames, strict=True):
+            if frame is not None and self._pending.take(one, self.replica.apply_late(frame)):
+                self.replica.average()
+
+    def staleness(self, step: int) -> int:
+        """See `RoundPolicy`."""
+        return self._pending.staleness(step)

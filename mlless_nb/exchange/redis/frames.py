@@ -1,0 +1,126 @@
+"""Frames on Redis: which server keeps which, the commands that keep, ask for and drop them, and their replies."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from typing import Any
+
+from ..protocol import Aborted, Frame, FrameKey, RoundRequest
+from .connection import PipelinedConnection
+
+Command = tuple[Any, ...]
+
+
+def frame_key(prefix: str, round_id: str, slot: int, receiver: int | None) -> str:
+    """Where the frame of ``slot`` for ``receiver`` (None: for all) is kept."""
+    return f"{prefix}frame:{round_id}:{slot}" if receiver is None else f"{prefix}frame:{round_id}:{slot}>{receiver}"
+
+
+class Frames:
+    """The frames of a job, as one worker keeps and reads them.
+
+    Parameters
+    ----------
+    lines : list of PipelinedConnection
+        One for each server; the frames of ``slot`` are kept on number ``slot % len(lines)``.
+    prefix : str
+        What every key of the job begins with.
+    ttl_s : int
+        Seconds that a frame is kept at most.
+    """
+
+    def __init__(self, lines: list[PipelinedConnection], prefix: str, ttl_s: int) -> None:
+        self._lines, self._prefix, self._ttl = lines, prefix, str(ttl_s * 1000)
+        # Keys of frames by slot, oldest step first.
+        self._kept: defaultdict[int, deque[tuple[int, dict[str, None]]]] = defaultdict(deque)
+
+    def home(self, slot: int) -> PipelinedConnection:
+        """The server that keeps the frames of ``slot``."""
+        return self._lines[slot % len(self._lines)]
+
+    def at_first(self, slots: list[int]) -> list[int]:
+        """Those of ``slots`` whose frames are on the first server."""
+        return slots if len(self._lines) == 1 else [slot for slot in slots if self.home(slot) is self._lines[0]]
+
+    def storing(self, part: RoundRequest) -> list[Command]:
+        """Commands that keep the frames, if anybody reads them, and drop those that nobody needs any more."""
+        commands: list[Command] = []
+        kept = self._kept[part.slot]
+        if part.is_awaited:
+            if not kept or kept[-1][0] != part.step:
+                kept.append((part.step, {}))
+            keys = kept[-1][1]
+            for receiver, frame in part.outgoing.items():
+                key = frame_key(self._prefix, part.round_id, part.slot, receiver)
+                # Not over again when repeated: a twin of this worker cannot replace what was read already.
+                commands.append(("SET", key, frame, "NX", "PX", self._ttl))
+                keys[key] = None
+        newest = part.step - part.kept_steps
+        if kept and kept[0][0] <= newest:
+            commands.append(("UNLINK", *(key for step, keys in kept if step <= newest for key in keys)))
+        return commands
+
+    def forget(self, part: RoundRequest) -> None:
+        """What `storing` dropped is known to be gone."""
+        kept, newest = self._kept[part.slot], part.step - part.kept_steps
+        while kept and kept[0][0] <= newest:
+            kept.popleft()
+
+    def asking(self, part: RoundRequest, slots: list[int]) -> Command:
+        """The command that asks one server for the frames of ``slots`` in a round."""
+        return ("MGET", *(frame_key(self._prefix, part.round_id, slot, part.inbox) for slot in slots))
+
+    def fetch(self, part: RoundRequest, slots: list[int], found: dict[int, Frame | None]) -> list[Frame]:
+        """The frames of ``slots``, in their order; those that ``found`` lacks are asked for, of all servers at once.
+
+        Raises
+        ------
+        Aborted
+            One is missing.
+        """
+        asked: dict[PipelinedConnection, list[int]] = {}
+        for slot in slots:
+            if slot not in found:
+                asked.setdefault(self.home(slot), []).append(slot)
+        for line, there in asked.items():
+            line.send([self.asking(part, there)])
+        for line, there in asked.items():
+            found.update(zip(there, line.read(views=True), strict=True))
+        lost = [slot for slot in slots if found[slot] is None]
+        if lost:
+            raise Aborted(f"the update of worker {lost[0]} in round {part.round_id} is gone from Redis")
+        return [frame for slot in slots if (frame := found[slot]) is not None]
+
+
+class Search:
+    """Looking for frames of rounds that need not be complete: which are there.
+
+    Parameters
+    ----------
+    frames : Frames
+    prefix : str
+    sought : sequence of FrameKey
+    """
+
+    def __init__(self, frames: Frames, prefix: str, sought: Sequence[FrameKey]) -> None:
+        self._prefix, self._sought = prefix, sought
+        self._by_line: dict[PipelinedConnection, list[int]] = {}
+        for number, (_, slot) in enumerate(sought):
+            self._by_line.setdefault(frames.home(slot), []).append(number)
+
+    def asking(self, line: PipelinedConnection) -> list[Command]:
+        """The command, if there is to be one, that asks this server."""
+        keys = [frame_key(self._prefix, *self._sought[number], None) for number in self._by_line.get(line, ())]
+        return [("MGET", *keys)] if keys else []
+
+    def found(self, first: PipelinedConnection) -> list[Frame | None]:
+        """What is there, in the order asked for; ``first`` was asked already, the other servers are asked now."""
+        for line in self._by_line:
+            if line is not first:
+                line.send(self.asking(line))
+        found: list[Frame | None] = [None] * len(self._sought)
+        for line, numbers in self._by_line.items():
+            for number, frame in zip(numbers, line.read(views=True), strict=True):
+                found[number] = frame
+        return found

@@ -1,0 +1,120 @@
+"""Checkpoints, and the end of training: which model a run returns, and who stores it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..bus.messages import Invocation
+from ..job.stop_rules import Verdict
+from ..money.budget import STEPS_TO_END
+from ..storage import checkpoint
+from ..storage.objects import ObjectStore
+from .best_replica import BestReplica
+from .evaluation import ROW_SHARE, HeldOut
+from .reintegration import Reintegration
+from .replica import Float32, Replica
+
+#: Bytes a second at which a model is taken to be stored until one was.
+PUT_BYTES_S = 25e6
+#: The step of the model that is returned, the loss sum of its evaluation here, and the count.
+Kept = tuple[int, float, float]
+
+
+class Ending:
+    """What one worker stores, and its part in choosing what the run returns.
+
+    Parameters
+    ----------
+    invocation : Invocation
+    objects : ObjectStore
+    replica : Replica
+    best : BestReplica
+    held_out : HeldOut
+    handing_over : Reintegration
+    clock : callable
+        Seconds that pass.
+    """
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        objects: ObjectStore,
+        replica: Replica,
+        best: BestReplica,
+        held_out: HeldOut,
+        handing_over: Reintegration,
+        clock: Callable[[], float],
+    ) -> None:
+        self._job_id, self._slot, self._every = invocation.job_id, invocation.slot, invocation.checkpoint_every
+        self._objects, self._replica, self._best, self._held_out = objects, replica, best, held_out
+        self._handing_over, self._clock = handing_over, clock
+        self._put_s = replica.params.nbytes / PUT_BYTES_S  # storing a model, the longest so far
+
+    def exit_s(self, active: list[int], quickest_s: float) -> float:
+        """Seconds that a good end takes beside saying goodbye: evaluating, and storing the model where that is done.
+
+        ``quickest_s`` are those of a step's computation.
+        """
+        # Before the first evaluation: a row takes a share of a training row's time, in a step that nothing held up.
+        guess_s = ROW_SHARE * len(self._held_out.share(active)) * quickest_s
+        took_s = self._held_out.seconds
+        evaluating_s = guess_s if took_s is None else took_s
+        # The last model, with the optimiser's state, and the best one.
+        n_puts = 2 + len(self._replica.state) if self._slot == active[0] else 0
+        return 2 * evaluating_s + n_puts * self._put_s
+
+    def n_puts(self, step: int, active: list[int]) -> int:
+        """Writes to the storage that may come before the end: two models, and a checkpoint where one may be due."""
+        if self._slot != active[0]:
+            return 0
+        return 2 + any(checkpoint.is_due(near, self._every) for near in range(step, step + STEPS_TO_END + 1))
+
+    def checkpoint(self, step: int, active: list[int]) -> None:
+        """Store the parameters after ``step``, where a checkpoint is due."""
+        if not checkpoint.is_due(step, self._every):
+            return
+        params = self._handing_over.whole(step, active, active[0])
+        if self._slot == active[0] and self._replica.is_finite:
+            began = self._clock()
+            checkpoint.save(self._objects, self._job_id, params, step, self._every)
+            self._put_s = max(self._clock() - began, self._put_s)
+
+    def finish(self, verdict: Verdict, step: int, active: list[int], weight: float) -> tuple[tuple[float, float], Kept]:
+        """Evaluate for the last time, and store the models if this worker is the one to.
+
+        Returns the sums of this worker's evaluation of the last model, and what the run returns. ``weight`` is the
+        share of the optimiser's state that is this worker's.
+        """
+        sums = kept_sums = self._held_out.evaluate(active)
+        kept_step, has_ended_well = step, verdict.status != "failed"
+        state: list[Float32] = []
+        if has_ended_well:
+            state = self._handing_over.state(step, active, weight)
+        if self._best.step is not None:
+            loss = self._handing_over.loss("e", step, active, sums)
+            if not has_ended_well or not loss < self._best.loss:
+                if has_ended_well:
+                    self._store(checkpoint.last_key(self._job_id), step, active, state)
+                kept_step, kept_sums = self._go_back_to_best(step, active, loss) or (kept_step, kept_sums)
+        if has_ended_well or kept_step < step:
+            self._store(checkpoint.model_key(self._job_id), step, active, state if kept_step == step else [])
+        return sums, (kept_step, *kept_sums)
+
+    def _go_back_to_best(self, step: int, active: list[int], loss: float) -> tuple[int, tuple[float, float]] | None:
+        """Make the best replica the model, and evaluate it; its step and its sums.
+
+        Under ISP the replicas differ a little from what they have in common, and what was found to be the best may not
+        be better than the last model, of this ``loss``: then that one stays, and None is returned.
+        """
+        self._best.swap()
+        self._handing_over.end_best(step, active)
+        sums = self._held_out.evaluate(active)
+        if self._handing_over.loss("f", step, active, sums) >= loss:
+            self._best.swap()
+            return None
+        return self._best.step or 0, sums
+
+    def _store(self, key: str, step: int, active: list[int], state: list[Float32]) -> None:
+        """Store the model, and ``state`` of the optimiser, under ``key`` where this worker is the one to."""
+        if self._slot == active[0] and self._replica.is_finite:
+            self._objects.put(key, self._replica.progress(step, state).encode())

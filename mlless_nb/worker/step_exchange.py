@@ -1,0 +1,165 @@
+"""One worker's rounds: its part in each, what they take, and what the supervisor is told of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..bus.messages import Invocation
+from ..exchange import WAIT_POLL_S, Arrival, Coordinator, Exchanged, RoundRequest
+from ..exchange.stats import NO_STATS
+from ..exchange.step_report import Report
+from ..money.budget import Prepaid
+from .membership import Membership
+
+#: Steps whose longest duration stands for the next one's when money is asked for.
+_STEP_MEMORY = 0.9
+
+
+@dataclass
+class Tally:
+    """What one step took and moved, for the report that goes out with the next one."""
+
+    compute_s: float = 0.0
+    exchange_s: float = 0.0
+    wait_s: float = 0.0
+    merged_bytes: int = 0  # of the merged range that this worker published
+    compute_cpu_s: float = 0.0  # processor time of ``compute_s``
+
+
+class StepExchange:
+    """What a round policy works with in each step (`mlless_nb.exchange.policies.Step`), and the rounds beside those.
+
+    Parameters
+    ----------
+    invocation : Invocation
+    log : Coordinator
+    prepaid : Prepaid
+    membership : Membership
+    clock, cpu_clock : callable
+        Seconds that pass, and those that this thread was at work.
+    prefetch : callable
+        Begins to fetch the next minibatches; called once the update is made and encoded.
+    report : callable
+        The report of the step, given the bytes that are published.
+    is_last : callable
+        Whether the step is the last one whatever the losses.
+
+    Attributes
+    ----------
+    tally : Tally
+        Of the step before.
+    step_s, quickest_s : float
+        What a step takes at the most, lately, and what its computation takes at the least; 0.0 before there was one.
+    kept_steps, quorum
+        See `RoundRequest`; the policy's, in a step's own round.
+    """
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        log: Coordinator,
+        prepaid: Prepaid,
+        membership: Membership,
+        clock: Callable[[], float],
+        cpu_clock: Callable[[], float],
+        *,
+        prefetch: Callable[[], None],
+        report: Callable[[int], Report],
+        is_last: Callable[[], bool],
+    ) -> None:
+        self._log, self._prepaid, self._membership = log, prepaid, membership
+        self._clock, self._cpu_clock = clock, cpu_clock
+        self._prefetch, self._report, self.is_last = prefetch, report, is_last
+        self._lease_s, self._deadline_s = invocation.lease_s, invocation.round_timeout_s
+        self.slot = invocation.slot
+        self.number, self.epoch, self.stats = 0, 0.0, NO_STATS
+        self.active: list[int] = []
+        self.waited_s, self.merged_bytes = 0.0, 0
+        self.tally = Tally()
+        self.step_s = self.quickest_s = 0.0
+        self.kept_steps, self.quorum = 2, 0
+        self._began = self._cpu_began = self._computed = self._computed_cpu_s = 0.0
+        self._is_computed = False
+
+    # -- a step, from its begin to its end
+
+    def begin(self, number: int, active: list[int]) -> None:
+        """Step ``number`` begins."""
+        self._began, self._cpu_began = self._clock(), self._cpu_clock()
+        self.number, self.active, self._is_computed = number, active, False
+        self.waited_s, self.merged_bytes = 0.0, 0
+
+    def end(self) -> None:
+        """The updates are applied: remember where the time of the step went, for the next report."""
+        applied, computed = self._clock(), self._computed
+        compute_s, exchange_s = computed - self._began, applied - computed - self.waited_s
+        self.tally = Tally(compute_s, exchange_s, self.waited_s, self.merged_bytes, self._computed_cpu_s)
+        self.quickest_s = min(self.quickest_s or math.inf, compute_s)
+        self.step_s = max(applied - self._began, _STEP_MEMORY * self.step_s)
+
+    def note_extra(self) -> None:
+        """What came after the updates of the step, evaluating or a checkpoint, is over."""
+        self.step_s = max(self._clock() - self._began, self.step_s)
+
+    # -- what a policy asks for
+
+    def request(self, frame: bytes, *, kind: str = "", parts: dict[int, bytes] | None = None) -> RoundRequest:
+        """This worker's part in the round of ``kind`` of the step. The first one ends the step's computation."""
+        report = None
+        if not self._is_computed:
+            self._is_computed = True
+            self._computed_cpu_s, self._computed = self._cpu_clock() - self._cpu_began, self._clock()
+            self._prefetch()
+            report = self._report(len(frame) if parts is None else sum(map(len, parts.values())))
+        return self.round(f"{self.number}{kind}", self.active, self.active, frame, report=report, parts=parts)
+
+    def exchange(self, request: RoundRequest) -> Exchanged:
+        """Carry a round out, and learn what arriving told."""
+        done = self._log.exchange(request, self.pay)
+        self._membership.learn(done.arrival, self.number)
+        return done
+
+    def learn(self, arrival: Arrival) -> None:
+        """Take note of the money, the plan and the supervisor's lease of an arrival."""
+        self._membership.learn(arrival, self.number)
+
+    def leaving(self) -> list[int]:
+        """Slots that take part for the last time in this step."""
+        return self._membership.leaving(self.number)
+
+    def pay(self) -> None:
+        """Pay for waiting; where there is no money for that the end of the run is announced."""
+        if not self._prepaid.buy(WAIT_POLL_S, self._log.reserve):
+            self._log.announce_stop("capped", "the budget does not pay for another step")
+
+    # -- any round
+
+    def round(
+        self,
+        round_id: str,
+        publishers: list[int],
+        waiters: list[int],
+        frame: bytes,
+        *,
+        report: Report | None = None,
+        parts: dict[int, bytes] | None = None,
+    ) -> RoundRequest:
+        """This worker's part in a round. Money is asked for in a step's own round, the one with a report."""
+        return RoundRequest(
+            round_id,
+            self.number,
+            self.slot,
+            publishers,
+            waiters,
+            frame,
+            report,
+            self._prepaid.wanted(self.step_s if report is not None else 0.0),
+            self._membership.plan.version,
+            self._lease_s,
+            self._deadline_s,
+            parts,
+            self.kept_steps,
+            self.quorum if report is not None else 0,
+        )
