@@ -130,6 +130,7 @@ class Invocation(Message):
     schedule: str = "constant"
     ends_settled: bool = False  # once the validation loss has settled
     algorithm: dict[str, Any] = field(default_factory=lambda: {"kind": "gradient-averaging"})
+    store: str = "redis"
     start_key: str | None = None  # where the workers find what they go on from
 
     def scatters(self, n_active: int) -> bool:

@@ -38,6 +38,7 @@ def invocations_of(
         "optimizer": job.optimizer.to_json(),
         "sync": job.sync.to_json(),
         "algorithm": job.algorithm.to_json(),
+        "store": job.store,
         "stop": dataclasses.asdict(job.stop_rules),
         "scale_in": job.scale_in.to_json(),
         "aggregate": job.aggregate,

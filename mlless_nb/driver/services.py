@@ -9,6 +9,8 @@ from ..bus import open_bus
 from ..bus.urls import REDIS_SCHEMES, scheme_of
 from ..errors import JobError
 from ..exchange import RedisCoordinator
+from ..exchange.protocol import key_prefix
+from ..exchange.stores import open_store
 from ..job.job import TrainingJob
 from .embedded_redis import EmbeddedRedis, acquire_shared, check_redis, release
 from .launcher import LithopsLauncher, is_local
@@ -64,11 +66,12 @@ class Services:
             self.has_broker = job.bus is not None and job.bus.startswith("amqp")
             self.bus_url = self._bus_url(job)
             self.bus = open_bus(self.bus_url, run_id, insecure=job.insecure)
+            store = open_store(job.store, key_prefix(run_id), self.launcher.objects)
         except BaseException:
             self.launcher.close()
             self._release_redis()
             raise
-        self.log = RedisCoordinator(self.redis_urls, run_id, uuid.uuid4().hex, "driver")
+        self.log = RedisCoordinator(self.redis_urls, run_id, uuid.uuid4().hex, "driver", store)
 
     def _redis_urls(self, job: TrainingJob) -> list[str]:
         if self.embedded is not None:
@@ -99,7 +102,7 @@ class Services:
         self._watchdog = self.embedded or Watchdog().start()
         if self.embedded is None:
             on_redis = [self.bus_url] if scheme_of(self.bus_url) in REDIS_SCHEMES else []
-            self._watchdog.add_keys(sorted({*self.redis_urls, *on_redis}), f"mlless:{self._run_id}:")
+            self._watchdog.add_keys(sorted({*self.redis_urls, *on_redis}), key_prefix(self._run_id))
         # Kept here: the launcher forgets what it has closed.
         self._watched_groups = self.launcher.process_groups
         self._watched_paths = [*self.launcher.temporary_paths, self.launcher.folder_of(run_folder)]

@@ -296,7 +296,30 @@ class Coordinator(Protocol):
         """
 
 
-def exchange_in_parts(log: Coordinator, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
+def key_prefix(job_id: str) -> str:
+    """What every key of a job begins with, on Redis and in a frame store."""
+    return f"mlless:{job_id}:"
+
+
+def frame_key(prefix: str, round_id: str, slot: int, receiver: int | None) -> str:
+    """The key under which the frame of ``slot`` for ``receiver`` (None: for all) is kept."""
+    return f"{prefix}frame:{round_id}:{slot}" if receiver is None else f"{prefix}frame:{round_id}:{slot}>{receiver}"
+
+
+class Exchanges(Protocol):
+    """The part of a `Coordinator` that exchanges rounds."""
+
+    def publish(self, part: RoundRequest) -> Arrival:
+        """See `Coordinator`."""
+
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
+        """See `Coordinator`."""
+
+    def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
+        """See `Coordinator`."""
+
+
+def exchange_in_parts(log: Exchanges, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
     """A round as three calls, where a backend knows no shorter way."""
     arrival = log.publish(part)
     published_at, slots = time.monotonic(), arrival.slots

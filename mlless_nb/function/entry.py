@@ -14,6 +14,8 @@ import redis
 from ..bus import Bus, open_bus
 from ..bus.messages import Failed, Invocation, Message
 from ..exchange import RedisCoordinator
+from ..exchange.protocol import key_prefix
+from ..exchange.stores import FrameStore, open_store
 from ..job.sync import sync_from_json
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
@@ -41,10 +43,11 @@ def run_function(payload: str, storage: Any) -> str:
     objects = LithopsObjects(storage)
     keep_memory()
     nonce = f"{os.getpid()}-{uuid.uuid4().hex}"
-    log = RedisCoordinator(invocation.redis_urls, invocation.job_id, invocation.generation, nonce)
+    store = open_store(invocation.store, key_prefix(invocation.job_id), objects)
+    log = RedisCoordinator(invocation.redis_urls, invocation.job_id, invocation.generation, nonce, store)
     is_over = threading.Event()
     try:
-        prepaid = _prepaid(invocation, log, objects)
+        prepaid = _prepaid(invocation, log, objects, store)
         if not log.claim(invocation.slot):
             return ""  # another invocation of the same payload is at work
         threading.Thread(target=_keep_lease, args=(invocation, log, is_over), name="mlless-lease", daemon=True).start()
@@ -114,7 +117,7 @@ def _call_off(invocation: Invocation) -> None:
     log.abort(f"the budget was used up before {who} could end", invocation.n_workers, "capped")
 
 
-def _prepaid(invocation: Invocation, log: RedisCoordinator, objects: ObjectStore) -> Prepaid:
+def _prepaid(invocation: Invocation, log: RedisCoordinator, objects: ObjectStore, store: FrameStore | None) -> Prepaid:
     began, late_s = time.monotonic(), max(log.now_s() - invocation.launched_at_s, 0.0)
     rates = Rates(
         price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
@@ -123,7 +126,7 @@ def _prepaid(invocation: Invocation, log: RedisCoordinator, objects: ObjectStore
         rates,
         invocation.granted_nusd,
         lambda: late_s + time.monotonic() - began,
-        lambda: rates.requests_nusd(objects.gets, objects.puts),
+        lambda: rates.requests_nusd(objects.gets, objects.puts) + (store.cost_nusd(rates) if store else 0),
         with_servers=invocation.role == "supervisor",
         n_functions=invocation.n_workers + 1,
     )

@@ -10,6 +10,7 @@ from typing import Any
 from ..bus.urls import mask_url
 from ..data.dataset import Dataset, Ratings, held_out
 from ..errors import BudgetError, DataError, JobError
+from ..exchange.stores import REDIS, check_store
 from ..models import Model, registered_models
 from ..money.catalogue import profile_names
 from ..validation import check_choice, check_positive_integer, is_integer, is_number, specification
@@ -151,6 +152,8 @@ class TrainingJob:
         Fraction of ``data`` to hold out, rows to evaluate on, or nothing.
     algorithm : GradientAveraging
         What a worker publishes in a step, and what becomes of what all have published.
+    store : {"redis"}
+        Where updates lie between the workers; leases, plan and money are kept on Redis with any of them.
     aggregate : {"mean", "sum"}
         How the workers' updates are put together.
     local_steps : int
@@ -204,6 +207,7 @@ class TrainingJob:
     seed: int = 0
     validation: float | Dataset | None = 0.1
     algorithm: Algorithm = field(default_factory=GradientAveraging)
+    store: str = REDIS
     aggregate: str = "mean"
     local_steps: int = 1
     codec: str = "float32"
@@ -305,6 +309,7 @@ class TrainingJob:
         if not is_integer(self.seed) or self.seed < 0:
             raise JobError("seed", self.seed, "an integer >= 0")
         check_positive_integer("local_steps", self.local_steps)
+        check_store(self.store)
         for name, choices in CHOICES.items():
             check_choice(name, getattr(self, name), choices)
         if self.name is not None and not NAME.fullmatch(self.name):

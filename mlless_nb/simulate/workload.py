@@ -55,6 +55,7 @@ class Workload:
     optimizer: Optimizer = field(default_factory=lambda: SGD(8.0, 0.8, nesterov=True, lazy=True))
     sync: Sync = field(default_factory=BSP)
     algorithm: Algorithm = field(default_factory=GradientAveraging)
+    store: str = "redis"
     stop: Stop = field(default_factory=lambda: Stop(steps=100))
     minibatch: int = 6250
     seed: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,11 +149,11 @@ def test_a_slow_leaver_finds_the_frames_of_its_last_step(sync: BSP | ISP, monkey
     job = Job(PMF(rank=2), SGD(0.5), sync, 3, 10, "mean", {2: [1]})
     plain = Witness.frames
 
-    def frames(log: Witness, part: RoundRequest) -> list[bytes]:
+    def frames(log: Witness, part: RoundRequest, slots: Any = None) -> list[bytes]:
         if part.round_id == "3" and part.slot == 1:
             with log.shared.changed:
                 log.shared.changed.wait_for(lambda: log.shared.latest >= 5, 0.2)
-        return plain(log, part)
+        return plain(log, part, slots)
 
     monkeypatch.setattr(Witness, "frames", frames)
     outcome = train(job)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from exchange.dict_store import DictStore
 
 from mlless_nb.exchange import (
     Aborted,
@@ -21,6 +22,7 @@ from mlless_nb.exchange import (
 )
 from mlless_nb.exchange.step_report import Report
 from mlless_nb.money.request import BudgetRequest
+from mlless_nb.storage.objects import MemoryObjects
 
 Make = Callable[[str], Coordinator]
 ALL = [0, 1, 2]
@@ -28,7 +30,12 @@ NOTHING = BudgetRequest()
 
 
 @pytest.fixture(
-    params=["memory", pytest.param("redis", marks=pytest.mark.redis), pytest.param("shards", marks=pytest.mark.redis)]
+    params=[
+        "memory",
+        pytest.param("redis", marks=pytest.mark.redis),
+        pytest.param("shards", marks=pytest.mark.redis),
+        pytest.param("store", marks=pytest.mark.redis),
+    ]
 )
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     """Opens coordinators of one job, each under a nonce."""
@@ -40,11 +47,12 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
             return MemoryCoordinator(hub, nonce)
     else:
         url = request.getfixturevalue("redis_url")
-        urls = [url] if request.param == "redis" else [f"{url.rsplit('/', 1)[0]}/0", f"{url.rsplit('/', 1)[0]}/1"]
+        urls = [url] if request.param != "shards" else [f"{url.rsplit('/', 1)[0]}/0", f"{url.rsplit('/', 1)[0]}/1"]
         job_id = uuid.uuid4().hex
 
         def open_log(nonce: str) -> Coordinator:
-            opened.append(RedisCoordinator(urls, job_id, "generation", nonce))
+            store = DictStore(f"mlless:{job_id}:", MemoryObjects()) if request.param == "store" else None
+            opened.append(RedisCoordinator(urls, job_id, "generation", nonce, store))
             return opened[-1]
 
     log = open_log("driver")

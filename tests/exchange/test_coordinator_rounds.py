@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 import redis
+from exchange.dict_store import DictStore
 from exchange.test_coordinator import ALL, NOTHING, Make, copied, make, part, publish, three  # noqa: F401 - a fixture
 
 from mlless_nb.exchange import Aborted, Coordinator, MemoryCoordinator, RedisCoordinator, RoundRequest
@@ -58,7 +59,8 @@ def keys_of(log: Coordinator) -> list[str]:
         return frames + [f"arrivals:{round_id}" for round_id in log._hub.arrivals]
     assert isinstance(log, RedisCoordinator)
     found = [key for shard in log._shards for key in shard.scan_iter(match=log._prefix + "*")]
-    return [key.decode().removeprefix(log._prefix) for key in found]
+    stored = [key for key in DictStore.kept if key.startswith(log._prefix)]
+    return [key.removeprefix(log._prefix) for key in [*(key.decode() for key in found), *stored]]
 
 
 @pytest.mark.parametrize("n_bytes", SIZES)

@@ -10,8 +10,9 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from ...money.request import SHARES
-from ..protocol import Aborted, Arrival, Exchanged, Frame, FrameKey, Plan, RoundRequest, StepEntry
+from ..protocol import Aborted, Arrival, Exchanged, Frame, FrameKey, Plan, RoundRequest, StepEntry, key_prefix
 from ..step_report import Report
+from ..stores import FrameStore, StoredRounds
 from .arrivals import GONE, Arrivals, called_off
 from .rounds import Rounds
 
@@ -53,12 +54,16 @@ class RedisCoordinator:
         Fences whoever belongs to an earlier life of the job.
     nonce : str
         Tells this invocation from a duplicate of it.
+    store : FrameStore, optional
+        Where frames are kept instead.
     """
 
-    def __init__(self, urls: list[str], job_id: str, generation: str, nonce: str = "") -> None:
+    def __init__(
+        self, urls: list[str], job_id: str, generation: str, nonce: str = "", store: FrameStore | None = None
+    ) -> None:
         self._shards = [connect(url) for url in urls]
         self._redis = self._shards[0]
-        self._prefix = f"mlless:{job_id}:"
+        self._prefix = key_prefix(job_id)
         self.generation, self._nonce = generation, nonce
         self._job = self._key("job")
         self._announce = self._redis.register_script(_script("announce"))
@@ -67,7 +72,9 @@ class RedisCoordinator:
         self._last_entry = "0-0"
         self._reports: dict[int, Report] = {}  # of a step of which not every entry was read
         arrivals = Arrivals(self._prefix, generation, nonce, _script("arrive"), TTL_S)
-        self._rounds = Rounds(self._shards, self._prefix, arrivals, TTL_S)
+        rounds = Rounds(self._shards, self._prefix, arrivals, TTL_S)
+        self._store = store
+        self._rounds = rounds if store is None else StoredRounds(rounds, store)
 
     def _key(self, *parts: object) -> str:
         return self._prefix + ":".join(map(str, parts))
@@ -95,7 +102,7 @@ class RedisCoordinator:
             keys = list(shard.scan_iter(match=self._prefix + "*", count=1000))
             for first in range(0, len(keys), 500):
                 n_keys += int(shard.unlink(*keys[first : first + 500]))
-        return n_keys
+        return n_keys + (self._store.clear() if self._store is not None else 0)
 
     def close(self) -> None:
         """Release the connections. Idempotent."""

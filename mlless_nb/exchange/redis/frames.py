@@ -6,15 +6,10 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
-from ..protocol import Aborted, Frame, FrameKey, RoundRequest
+from ..protocol import Aborted, Frame, FrameKey, RoundRequest, frame_key
 from .connection import PipelinedConnection
 
 Command = tuple[Any, ...]
-
-
-def frame_key(prefix: str, round_id: str, slot: int, receiver: int | None) -> str:
-    """Where the frame of ``slot`` for ``receiver`` (None: for all) is kept."""
-    return f"{prefix}frame:{round_id}:{slot}" if receiver is None else f"{prefix}frame:{round_id}:{slot}>{receiver}"
 
 
 class Frames:
@@ -57,8 +52,8 @@ class Frames:
                 commands.append(("SET", key, frame, "NX", "PX", self._ttl))
                 keys[key] = None
         newest = part.step - part.kept_steps
-        if kept and kept[0][0] <= newest:
-            commands.append(("UNLINK", *(key for step, keys in kept if step <= newest for key in keys)))
+        if kept and kept[0][0] <= newest and (gone := [key for step, keys in kept if step <= newest for key in keys]):
+            commands.append(("UNLINK", *gone))
         return commands
 
     def forget(self, part: RoundRequest) -> None:

@@ -65,7 +65,7 @@ class Rounds:
         """See `Coordinator`."""
         return self._safely(lambda: self._wait(part, pay))
 
-    def frames(self, part: RoundRequest, slots: list[int] | None) -> list[Frame]:
+    def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
         """See `Coordinator`."""
         return self._safely(lambda: self._frames.fetch(part, part.read_slots(slots), {}))
 
@@ -83,6 +83,10 @@ class Rounds:
     ) -> list[Frame | None]:
         """See `Coordinator`."""
         return self._safely(lambda: self._wait_for_any(part, sought, pay))
+
+    def look(self, part: RoundRequest) -> bool:
+        """Whether the round is complete now; renews the lease. `Aborted` where the run was called off."""
+        return self._safely(lambda: self._look(part))[0]
 
     def _safely(self, action: Callable[[], _Result]) -> _Result:
         """Do ``action`` again when a connection was lost on the way; all that is sent may be repeated."""

@@ -1,0 +1,140 @@
+"""A worker's rounds where frames lie in a store: they are kept there first, then the worker arrives on Redis.
+
+So whoever learns that a round is complete finds every frame. A worker that looks for frames of rounds that need not be
+complete asks the store again and again, at growing intervals: nothing wakes it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from ...errors import ServiceError
+from ..protocol import (
+    WAIT_POLL_S,
+    Aborted,
+    Arrival,
+    Exchanged,
+    Frame,
+    FrameKey,
+    RoundRequest,
+    exchange_in_parts,
+    frame_key,
+)
+from .base import FrameStore
+
+#: Seconds between two looks into the store for frames that are not there yet: the first, and the longest.
+FIRST_LOOK_S, LONGEST_LOOK_S = 0.001, 0.05
+
+
+class RoundBackend(Protocol):
+    """Arriving and waiting, without frames: see `mlless_nb.exchange.redis.rounds.Rounds`."""
+
+    def publish(self, part: RoundRequest) -> Arrival:
+        """Arrive."""
+
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
+        """Wait until the round is complete."""
+
+    def look(self, part: RoundRequest) -> bool:
+        """Whether the round is complete now; `Aborted` where the run is called off."""
+
+    def close(self) -> None:
+        """Release the connections."""
+
+
+class StoredRounds:
+    """The worker's part of a `Coordinator` over a `FrameStore`, for one thread.
+
+    Parameters
+    ----------
+    rounds : RoundBackend
+    store : FrameStore
+    """
+
+    def __init__(self, rounds: RoundBackend, store: FrameStore) -> None:
+        self._rounds, self._store = rounds, store
+        # Keys of frames by slot, oldest step first.
+        self._kept: defaultdict[int, deque[tuple[int, list[str]]]] = defaultdict(deque)
+
+    def close(self) -> None:
+        """Release the connections. Idempotent."""
+        self._rounds.close()
+        self._store.close()
+
+    def publish(self, part: RoundRequest) -> Arrival:
+        """See `Coordinator`."""
+        if part.is_awaited:
+            self._put(part)
+        arrival = self._rounds.publish(replace(part, frame=b"", parts={}))
+        self._drop(part)
+        return arrival
+
+    def _put(self, part: RoundRequest) -> None:
+        prefix, most = self._store.prefix, self._store.max_frame_bytes
+        frames = {
+            frame_key(prefix, part.round_id, part.slot, receiver): frame for receiver, frame in part.outgoing.items()
+        }
+        for frame in frames.values():
+            if len(frame) > most:
+                raise ServiceError(f"a frame of {len(frame)} bytes: {type(self._store).__name__} takes at most {most}")
+        if frames:
+            self._store.put_many(frames)
+            self._kept[part.slot].append((part.step, list(frames)))
+
+    def _drop(self, part: RoundRequest) -> None:
+        """Drop the frames that nobody needs any more."""
+        kept, gone = self._kept[part.slot], []
+        while kept and kept[0][0] <= part.step - part.kept_steps:
+            gone += kept.popleft()[1]
+        if gone:
+            self._store.delete_many(gone)
+
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
+        """See `Coordinator`."""
+        return self._rounds.wait(part, pay)
+
+    def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
+        """See `Coordinator`."""
+        read = part.read_slots(slots)
+        prefix = self._store.prefix
+        found = self._store.get_many([frame_key(prefix, part.round_id, slot, part.inbox) for slot in read])
+        lost = [slot for slot, frame in zip(read, found, strict=True) if frame is None]
+        if lost:
+            raise Aborted(f"the update of worker {lost[0]} in round {part.round_id} is gone from the store")
+        return [frame for frame in found if frame is not None]
+
+    def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
+        """See `Coordinator`."""
+        return exchange_in_parts(self, part, pay)
+
+    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+        """See `Coordinator`."""
+        arrival = self.publish(part)
+        return arrival, self._look(sought)
+
+    def wait_for_any(
+        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
+    ) -> list[Frame | None]:
+        """See `Coordinator`."""
+        began, paid, pause_s = time.monotonic(), 0.0, FIRST_LOOK_S
+        while True:
+            found = self._look(sought)
+            if any(frame is not None for frame in found):
+                return found
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_LOOK_S)
+            waited = time.monotonic() - began
+            if waited - paid > WAIT_POLL_S:
+                paid = waited
+                self._rounds.look(part)
+                pay()
+            if waited > part.deadline_s:
+                raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
+
+    def _look(self, sought: Sequence[FrameKey]) -> list[Frame | None]:
+        keys = [frame_key(self._store.prefix, round_id, slot, None) for round_id, slot in sought]
+        return self._store.get_many(keys) if keys else []
