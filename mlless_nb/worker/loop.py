@@ -138,7 +138,8 @@ class Worker:
         self, status: str, reason: str, sums: tuple[float, float] = (0.0, 0.0), kept: Kept = (0, 0.0, 0.0)
     ) -> Left:
         spent, storage, merged = self._prepaid.spent_nusd, self._prepaid.storage_nusd, self._exchange.tally.merged_bytes
-        return Left(self._slot, self._step, spent, storage, *sums, status, reason, merged, *kept)
+        step, loss_sum, count = kept
+        return Left(self._slot, self._step, spent, storage, *sums, status, reason, merged, step, loss_sum, count)
 
     # -- the loop
 
