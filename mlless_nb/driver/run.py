@@ -10,7 +10,8 @@ from typing import Any
 
 from ..bus.messages import Command
 from ..errors import CommandError, JobError, RunError
-from ..job.job import Budget, TrainingJob
+from ..job.job import TrainingJob
+from ..job.limits import Budget
 from ..models import FittedModel
 from ..money import Cost
 from ..money.meter import NUSD, to_nusd

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..data.prepare import BUNDLE_BYTES, Manifest
 from ..errors import JobError
-from ..job.job import Budget, Stop
+from ..job.limits import Budget, Stop
 from ..job.optimizers import SGD, Optimizer
 from ..job.scale_in import ScaleIn
 from ..job.sync import BSP, Sync
