@@ -62,7 +62,7 @@ class SimulatedRun:
     events : tuple of Event
         What the supervisor told.
     decisions : tuple of dict
-        What the auto-tuner decided, on which numbers; see `mlless_nb.supervisor.policy.scale_in.Decision`.
+        What the auto-tuner decided, on which numbers; see `mlless_nb.supervisor.policy.decision.Decision`.
     departures : tuple of (int, int)
         (slot, last step) of the workers that left before the end, in the order of their steps.
     traffic : Traffic

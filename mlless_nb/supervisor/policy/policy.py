@@ -9,10 +9,11 @@ import numpy as np
 
 from ...exchange.step_report import Report
 from .cost_scale_in import CostScaleIn
+from .decision import Decision
 from .forecast import forecast
 from .loss_history import History
 from .projection import Prices, Projection
-from .scale_in import Decision, ScaleInTuner
+from .scale_in import ScaleInTuner
 from .victim import worst_worker
 
 __all__ = ["Policy", "Prices"]
