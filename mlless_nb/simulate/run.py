@@ -25,10 +25,10 @@ from ..money.start import StartingMoney
 from ..storage import checkpoint
 from ..telemetry.live import Event, History
 from ..telemetry.record import to_array
+from .coordinator import SimulatedCoordinator
 from .cores import Cores, OwnCore, SharedCores
 from .functions import Function, World
 from .hub import SimulatedHub
-from .log import SimulatedCoordinator
 from .machine import TWO_CORES, Machine
 from .shards import Shard
 from .timeline import Timeline
@@ -238,12 +238,11 @@ class _Simulation:
             tuple(shard.cpu_s for shard in shards),
         )
         ended = ended or self._last_word(functions)
-        costs = {name: nusd / NUSD for name, nusd in ended.costs_nusd.items()}
         return SimulatedRun(
             ended.status,
             ended.reason,
             History(to_array(rows)),
-            Cost(**costs),
+            Cost.of_nusd(ended.costs_nusd),
             ended.time_s,
             tuple(events),
             tuple(decisions),
