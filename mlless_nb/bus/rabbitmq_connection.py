@@ -87,11 +87,11 @@ class ConnectionThread:
             with mail.changed:
                 self._is_woken = self._is_closing_due = False
                 mail.disconnected(lost, refusal_of(lost, mail.shown))
-                if self._n_opened == 0 or mail.is_over:
+                if self._n_opened == 0 or mail.is_over():
                     return
                 pause_s = self._backoff.lost(mail.shown, lost)
                 mail.changed.wait_for(lambda: mail.is_closing, pause_s)
-                if mail.is_over:
+                if mail.is_over():
                     return
 
     def _serve(self) -> BaseException:

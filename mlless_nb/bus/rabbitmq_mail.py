@@ -68,7 +68,6 @@ class Mail:
         """Whether the broker has confirmed all that was sent."""
         return not (self.outbox or self.unconfirmed)
 
-    @property
     def is_over(self) -> bool:
         """Whether the bus is closed and needs no other connection."""
         is_late = time.monotonic() >= self.give_up_at

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..bus.messages import Ended
 from ..job.baseline import shortfall
+from ..job.job import TrainingJob
 from ..models import FittedModel
 from ..money import Cost, Rates
 from ..storage import checkpoint
@@ -21,12 +22,13 @@ from .services import Services
 
 
 class Conclusion:
-    """The end of one run, whose last word is there.
+    """The end of one run, whose final message is there.
 
     Parameters
     ----------
     ended : Ended
-        The last word.
+        The final message.
+    job : TrainingJob
     run : TrainingRun
     data : JobData
     services : Services
@@ -47,6 +49,7 @@ class Conclusion:
     def __init__(
         self,
         ended: Ended,
+        job: TrainingJob,
         run: TrainingRun,
         data: JobData,
         services: Services,
@@ -56,7 +59,7 @@ class Conclusion:
         is_launched: bool,
         set_aside_nusd: int,
     ) -> None:
-        self._ended, self._run, self._data, self._services = ended, run, data, services
+        self._ended, self._job, self._run, self._data, self._services = ended, job, run, data, services
         self._rates, self._start = rates, start
         self._is_launched, self._set_aside_nusd = is_launched, set_aside_nusd
         self._model: FittedModel | None = None
@@ -107,10 +110,10 @@ class Conclusion:
 
     def _remove_objects(self) -> None:
         """Remove what the run has stored."""
-        # Where the supervisor had the last word and nothing failed it is known what that is.
+        # Where the supervisor had the final message and nothing failed it is known what that is.
         is_known = self._set_aside_nusd > 0 and self._ended.status != "failed"
         objects, step = self._services.launcher.objects, self._ended.step if is_known else None
-        checkpoint.remove(objects, self._run.id, step, self._run.job.checkpoint_every or 0)
+        checkpoint.remove(objects, self._run.id, step, self._job.checkpoint_every or 0)
 
     @property
     def _costs_nusd(self) -> dict[str, int]:
@@ -141,14 +144,13 @@ class Conclusion:
         """What the workers began with."""
         if self._start is not None:
             return self._start.progress
-        job = self._run.job
-        return Progress(job.model.init(self._data.shape, self._data.mean, job.seed))
+        return Progress(self._job.model.init(self._data.shape, self._data.mean, self._job.seed))
 
     def _fitted(self, progress: Progress | None) -> FittedModel | None:
-        """The model that a person gets of it."""
+        """The model that a user gets of it."""
         if progress is None:
             return None
-        return self._data.restored(self._run.job.model.fitted(progress.params, self._data.shape, self._data.mean))
+        return self._data.restored(self._job.model.fitted(progress.params, self._data.shape, self._data.mean))
 
     def publish(self, record: Record | None, replayed: dict[str, Any]) -> None:
         """Keep the record, with ``replayed`` for replays, and let those who wait go on."""
@@ -165,7 +167,7 @@ class Conclusion:
         try:
             if record is not None:
                 kept = self._model, self._last_model, cost, replayed, self._progress
-                resume = summary(run.job, self._data, changes.get("best_loss"))
+                resume = summary(self._job, self._data, changes.get("best_loss"))
                 teardown.keep(record, run.telemetry, changes, *kept, resume)
         finally:
             run._end(self._model, cost, last=self._last_model, **changes)

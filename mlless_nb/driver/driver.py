@@ -35,7 +35,7 @@ DRIVER_LEASE_S = 30.0
 BUS_POLL_S = 0.1
 #: Seconds between two looks at which of the functions on this machine are gone.
 LOST_POLL_S = 0.25
-#: Seconds that a last word may be on its way when the functions are gone.
+#: Seconds that a final message may be on its way when the functions are gone.
 LAST_WORD_S = 1.0
 #: Seconds by which the start of functions that are late is paid for at a time.
 START_SLICE_S = 0.2
@@ -129,6 +129,7 @@ class Driver:
         ended = ended or self._failure("stopped before the functions were invoked", "stopped")
         conclusion = Conclusion(
             ended,
+            self.job,
             self.run,
             self._data,
             self._services,
@@ -174,7 +175,7 @@ class Driver:
         self._services.watch_functions(f"runs/{self.run.id}")
 
     def _follow(self) -> Ended:
-        """Turn what the supervisor sends into telemetry until its last word."""
+        """Turn what the supervisor sends into telemetry until its final message."""
         launcher, log = self._services.launcher, self._services.log
         paid_until_s = self._plan.money.start_s + EXIT_S
         self._heard_at = renewed_at = looked_at = time.monotonic()
@@ -205,7 +206,7 @@ class Driver:
                 return self._give_up(f"no word from the supervisor for {SILENCE_S:g} s")
 
     def _hear(self, timeout_s: float) -> Ended | None:
-        """Take in what the supervisor sent; its last word when that is there."""
+        """Take in what the supervisor sent; its final message when that is there."""
         for body in self._services.bus.receive("driver", timeout_s):
             self._heard_at = time.monotonic()
             try:
@@ -220,7 +221,7 @@ class Driver:
         return None
 
     def _hear_out(self, patience_s: float) -> Ended | None:
-        """The last word, if it comes before ``patience_s`` seconds without any."""
+        """The final message, if it comes before ``patience_s`` seconds without any."""
         self._heard_at = time.monotonic()
         while (ended := self._hear(patience_s)) is None and time.monotonic() - self._heard_at < patience_s:
             pass
@@ -253,7 +254,7 @@ class Driver:
     # -- the end
 
     def _give_up(self, reason: str, status: str = "failed") -> Ended:
-        """The last word where none came: what is on the bus, in the log and in the storage says how the run went.
+        """The final message where none came, by what is on the bus, in the log and in the storage.
 
         ``reason`` and ``status`` hold where they do not.
         """
@@ -275,7 +276,7 @@ class Driver:
         return ended
 
     def _failure(self, reason: str, status: str = "failed") -> Ended:
-        """A last word from here, where the supervisor had none: the functions end, and are billed to this moment."""
+        """A final message by the driver, where the supervisor sent none: the functions end, billed to this moment."""
         rates, state, n_workers = self._plan.rates, self.run.telemetry.state, self.job.workers
         objects = self._services.launcher.objects
         costs = {"storage": rates.requests_nusd(objects.gets, objects.puts)}

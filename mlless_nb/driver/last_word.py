@@ -1,4 +1,4 @@
-"""A supervisor after the fact: it reads what the log, the bus and the storage hold of a run without a last word."""
+"""A second supervisor, run by the driver: it ends a run whose own supervisor sent no final message."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class Successor(Supervisor):
     """See `Supervisor`. All functions of the run are gone; what they left is read, nothing is decided."""
 
     def conclude(self, called_off: tuple[str, str] | None) -> Ended:
-        """Send every row again, and the last word; returns it.
+        """Send every row again, and the final message; returns it.
 
         Parameters
         ----------
         called_off : tuple or None
-            Status and reason with which the run was called off, if it was.
+            Status and reason with which the run was aborted, if it was.
         """
         self._workers.aborted = called_off
         while self._read_steps(0.001):

@@ -73,7 +73,7 @@ def estimate_bill_nusd(
         "storage": storage,
     }
     most = None if state.budget_usd is None else to_nusd(state.budget_usd)
-    with contextlib.suppress(Exception):  # the books may be gone with Redis; the cap stands
+    with contextlib.suppress(Exception):  # the budget's records may be gone with Redis; the cap stands
         most = services.log.money()[1]
     return _cut(costs, most)
 
@@ -100,14 +100,14 @@ def unspent(cap_usd: float, cost_nusd: int, rates: Rates) -> str:
 def conclude(
     services: Services, rates: Rates, invocation: Invocation, called_off: tuple[str, str] | None, failure: Ended
 ) -> Ended:
-    """The last word that the supervisor owes: another, here, reads what it read, and sends what it did not.
+    """The final message that the supervisor did not send: a second one, here, reads what it read and sends the rest.
 
     Parameters
     ----------
     invocation : Invocation
         The supervisor's.
     called_off : tuple or None
-        Status and reason with which the run was called off before it was given up.
+        Status and reason with which the run was aborted before it was given up.
     failure : Ended
         Holds where nothing says how the run went.
     """

@@ -45,7 +45,7 @@ class TrainingJob:
         The most the run may cost, US dollars.
     stop : Stop
     scale_in : ScaleIn
-        When workers are let go while the run trains. Since that depends on how long steps take, models that are to be
+        When workers are removed while the run trains. Since that depends on how long steps take, models that are to be
         the same bit for bit ask for ``ScaleIn.off()``.
     minibatch : int, optional
         Rows B that one worker takes in a step; the global minibatch is P*B. None: so many that an epoch has at least
@@ -64,7 +64,7 @@ class TrainingJob:
         How updates get around: each worker reads every peer's, or merges one range of rows and reads the merged ones.
         "auto" chooses by P, the size of an update, and the latency and bandwidth of ``redis``.
     partition : {"auto", "rows", "user"}
-        What is dealt out to the workers: rows at random, or users with all of their ratings, whose parameters then
+        How data is sharded across workers: rows at random, or users with all of their ratings, whose parameters then
         need no exchange until their owner leaves or the run ends. "auto" deals out users where it is the same descent,
         see `mlless_nb.job.partitioning`.
     schedule : {"auto", "constant"}

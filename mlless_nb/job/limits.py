@@ -1,4 +1,4 @@
-"""What ends a run: the most it may cost, and the rules that training stops by, as a person writes them."""
+"""What ends a run: the most it may cost, and the rules that training stops by, as a user writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cap as a promise: a function runs only on money it was given beforehand, and ends itself when that is used up."""
+"""The budget cap: a function runs on money that was reserved for it before, and ends itself when that is used up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from .meter import NUSD, Rates
 from .request import BudgetRequest
 
-#: Seconds that a function keeps paid for beside what it measured (evaluating, storing), to hand over and say goodbye.
+#: Seconds that a function keeps paid for beside what it measured (evaluating, storing), to hand over and to end.
 EXIT_S = 0.35
 #: The same where the budget is small: such a share of it for all functions together, and no less than so many seconds.
 EXIT_SHARE, LEAST_EXIT_S = 0.01, 0.1
@@ -23,7 +23,7 @@ SCARCE_S = 2.0
 LAST_CALL_S = 0.05
 #: Seconds before that at which the watch buys time for a function that is held up and does not buy it itself.
 BUY_AHEAD_S = 0.25
-#: Seconds within which the books have to answer a function that is past its money.
+#: Seconds within which the budget's records have to answer a function that is past its money.
 ANSWER_S = 0.1
 #: Steps that may still end after a worker asked for money in vain: the one it asks in, and the last one.
 STEPS_TO_END = 2

@@ -1,4 +1,4 @@
-"""The probe: what pieces of work cost on this machine, in processor time, so that other load disturbs it little.
+"""Calibration: measures what pieces of work cost on this machine, in processor time, which other load disturbs little.
 
 Kernels and frames are timed on a replica; the connection and Redis' thread by plain commands to a private server; the
 loop by a tiny job of one worker. What many processes do to each other is not seen here: `Machine.crowding` is for that.

@@ -1,4 +1,4 @@
-"""The coordinator in virtual time: the rules of its memory twin, the queues of the servers in front of them."""
+"""The coordinator in virtual time: the rules of the in-memory one, behind the simulated servers' queues."""
 
 from __future__ import annotations
 

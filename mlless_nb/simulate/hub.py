@@ -1,4 +1,4 @@
-"""What the servers of a simulated job hold: its rounds, its plan, and who waits for them."""
+"""The state of a simulated job's servers: its rounds, its plan, and the workers that wait."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class SimulatedRun:
     cost : Cost
         At the prices of the job's profile.
     time_s : float
-        Virtual seconds from the invocation to the last word.
+        Virtual seconds from the invocation to the final message.
     events : tuple of Event
         What the supervisor told.
     decisions : tuple of dict
@@ -107,7 +107,7 @@ def simulate(
     seed : int
         Decides all that is drawn: start-up, stragglers, noise. The same arguments give the same run.
     commands : iterable of (float, Command)
-        What a person asks, and when, in virtual seconds.
+        What a user asks, and when, in virtual seconds.
 
     Raises
     ------

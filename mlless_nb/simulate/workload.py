@@ -1,4 +1,4 @@
-"""A run by its sizes and its curve: everything of a job but the arithmetic."""
+"""A workload: a job described by its sizes and its loss curve, without data or arithmetic."""
 
 from __future__ import annotations
 

@@ -32,11 +32,11 @@ from .policy.victim import asked_to_leave
 from .step_rows import StepRows
 from .worker_watch import WorkerWatch
 
-#: Seconds between two looks at steps and leases, each told to the driver; what people ask is heard at once.
+#: Seconds between two looks at steps and leases, each told to the driver; what users ask is heard at once.
 STEP_POLL_S = 0.2
 #: Seconds between two looks while the knee or a removal may be near.
 TUNING_POLL_S = 0.03
-#: Seconds that it takes to gather the workers' last words.
+#: Seconds that it takes to gather the workers' final messages.
 LAST_WORDS_S = 0.05
 #: Share of a function's lifetime after which the run is ended in good order.
 LIFETIME_SHARE = 0.8
@@ -93,7 +93,7 @@ class Supervisor:
         return self._late_s + self._clock() - self._began
 
     def run(self) -> Ended:
-        """Supervise until every worker has ended; sends and returns the last word."""
+        """Supervise until every worker has ended; sends and returns the final message."""
         try:
             self._supervise()
         except Aborted as error:
@@ -146,15 +146,15 @@ class Supervisor:
         self._policy.append(row)
         if row.validation_loss is None:
             return
-        self._overfitting.observe(Evaluation(row.step, row.epoch, row.time_s, row.validation_loss))
+        self._overfitting.observe(Evaluation(int(row.step), row.epoch, row.time_s, row.validation_loss))
         if row.validation_loss < self._best_loss:
             self._best_loss = row.validation_loss
             self._update.state.update(best_loss=row.validation_loss, best_step=row.step, best_epoch=row.epoch)
 
-    # -- what workers say and people ask
+    # -- messages from workers and users
 
     def _hear(self, timeout_s: float) -> bool:
-        """Take in what arrived, and say whether anything did; whoever speaks ends the wait."""
+        """Handle the messages that arrived, and say whether there were any; a message ends the wait."""
         bodies = self._bus.receive("supervisor", timeout_s)
         for body in bodies:
             try:
@@ -187,7 +187,7 @@ class Supervisor:
             elif message.status == "left":
                 self._tell(f"Removed worker {message.slot} after step {message.step}; its bill ends")
             elif message.status == "failed" and not workers.have_all_ended:
-                workers.abort(message.reason)  # nobody is to wait for it
+                workers.abort(message.reason)  # the others must not wait for it
 
     def _carry_out(self, command: Command) -> str:
         """Do what ``command`` says; returns what came of it, "" when all went well."""
@@ -238,7 +238,7 @@ class Supervisor:
             self._log.announce_stop("finished", f"{limit_s:g} seconds are over")
         if self._time_s > LIFETIME_SHARE * self._job.lifetime_s:
             self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
-        # The supervisor outlives the workers' steps and exits by the time it takes to gather their last words.
+        # The supervisor outlives the workers' steps and exits by the time it takes to gather their final messages.
         exit_s = max(self._rows.exit_s, self._prepaid.plain_exit_s)
         self._prepaid.keep_for_exit(LAST_WORDS_S + exit_s - self._prepaid.plain_exit_s)
         if not self._prepaid.buy(max(self._look_s, self._rows.step_s), self._log.reserve):

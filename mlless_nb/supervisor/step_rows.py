@@ -112,10 +112,10 @@ class StepRows:
         return _NextReports(
             mean_loss(self.model, all_of.val_sum, all_of.val_count),
             math.fsum(evaluated) / len(evaluated) if evaluated else None,
-            *(
-                math.fsum(seconds) / n_workers
-                for seconds in (all_of.compute_s, all_of.exchange_s, all_of.wait_s, all_of.compute_cpu_s)
-            ),
+            math.fsum(all_of.compute_s) / n_workers,
+            math.fsum(all_of.exchange_s) / n_workers,
+            math.fsum(all_of.wait_s) / n_workers,
+            math.fsum(all_of.compute_cpu_s) / n_workers,
             sum(all_of.merged_bytes),
         )
 

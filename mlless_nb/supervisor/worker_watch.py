@@ -1,4 +1,4 @@
-"""Which workers have started and ended, and whether those that have not are alive."""
+"""The state of a run's workers: who started, who ended, and whether the others are alive."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class WorkerWatch:
         self.aborted = self.aborted or (status, reason)
 
     def abort(self, reason: str) -> None:
-        """End the run as failed: nobody is to wait for who is lost."""
+        """End the run as failed: the others must not wait for a lost worker."""
         self.note_abort("failed", reason)
         self._log.abort(reason, self._job.n_workers)
 
@@ -89,7 +89,7 @@ class WorkerWatch:
                 return
 
     def is_over(self) -> bool:
-        """Whether the run was aborted, and the workers that have not said goodbye by now will not."""
+        """Whether the run was aborted, and the workers that have not reported their end will not."""
         self.aborted = self.aborted or self._log.aborted()
         if self.aborted is not None:
             self._aborted_at = min(self._aborted_at, self._clock())

@@ -35,7 +35,7 @@ MOST_LONGER = 0.1
 
 
 class CostScaleIn:
-    """Decides when workers are let go, under a global minibatch that stays.
+    """Decides when workers are removed, under a global minibatch that stays.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class CostScaleIn:
         Fields of ``Stop``.
     prices : Prices
     history : History
-        Of the run's rows; whoever holds it appends them.
+        Of the run's rows; its owner appends them.
     n_cores : int
         Cores that all workers share; 0: each has its own.
 
@@ -81,7 +81,7 @@ class CostScaleIn:
         self._not_before = 0
 
     def pause(self, *, on: bool = False) -> None:
-        """Let nobody go until it is switched ``on`` again."""
+        """Remove no worker until it is switched ``on`` again."""
         self.is_on = on and bool(self._spec["enabled"])
         self._before, self._is_done = None, False
 
@@ -179,6 +179,6 @@ class CostScaleIn:
         return Decision.at_newest(self._history, kind, text, numbers)
 
     def _keep(self, refusal: Refusal, numbers: Numbers) -> list[Decision]:
-        """Nobody leaves; told when the reason is a new one."""
+        """No worker leaves; told when the reason is a new one."""
         self._not_before = self._history.n + LEAST_TIMED
         return self._refusals.tell(refusal, self._history, int(numbers["n_workers"] or 0), numbers)

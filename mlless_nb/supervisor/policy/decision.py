@@ -1,4 +1,4 @@
-"""What a tuner decides, as data, and why it lets nobody go. Pure."""
+"""A tuner's decisions, as data, and its reasons for removing no worker. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Decision:
     step : int
     time_s : float
     text : str
-        A sentence for a person; "{worker}" stands for the worker that leaves.
+        A sentence for a user; "{worker}" stands for the worker that leaves.
     numbers : dict
         What it was decided on.
     """

@@ -1,4 +1,4 @@
-"""What fewer workers cost in loss: a curve through a run whose workers became fewer. Pure.
+"""Statistical efficiency: what fewer workers cost in loss, fitted to a run that lost workers. Pure.
 
 The global minibatch of p workers is noisier than that of all P. With ``x = 1/p - 1/P`` that shows in two ways: a step
 moves the model less, and the loss settles higher::

@@ -1,4 +1,4 @@
-"""What is left of a run, by its curve: steps to its end, and what they take at another number of workers. Pure."""
+"""The rest of a run, projected by its loss curve: steps, time and cost at any number of workers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recorded run's decisions, made again: what another `ScaleIn` would have decided on the same rows."""
+"""Replay: what another `ScaleIn` would have decided on the rows of a recorded run."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The core is the paper's. The reference ``L_P`` is fitted to the losses as all workers make them, with steps of ``d_P``
 seconds; after a removal ``l_p`` is fitted to the losses since, with steps of ``d_p`` seconds. One more worker is
-let go when the projected loss is worse by less than ``S``::
+removed when the projected loss is worse by less than ``S``::
 
     s = (l_p(t + horizon / d_p) - L_P(t + horizon / d_P)) / L_P(t + horizon / d_P) < S
 
@@ -43,7 +43,7 @@ LEAST_SAVING = 0.01
 
 
 class ScaleInTuner:
-    """Decides when a worker is let go.
+    """Decides when a worker is removed.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class ScaleInTuner:
         Fields of ``Stop``.
     prices : Prices
     history : History
-        Of the run's rows; whoever holds it appends them.
+        Of the run's rows; its owner appends them.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ScaleInTuner:
         self._refusals = Refusals()
 
     def pause(self, *, on: bool = False) -> None:
-        """Let nobody go until it is switched ``on`` again."""
+        """Remove no worker until it is switched ``on`` again."""
         self.is_on = on and bool(self._spec["enabled"])
         self._removal = None
 
