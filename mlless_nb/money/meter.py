@@ -92,7 +92,8 @@ class Rates:
 
     def requests_nusd(self, gets: int, puts: int) -> int:
         """Bill of so many reads and writes of the object storage."""
-        return self.store_nusd("storage", get=gets, put=puts)
+        usd = self.profile.requests["storage"].usd  # asked for in every step: without the general sum
+        return _up(gets * usd["get"] + puts * usd["put"])
 
     def seconds_for(self, nusd: int, *, with_servers: bool = False) -> float:
         """How long a function may run on ``nusd``, seconds; below 0 when not at all. Never too long."""
