@@ -159,7 +159,7 @@ def _grown(workers: int, sync: BSP | ISP, pattern: str, servers: int) -> dict[st
     # A whole second of a server is more than some of these runs: so the bill is not asked.
     rates = Rates(price_profile(workload.prices), workload.memory_mb, servers)
     usd_s = (workers + 1) * rates.function_usd_s + rates.servers_usd_s
-    read_usd = rates.profile.storage.get_usd / workload.minibatch
+    read_usd = rates.profile.requests["storage"].usd["get"] / workload.minibatch
     case["usd_per_billion"] = 1e9 * (usd_s * case["step_s"] / (workers * workload.minibatch) + read_usd)
     case["simulated_in_s"] = time.process_time() - began
     print(case, file=sys.stderr, flush=True)

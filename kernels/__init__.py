@@ -21,7 +21,6 @@ try:
     from .logistic import logistic_gradient, logistic_loss, logistic_margins
     from .merge import merge_frames, subtract_sent
     from .optimize import (
-        SignificanceSplit,
         adagrad_update,
         adam_update,
         flush_residual,
@@ -30,6 +29,7 @@ try:
         sgd_update,
         split_significant,
     )
+    from .significance import SignificanceSplit
     from .update import apply_rows, extract_delta, snapshot_rows
 except ModuleNotFoundError as error:
     if not (error.name or "").startswith(__name__):

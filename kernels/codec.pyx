@@ -1,25 +1,6 @@
 """Frames: an update as bytes, and back.
 
-A frame is a header of 64 bytes, the values and the index section, all little-endian and at any address::
-
-    magic "MLLF"  version u8 (2)  index codec u8  value codec u8  flags u8 (0)  step u32  slot u16  width u16
-    n_rows u32  count u32 (values)  body_bytes u32  loss_sum  loss_count  val_sum  val_count (f64)  crc32c u32
-
-The CRC32C is over everything but itself. Gaps are of ascending ids, ``id - previous - 1``, as varints (seven bits a
-byte, low first, no longer than need be). Index codecs:
-
-==  =======  ======================================================================================================
-0   dense    every value of the table, no index section; one that no position asked for is -0.0 (int8: 0.0)
-1   u32      positions ``row * width + column``, ascending
-2   varint   gaps of the positions
-3   rows     gaps of the ids of whole rows
-4   rowmask  a row: the gap of its id, then a bit a column in ``ceil(width / 8)`` bytes, low first, not all of them 0
-5   bits     a bit a position of the table in ``ceil(n_rows * width / 8)`` bytes, low first; those left over are 0
-==  =======  ======================================================================================================
-
-Value codecs: 0 float32; 1 bf16, a float32's upper half, rounded to nearest even; 2 int8, for every 128 values in the
-frame's order a float32 scale and then a signed byte each, ``scale * byte``. The scale is the greatest magnitude / 127,
-and NaN where a value of the 128 is not finite: all of them decode as NaN then, so that divergence is noticed.
+The layout of a frame stands in ``frame_header.py``.
 
 Nothing of a frame is believed before all of it has been checked, and nothing is written unless all of it is valid.
 """
@@ -30,6 +11,7 @@ from mlless_nb.errors import DecodeError
 
 from .frame_header import INDEX_CODECS, MAX_BODY_BYTES, VALUE_CODECS, FrameHeader, check_fields
 
+from cython cimport view
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -81,8 +63,9 @@ cdef extern from "scratch.h":
     scratch_memory scratch_take(size_t size)
     void scratch_return(scratch_memory taken)
 
-cdef extern from "checks.h" nogil:
+cdef extern from "checks.h":
     bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high)
+    Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t stride_bytes) except -1
 
 crc32c_init()
 
@@ -157,7 +140,7 @@ def encode_sparse(
     stats,
     str index="auto",
     str codec="float32",
-    float[:, :] residual=None,
+    float[:, ::view.contiguous] residual=None,
 ):
     """A frame of single values.
 
@@ -200,7 +183,9 @@ def encode_sparse(
         given = changed = values
         if residual is None:
             raise ValueError(f"codec={codec!r} rounds: residual must be given")
-        stride = row_stride(residual, "residual", n_rows, width)
+        if <uint64_t>residual.shape[0] != n_rows or <size_t>residual.shape[1] != columns:
+            raise ValueError(f"residual has shape {residual.shape[0], residual.shape[1]}: must be {n_rows, width}")
+        stride = row_stride("residual", residual.shape[0], columns, residual.strides[0])
         left = &residual[0, 0] if count else NULL
     if <size_t>given.shape[0] != count:
         raise ValueError(f"positions and values have lengths {count}, {given.shape[0]}: must be equal")
@@ -264,7 +249,7 @@ def read_header(frame not None):
     ))
 
 
-def apply_frame(frame not None, float[:, :] params not None, *, bint add=True):
+def apply_frame(frame not None, float[:, ::view.contiguous] params not None, *, bint add=True):
     """Add a frame's values to ``params``; returns its stats: loss_sum, loss_count, val_sum, val_count.
 
     Parameters
@@ -300,7 +285,7 @@ def apply_frame(frame not None, float[:, :] params not None, *, bint add=True):
         if header.n_rows != params.shape[0] or header.width != params.shape[1]:
             raise DecodeError(f"frame is for a table of {header.n_rows} x {header.width}: "
                               f"must be {params.shape[0]} x {params.shape[1]}")
-        stride = row_stride(params, "params", header.n_rows, header.width)
+        stride = row_stride("params", params.shape[0], params.shape[1], params.strides[0])
         count, n_ids = header.count, frame_n_ids(&header) + INDEX_SLACK
         values = start + FRAME_HEADER_BYTES
         room = scratch_take(4 * (n_ids + (count if header.value_codec != VALUE_FLOAT32 else 0)))
@@ -350,17 +335,6 @@ def decode_frame(frame not None):
     if header.index_codec == INDEX_ROWS:
         ids = (ids[:, None] * np.uint32(header.width) + np.arange(header.width, dtype=np.uint32)).ravel()
     return ids, values
-
-
-cdef size_t row_stride(const float[:, :] table, str name, size_t n_rows, size_t width) except? 0:
-    """How many floats lie between the starts of two rows."""
-    if <size_t>table.shape[0] != n_rows or <size_t>table.shape[1] != width:
-        raise ValueError(f"{name} has shape {table.shape[0], table.shape[1]}: must be {n_rows, width}")
-    if n_rows * width == 0 or n_rows == 1 and (width == 1 or table.strides[1] == 4):
-        return width
-    if (width > 1 and table.strides[1] != 4) or table.strides[0] % 4 or table.strides[0] < <Py_ssize_t>(4 * width):
-        raise ValueError(f"{name} has strides {table.strides[0], table.strides[1]}: each row must be contiguous")
-    return table.strides[0] // 4
 
 
 cdef bytes new_frame(int index_codec, int value_codec, step, slot, n_rows, width, size_t count, size_t body_bytes,

@@ -1,4 +1,26 @@
-"""What a frame says of itself; shared by the codec and its reference."""
+"""The layout of a frame, and what its header says; shared by the codec and its reference.
+
+A frame is a header of 64 bytes, the values and the index section, all little-endian and at any address::
+
+    magic "MLLF"  version u8 (2)  index codec u8  value codec u8  flags u8 (0)  step u32  slot u16  width u16
+    n_rows u32  count u32 (values)  body_bytes u32  loss_sum  loss_count  val_sum  val_count (f64)  crc32c u32
+
+The CRC32C is over everything but itself. Gaps are of ascending ids, ``id - previous - 1``, as varints (seven bits a
+byte, low first, no longer than need be). Index codecs:
+
+==  =======  ======================================================================================================
+0   dense    every value of the table, no index section; one that no position asked for is -0.0 (int8: 0.0)
+1   u32      positions ``row * width + column``, ascending
+2   varint   gaps of the positions
+3   rows     gaps of the ids of whole rows
+4   rowmask  a row: the gap of its id, then a bit a column in ``ceil(width / 8)`` bytes, low first, not all of them 0
+5   bits     a bit a position of the table in ``ceil(n_rows * width / 8)`` bytes, low first; those left over are 0
+==  =======  ======================================================================================================
+
+Value codecs: 0 float32; 1 bf16, a float32's upper half, rounded to nearest even; 2 int8, for every 128 values in the
+frame's order a float32 scale and then a signed byte each, ``scale * byte``. The scale is the greatest magnitude / 127,
+and NaN where a value of the 128 is not finite: all of them decode as NaN then, so that divergence is noticed.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The sum of several frames as one, for the worker that merges a range of rows; and an update without what was sent.
 
-The loops are in C (``merge.h``), the frames' layout stands in ``codec.pyx``.
+The loops are in C (``merge.h``), the frames' layout stands in ``frame_header.py``.
 """
 
 from mlless_nb.errors import DecodeError

@@ -1,22 +1,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-class SignificanceSplit:
-    threshold: float
-    moves: bool
-    def __init__(self, n_rows: int, width: int, residual: NDArray[np.float32] | None = None) -> None: ...
-    @property
-    def residual(self) -> NDArray[np.float32]: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def positions(self) -> NDArray[np.uint32]: ...
-    @property
-    def values(self) -> NDArray[np.float32]: ...
-    @property
-    def sent_positions(self) -> NDArray[np.uint32]: ...
-    @property
-    def sent_values(self) -> NDArray[np.float32]: ...
+from .significance import SignificanceSplit
 
 def split_significant(
     params: NDArray[np.float32],

@@ -2,7 +2,8 @@
 
 ``out`` decides the mode: (m, width) updates the touched rows only; (n_rows, width) walks every row, with a gradient of
 0 where the minibatch did not touch, which momentum, Adam and an l2 penalty need to be exact. Given a ``split``, the same
-pass over the rows splits off what is significant, exactly as :func:`split_significant` does afterwards.
+pass over the rows splits off what is significant, exactly as :func:`split_significant` does afterwards: ``split`` is a
+:class:`mlless_nb.kernels.SignificanceSplit`, which keeps what is held back and what was sent.
 
 Rows of ``params``, of the state and of a residual may be spaced: ``block[:, 0:width]`` and ``block[:, width:2 * width]``
 of one array lie side by side.
@@ -11,8 +12,6 @@ of one array lie side by side.
 from cython cimport view
 from libc.math cimport sqrt
 from libc.stdint cimport int32_t, uint32_t
-
-import numpy as np
 
 
 cdef extern from "optimize.h" nogil:
@@ -42,91 +41,11 @@ cdef extern from "checks.h":
     Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t stride_bytes) except -1
 
 
-cdef class SignificanceSplit:
-    """What ISP holds back of a worker's updates, and what the last update sent.
-
-    To split is ``residual += update``; where ``|residual| > threshold * |params|`` (so always where the parameter is 0
-    and the residual is not) the value is sent and the residual becomes 0: nothing is lost. A threshold of 0 sends every
-    non-zero, an infinite one nothing at all. A NaN is significant else: it must not hide.
-
-    Parameters
-    ----------
-    n_rows, width : int
-        Shape of the table; below 2**32 entries.
-    residual : float32 (n_rows, width), optional
-        What is held back, changed in place; zeros of its own unless given.
-
-    Attributes
-    ----------
-    threshold : float
-        ``v_t``, at least 0; 0 at first.
-    moves : bool
-        Whether the pass that makes an update and splits it also adds it to ``params``; ``out`` is undefined then.
-    count : int
-        Values that the last update sent.
-    positions : uint32
-        ``row * width + column`` of what was sent, ascending, in the first ``count`` entries; :attr:`sent_positions`.
-    values : float32
-        What was sent, likewise; :attr:`sent_values`. Both arrays grow when an update needs it.
-
-    Raises
-    ------
-    ValueError
-        When the residual has another shape or type, or the table too many entries.
-
-    References
-    ----------
-    MLLess (journal), section 4.1.
-    """
-
-    cdef readonly object residual, positions, values
-    cdef readonly Py_ssize_t count
-    cdef public bint moves
-    cdef double v
-    cdef float[:, ::view.contiguous] held
-    cdef uint32_t[::1] at
-    cdef float[::1] sent
-
-    def __init__(self, Py_ssize_t n_rows, Py_ssize_t width, residual=None):
-        if n_rows * width > 0xFFFFFFFF:
-            raise ValueError(f"the table has {n_rows * width} entries: must be below 2**32")
-        self.residual = np.zeros((n_rows, width), np.float32) if residual is None else residual
-        self.held = self.residual
-        check_table("residual", self.held, n_rows, width)
-        self.grow(0)
-
-    @property
-    def threshold(self):
-        return self.v
-
-    @threshold.setter
-    def threshold(self, double threshold):
-        if not threshold >= 0:
-            raise ValueError(f"threshold={threshold}: must be >= 0")
-        self.v = threshold
-
-    @property
-    def sent_positions(self):
-        """``positions[:count]``."""
-        return self.positions[: self.count]
-
-    @property
-    def sent_values(self):
-        """``values[:count]``."""
-        return self.values[: self.count]
-
-    cdef int grow(self, Py_ssize_t size) except -1:
-        if self.positions is None or self.at.shape[0] < size + SPLIT_SLACK:
-            self.at = self.positions = np.empty(size + size // 8 + SPLIT_SLACK, np.uint32)
-            self.sent = self.values = np.empty(size + size // 8 + SPLIT_SLACK, np.float32)
-        return 0
-
-
 def split_significant(
     const float[:, ::view.contiguous] params not None,
     const int32_t[::1] rows,
     const float[:, ::1] update not None,
-    SignificanceSplit split not None,
+    split not None,
 ):
     """Add ``update`` to the residual of ``split`` and take out what is significant; returns how many values that are.
 
@@ -188,7 +107,7 @@ def sgd_update(
     double l2,
     Py_ssize_t l2_rows,
     float[:, ::1] out not None,
-    SignificanceSplit split=None,
+    split=None,
 ):
     """Write ``-rate * g`` to ``out``; ``g`` is the gradient with the penalty. All optimisers share these arguments.
 
@@ -229,7 +148,7 @@ def momentum_update(
     double l2,
     Py_ssize_t l2_rows,
     float[:, ::1] out not None,
-    SignificanceSplit split=None,
+    split=None,
 ):
     """Write the update of SGD with momentum to ``out``; other arguments as :func:`sgd_update`'s.
 
@@ -262,7 +181,7 @@ def adam_update(
     double l2,
     Py_ssize_t l2_rows,
     float[:, ::1] out not None,
-    SignificanceSplit split=None,
+    split=None,
 ):
     """Write the update of Adam to ``out``; other arguments as :func:`sgd_update`'s.
 
@@ -295,7 +214,7 @@ def adagrad_update(
     double l2,
     Py_ssize_t l2_rows,
     float[:, ::1] out not None,
-    SignificanceSplit split=None,
+    split=None,
 ):
     """Write the update of AdaGrad to ``out``; other arguments as :func:`sgd_update`'s.
 
@@ -326,7 +245,7 @@ def ftrl_update(
     double l2,
     Py_ssize_t l2_rows,
     float[:, ::1] out not None,
-    SignificanceSplit split=None,
+    split=None,
 ):
     """Write the update of FTRL-Proximal to ``out``; other arguments as :func:`sgd_update`'s.
 
@@ -354,7 +273,7 @@ def ftrl_update(
 
 cdef int run(update_pass *work, const float[:, ::view.contiguous] params, const int32_t[::1] rows,
              const float[:, ::1] grad, float[:, ::view.contiguous] first, float[:, ::view.contiguous] second, double l2,
-             Py_ssize_t l2_rows, float[:, ::1] out, SignificanceSplit split) except -1:
+             Py_ssize_t l2_rows, float[:, ::1] out, split) except -1:
     """Check the arrays that only an optimiser has."""
     cdef Py_ssize_t n_rows = params.shape[0], width = params.shape[1], m = rows.shape[0]
     if grad.shape[0] != m or grad.shape[1] != width:
@@ -367,9 +286,12 @@ cdef int run(update_pass *work, const float[:, ::view.contiguous] params, const 
 
 
 cdef int walk(update_pass *work, const float[:, ::view.contiguous] params, const int32_t[::1] rows,
-              float[:, ::view.contiguous] first, float[:, ::view.contiguous] second, SignificanceSplit split) except -1:
+              float[:, ::view.contiguous] first, float[:, ::view.contiguous] second, split) except -1:
     """Check the tables and walk their rows."""
     cdef Py_ssize_t n_rows = params.shape[0], width = params.shape[1]
+    cdef float[:, ::view.contiguous] residual = None
+    cdef uint32_t[::1] positions
+    cdef float[::1] values
     work.n_rows, work.width, work.rows, work.count = n_rows, width, NULL, 0
     if rows is not None and rows.shape[0]:
         work.rows = &rows[0]
@@ -378,10 +300,12 @@ cdef int walk(update_pass *work, const float[:, ::view.contiguous] params, const
     work.params.at, work.params.stride = <float *>&params[0, 0], row_stride("params", n_rows, width, params.strides[0])
     work.first = check_table("state", first, n_rows, width)
     work.second = check_table("state", second, n_rows, width)
-    work.residual = check_table("residual", None if split is None else split.held, n_rows, width)
     if split is not None:
-        split.grow((n_rows if work.walks_all else work.m) * width)
-        work.threshold, work.positions, work.values = split.v, &split.at[0], &split.sent[0]
+        residual = split.residual
+        split.make_room((n_rows if work.walks_all else work.m) * width + SPLIT_SLACK)
+        positions, values = split.positions, split.values
+        work.threshold, work.positions, work.values = split.threshold, &positions[0], &values[0]
+    work.residual = check_table("residual", residual, n_rows, width)
     if width and (n_rows if work.walks_all else work.m):
         with nogil:
             run_pass(work)

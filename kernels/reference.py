@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from .significance import SignificanceSplit
+
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Int32 = NDArray[np.int32]
@@ -140,25 +142,6 @@ def logistic_loss(
 def logistic_margins(params: Float32, indptr: Int32, indices: Int32, values: Float32, out: Float32) -> None:
     """``w.x + intercept``; indices are features."""
     out[:] = _dense(indptr, indices, values, len(params) - 1) @ params[:-1, 0].astype(np.float64) + params[-1, 0]
-
-
-class SignificanceSplit:
-    """Residual, threshold, and what the last update sent."""
-
-    def __init__(self, n_rows: int, width: int, residual: Float32 | None = None) -> None:
-        self.residual = np.zeros((n_rows, width), np.float32) if residual is None else residual
-        self.threshold, self.count, self.moves = 0.0, 0, False
-        self.positions, self.values = np.empty(0, np.uint32), np.empty(0, np.float32)
-
-    @property
-    def sent_positions(self) -> UInt32:
-        """Where each sent value belongs."""
-        return self.positions[: self.count]
-
-    @property
-    def sent_values(self) -> Float32:
-        """What was sent."""
-        return self.values[: self.count]
 
 
 def split_significant(params: Float32, rows: Int32 | None, update: Float32, split: SignificanceSplit) -> int:

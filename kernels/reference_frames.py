@@ -1,6 +1,6 @@
 """The frames' functions in plain NumPy, written to be read: the oracle of the tests, not for training.
 
-Each has the compiled one's name, arguments and effects, to the bit; the layout stands in ``codec.pyx``.
+Each has the compiled one's name, arguments and effects, to the bit; the layout stands in ``frame_header.py``.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
     launching.py   start a job: one live run a name, hand the handle to the notebook, show it
     messages.py    one-line sentences about a run                                                 pure
     commands.py    %mlless status, stop, scale_in, tune, budget, wait, dashboard, report, runs
-    waiting.py     wait for a run so that an interrupt means what a person meant by it
+    waiting.py     wait for a run so that an interrupt means what a user meant by it
     completion.py  the options, commands and run names behind the Tab key
 """
 

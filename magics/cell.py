@@ -9,7 +9,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ..errors import JobError, MllessError
-from ..job.job import Stop, TrainingJob
+from ..job.job import TrainingJob
+from ..job.limits import Stop
 from ..validation import hint, nearest
 
 #: Lines of the cell above its body: the ``%%mlless`` line itself.

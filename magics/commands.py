@@ -1,4 +1,4 @@
-"""The verbs of ``%mlless``: each finds the run that is meant, asks it for one thing, and says what was asked."""
+"""The commands of ``%mlless``: each finds the run that is meant, does one thing with it, and prints what it did."""
 
 from __future__ import annotations
 

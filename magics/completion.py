@@ -1,4 +1,4 @@
-"""What the Tab key offers after ``%%mlless`` and ``%mlless``: options, verbs and names of runs."""
+"""What the Tab key offers after ``%%mlless`` and ``%mlless``: options, commands and names of runs."""
 
 from __future__ import annotations
 

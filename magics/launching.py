@@ -42,7 +42,7 @@ def start(
 
     With ``resume`` it goes on from the ended run of that name or id.
 
-    Returns at once where a person can click; waits for the end with ``wait`` and, unasked, where nobody can (nbclient,
+    Returns at once where a user can click; waits for the end with ``wait`` and, unasked, where nobody can (nbclient,
     papermill, a script): there the kernel would end with the last cell and take the handle of a paid run along.
 
     Raises
@@ -95,7 +95,7 @@ def blocks_by_itself(shell: InteractiveShell) -> bool:
     """Whether nobody can click or type while the run goes: a batch executor, or a script."""
     kind = frontend.detect()
     if kind == "terminal":
-        # `ipython file.ipy`, `ipython -c ...` and `ipython < file` do not come back to a person's prompt
+        # `ipython file.ipy`, `ipython -c ...` and `ipython < file` do not come back to a user's prompt
         return not (getattr(shell.parent, "interact", True) and sys.stdin.isatty())
     if kind == "none":
         return not getattr(getattr(shell, "kernel", None), "_allow_stdin", True)

@@ -1,4 +1,4 @@
-"""Wait for a run so that an interrupt means what a person meant by it."""
+"""Wait for a run so that an interrupt means what a user meant by it."""
 
 from __future__ import annotations
 

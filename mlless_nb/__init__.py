@@ -36,7 +36,8 @@ if TYPE_CHECKING:
         ServiceError,
     )
     from .job.algorithm import GradientAveraging
-    from .job.job import Budget, Stop, TrainingJob
+    from .job.job import TrainingJob
+    from .job.limits import Budget, Stop
     from .job.optimizers import FTRL, SGD, AdaGrad, Adam
     from .job.scale_in import ScaleIn
     from .job.sync import BSP, ISP, SSP
@@ -90,7 +91,8 @@ _HOMES = {
         "ServiceError",
     ],
     "job.algorithm": ["GradientAveraging"],
-    "job.job": ["Budget", "Stop", "TrainingJob"],
+    "job.job": ["TrainingJob"],
+    "job.limits": ["Budget", "Stop"],
     "models": ["PMF", "LogisticRegression"],
     "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
     "driver.runs": ["attach", "runs", "train"],

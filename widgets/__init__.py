@@ -1,4 +1,4 @@
-"""What a person sees of a run.
+"""The views of a run: a live dashboard in the notebook, and pictures, tables and text that stay when it is saved.
 
 ::
 

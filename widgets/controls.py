@@ -1,4 +1,4 @@
-"""What a press in the dashboard does to the run: a command with an id in, one acknowledgement out.
+"""The dashboard's controls: a command with an id in, one acknowledgement out.
 
 The browser sends a command again until it is acknowledged, so each id is carried out once. A handler may run on any
 thread (a subshell's, or the main one); everything asked of a run returns at once.

@@ -19,7 +19,7 @@ _POLL_S = 0.05
 def show(run: Any, wait: bool = False, frontend: Frontend | None = None) -> None:
     """Show ``run`` from now on.
 
-    In a notebook that a person can click in, a live `Dashboard` is displayed; when the run ends, a static picture takes
+    In a notebook that a user can click in, a live `Dashboard` is displayed; when the run ends, a static picture takes
     its place, which stays in the saved notebook. Elsewhere whole lines are printed: one now, and with ``wait`` one
     every ten seconds (sooner at first) and one at the end.
 

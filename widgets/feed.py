@@ -1,4 +1,4 @@
-"""The thread between a run's telemetry and a view: batches, at a pace the view can take."""
+"""The thread that sends a run's telemetry to a view: in batches, no faster than the view draws."""
 
 from __future__ import annotations
 

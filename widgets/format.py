@@ -1,4 +1,4 @@
-"""Figures as people read them: dollars, durations, sizes. Used by every view, so that all say the same. Pure."""
+"""Formatting of figures: dollars, durations, sizes. Used by every view, so that all say the same. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def usd(amount: float | None, *, trim: bool = False) -> str:
     Parameters
     ----------
     trim : bool
-        Drop trailing zeros after the cents: for figures that a person chose, such as a budget.
+        Drop trailing zeros after the cents: for figures that a user chose, such as a budget.
     """
     if amount is None or not math.isfinite(amount):
         return NOTHING

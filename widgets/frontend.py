@@ -15,7 +15,7 @@ _FORCED: dict[str, Frontend] = {"widget": "live", "text": "batch", "none": "none
 def detect(shell: Any = None) -> Frontend:
     """The front end of this process.
 
-    * ``live``: a notebook that a person can click in: a widget is shown, and nothing blocks;
+    * ``live``: a notebook that a user can click in: a widget is shown, and nothing blocks;
     * ``voila``: as live; the page is blank until its cells are over, so a cell never waits;
     * ``batch``: nbclient, nbconvert, papermill: whole lines are printed, and cells wait for their run;
     * ``terminal``: ipython or plain Python: as batch;

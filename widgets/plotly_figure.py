@@ -1,4 +1,4 @@
-"""A run as a plotly figure, for people who want to go on drawing."""
+"""A run as a plotly figure, for users who want to go on drawing."""
 
 from __future__ import annotations
 

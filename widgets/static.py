@@ -1,4 +1,4 @@
-"""A run as it stays in a saved notebook: picture, table and text, without a widget and without scripts.
+"""A run in a saved notebook: picture, table and text, without a widget and without scripts.
 
 JupyterLab shows an error line instead of the text/html of an output whose widget model is gone, so at the end of a run
 this replaces the widget. It reads on its own in each of its forms: text/plain in a log, text/html without its styles.

@@ -1,4 +1,4 @@
-"""What a run's state means to a person: `RunState` and the newest rows -> words and figures. Pure.
+"""The view model: `RunState` and the newest rows -> words and figures. Pure.
 
 Every view (live widget, static bundle, text) shows what `view_of` returns, so that none says anything of its own.
 """

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ..errors import ServiceError
 
-#: The topics of a job, each named for its single reader: people's commands and the workers' words go to the supervisor.
+#: The topics of a job, each named for its single reader: the supervisor reads users' commands and workers' messages.
 TOPICS = ("supervisor", "driver")
 #: Bytes that one message may have.
 MAX_MESSAGE_BYTES = 1 << 20

@@ -1,4 +1,4 @@
-"""The control bus within one process, for unit tests and the other two's yardstick."""
+"""The control bus within one process: for unit tests, and the reference for the other two."""
 
 from __future__ import annotations
 

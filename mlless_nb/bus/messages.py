@@ -1,4 +1,4 @@
-"""What crosses a process: frozen dataclasses as JSON, checked field by field when they come in. Nothing is pickled."""
+"""The messages between processes: frozen dataclasses as JSON, checked field by field when decoded, never pickled."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class Failed(FromWorker):
 
 @dataclass(frozen=True)
 class Command(Message):
-    """What a person asks: ``stop``, ``scale_in`` (``slots``, or ``count`` of them), ``budget`` (``nusd``) or ``tune``.
+    """What a user asks: ``stop``, ``scale_in`` (``slots``, or ``count`` of them), ``budget`` (``nusd``) or ``tune``.
 
     ``tune`` resumes the auto-tuner where ``count`` is 1 and pauses it where it is 0.
     """

@@ -1,4 +1,4 @@
-"""What a server's URL says, and whether the server behind it will do."""
+"""URLs of Redis and RabbitMQ servers: parsed, checked for TLS and a password, masked for messages."""
 
 from __future__ import annotations
 

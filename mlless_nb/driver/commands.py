@@ -1,4 +1,4 @@
-"""What people ask of a live run, on its way to the supervisor: sent until it is acknowledged, shown as pending."""
+"""What users ask of a live run, on its way to the supervisor: sent until it is acknowledged, shown as pending."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class JobData:
     baseline_loss : float or None
         Of the best constant prediction on the held-out rows, see `mlless_nb.job.baseline`.
     owners : int32 (n_users,) or None
-        The shard of each user where users are dealt out.
+        The shard of each user where users are sharded.
     held_out : str or None
         Fingerprint of the held-out rows.
     """

@@ -1,4 +1,4 @@
-"""What every function of a run is told: made here alone, for real functions and for simulated ones."""
+"""The invocations of a run's functions: made here alone, for the driver, the simulator and the tests."""
 
 from __future__ import annotations
 

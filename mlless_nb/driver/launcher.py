@@ -164,7 +164,7 @@ class LithopsLauncher:
             )
         except Exception as error:
             raise ServiceError(f"backend: the functions could not be invoked: {error}") from error
-        # Leases and goodbyes tell how the functions fare; Lithops' polling of the storage would only cost.
+        # Leases and final messages tell how the functions fare; Lithops' polling of the storage would only cost.
         self._executor.job_monitor.stop()
         # Locally a thread of Lithops starts the functions' process; whoever is to clean up must know it.
         give_up_at = time.monotonic() + LOCAL_SPAWN_S
@@ -207,7 +207,7 @@ class LithopsLauncher:
         return f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/mlless-nb/{key}"
 
     def place_of(self, key: str) -> str:
-        """Where objects under ``key`` lie, in words for a person."""
+        """Where objects under ``key`` lie, in words for a user."""
         return self.folder_of(key) if self.is_local else f"the bucket {self._storage.bucket}, mlless-nb/{key}"
 
     @property

@@ -86,7 +86,7 @@ class Start:
         Validation loss of ``best``; infinite where there is none that the new run's can be compared with.
     best : FittedModel or None
     told : list of str
-        What a person is to know of it.
+        What a user is to know of it.
     """
 
     progress: Progress

@@ -1,4 +1,4 @@
-"""The handle a person holds on a run: wait, stop, scale in, change the budget, read the model, history and cost."""
+"""The handle a user holds on a run: wait, stop, scale in, change the budget, read the model, history and cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 from ..bus.messages import Command
 from ..errors import CommandError, JobError, RunError
-from ..job.job import Budget, TrainingJob
+from ..job.job import TrainingJob
+from ..job.limits import Budget
 from ..models import FittedModel
 from ..money import Cost
 from ..money.meter import NUSD, to_nusd
@@ -153,7 +154,7 @@ class TrainingRun:
     def scale_in(self, n: int = 1, *, worker_id: int | None = None) -> None:
         """Ask ``n`` workers, or the one called ``worker_id``, to leave. Returns at once.
 
-        The auto-tuner lets nobody go from then on, until `resume_tuner`.
+        The auto-tuner removes no worker from then on, until `resume_tuner`.
 
         Raises
         ------
@@ -190,7 +191,7 @@ class TrainingRun:
         self._ask(Command(_new_id(), "scale_in", count=n), f"removing {n} {noun} ...")
 
     def resume_tuner(self) -> None:
-        """Let the auto-tuner remove workers again, after a person did. Returns at once.
+        """Let the auto-tuner remove workers again, after a user did. Returns at once.
 
         Raises
         ------
@@ -200,7 +201,7 @@ class TrainingRun:
         self._tune(True)
 
     def pause_tuner(self) -> None:
-        """Have the auto-tuner remove nobody until `resume_tuner`. Returns at once; raises as that does."""
+        """Have the auto-tuner remove no worker until `resume_tuner`. Returns at once; raises as that does."""
         self._tune(False)
 
     def _tune(self, on: bool) -> None:
@@ -279,7 +280,7 @@ class TrainingRun:
     # -- the driver's side
 
     def _end(self, model: FittedModel | None, cost: Cost, last: FittedModel | None = None, **state: Any) -> None:
-        """The run is over: the last word, and whoever waits goes on. ``last`` is the last model if not ``model``."""
+        """The run is over, and those who wait for it go on. ``last`` is the last model if not ``model``."""
         self._model, self._last, self._cost = model, last, cost
         money = {"spent_usd": cost.total, "committed_usd": cost.total}
         self.telemetry.update(**{**state, **money, "pending": ()})

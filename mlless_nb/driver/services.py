@@ -1,4 +1,4 @@
-"""Everything a run stands on, opened and checked before anything is launched, and given back whatever happens."""
+"""The services of a run (launcher, Redis, bus): opened and checked before a launch, closed whatever happens."""
 
 from __future__ import annotations
 

@@ -66,16 +66,14 @@ def estimate_bill_nusd(
     # Of the requests of others only the sum is known that the supervisor told last, with everybody's seconds in it.
     seconds = (n_workers + 1) * rates.function_nusd(state.time_s) + rates.servers_nusd(state.time_s)
     storage = max(rates.requests_nusd(objects.gets, objects.puts), round(state.spent_usd * NUSD) - seconds)
-    redis = round(servers * rates.redis_usd_s / rates.servers_usd_s) if servers else 0
     costs = {
         "workers": n_workers * function,
         "supervisor": function,
-        "redis": redis,
-        "broker": servers - redis,
+        **rates.servers_by_component(servers),
         "storage": storage,
     }
     most = None if state.budget_usd is None else to_nusd(state.budget_usd)
-    with contextlib.suppress(Exception):  # the books may be gone with Redis; the cap stands
+    with contextlib.suppress(Exception):  # the budget's records may be gone with Redis; the cap stands
         most = services.log.money()[1]
     return _cut(costs, most)
 
@@ -102,18 +100,18 @@ def unspent(cap_usd: float, cost_nusd: int, rates: Rates) -> str:
 def conclude(
     services: Services, rates: Rates, invocation: Invocation, called_off: tuple[str, str] | None, failure: Ended
 ) -> Ended:
-    """The last word that the supervisor owes: another, here, reads what it read, and sends what it did not.
+    """The final message that the supervisor did not send: a second one, here, reads what it read and sends the rest.
 
     Parameters
     ----------
     invocation : Invocation
         The supervisor's.
     called_off : tuple or None
-        Status and reason with which the run was called off before it was given up.
+        Status and reason with which the run was aborted before it was given up.
     failure : Ended
         Holds where nothing says how the run went.
     """
-    from ..supervisor.loop import LOST
+    from ..supervisor.ending import LOST
     from .last_word import Successor  # a run that ends well does without
 
     prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
@@ -211,6 +209,6 @@ def keep(
         record.keep_model(last, LAST)
     if progress is not None:
         record.keep_progress(progress.encode())
-    record.end({"state": state.to_json(), "cost": dataclasses.asdict(cost), "job": job, "resume": resume})
+    record.end({"state": state.to_json(), "cost": dict(cost), "job": job, "resume": resume})
     if not record.is_complete:
         telemetry.tell(changes["time_s"], f"history incomplete: {record.folder} could not be written")

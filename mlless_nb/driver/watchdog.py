@@ -1,4 +1,4 @@
-"""What is left to do when this process ends in whatever way: processes to end, files and Redis keys to remove.
+"""A process that cleans up when this one ends, in whatever way: it ends processes, and removes files and Redis keys.
 
 A small shell waits on a pipe that this process holds. However this process ends, kill -9 included, the pipe closes; the
 shell then ends what was put under its care (a server of its own, process groups), removes paths and keys, and goes.

@@ -39,6 +39,7 @@ class MemoryHub:
     arrivals: dict[str, dict[int, Report | None]] = field(default_factory=dict)
     quorums: dict[str, list[int]] = field(default_factory=dict)  # whose frames count, where that is not everybody
     grants: dict[tuple[str, int], int] = field(default_factory=dict)
+    answers: dict[str, int] = field(default_factory=dict)  # to requests for money, by their ids
     started_late: dict[int, int] = field(default_factory=dict)
     refunded: set[tuple[int, int]] = field(default_factory=set)
     claims: dict[int, str] = field(default_factory=dict)
@@ -63,6 +64,26 @@ class MemoryHub:
         amount = wanted.grant(None if self.cap is None else self.cap - self.reserved)
         self.reserved += amount
         return amount
+
+    def take_start(self, nusd: dict[int, int]) -> bool:
+        """Take money for functions that have not claimed their slots, by slot; False where the cap forbids it."""
+        waiting = {slot: amount for slot, amount in nusd.items() if slot not in self.claims}
+        total = sum(waiting.values())
+        if self.cap is not None and self.reserved + total > self.cap:
+            return False
+        self.reserved += total
+        for slot, amount in waiting.items():
+            self.started_late[slot] = self.started_late.get(slot, 0) + amount
+        return True
+
+    def answer_once(self, request_id: str, take: Callable[[], int]) -> int:
+        """What ``take`` takes; to a request whose id was seen before, what was answered then. "" is always new."""
+        with self.changed:
+            if not request_id:
+                return take()
+            if request_id not in self.answers:
+                self.answers[request_id] = take()
+            return self.answers[request_id]
 
     def grant(self, key: tuple[str, int], wanted: BudgetRequest) -> int:
         """Money for (round, slot), once; the end is announced where there is none."""
@@ -160,23 +181,14 @@ class MemoryCoordinator:
         """See `Coordinator`."""
         return self._hub.cap, self._hub.reserved
 
-    def reserve(self, nusd: int, least_nusd: int | None = None) -> int:
+    def reserve(self, nusd: int, least_nusd: int | None = None, request_id: str = "") -> int:
         """See `Coordinator`."""
-        with self._hub.changed:
-            return self._hub.take(BudgetRequest(nusd, nusd if least_nusd is None else least_nusd))
+        wanted = BudgetRequest(nusd, nusd if least_nusd is None else least_nusd)
+        return self._hub.answer_once(request_id, lambda: self._hub.take(wanted))
 
-    def reserve_start(self, nusd: dict[int, int]) -> bool:
+    def reserve_start(self, nusd: dict[int, int], request_id: str = "") -> bool:
         """See `Coordinator`."""
-        hub = self._hub
-        with hub.changed:
-            waiting = {slot: amount for slot, amount in nusd.items() if slot not in hub.claims}
-            total = sum(waiting.values())
-            if hub.cap is not None and hub.reserved + total > hub.cap:
-                return False
-            hub.reserved += total
-            for slot, amount in waiting.items():
-                hub.started_late[slot] = hub.started_late.get(slot, 0) + amount
-            return True
+        return bool(self._hub.answer_once(request_id, lambda: self._hub.take_start(nusd)))
 
     def start_grant(self, slot: int) -> int:
         """See `Coordinator`."""

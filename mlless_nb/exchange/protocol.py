@@ -225,17 +225,19 @@ class Coordinator(Protocol):
     def money(self) -> tuple[int | None, int]:
         """The cap (None: no cap) and what is reserved of it, nano-dollars."""
 
-    def reserve(self, nusd: int, least_nusd: int | None = None) -> int:
+    def reserve(self, nusd: int, least_nusd: int | None = None, request_id: str = "") -> int:
         """Take ``nusd`` more out of the budget, or at least ``least_nusd`` (None: all), as `BudgetRequest.grant` says.
 
-        Returns how much was taken, 0 when the cap does not allow the least of it. `Aborted` when the job's data is
-        gone.
+        Returns how much was taken, 0 when the cap does not allow the least of it. A request with the same
+        ``request_id`` as one before takes nothing and gets the same answer; "" stands for an id of its own. `Aborted`
+        when the job's data is gone.
         """
 
-    def reserve_start(self, nusd: dict[int, int]) -> bool:
+    def reserve_start(self, nusd: dict[int, int], request_id: str = "") -> bool:
         """Grant functions so much more, by slot, as long as they have not claimed it; False when the cap is in the way.
 
-        They start later than was paid for; once they have begun they pay for themselves.
+        They start later than was paid for; once they have begun they pay for themselves. ``request_id`` as of
+        `reserve`.
         """
 
     def start_grant(self, slot: int) -> int:

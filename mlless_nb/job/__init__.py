@@ -1,1 +1,5 @@
-"""What a cell means: the definition of one training job, checked field by field. Nothing here does I/O."""
+"""The definition of a training job: model, optimiser, data, protocol, budget and stop rules.
+
+A `TrainingJob` is checked field by field when it is made; what the user left open is chosen from the data. No module
+here does I/O, and nothing is launched or billed.
+"""

@@ -1,4 +1,4 @@
-"""What predicting one number for every row is worth: the loss that a model has to beat."""
+"""The baseline: the loss of predicting one constant for every row, which a model has to beat."""
 
 from __future__ import annotations
 

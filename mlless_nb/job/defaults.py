@@ -1,4 +1,4 @@
-"""What a job leaves open, chosen by rules on its data: no trial runs, and the same choice every time.
+"""Defaults: what a job leaves open is chosen by rules on its data: without trial runs, and the same every time.
 
 The constants were found on MovieLens-100K and -1M and parts of them, a9a, IMDb's reviews, MNIST and scikit-learn's
 small sets; `benchmarks/defaults.py` holds what they give against a search.

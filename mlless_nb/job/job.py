@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ..bus.urls import mask_url
 from ..data.dataset import Dataset, Ratings, held_out
-from ..errors import BudgetError, DataError, JobError
-from ..exchange.stores import REDIS, check_store
-from ..models import Model, registered_models
-from ..money.catalogue import profile_names
-from ..validation import check_choice, check_positive_integer, is_integer, is_number, specification
-from . import defaults
+from ..exchange.stores import REDIS
+from ..models import Model
+from ..validation import specification
+from . import checks, defaults
 from .algorithm import Algorithm, GradientAveraging
-from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
-from .rate_schedule import SCHEDULES
+from .limits import Budget, Stop
+from .optimizers import SGD, Optimizer
 from .scale_in import ScaleIn
 from .sync import BSP, Sync
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-#: What fields that are one of a few words may be.
-CHOICES = {
-    "aggregate": ("mean", "sum"),
-    "codec": ("float32", "bf16", "int8"),
-    "pattern": ("auto", "broadcast", "scatter-reduce"),
-    "partition": ("auto", "rows", "user"),
-    "schedule": SCHEDULES,
-}
 #: Memory that a function takes beside the tables of its model, MB.
 RUNTIME_MB = 100
 
@@ -37,87 +24,6 @@ RUNTIME_MB = 100
 def backend_name(backend: str | Mapping[str, Any]) -> str:
     """The backend's name; a whole configuration may hold secrets and is never shown."""
     return backend if isinstance(backend, str) else str(backend.get("lithops", {}).get("backend", "a configuration"))
-
-
-def _masked(value: object) -> object:
-    """A wrong ``value`` of a field that may hold secrets, as it may be shown: by its type where it is not plain."""
-    if isinstance(value, list):
-        return [_masked(one) for one in value]
-    if isinstance(value, (int, float, type(None))):
-        return value
-    return mask_url(value) if isinstance(value, str) else type(value)
-
-
-@specification
-@dataclass(frozen=True)
-class Budget:
-    """The most a run may cost, in US dollars. The run's cost never passes it.
-
-    Parameters
-    ----------
-    usd : float
-        The cap, > 0.
-    """
-
-    usd: float
-
-    def __post_init__(self) -> None:
-        if not is_number(self.usd) or self.usd <= 0:
-            raise BudgetError("budget", self.usd, "a finite number of US dollars > 0, e.g. 0.25")
-
-
-@specification
-@dataclass(frozen=True)
-class Stop:
-    """When training ends; whichever rule is met first.
-
-    With no rule a run ends at its budget. Without one it ends once the validation loss has settled (see
-    `mlless_nb.job.rate_schedule`), at the latest after 50 epochs or 2,000 steps, whichever are more; and where no
-    rows are held out after 10 epochs or 400 steps.
-
-    Parameters
-    ----------
-    target : float, optional
-        End once the validation loss (the training loss where there is no validation set) is at or below it, in the
-        model's metric.
-    epochs : float, optional
-        Passes over the training data.
-    steps : int, optional
-        Steps.
-    time_s : float, optional
-        Seconds since the functions were invoked.
-    patience : int, optional
-        End once so many evaluations in a row brought no better validation loss.
-    confirmations : int
-        So many evaluations in a row at or below the target end the run. The paper's code asks for 10 on the loss of
-        single minibatches, which is noisy; here all held-out rows are judged, or without them the mean of ten steps,
-        and one is enough.
-    """
-
-    target: float | None = None
-    epochs: float | None = None
-    steps: int | None = None
-    time_s: float | None = None
-    patience: int | None = None
-    confirmations: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("target", "epochs", "time_s"):
-            value = getattr(self, name)
-            if value is not None and (not is_number(value) or value <= 0):
-                raise JobError(f"stop.{name}", value, "a finite number > 0 or None")
-        check_positive_integer("stop.steps", self.steps, or_none=True)
-        check_positive_integer("stop.patience", self.patience, or_none=True)
-        check_positive_integer("stop.confirmations", self.confirmations)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no rule is set."""
-        return all(getattr(self, rule.name) is None for rule in fields(self) if rule.default is None)
-
-
-def _default_stop() -> Stop:
-    return Stop()
 
 
 @specification
@@ -141,7 +47,7 @@ class TrainingJob:
         The most the run may cost, US dollars.
     stop : Stop
     scale_in : ScaleIn
-        When workers are let go while the run trains. Since that depends on how long steps take, models that are to be
+        When workers are removed while the run trains. Since that depends on how long steps take, models that are to be
         the same bit for bit ask for ``ScaleIn.off()``.
     minibatch : int, optional
         Rows B that one worker takes in a step; the global minibatch is P*B. None: so many that an epoch has at least
@@ -164,7 +70,7 @@ class TrainingJob:
         How updates get around: each worker reads every peer's, or merges one range of rows and reads the merged ones.
         "auto" chooses by P, the size of an update, and the latency and bandwidth of ``redis``.
     partition : {"auto", "rows", "user"}
-        What is dealt out to the workers: rows at random, or users with all of their ratings, whose parameters then
+        How data is sharded across workers: rows at random, or users with all of their ratings, whose parameters then
         need no exchange until their owner leaves or the run ends. "auto" deals out users where it is the same descent,
         see `mlless_nb.job.partitioning`.
     schedule : {"auto", "constant"}
@@ -201,7 +107,7 @@ class TrainingJob:
     sync: Sync = field(default_factory=BSP)
     workers: int = None  # type: ignore[assignment]
     budget: Budget | float | None = None
-    stop: Stop = field(default_factory=_default_stop)
+    stop: Stop = field(default_factory=Stop)
     scale_in: ScaleIn = field(default_factory=ScaleIn)
     minibatch: int = None  # type: ignore[assignment]
     seed: int = 0
@@ -225,26 +131,18 @@ class TrainingJob:
     insecure: bool = False
 
     def __post_init__(self) -> None:
-        self._check_types()
-        self._check_values()
-        self.model.check_data(self.data)
-        if self.data.nothing_to_learn:
-            raise DataError("data", self.data, f"rows that differ; {self.data.nothing_to_learn}: nothing can be learnt")
+        checks.check_types(self)
+        checks.check_values(self)
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            object.__setattr__(self, "budget", Budget(self.budget))
+        checks.check_data(self)
         self._decide()
-        if isinstance(self.validation, Dataset):
-            self._check_validation_set(self.validation)
-        self._check_partition()
+        checks.check_validation_set(self)
+        checks.check_partition(self)
         self.algorithm.check(self)
         self.sync.check(self)
-        self._check_memory()
-        if self.n_minibatches < self.workers * self.local_steps:
-            most = max(self.n_minibatches // self.local_steps, 1)
-            raise JobError(
-                "workers",
-                self.workers,
-                f"at most {most}, for {self.n_minibatches} minibatches ({self.n_train} training rows in minibatches "
-                f"of {self.minibatch}), {self.local_steps} to a step; fewer workers or a smaller minibatch would do",
-            )
+        checks.check_memory(self)
+        checks.check_workers(self)
 
     def _decide(self) -> None:
         """Put values where None was left. The learning rate and the penalty are decided by `defaults.resolved`."""
@@ -265,80 +163,6 @@ class TrainingJob:
         for name, value in decided.items():
             object.__setattr__(self, name, value)
 
-    def _check_types(self) -> None:
-        models = tuple(registered_models().values())
-        for name, kinds, valid in (
-            ("model", models, " or ".join(f"{model.__name__}(...)" for model in models)),
-            (
-                "optimizer",
-                (SGD, Adam, AdaGrad, FTRL, type(None)),
-                "SGD(...), Adam(...), AdaGrad(...), FTRL(...) or None",
-            ),
-            (
-                "data",
-                (Dataset,),
-                "a dataset of mlless_nb.datasets, e.g. datasets.ratings(users, items, ratings) or datasets.csr(X, y)",
-            ),
-            ("sync", (Sync,), "BSP(), ISP(threshold) or SSP(staleness)"),
-            ("algorithm", (Algorithm,), "GradientAveraging()"),
-            ("stop", (Stop,), "Stop(target=..., epochs=..., ...)"),
-            ("scale_in", (ScaleIn,), "ScaleIn(...) or ScaleIn.off()"),
-            (
-                "backend",
-                (str, Mapping),
-                "'embedded', the name of a Lithops backend or a Lithops configuration (a dict)",
-            ),
-            ("insecure", (bool,), "True or False"),
-        ):
-            if not isinstance(value := getattr(self, name), kinds):
-                raise JobError(name, _masked(value) if name == "backend" else value, valid)
-        if isinstance(self.backend, Mapping) and not isinstance(self.backend.get("lithops", {}), Mapping):
-            raise JobError("backend", type(self.backend), "a Lithops configuration, with a dict under 'lithops'")
-        if not isinstance(self.bus, (str, type(None))):
-            raise JobError("bus", _masked(self.bus), "a string or None")
-        if not isinstance(self.name, (str, type(None))):
-            raise JobError("name", self.name, "a string or None")
-
-    def _check_values(self) -> None:
-        check_positive_integer("workers", self.workers, or_none=True)
-        check_positive_integer("minibatch", self.minibatch, or_none=True)
-        check_positive_integer("eval_every", self.eval_every, or_none=True)
-        check_positive_integer("checkpoint_every", self.checkpoint_every, or_none=True)
-        if not is_integer(self.memory_mb) or not 128 <= self.memory_mb <= 10240:
-            raise JobError("memory_mb", self.memory_mb, "an integer between 128 and 10240 (MB)")
-        if not is_integer(self.seed) or self.seed < 0:
-            raise JobError("seed", self.seed, "an integer >= 0")
-        check_positive_integer("local_steps", self.local_steps)
-        check_store(self.store)
-        for name, choices in CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
-        if self.name is not None and not NAME.fullmatch(self.name):
-            raise JobError("name", self.name, "letters, digits, _ and -, beginning with a letter, at most 64 in all")
-        if self.prices not in profile_names():
-            raise JobError("prices", self.prices, "one of " + ", ".join(repr(name) for name in profile_names()))
-        if self.budget is not None and not isinstance(self.budget, Budget):
-            object.__setattr__(self, "budget", Budget(self.budget))
-        if isinstance(self.validation, bool) or not isinstance(self.validation, (float, int, Dataset, type(None))):
-            raise JobError("validation", self.validation, "a fraction between 0 and 1, a dataset, or None")
-        if isinstance(self.validation, (float, int)) and not 0 < self.validation < 1:
-            raise JobError("validation", self.validation, "a fraction between 0 and 1, a dataset, or None")
-        urls = [self.redis] if isinstance(self.redis, str) else self.redis
-        if urls is not None and (not isinstance(urls, list) or not urls or not all(isinstance(u, str) for u in urls)):
-            raise JobError("redis", _masked(self.redis), "a URL such as 'redis://host:6379/0', a list of them, or None")
-
-    def _check_partition(self) -> None:
-        for name, without in (("pattern", "scatter-reduce"), ("partition", "user")):
-            if self.sync.staleness and getattr(self, name) == without:
-                others = " or ".join(repr(choice) for choice in CHOICES[name] if choice != without)
-                raise JobError(name, without, f"{others} with {self.sync}, whose workers are not at the same step")
-        if isinstance(self.optimizer, SGD) and self.optimizer.per_sample and not hasattr(self.model, "sgd_pass"):
-            raise JobError("SGD.per_sample", True, f"False with {self.model}: it is for PMF")
-        if self.partition == "user":
-            if not isinstance(self.data, Ratings):
-                raise JobError("partition", self.partition, "'auto' or 'rows', or ratings as data")
-            if self.data.n_raters < self.workers:
-                raise JobError("workers", self.workers, f"at most {self.data.n_raters}, the users with ratings")
-
     @property
     def takes_local_steps(self) -> bool:
         """Whether workers walk on their own before they publish."""
@@ -356,27 +180,6 @@ class TrainingJob:
         # The best replica so far, and one that is not judged yet.
         n_tables += 2 * (1 + holds_back) * (self.validation is not None)
         return n_tables * n_rows * width * 4 // 2**20 + RUNTIME_MB
-
-    def _check_memory(self) -> None:
-        """Ids that were not numbered from 0 make tables of billions of rows: no function is started for those."""
-        n_rows, width = self.model.table_shape(self.data.shape)
-        needed_mb = self.needed_mb(is_by_user=self.partition == "user")
-        if needed_mb > self.memory_mb:
-            raise JobError(
-                "memory_mb",
-                self.memory_mb,
-                f"at least {needed_mb} (MB): {self.model} has {n_rows:,} x {width} parameters on data of shape "
-                f"{self.data.shape}; are its ids numbered from 0, without gaps?",
-            )
-
-    def _check_validation_set(self, validation: Dataset) -> None:
-        if validation.kind != self.data.kind or validation.shape != self.data.shape:
-            raise JobError(
-                "validation",
-                validation,
-                f"of the same kind and shape as data ({self.data.kind}, {self.data.shape}); it is "
-                f"{validation.kind}, {validation.shape}",
-            )
 
     @property
     def n_train(self) -> int:

@@ -1,4 +1,4 @@
-"""What is dealt out to the workers, rows at random or users with all of their ratings, and what they then exchange.
+"""How data is sharded across workers, rows at random or users with all of their ratings, and what they then exchange.
 
 A user's parameters need no exchange while one worker has all of its ratings. It is the same descent as with rows: an
 owner takes P times the ratings of its users, and a mean over P workers a P-th of what it makes of them. That is so
@@ -15,7 +15,7 @@ from ..data.prepare import Manifest
 from .job import TrainingJob
 from .optimizers import SGD
 
-#: Users are dealt out where an epoch then takes at most so many times the steps that it takes with rows,
+#: Users are sharded where an epoch then takes at most so many times the steps that it takes with rows,
 MOST_STEPS = 1.2
 #: and no worker's share of the ratings is further from an even one.
 MOST_UNEVEN = 0.1
@@ -24,7 +24,7 @@ SIGNIFICANT = 0.1
 
 
 def is_by_user(job: TrainingJob) -> bool:
-    """Whether users are dealt out: as the job says; or under "auto" where it is the same descent, even and roomy.
+    """Whether users are sharded across workers: as the job says; under "auto" where the descent is the same.
 
     Parameters
     ----------

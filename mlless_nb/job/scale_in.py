@@ -1,4 +1,4 @@
-"""Scale-in: how the supervisor lets workers go while the run trains, as a person asks for it."""
+"""Scale-in: how the supervisor removes workers while the run trains, as a user asks for it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ GLOBAL_MINIBATCHES = ("keep", "shrink")
 @specification
 @dataclass(frozen=True)
 class ScaleIn:
-    """When workers are let go, and what becomes of the global minibatch then.
+    """When workers are removed, and what becomes of the global minibatch then.
 
     With ``global_minibatch="keep"``, the default, those that stay take over the shards of those that leave: every step
     is over the same rows as before, so that the loss does not suffer. The tuner then decides on time and dollars alone.
-    From the step times so far it predicts those with fewer workers, and lets workers go where dollars x time to the end
+    From the step times so far it predicts those with fewer workers, and removes workers where dollars x time to the end
     of the run fall; where nothing but the budget ends the run, where a step becomes cheaper, so that the budget buys
     more of them. A removal that did not pay is the last.
 
@@ -32,7 +32,7 @@ class ScaleIn:
     is learnt from those that have left, and no worker can be had back: the loss may settle higher for good.
 
     Since decisions depend on the time that steps take, two runs of one seed need not remove workers at the same steps:
-    for models that are the same bit for bit say ``ScaleIn.off()``. What a person does (``run.scale_in``) pauses the
+    for models that are the same bit for bit say ``ScaleIn.off()``. What a user does (``run.scale_in``) pauses the
     tuner until ``run.resume_tuner()``.
 
     Parameters
@@ -50,7 +50,7 @@ class ScaleIn:
         With "shrink": how the knee is found, where the curve has become flat, relative to its own mean slope, or by
         Kneedle.
     enabled : bool
-        Whether workers are let go at all; `ScaleIn.off` is False.
+        Whether workers are removed at all; `ScaleIn.off` is False.
     global_minibatch : {"keep", "shrink"}
         Whether the rows of a step stay as many when workers leave, whoever removed them.
 
@@ -78,7 +78,7 @@ class ScaleIn:
 
     @classmethod
     def off(cls) -> ScaleIn:
-        """No worker is let go but by hand."""
+        """No worker is removed but by hand."""
         return cls(enabled=False)
 
     def to_json(self) -> dict[str, Any]:

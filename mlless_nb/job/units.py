@@ -1,4 +1,4 @@
-"""The units that training works in: rates and penalties then mean the same on every scale; a person sees their own.
+"""The units that training works in: rates and penalties then mean the same on every scale; a user sees their own.
 
 Ratings are trained on as ``(rating - mean) / deviation``. Columns are divided by the root mean square of their values
 that are not 0, so that sparse rows stay sparse; those with a value in nearly every row, which are held dense anyway,

@@ -15,7 +15,7 @@ from ..errors import JobError
 Float32 = NDArray[np.float32]
 Kind = TypeVar("Kind", bound="type[Model]")
 
-#: What data a model can be trained on, as a person calls it: by `Dataset.kind`.
+#: What data a model can be trained on, as a user calls it: by `Dataset.kind`.
 DATA_KINDS = {
     "ratings": "ratings (user, item, rating) for {}, e.g. datasets.movielens('1m')",
     "csr": "feature rows with labels for {}, e.g. datasets.csr(X, y)",
@@ -24,7 +24,7 @@ _registered: dict[str, type[Model]] = {}
 
 
 class FittedModel(Protocol):
-    """A trained model, as a person uses it; ``params`` are its arrays by name, ``kind`` that of its `Model`."""
+    """A trained model, as a user gets it; ``params`` are its arrays by name, ``kind`` that of its `Model`."""
 
     kind: ClassVar[str]
     params: dict[str, NDArray[Any]]
@@ -79,7 +79,7 @@ class Model(ABC):
 
     @abstractmethod
     def fitted(self, params: Float32, shape: tuple[int, ...], mean: float) -> Any:
-        """The trained model a person uses; its arrays are copies."""
+        """The trained model a user uses; its arrays are copies."""
 
     @abstractmethod
     def table_of(self, model: Any) -> Float32:

@@ -1,16 +1,17 @@
-"""The cap as a promise: a function runs only on money it was given beforehand, and ends itself when that is used up."""
+"""The budget cap: a function runs on money that was reserved for it before, and ends itself when that is used up."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
+import uuid
 from collections.abc import Callable
 
 from .meter import NUSD, Rates
 from .request import BudgetRequest
 
-#: Seconds that a function keeps paid for beside what it measured (evaluating, storing), to hand over and say goodbye.
+#: Seconds that a function keeps paid for beside what it measured (evaluating, storing), to hand over and to end.
 EXIT_S = 0.35
 #: The same where the budget is small: such a share of it for all functions together, and no less than so many seconds.
 EXIT_SHARE, LEAST_EXIT_S = 0.01, 0.1
@@ -22,13 +23,14 @@ SCARCE_S = 2.0
 LAST_CALL_S = 0.05
 #: Seconds before that at which the watch buys time for a function that is held up and does not buy it itself.
 BUY_AHEAD_S = 0.25
-#: Seconds within which the books have to answer a function that is past its money.
+#: Seconds within which the budget's records have to answer a function that is past its money.
 ANSWER_S = 0.1
 #: Steps that may still end after a worker asked for money in vain: the one it asks in, and the last one.
 STEPS_TO_END = 2
 
-#: Takes what is wanted out of the budget, at least the second amount; returns how much it was, 0: nothing.
-Reserve = Callable[[int, int], int]
+#: Takes what is wanted out of the budget, at least the second amount, once for a request id (the third argument);
+#: returns how much it was, 0: nothing.
+Reserve = Callable[[int, int, str], int]
 #: Gives back so many nano-dollars, for the n-th time.
 GiveBack = Callable[[int, int], None]
 #: The cap (None: no cap) and what is reserved of it, nano-dollars.
@@ -79,6 +81,7 @@ class Prepaid:
         self.steps_to_end = STEPS_TO_END
         self._step_s: float | None = None  # of the steps that are asked for
         self._n_returned = 0
+        self._unanswered: list[tuple[BudgetRequest, str]] = []  # requests whose answer did not come, with their ids
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
@@ -158,12 +161,9 @@ class Prepaid:
 
     def buy(self, step_s: float, reserve: Reserve) -> bool:
         """Ask ``reserve`` for what `wanted` says; False when not even the least of it was to be had."""
+        self._repeat_unanswered(reserve)
         wanted = self.wanted(step_s)
-        if wanted.nusd <= 0:
-            return True
-        granted = reserve(wanted.nusd, wanted.least_nusd)
-        self.add(granted)
-        return granted > 0
+        return wanted.nusd <= 0 or self._ask(reserve, wanted) > 0
 
     def hold_out(self, reserve: Reserve) -> bool:
         """Ask for time to end in, all of it or a little; False when there is none.
@@ -174,9 +174,27 @@ class Prepaid:
             return True
         requests, elapsed_s = self._requests_nusd() - self.granted_nusd, self._elapsed_s()
         wanted, least = (self.cost_nusd(elapsed_s + span_s) + requests for span_s in (2 * BUY_AHEAD_S, BUY_AHEAD_S))
-        granted = reserve(wanted, max(least, 1)) if wanted > 0 else 0
+        return wanted <= 0 or self._ask(reserve, BudgetRequest(wanted, max(least, 1))) > 0
+
+    def _ask(self, reserve: Reserve, wanted: BudgetRequest, request_id: str = "") -> int:
+        """Ask for money and add what is given; a request without an answer is kept, to be repeated under its id."""
+        request_id = request_id or uuid.uuid4().hex
+        try:
+            granted = reserve(wanted.nusd, wanted.least_nusd, request_id)
+        except Exception:
+            with self._lock:
+                self._unanswered.append((wanted, request_id))
+            raise
         self.add(granted)
-        return wanted <= 0 or granted > 0
+        return granted
+
+    def _repeat_unanswered(self, reserve: Reserve) -> None:
+        """Repeat what was not answered: the money may have been taken, and is then had for it."""
+        while self._unanswered:
+            with self._lock:
+                unanswered = self._unanswered.pop() if self._unanswered else None
+            if unanswered is not None:
+                self._ask(reserve, *unanswered)
 
     def watch(
         self,

@@ -1,9 +1,14 @@
-"""The price catalogue as data: ``prices.toml``, one profile a provider."""
+"""The price catalogue as data: ``prices.toml``, one profile a provider.
+
+An entry with ``usd_per_h`` is a server, one with prices ``<kind>_usd`` a store that is billed by request. A new one is
+a line there: the meter and `Cost` know it by its name.
+"""
 
 from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -34,26 +39,24 @@ class ServerPrice:
 
 
 @dataclass(frozen=True)
-class StoragePrice:
-    """What the object storage costs, dollars a request."""
+class RequestPrice:
+    """What a store costs, dollars a request by kind: an object storage has "get" and "put"."""
 
     item: str
-    put_usd: float
-    get_usd: float
+    usd: Mapping[str, float]
     as_of: str
     source: str
 
 
 @dataclass(frozen=True)
 class PriceProfile:
-    """One provider's prices."""
+    """One provider's prices: of a function, and of servers and stores by component of a run's cost."""
 
     name: str
     label: str
     function: FunctionPrice
-    redis: ServerPrice
-    broker: ServerPrice
-    storage: StoragePrice
+    servers: Mapping[str, ServerPrice]
+    requests: Mapping[str, RequestPrice]
 
 
 @functools.cache
@@ -68,12 +71,14 @@ def profile_names() -> list[str]:
 
 def price_profile(name: str) -> PriceProfile:
     """The profile called ``name``; `KeyError` when there is none."""
-    entry = _catalogue()[name]
-    return PriceProfile(
-        name,
-        entry["label"],
-        FunctionPrice(**entry["function"]),
-        ServerPrice(**entry["redis"]),
-        ServerPrice(**entry["broker"]),
-        StoragePrice(**entry["storage"]),
-    )
+    entry = dict(_catalogue()[name])
+    label, function = entry.pop("label"), FunctionPrice(**entry.pop("function"))
+    servers = {component: ServerPrice(**price) for component, price in entry.items() if "usd_per_h" in price}
+    requests = {component: _request_price(price) for component, price in entry.items() if component not in servers}
+    return PriceProfile(name, label, function, servers, requests)
+
+
+def _request_price(entry: Mapping[str, Any]) -> RequestPrice:
+    """A store's entry: each ``<kind>_usd`` is the price of a kind of request."""
+    usd = {key.removesuffix("_usd"): price for key, price in entry.items() if key.endswith("_usd")}
+    return RequestPrice(entry["item"], usd, entry["as_of"], entry["source"])

@@ -5,10 +5,10 @@ Amounts are kept as integers of 1e-9 US dollars (``nusd``), rounded up, so that 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 
 from .catalogue import PriceProfile
 
@@ -53,20 +53,16 @@ class Rates:
         """Dollars a second of one function."""
         return self.profile.function.usd_per_gb_s * self.memory_mb / 1024
 
-    @property
+    @cached_property
+    def server_usd_s(self) -> dict[str, float]:
+        """Dollars a second of the servers in use, by component of `PriceProfile.servers`."""
+        n_servers = {"redis": self.n_redis, "broker": int(self.has_broker)}
+        return {name: n_servers.get(name, 0) * price.usd_per_h / 3600 for name, price in self.profile.servers.items()}
+
+    @cached_property
     def servers_usd_s(self) -> float:
-        """Dollars a second of the Redis servers and the broker."""
-        return self.redis_usd_s + self.broker_usd_s
-
-    @property
-    def redis_usd_s(self) -> float:
-        """Dollars a second of the Redis servers."""
-        return self.n_redis * self.profile.redis.usd_per_h / 3600
-
-    @property
-    def broker_usd_s(self) -> float:
-        """Dollars a second of the broker."""
-        return self.profile.broker.usd_per_h / 3600 if self.has_broker else 0.0
+        """Dollars a second of all servers together."""
+        return sum(self.server_usd_s.values())
 
     def function_nusd(self, span_s: float) -> int:
         """Bill of one function that ran for ``span_s`` seconds: whole quanta, the tail and the invocation."""
@@ -78,15 +74,26 @@ class Rates:
         """Bill of the servers over ``span_s`` seconds, whole seconds up."""
         return _up(math.ceil(span_s - 1e-9) * self.servers_usd_s)
 
+    def servers_by_component(self, nusd: int) -> dict[str, int]:
+        """The servers' bill of ``nusd`` by component; the parts sum to it."""
+        *names, last = self.server_usd_s
+        parts = {name: round(nusd * self.server_usd_s[name] / self.servers_usd_s) if nusd else 0 for name in names}
+        return {**parts, last: nusd - sum(parts.values())}
+
     def others_nusd(self, span_s: float) -> dict[str, int]:
         """Bills by component of the supervisor, and of the servers while it lasts, after ``span_s`` seconds."""
         servers = self.servers_nusd(span_s + self.profile.function.tail_s)
-        redis = round(servers * self.redis_usd_s / self.servers_usd_s) if servers else 0
-        return {"supervisor": self.function_nusd(span_s), "redis": redis, "broker": servers - redis}
+        return {"supervisor": self.function_nusd(span_s), **self.servers_by_component(servers)}
+
+    def store_nusd(self, component: str, **counts: int) -> int:
+        """Bill of a store's requests: so many of each kind that `PriceProfile.requests` has a price of."""
+        price = self.profile.requests[component]
+        return _up(sum(count * price.usd[kind] for kind, count in counts.items()))
 
     def requests_nusd(self, gets: int, puts: int) -> int:
         """Bill of so many reads and writes of the object storage."""
-        return _up(gets * self.profile.storage.get_usd + puts * self.profile.storage.put_usd)
+        usd = self.profile.requests["storage"].usd  # asked for in every step: without the general sum
+        return _up(gets * usd["get"] + puts * usd["put"])
 
     def seconds_for(self, nusd: int, *, with_servers: bool = False) -> float:
         """How long a function may run on ``nusd``, seconds; below 0 when not at all. Never too long."""
@@ -103,34 +110,3 @@ class Rates:
         # So is a started second of the servers: one more may leave less for the function.
         around_s = math.floor(left / (self.function_usd_s + servers))
         return max(map(span_s, range(around_s - 1, around_s + 3)))
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a run cost, US dollars, by component; ``total`` is their sum.
-
-    Attributes
-    ----------
-    workers, supervisor : float
-        The functions' seconds and invocations.
-    redis, broker : float
-        The servers' seconds; ``broker`` is 0 without RabbitMQ.
-    storage : float
-        Requests to the object storage, packing the data included.
-    """
-
-    workers: float = 0.0
-    supervisor: float = 0.0
-    redis: float = 0.0
-    broker: float = 0.0
-    storage: float = 0.0
-
-    @property
-    def total(self) -> float:
-        """Sum of all components, US dollars."""
-        # All are whole nano-dollars: so is their sum, and it never passes a cap by the last bit of a float.
-        return round(math.fsum(dataclasses.astuple(self)), 9)
-
-    def __str__(self) -> str:
-        parts = ", ".join(f"{name} ${usd:.6f}" for name, usd in dataclasses.asdict(self).items() if usd)
-        return f"${self.total:.6f} ({parts})"

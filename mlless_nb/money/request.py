@@ -1,11 +1,11 @@
-"""What a function asks the budget for, and what it is given of that. Pure."""
+"""A function's request for money, and how much of it the budget grants. Pure."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 #: Where little of the budget is left, nobody is given more than such a part of it beyond the least that lets it go on:
-#: the last of the money is dealt out in small coins.
+#: the last of the money is granted in small parts.
 SHARES = 16
 
 

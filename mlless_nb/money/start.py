@@ -1,4 +1,4 @@
-"""What it takes to start: the money that every function is given before it runs, and the least budget for it."""
+"""The money that every function is given before it starts, and the least budget that pays for a start."""
 
 from __future__ import annotations
 

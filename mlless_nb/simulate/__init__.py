@@ -7,9 +7,10 @@
     run = simulate(Workload(workers=1024, pattern="scatter-reduce"), CLOUD)
     print(run.step_s, run.cost)
 
-``events`` is virtual time, ``cores`` and ``shards`` the queues in it; ``log`` and ``services`` are what the loops talk
-to, ``replicas`` what they compute; ``machine`` and ``workload`` say where and what, ``stragglers`` and ``curves`` how
-unevenly and how well. It needs greenlet: ``pip install 'mlless_nb[simulate]'``.
+``events`` is virtual time, ``cores`` and ``shards`` the queues in it; ``coordinator`` and ``services`` are what the
+loops talk to, ``server_requests`` what that does at the servers, ``replicas`` what the loops compute; ``machine`` and
+``workload`` say where and what, ``stragglers`` and ``curves`` how unevenly and how well. It needs greenlet:
+``pip install 'mlless_nb[simulate]'``.
 """
 
 from .curves import PowerCurve, RecordedCurve, SentFraction

@@ -1,4 +1,4 @@
-"""The probe: what pieces of work cost on this machine, in processor time, so that other load disturbs it little.
+"""Calibration: measures what pieces of work cost on this machine, in processor time, which other load disturbs little.
 
 Kernels and frames are timed on a replica; the connection and Redis' thread by plain commands to a private server; the
 loop by a tiny job of one worker. What many processes do to each other is not seen here: `Machine.crowding` is for that.
@@ -16,21 +16,25 @@ from ..bus.messages import Invocation
 from ..data import datasets
 from ..data.prepare import Manifest, pack
 from ..driver.embedded_redis import EmbeddedRedis
+from ..driver.invocations import invocations_of
 from ..exchange import RedisCoordinator
 from ..exchange.redis.connection import PipelinedConnection
 from ..exchange.redis.coordinator import connect
 from ..exchange.stats import NO_STATS
 from ..exchange.step_report import Report
+from ..job.limits import Stop
 from ..job.optimizers import SGD
-from ..job.sync import BSP, ISP
+from ..job.sync import BSP, ISP, Sync
 from ..models import PMF
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
+from ..money.start import StartingMoney
 from ..storage.objects import MemoryObjects
 from ..worker.loop import Worker
 from ..worker.minibatch_loader import MinibatchFeed
 from ..worker.replica import Replica
 from .machine import Costs
+from .workload import Workload
 
 #: Ratings of a minibatch, and the shape of the data: those of PMF on MovieLens-1M.
 MINIBATCH, SHAPE = 6250, (6040, 3706)
@@ -40,34 +44,11 @@ REPEATS = 30
 VALUE_BYTES, N_VALUES = 400_000, 200
 #: Small values that are asked for at once.
 N_SMALL = 50
-#: Steps of the tiny job.
-TINY_STEPS = 1000
-_JOB: dict[str, Any] = {
-    "role": "worker",
-    "job_id": "calibrate",
-    "generation": "1",
-    "aggregate": "mean",
-    "local_steps": 1,
-    "codec": "float32",
-    "scatter_from": 0,
-    "seed": 0,
-    "validation": None,
-    "n_cores": 0,
-    "eval_every": 10**9,
-    "checkpoint_every": 10**9,
-    "redis_urls": [],
-    "bus_url": "memory://",
-    "insecure": False,
-    "prices": "aws-lambda-x86",
-    "memory_mb": 2048,
-    "has_broker": False,
-    "launched_at_s": 0.0,
-    "granted_nusd": 10**12,
-    "spent_before_nusd": 0,
-    "lifetime_s": 600.0,
-    "lease_s": 60.0,
-    "round_timeout_s": 60.0,
-}
+#: Steps of the tiny job, and steps between what it never does.
+TINY_STEPS, NEVER = 1000, 10**9
+#: Seconds that leases last and peers are waited for: longer than anything here takes.
+PATIENCE_S = 60.0
+RATES = Rates(price_profile("aws-lambda-x86"), 2048)
 
 
 def calibrate() -> Costs:
@@ -91,11 +72,38 @@ def _quickest(action: Callable[[], Any]) -> float:
     return best
 
 
-def _invocation(slot: int, n_workers: int, manifest: Manifest, **changes: Any) -> Invocation:
-    model, optimizer = PMF(rank=20, l2=0.02), SGD(0.1, 0.8, nesterov=True, lazy=True)
-    known = {"sync": BSP().to_json(), "stop": {"steps": TINY_STEPS}}
-    parts = {"model": model.to_json(), "optimizer": optimizer.to_json(), "manifest": manifest.to_json()}
-    return Invocation(**{**_JOB, **parts, **known, "slot": slot, "n_workers": n_workers, **changes})
+def _invocation(slot: int, n_workers: int, manifest: Manifest, sync: Sync | None = None) -> Invocation:
+    """What worker ``slot`` is told, of the job whose pieces are timed."""
+    workload = Workload(
+        n_workers,
+        model=PMF(rank=20, l2=0.02),
+        optimizer=SGD(0.1, 0.8, nesterov=True, lazy=True),
+        sync=sync or BSP(),
+        stop=Stop(steps=TINY_STEPS),
+        eval_every=NEVER,
+        checkpoint_every=NEVER,
+    )
+    _, *workers = invocations_of(
+        workload,
+        manifest,
+        None,
+        StartingMoney(RATES, n_workers, is_local=True),
+        job_id="calibrate",
+        generation="1",
+        scatter_from=0,
+        seed=0,
+        n_cores=0,
+        redis_urls=[],
+        bus_url="memory://",
+        insecure=False,
+        has_broker=False,
+        launched_at_s=0.0,
+        spent_before_nusd=0,
+        lifetime_s=600.0,
+        lease_s=PATIENCE_S,
+        round_timeout_s=PATIENCE_S,
+    )
+    return workers[slot]
 
 
 def _arithmetic() -> Costs:
@@ -107,7 +115,7 @@ def _arithmetic() -> Costs:
     rows = [feed.get(index) for index in range(4)]
     feed.close()
     replica = Replica(_invocation(0, peers, manifest), manifest)
-    filtering = Replica(_invocation(0, peers, manifest, sync=ISP(0.7).to_json()), manifest)
+    filtering = Replica(_invocation(0, peers, manifest, ISP(0.7)), manifest)
     make_s = _quickest(lambda: replica.make([rows[0]], 1, peers))
     # Everything is significant in the first step: it is the pass that is timed, not what it keeps.
     filter_s = _quickest(lambda: filtering.make([rows[0]], 1, peers)) - make_s
@@ -182,15 +190,14 @@ def _loop() -> dict[str, float]:
     """What a step takes beside its bytes and its rows: of a worker, and of Redis. The worker is alone."""
     objects = MemoryObjects()
     manifest = pack(datasets.synthetic_ratings(40, 30, 240, seed=1), 40, 0, objects)
-    rates = Rates(price_profile("aws-lambda-x86"), 2048)
     with EmbeddedRedis() as server:
         log, client = RedisCoordinator([server.url], "calibrate", "1"), connect(server.url)
         bus = open_bus("memory://", "calibrate")
         try:
             log.create(cap_nusd=None, reserved_nusd=0)
-            log.renew("supervisor", 60.0)
+            log.renew("supervisor", PATIENCE_S)
             log.claim(0)
-            prepaid = Prepaid(rates, 10**12, lambda: 0.0, lambda: 0)
+            prepaid = Prepaid(RATES, 10**12, lambda: 0.0, lambda: 0)
             worker = Worker(_invocation(0, 1, manifest), log, bus, objects, prepaid)
             before, began = _redis_s(client), time.thread_time()
             last = worker.run()

@@ -1,4 +1,4 @@
-"""Loss curves that stand for training: recorded ones, or the curve that most losses follow."""
+"""Loss curves in place of training: recorded ones, or a power law."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from ..storage.objects import MemoryObjects
 from ..supervisor.loop import Supervisor
 from ..worker.loop import Worker
 from ..worker.replica import Replica
+from .coordinator import SimulatedCoordinator
 from .cores import Cores
 from .events import Process
 from .hub import SimulatedHub
-from .log import SimulatedCoordinator
 from .machine import Machine
 from .replicas import CostedReplica, CurveReplica
 from .services import SimulatedBus, SimulatedFeed, SimulatedObjects, Topics

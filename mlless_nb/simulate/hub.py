@@ -1,4 +1,4 @@
-"""What the servers of a simulated job hold: its rounds, its plan, and who waits for them."""
+"""The state of a simulated job's servers: its rounds, its plan, and the workers that wait."""
 
 from __future__ import annotations
 
@@ -101,6 +101,27 @@ class Gathering:
         self.frames[part.slot], self.own[part.slot] = frames, (n_bytes, count)
         self.n_bytes[shard] += n_bytes
         self.counts[shard] += count
+
+    def read_by(self, part: RoundRequest) -> list[tuple[int, int, float]]:
+        """(server, frames, bytes) that the worker of ``part`` reads."""
+        n_shards, slot = len(self.counts), part.slot
+        own_bytes, own_count = self.own.get(slot, (0, 0))
+        wanted: list[tuple[int, int, float]] = []
+        if part.parts is not None and not self.is_sized:
+            by_shard: dict[int, tuple[int, int]] = {}
+            for peer in part.peers:
+                count, n_bytes = by_shard.get(peer % n_shards, (0, 0))
+                by_shard[peer % n_shards] = count + 1, n_bytes + len(self.frames[peer][slot])
+            return [(number, *sizes) for number, sizes in sorted(by_shard.items())]
+        # Of parts that are only counted, everybody is addressed the same share.
+        share = 1.0 if part.parts is None else 1.0 / max(len(part.publishers) - 1, 1)
+        for number in range(n_shards):
+            is_home = number == slot % n_shards
+            count = self.counts[number] - (own_count if is_home else 0)
+            if count:
+                n_bytes = self.n_bytes[number] - (own_bytes if is_home else 0)
+                wanted.append((number, round(count * share), n_bytes * share))
+        return wanted
 
 
 class SimulatedHub(MemoryHub):

@@ -1,4 +1,4 @@
-"""Where a simulated run takes place: what work costs, how far apart the servers are, how functions start and end."""
+"""The simulated machine: what work costs, network latencies, and how functions start and end."""
 
 from __future__ import annotations
 

@@ -25,10 +25,10 @@ from ..money.start import StartingMoney
 from ..storage import checkpoint
 from ..telemetry.live import Event, History
 from ..telemetry.record import to_array
+from .coordinator import SimulatedCoordinator
 from .cores import Cores, OwnCore, SharedCores
 from .functions import Function, World
 from .hub import SimulatedHub
-from .log import SimulatedCoordinator
 from .machine import TWO_CORES, Machine
 from .shards import Shard
 from .timeline import Timeline
@@ -58,11 +58,11 @@ class SimulatedRun:
     cost : Cost
         At the prices of the job's profile.
     time_s : float
-        Virtual seconds from the invocation to the last word.
+        Virtual seconds from the invocation to the final message.
     events : tuple of Event
         What the supervisor told.
     decisions : tuple of dict
-        What the auto-tuner decided, on which numbers; see `mlless_nb.supervisor.policy.scale_in.Decision`.
+        What the auto-tuner decided, on which numbers; see `mlless_nb.supervisor.policy.decision.Decision`.
     departures : tuple of (int, int)
         (slot, last step) of the workers that left before the end, in the order of their steps.
     traffic : Traffic
@@ -107,7 +107,7 @@ def simulate(
     seed : int
         Decides all that is drawn: start-up, stragglers, noise. The same arguments give the same run.
     commands : iterable of (float, Command)
-        What a person asks, and when, in virtual seconds.
+        What a user asks, and when, in virtual seconds.
 
     Raises
     ------
@@ -238,12 +238,11 @@ class _Simulation:
             tuple(shard.cpu_s for shard in shards),
         )
         ended = ended or self._last_word(functions)
-        costs = {name: nusd / NUSD for name, nusd in ended.costs_nusd.items()}
         return SimulatedRun(
             ended.status,
             ended.reason,
             History(to_array(rows)),
-            Cost(**costs),
+            Cost.of_nusd(ended.costs_nusd),
             ended.time_s,
             tuple(events),
             tuple(decisions),

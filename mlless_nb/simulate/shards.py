@@ -1,4 +1,4 @@
-"""A Redis server in virtual time: what comes in waits for the line, then for the one thread, then for the line out."""
+"""A Redis server in virtual time: requests queue for the network in, for its one thread, and for the network out."""
 
 from __future__ import annotations
 

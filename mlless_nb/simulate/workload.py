@@ -1,4 +1,4 @@
-"""A run by its sizes and its curve: everything of a job but the arithmetic."""
+"""A workload: a job described by its sizes and its loss curve, without data or arithmetic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ..data.prepare import BUNDLE_BYTES, Manifest
 from ..errors import JobError
 from ..job.algorithm import Algorithm, GradientAveraging
-from ..job.job import Budget, Stop
+from ..job.limits import Budget, Stop
 from ..job.optimizers import SGD, Optimizer
 from ..job.scale_in import ScaleIn
 from ..job.sync import BSP, Sync

@@ -1,1 +1,1 @@
-"""What lies in the object storage: named blobs, and checkpoints among them."""
+"""The object storage: named blobs, and the format of checkpoints and models that are stored in it."""

@@ -48,7 +48,7 @@ class Progress:
     rate_factor : float
         What the learning rate was multiplied by in the end.
     owners : int32 (n_users,), optional
-        The shard of each user, for a run in which users are dealt out.
+        The shard of each user, for a run in which users are sharded.
     """
 
     params: Float32

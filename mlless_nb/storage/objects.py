@@ -1,4 +1,4 @@
-"""Object storage as the engine sees it: named blobs. Lithops does the work; a memory twin serves unit tests."""
+"""Object storage as the engine sees it: named blobs. through Lithops, or in memory for unit tests."""
 
 from __future__ import annotations
 

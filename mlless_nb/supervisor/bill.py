@@ -13,7 +13,7 @@ class Bill:
     ----------
     rates : Rates
     n_workers : int
-        Functions that train; all run until they have said goodbye.
+        Functions that train; each runs until it reports its end.
     prepaid : Prepaid
         The supervisor's own money.
     spent_before : int
@@ -22,7 +22,7 @@ class Bill:
     Attributes
     ----------
     n_running : int
-        Workers that have not said goodbye.
+        Workers that have not ended.
     """
 
     def __init__(self, rates: Rates, n_workers: int, prepaid: Prepaid, spent_before: int) -> None:
@@ -32,11 +32,11 @@ class Bill:
         self._storage: dict[int, int] = {}  # requests by slot
 
     def note_requests(self, slot: int, nusd: int) -> None:
-        """``slot`` had spent so much on requests when it said so; its goodbye may have been read before."""
+        """``slot`` had spent so much on requests when it said so; its final message may have been read before."""
         self._storage[slot] = max(nusd, self._storage.get(slot, 0))
 
     def close(self, slot: int, spent: int, storage: int) -> None:
-        """``slot`` has said goodbye, having spent so much, of it so much on requests."""
+        """``slot`` has ended, and has spent so much, of it so much on requests."""
         self.n_running -= 1
         self._ended += spent - storage
         self._storage[slot] = storage

@@ -1,1 +1,4 @@
-"""What a run tells: live, to those who watch it, and kept on disk for later."""
+"""The measurements of a run: one row of numbers a step, and its current state.
+
+``live`` holds them while the run goes, for the dashboard and the user; ``record`` keeps them on disk afterwards.
+"""

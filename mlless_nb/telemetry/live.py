@@ -1,4 +1,4 @@
-"""What a run tells while it goes: one numeric row a step, and a small state. Written by the driver, read by anyone."""
+"""Live telemetry: one numeric row a step, and the run's current state. The driver writes it, anyone may read it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..errors import MllessError
 
 
 class Row(NamedTuple):
-    """What is told of a step. ``None``, NaN in a history, stands where there is nothing to tell."""
+    """The measurements of a step. ``None``, NaN in a history, stands where there is nothing to tell."""
 
     step: float  # 1-based
     epoch: float  # passes over the training data so far, a fraction
@@ -44,7 +44,7 @@ ENDED = ("finished", "stopped", "capped", "failed")
 
 @dataclass(frozen=True)
 class Event:
-    """One line for a person: seconds since the start, and a sentence."""
+    """One line for a user: seconds since the start, and a sentence."""
 
     time_s: float
     text: str
@@ -92,7 +92,7 @@ class RunState:
     rate_usd_s: float = 0.0  # dollars a second at the present number of workers
     price_profile: str = ""
     is_simulated_price: bool = True
-    tuner: str = ""  # of scale-in: "on", "paused" until a person resumes it, "off"; "" before it is known
+    tuner: str = ""  # of scale-in: "on", "paused" until a user resumes it, "off"; "" before it is known
     forecast: dict[str, Any] | None = None  # see `mlless_nb.supervisor.policy.forecast`
     pending: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()

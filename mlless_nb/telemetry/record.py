@@ -1,4 +1,4 @@
-"""What is kept of a run on this machine: how it began, rows and decisions, its end, its model. `attach` reads it."""
+"""The record of a run on disk: how it began, its rows and decisions, its end and its model. `attach` reads it."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
     is_live, ended = False, []
     folders = sorted(runs_folder().glob(f"*/{END}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in folders:
-        is_driven = _is_driven(path.parent)  # asked first: what it ends with is written before it is let go
+        is_driven = _is_driven(path.parent)  # asked first: how it ended is written before its lock is released
         try:
             summary = json.loads(path.read_text("utf-8"))
             names = (summary["state"]["run_id"], summary["state"]["name"])

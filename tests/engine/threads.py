@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,17 +18,21 @@ from mlless_nb.bus import open_bus
 from mlless_nb.bus.messages import Failed, Invocation, Left
 from mlless_nb.data.minibatches import Minibatch
 from mlless_nb.data.prepare import Manifest, pack
+from mlless_nb.driver.invocations import invocations_of
 from mlless_nb.exchange import Arrival, MemoryCoordinator, MemoryHub, RoundRequest
 from mlless_nb.exchange.stats import Stats
 from mlless_nb.job.sync import Sync
 from mlless_nb.kernels import decode_frame
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import Prepaid
+from mlless_nb.money.start import StartingMoney
 from mlless_nb.storage.objects import MemoryObjects
 from mlless_nb.worker.loop import Worker
 
 #: A job takes milliseconds; this is for a machine that is busy with other things.
 PATIENCE_S = 60.0
+#: At which nobody runs out of money.
+RATES = Rates(price_profile("ibm-paper"), 2048)
 
 OBJECTS = MemoryObjects()
 RATINGS, HELD_OUT = datasets.synthetic_ratings(40, 30, 500, rank=3, seed=1).split(0.1, 0)
@@ -86,40 +91,42 @@ class Job:
     def invocation(self, slot: int) -> Invocation:
         """What the worker of ``slot`` is told."""
         manifest, validation = self.manifests
-        return Invocation(
-            role="worker",
-            slot=slot,
-            job_id="job",
-            generation="1",
-            n_workers=self.n_workers,
-            model=self.model.to_json(),
-            optimizer=self.optimizer.to_json(),
-            sync=self.sync.to_json(),
-            stop=dataclasses.asdict(self.stop or Stop(steps=self.steps)),
-            scale_in=ScaleIn.off().to_json(),
+        job = SimpleNamespace(
+            workers=self.n_workers,
+            model=self.model,
+            optimizer=self.optimizer,
+            sync=self.sync,
+            stop_rules=self.stop or Stop(steps=self.steps),
+            scale_in=ScaleIn.off(),
             aggregate=self.aggregate,
             local_steps=self.local_steps,
             codec=self.codec,
-            scatter_from=self.scatter_from,
-            seed=3,
-            manifest=manifest.to_json(),
-            validation=validation.to_json() if validation is not None else None,
-            n_cores=0,
             eval_every=3,
             checkpoint_every=4,
+            prices="ibm-paper",
+            memory_mb=2048,
+        )
+        _, *workers = invocations_of(
+            job,
+            manifest,
+            validation,
+            StartingMoney(RATES, self.n_workers, is_local=True),
+            job_id="job",
+            generation="1",
+            scatter_from=self.scatter_from,
+            seed=3,
+            n_cores=0,
             redis_urls=[],
             bus_url="memory://",
             insecure=False,
-            prices="ibm-paper",
-            memory_mb=2048,
             has_broker=False,
             launched_at_s=0.0,
-            granted_nusd=10**12,
             spent_before_nusd=0,
             lifetime_s=600.0,
             lease_s=PATIENCE_S,
             round_timeout_s=PATIENCE_S / 3,
         )
+        return workers[slot]
 
 
 class Witness(MemoryCoordinator):
@@ -291,13 +298,12 @@ def train(job: Job, announcer: Any = None) -> Outcome:
     driver.create(cap_nusd=None, reserved_nusd=0)
     driver.renew("supervisor", PATIENCE_S)
     bus = open_bus("memory://", f"conservation-{id(hub)}")
-    rates = Rates(price_profile("ibm-paper"), 2048)
     workers: list[Observed] = []
     for slot in range(job.n_workers):
         shape = job.model.table_shape(job.manifests[0].shape)
         log = Witness(hub, slot, job.leaves, shape[0] * shape[1])
         assert log.claim(slot)
-        prepaid = Prepaid(rates, 10**12, lambda: 0.0, lambda: 0)
+        prepaid = Prepaid(RATES, 10**12, lambda: 0.0, lambda: 0)
         worker = Observed(job.invocation(slot), log, bus, OBJECTS, prepaid)
         worker.log, worker.produced, worker.is_slow = log, np.zeros(shape[0] * shape[1]), slot in job.slow
         worker.observe_averages()

@@ -160,9 +160,15 @@ def test_rows_of_the_table_may_be_spaced(add: bool) -> None:
         assert block.tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("params", [np.zeros((40, 10), np.float32)[:, ::2], np.zeros((40, 5), np.float32)[::-1]])
-def test_values_of_a_row_must_be_neighbours(params: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="contiguous"):
+@pytest.mark.parametrize(
+    ("params", "why"),
+    [
+        (np.zeros((40, 10), np.float32)[:, ::2], "contiguous"),
+        (np.zeros((40, 5), np.float32)[::-1], "rows of params are -20 bytes apart"),
+    ],
+)
+def test_values_of_a_row_must_be_neighbours(params: np.ndarray, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
         kernels.apply_frame(samples()[0], params)
 
 

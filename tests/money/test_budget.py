@@ -154,9 +154,9 @@ class Watched(Function):
         self._was_asked = True
         return self.log.money()
 
-    def _reserve(self, nusd: int, least_nusd: int) -> int:
+    def _reserve(self, nusd: int, least_nusd: int, request_id: str) -> int:
         self.answers.wait(PATIENCE_S)
-        granted = self.log.reserve(nusd, least_nusd)
+        granted = self.log.reserve(nusd, least_nusd, request_id)
         if granted:
             self.bought.set()
         return granted
@@ -293,3 +293,27 @@ def test_the_watch_ends_with_the_function(monkeypatch: pytest.MonkeyPatch) -> No
     function.now_s = 100.0
     assert not function.exited.is_set()
     assert not function.called.is_set()
+
+
+def test_a_request_that_was_not_answered_is_paid_for_once() -> None:
+    """The server took the money and its answer was lost: the repeat is told of the same money."""
+    rates = Rates(price_profile("aws-lambda-x86"), 1769)
+    function = Function(rates, rates.function_nusd(0.1), with_servers=False)
+    log = MemoryCoordinator(MemoryHub())
+    log.create(cap_nusd=NUSD, reserved_nusd=0)
+    asked: list[str] = []
+
+    def lose_answers(nusd: int, least_nusd: int, request_id: str) -> int:
+        asked.append(request_id)
+        granted = log.reserve(nusd, least_nusd, request_id)
+        if len(asked) < 4:
+            raise ConnectionError("the answer was lost")
+        return granted
+
+    granted_before = function.prepaid.granted_nusd
+    for _ in range(3):
+        with pytest.raises(ConnectionError):
+            function.prepaid.buy(0.1, lose_answers)
+    assert function.prepaid.buy(0.1, lose_answers)
+    assert len(set(asked)) == 1
+    assert function.prepaid.granted_nusd - granted_before == log.money()[1] > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from decimal import Decimal
@@ -11,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlless_nb.money import Cost, Rates, price_profile, profile_names
+from mlless_nb.money.catalogue import RequestPrice
+from mlless_nb.money.cost import COMPONENTS
 from mlless_nb.money.meter import NUSD, to_nusd
 
 RATES = st.builds(
@@ -90,9 +93,9 @@ def test_quanta_are_whole_and_short_runs_pay_the_minimum() -> None:
 
 def test_servers_are_as_many_as_there_are() -> None:
     one, three = Rates(price_profile("aws-lambda-arm"), 1769), Rates(price_profile("aws-lambda-arm"), 1769, 3, True)
-    assert three.redis_usd_s == pytest.approx(3 * one.redis_usd_s)
-    assert one.broker_usd_s == 0 < three.broker_usd_s
-    assert three.servers_usd_s == three.redis_usd_s + three.broker_usd_s
+    assert three.server_usd_s["redis"] == pytest.approx(3 * one.server_usd_s["redis"])
+    assert one.server_usd_s["broker"] == 0 < three.server_usd_s["broker"]
+    assert three.servers_usd_s == three.server_usd_s["redis"] + three.server_usd_s["broker"]
 
 
 @given(st.floats(1e-9, 1e6))
@@ -120,24 +123,59 @@ def test_dollars_are_taken_as_they_are_written() -> None:
 
 @given(st.lists(st.integers(0, 10**13), min_size=5, max_size=5))
 def test_the_total_is_the_sum_of_the_parts_and_keeps_the_cap(parts: list[int]) -> None:
-    cost = Cost(*(part / NUSD for part in parts))
+    cost = Cost.of_nusd(dict(zip(COMPONENTS, parts, strict=True)))
     assert to_nusd(cost.total) == sum(parts)
     assert cost.total == sum(parts) / NUSD  # so it is never above a cap of as many nano-dollars
-    assert cost.total == pytest.approx(sum(dataclasses.astuple(cost)))
+    assert cost.total == pytest.approx(sum(cost.values()))
 
 
 def test_a_cost_says_its_parts() -> None:
     assert str(Cost(workers=0.1, redis=0.25)) == "$0.350000 (workers $0.100000, redis $0.250000)"
 
 
+def test_a_cost_is_a_mapping_and_has_its_components_as_attributes() -> None:
+    cost = Cost(workers=0.1, redis=0.25)
+    assert dict(cost) == {"workers": 0.1, "supervisor": 0.0, "redis": 0.25, "broker": 0.0, "storage": 0.0}
+    assert (cost.workers, cost["redis"], cost.broker) == (0.1, 0.25, 0.0)
+    assert cost == Cost(redis=0.25, workers=0.1)
+    assert cost != Cost(redis=0.25)
+    assert hash(cost) == hash(Cost(redis=0.25, workers=0.1))
+    with pytest.raises(AttributeError, match="'dynamodb'"):
+        _ = cost.dynamodb
+    assert copy.deepcopy(cost) == cost
+    assert repr(Cost(**cost)) == repr(cost)
+
+
+def test_a_store_that_is_priced_is_metered_and_billed() -> None:
+    """A new store is a price: nothing else of the meter or of the cost names it."""
+    profile = price_profile("aws-lambda-x86")
+    table = RequestPrice("a table of keys", {"read": 1.25e-7, "write": 6.25e-7}, "2025-01", "a price list")
+    rates = Rates(dataclasses.replace(profile, requests={**profile.requests, "dynamodb": table}), 1769)
+    nusd = rates.store_nusd("dynamodb", read=3, write=2)
+    assert nusd == 3 * 125 + 2 * 625
+    cost = Cost.of_nusd({"workers": 5, "dynamodb": nusd})
+    assert cost.dynamodb == nusd / NUSD
+    assert to_nusd(cost.total) == nusd + 5
+    assert "dynamodb $0.000002" in str(cost)
+
+
+@given(RATES, SPANS)
+def test_the_servers_bill_is_the_sum_of_its_parts(rates: Rates, span_s: float) -> None:
+    nusd = rates.servers_nusd(span_s)
+    parts = rates.servers_by_component(nusd)
+    assert sum(parts.values()) == nusd
+    assert set(parts) == {"redis", "broker"}
+    assert abs(parts["redis"] - nusd * rates.server_usd_s["redis"] / rates.servers_usd_s) <= 0.5 + 1e-12 * nusd
+
+
 @pytest.mark.parametrize("name", profile_names())
 def test_each_price_says_as_of_when_and_from_where(name: str) -> None:
     profile = price_profile(name)
     assert profile.name == name
-    for item in (profile.function, profile.redis, profile.broker, profile.storage):
+    for item in (profile.function, *profile.servers.values(), *profile.requests.values()):
         assert item.item
         assert item.source
         assert item.as_of[:2] == "20"
     assert profile.function.usd_per_gb_s > 0
     assert profile.function.quantum_s > 0
-    assert profile.redis.usd_per_h > 0
+    assert profile.servers["redis"].usd_per_h > 0

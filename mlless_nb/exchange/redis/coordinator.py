@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from importlib import resources
 
@@ -20,6 +21,8 @@ from .rounds import Rounds
 TTL_S = 86_400
 #: JSON of a plan that nothing was announced in yet.
 NO_PLAN = '{"version":0}'
+#: Seconds that the answer to a request for money is kept: longer than `connect` goes on repeating the request.
+ANSWER_KEPT_S = 300
 
 
 def _script(name: str) -> str:
@@ -27,10 +30,7 @@ def _script(name: str) -> str:
 
 
 def connect(url: str) -> redis.Redis:
-    """A client for ``url`` that retries a lost connection.
-
-    Every command of ours is safe to repeat; a repeated `reserve` may take the money twice, which a cap can bear.
-    """
+    """A client for ``url`` that repeats a command when the connection was lost: every one of ours is safe to repeat."""
     return redis.Redis.from_url(
         url,
         socket_timeout=15,
@@ -170,15 +170,20 @@ class RedisCoordinator:
             raise Aborted(GONE)
         return (int(cap) if int(cap) >= 0 else None), int(reserved)
 
-    def reserve(self, nusd: int, least_nusd: int | None = None) -> int:
+    def reserve(self, nusd: int, least_nusd: int | None = None, request_id: str = "") -> int:
         """See `Coordinator`."""
-        args = ["reserve", nusd, nusd if least_nusd is None else least_nusd, SHARES]
-        return self._answer(self._reserve(keys=[self._job], args=args))
+        least_nusd = nusd if least_nusd is None else least_nusd
+        return self._request("reserve", [nusd, least_nusd, SHARES], request_id=request_id)
 
-    def reserve_start(self, nusd: dict[int, int]) -> bool:
+    def reserve_start(self, nusd: dict[int, int], request_id: str = "") -> bool:
         """See `Coordinator`."""
         claims = [self._key("claim", slot) for slot in nusd]
-        return bool(self._answer(self._reserve(keys=[self._job, *claims], args=["start", *nusd.values()])))
+        return bool(self._request("start", list(nusd.values()), claims, request_id))
+
+    def _request(self, what: str, amounts: list[int], claims: Sequence[str] = (), request_id: str = "") -> int:
+        """Ask for money under an id of its own, which the client's retries repeat."""
+        keys = [self._job, self._key("request", request_id or uuid.uuid4().hex), *claims]
+        return self._answer(self._reserve(keys=keys, args=[what, 1000 * ANSWER_KEPT_S, *amounts]))
 
     def start_grant(self, slot: int) -> int:
         """See `Coordinator`."""

@@ -1,42 +1,57 @@
 -- Take money out of the budget if the cap allows it, give some back, or set the cap.  Returns what was taken, or 1 when
 -- done, 0 when refused, -1 when the job is gone.
--- KEYS  1 job  2... claims (start)
--- ARGV  1 'reserve', 'start', 'refund' or 'cap'  2 nano-dollars (start: 2... one for each claim)
---       3 the least of it (reserve), slot (refund; once only)  4 shares (reserve)
-local state = redis.call('HMGET', KEYS[1], 'cap', 'reserved')
+-- KEYS  1 job  2 the answer to this request (reserve, start)  3... claims (start)
+-- ARGV  1 what is asked, and then
+--       reserve  2 milliseconds that the answer is kept  3 nano-dollars  4 the least of them  5 shares
+--       start    2 milliseconds that the answer is kept  3... nano-dollars, one amount for each claim
+--       refund   2 nano-dollars  3 slot and part
+--       cap      2 nano-dollars
+-- Every request is safe to repeat: a refund counts once for a slot and part, and what was answered to a request is kept
+-- under its id, so that the same request again takes nothing and gets the same answer.
+local what, state = ARGV[1], redis.call('HMGET', KEYS[1], 'cap', 'reserved')
 if not state[1] then return -1 end
-local cap, reserved, amount = tonumber(state[1]), tonumber(state[2]), tonumber(ARGV[2])
-if ARGV[1] == 'cap' then
+local cap, reserved = tonumber(state[1]), tonumber(state[2])
+if what == 'cap' then
+  local amount = tonumber(ARGV[2])
   if amount >= 0 and amount < reserved then return 0 end
   redis.call('HSET', KEYS[1], 'cap', ARGV[2])
   return 1
 end
-if ARGV[1] == 'refund' then
+if what == 'refund' then
   if redis.call('HSETNX', KEYS[1], 'refunded:' .. ARGV[3], ARGV[2]) == 1 then
-    redis.call('HINCRBY', KEYS[1], 'reserved', string.format('%d', -amount))
+    redis.call('HINCRBY', KEYS[1], 'reserved', string.format('%d', -tonumber(ARGV[2])))
   end
   return 1
 end
-if ARGV[1] == 'start' then
-  -- For functions that have not claimed their slots: who has buys for itself.
-  local waiting, total = {}, 0
-  for i = 2, #KEYS do
+
+local answered = redis.call('GET', KEYS[2])
+if answered then return tonumber(answered) end
+local taken, answer = 0, 0
+if what == 'start' then
+  -- For functions that have not claimed their slots: the others reserve for themselves.
+  local waiting = {}
+  for i = 3, #KEYS do
     if redis.call('EXISTS', KEYS[i]) == 0 then
       waiting[#waiting + 1] = i
-      total = total + tonumber(ARGV[i])
+      taken = taken + tonumber(ARGV[i])
     end
   end
-  if cap >= 0 and reserved + total > cap then return 0 end
-  for _, i in ipairs(waiting) do redis.call('HINCRBY', KEYS[1], 'start:' .. KEYS[i], ARGV[i]) end
-  redis.call('HINCRBY', KEYS[1], 'reserved', string.format('%d', total))
-  return 1
+  if cap < 0 or reserved + taken <= cap then
+    for _, i in ipairs(waiting) do redis.call('HINCRBY', KEYS[1], 'start:' .. KEYS[i], ARGV[i]) end
+    answer = 1
+  else
+    taken = 0
+  end
+else
+  -- Beyond the least of it no more than a share of what is left.
+  local wanted, least, room = tonumber(ARGV[3]), tonumber(ARGV[4]), cap - reserved
+  if cap < 0 then
+    taken = wanted
+  elseif room >= least then
+    taken = least + math.min(wanted - least, math.floor((room - least) / tonumber(ARGV[5])))
+  end
+  answer = taken
 end
--- Beyond the least of it no more than a share of what is left.
-local least = tonumber(ARGV[3])
-if cap >= 0 then
-  local room = cap - reserved
-  if room < least then return 0 end
-  amount = least + math.min(amount - least, math.floor((room - least) / tonumber(ARGV[4])))
-end
-redis.call('HINCRBY', KEYS[1], 'reserved', string.format('%d', amount))
-return amount
+if taken ~= 0 then redis.call('HINCRBY', KEYS[1], 'reserved', string.format('%d', taken)) end
+redis.call('SET', KEYS[2], string.format('%d', answer), 'PX', ARGV[2])
+return answer

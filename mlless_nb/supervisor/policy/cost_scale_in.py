@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from .decision import Decision, Numbers, Refusal, Refusals
 from .efficiency import StatisticalEfficiency
 from .loss_history import History
 from .projection import Prices, Projection
-from .scale_in import Decision
 from .step_times import KeptStepTimes
 
 #: Steps at the start that are not timed (minibatches are fetched, caches fill), and those that are before a decision.
@@ -35,7 +35,7 @@ MOST_LONGER = 0.1
 
 
 class CostScaleIn:
-    """Decides when workers are let go, under a global minibatch that stays.
+    """Decides when workers are removed, under a global minibatch that stays.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class CostScaleIn:
         Fields of ``Stop``.
     prices : Prices
     history : History
-        Of the run's rows; whoever holds it appends them.
+        Of the run's rows; its owner appends them.
     n_cores : int
         Cores that all workers share; 0: each has its own.
 
@@ -77,11 +77,11 @@ class CostScaleIn:
         # Before the newest removal: the workers, a step's time and dollars, and whether the dollars alone were to fall.
         self._before: tuple[int, float, float, bool] | None = None
         self._is_done = False
-        self._reason = ""
+        self._refusals = Refusals()
         self._not_before = 0
 
     def pause(self, *, on: bool = False) -> None:
-        """Let nobody go until it is switched ``on`` again."""
+        """Remove no worker until it is switched ``on`` again."""
         self.is_on = on and bool(self._spec["enabled"])
         self._before, self._is_done = None, False
 
@@ -132,7 +132,7 @@ class CostScaleIn:
         if now <= was * (1 + NOISE):
             return []
         self._is_done = True
-        numbers: dict[str, float | None] = {"n_workers": float(n_workers), "before": was, "now": now}
+        numbers: Numbers = {"n_workers": float(n_workers), "before": was, "now": now}
         use = "dollars" if is_capped else "time and dollars"
         text = f"{n_workers} workers make no better use of {use} than {n_before} did: all of them stay"
         return [self._say("outcome", text, numbers)]
@@ -149,7 +149,7 @@ class CostScaleIn:
             if value < best and not (is_timed and takes_s > (time_s + left * step_s) * (1 + MOST_LONGER)):
                 best, n_best = value, n_fewer
         saving = 1 - best / now if now > 0 else 0.0
-        numbers: dict[str, float | None] = {
+        numbers: Numbers = {
             "n_workers": float(n_workers),
             "n_best": float(n_best),
             "step_s": step_s,
@@ -160,11 +160,13 @@ class CostScaleIn:
             "saving": saving,
         }
         if math.isfinite(left) and left < LEAST_LEFT:
-            return self._keep("the run is about to end", numbers)
+            return self._keep(Refusal("about_to_end", "the run is about to end"), numbers)
         if n_best == n_workers or saving < LEAST_SAVING:
-            return self._keep(f"fewer would save {max(saving, 0.0):.1%} of what is to be saved", numbers)
+            reason = f"fewer would save {max(saving, 0.0):.1%} of what is to be saved"
+            return self._keep(Refusal("saves_too_little", reason), numbers)
         self._before = (n_workers, step_s, self._step_usd(n_workers), is_capped)
-        self._n_wanted, self._reason = n_best, ""
+        self._n_wanted = n_best
+        self._refusals.reset()
         then_ms, now_ms = 1e3 * self.times.at(n_best), 1e3 * step_s
         cheaper = 1 - self._step_usd(n_best) / self._step_usd(n_workers)
         text = (
@@ -173,15 +175,10 @@ class CostScaleIn:
         )
         return [self._say("remove", text, numbers) for _ in range(n_workers - n_best)]
 
-    def _say(self, kind: str, text: str, numbers: dict[str, float | None]) -> Decision:
-        history = self._history
-        return Decision(kind, int(history.last("step")), history.last("time_s"), text, numbers)
+    def _say(self, kind: str, text: str, numbers: Numbers) -> Decision:
+        return Decision.at_newest(self._history, kind, text, numbers)
 
-    def _keep(self, reason: str, numbers: dict[str, float | None]) -> list[Decision]:
-        """Nobody leaves; said when the reason is a new one."""
+    def _keep(self, refusal: Refusal, numbers: Numbers) -> list[Decision]:
+        """No worker leaves; told when the reason is a new one."""
         self._not_before = self._history.n + LEAST_TIMED
-        kind = reason.split(" ", 2)[:2]
-        if kind == self._reason.split(" ", 2)[:2]:
-            return []
-        self._reason = reason
-        return [self._say("keep", f"All {int(numbers['n_workers'] or 0)} workers stay for now: {reason}", numbers)]
+        return self._refusals.tell(refusal, self._history, int(numbers["n_workers"] or 0), numbers)

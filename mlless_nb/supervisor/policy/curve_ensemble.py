@@ -19,12 +19,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .curve_fit import LEAST_POINTS, NEWEST, Pace, Z, newest_pace
+from .curve_fit import LEAST_POINTS, NEWEST, Z
+from .least_squares import Float64
+from .pace import Pace, newest_pace
 from .smoothing import binned
-
-Float64 = NDArray[np.float64]
 
 EXPONENTS = np.array((0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8))
 #: Bends, in units of the newest step: from long past to as far ahead as has been seen.

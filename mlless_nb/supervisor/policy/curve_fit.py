@@ -19,39 +19,26 @@ MLLess (Middleware and journal), section on the scale-in auto-tuner.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .knee import noise_of
+from .least_squares import TINY, Float64, search
+from .pace import newest_pace
 from .smoothing import Bins, binned
-
-Float64 = NDArray[np.float64]
 
 #: Half of an 80 % interval, in standard deviations.
 Z = 1.2816
 #: The least points that a curve of four parameters is drawn through.
 LEAST_POINTS = 5
-#: Records before a curve through them is read ahead: fewer say little about the end of a run.
-LEAST_JUDGED = 8
 #: Share of a history, its newest part, that is fitted: the start of training follows another law than its rest.
 NEWEST = 0.35
-#: Shares of the steps over which slopes are compared: the newest, and as many before.
-FIFTH = 0.2
-#: Standard errors by which two slopes must differ.
-CLEAR = 3.0
 EXPONENTS = np.array((0.35, 0.6, 1.0, 1.6, 2.6))
 POWERS = np.array((1.0, 2.0))
 #: Floors tried, as shares of the way from the lowest loss down to zero, and in the spread of the losses below it.
 FLOORS = np.array((0.02, 0.06, 0.15, 0.35, 0.7, 1.5, 3.0, 8.0))
 #: Starts of the search, the steps that each is given, and those that the best of them goes on for.
 STARTS, FIRST_STEPS, MORE_STEPS = 2, 4, 24
-#: The search ends where a step improves the error by no more than this share.
-SETTLED = 1e-6
-_TINY = 1e-12
 #: The largest thetas: an exponent beyond 8 is a step, not a curve.
 _MOST = {"reference": np.array((np.inf, 8.0, np.inf, np.inf)), "current": np.full(4, np.inf)}
 
@@ -115,7 +102,7 @@ class Curve:
 
     def steps_to(self, loss: float, after: float, most: float = 1e7) -> float:
         """The step at which the curve comes down to ``loss``, at least ``after``; infinity when it does not."""
-        if loss <= self.floor + _TINY:
+        if loss <= self.floor + TINY:
             return math.inf
         wanted = 1.0 / (loss - self.floor)
         theta0, theta1, theta2 = self.theta[:3].tolist()
@@ -123,9 +110,9 @@ class Curve:
             if theta0 <= 0 or theta1 <= 0:
                 t = 0.0 if theta2 >= wanted or (theta1 == 0 and theta0 + theta2 >= wanted) else math.inf
             else:
-                log_t = math.log(max((wanted - theta2) / theta0, _TINY)) / theta1
+                log_t = math.log(max((wanted - theta2) / theta0, TINY)) / theta1
                 t = math.exp(log_t) if log_t < 50 else math.inf
-        elif theta0 > _TINY:
+        elif theta0 > TINY:
             root = theta1 * theta1 - 4 * theta0 * (theta2 - wanted)
             t = (-theta1 + math.sqrt(root)) / (2 * theta0) if root > 0 else 0.0
         else:
@@ -174,70 +161,9 @@ def fit(steps: Float64, losses: Float64, family: str, newest: float = NEWEST) ->
     )
 
 
-class Pace(NamedTuple):
-    """How fast the newest losses fall.
-
-    Attributes
-    ----------
-    level : float
-        The loss at the newest step, by a straight line through the newest fifth of the steps.
-    slope : float
-        What it falls by in a step.
-    error : float
-        The standard error of that.
-    quickening : float
-        The slope as a multiple of that over the fifth before; 1 where noise may explain why it is larger. Above 1 the
-        losses fall faster than before.
-    """
-
-    level: float
-    slope: float
-    error: float
-    quickening: float
-
-    @property
-    def steepest(self) -> float:
-        """What the losses fall by in a step at most, by what is known: no less than 0."""
-        return max(self.slope + self.error, 0.0)
-
-
-def newest_pace(steps: Float64, losses: Float64) -> Pace:
-    """How fast the newest losses fall; steps rise, losses are finite."""
-    start, middle = (int(np.searchsorted(steps, steps[-1] * (1 - n * FIFTH) - 1e-9)) for n in (2, 1))
-    noise = noise_of(losses[start:])
-    level, slope, error = _line(steps[middle:], losses[middle:], noise)
-    _, before, error_before = _line(steps[start : middle + 1], losses[start : middle + 1], noise)
-    is_quicker = slope - before > CLEAR * math.hypot(error, error_before) and slope > 0
-    if not is_quicker:
-        return Pace(level, slope, error, min(max(slope / before, 0.0), 1.0) if before > 0 else 1.0)
-    return Pace(level, slope, error, slope / before if before > 0 else math.inf)
-
-
-def horizon(steps: Float64, losses: Float64) -> float:
-    """How many steps ahead curves through a history may be read.
-
-    As many as it has seen. While the losses fall faster than before that is the newest fifth of the steps: these curves
-    flatten, so the losses are then on a descent whose depth is not known yet, of which they have seen no more. And none
-    of fewer than `LEAST_JUDGED` records.
-    """
-    if len(losses) < LEAST_JUDGED or not np.isfinite(losses).all():
-        return 0.0
-    return float(steps[-1]) * (1.0 if newest_pace(steps, losses).quickening <= 1 else FIFTH)
-
-
-def _line(x: Float64, y: Float64, noise: float) -> tuple[float, float, float]:
-    """The value at the last ``x`` of the straight line through all, its fall, and the fall's standard error."""
-    middle = float(x.mean())
-    spread = float((x - middle) @ (x - middle))
-    if spread <= 0 or not math.isfinite(noise):
-        return float(y[-1]), 0.0, math.inf
-    fall = -float((x - middle) @ y) / spread
-    return float(y.mean()) - fall * (float(x[-1]) - middle), fall, noise / math.sqrt(spread)
-
-
 def _values(family: str, theta: Float64, t: Float64) -> Float64:
     shape = theta[0] * t ** theta[1] + theta[2] if family == "reference" else (theta[0] * t + theta[1]) * t + theta[2]
-    values: Float64 = 1.0 / np.maximum(shape, _TINY) + theta[3]
+    values: Float64 = 1.0 / np.maximum(shape, TINY) + theta[3]
     return values
 
 
@@ -248,12 +174,12 @@ def _jacobian(family: str, theta: Float64, t: Float64) -> Float64:
         power = t ** theta[1]
         shape = theta[0] * power + theta[2]
         jacobian[:, 0] = power
-        jacobian[:, 1] = theta[0] * power * np.log(np.maximum(t, _TINY))
+        jacobian[:, 1] = theta[0] * power * np.log(np.maximum(t, TINY))
     else:
         shape = (theta[0] * t + theta[1]) * t + theta[2]
         jacobian[:, 0] = t * t
         jacobian[:, 1] = t
-    jacobian[:, :3] *= (-1.0 / np.maximum(shape, _TINY) ** 2)[:, None]
+    jacobian[:, :3] *= (-1.0 / np.maximum(shape, TINY) ** 2)[:, None]
     return jacobian
 
 
@@ -265,7 +191,7 @@ def _starts(family: str, t: Float64, y: Float64, weights: Float64) -> list[Float
     # An error of 1/z is z^2 times that of z.
     slopes, offsets = _lines(columns, 1.0 / above, weights * above**4)
     shapes = slopes[:, :, None] * columns + offsets[:, :, None]
-    errors = 1.0 / np.maximum(shapes, _TINY) + floors[:, None, None] - y
+    errors = 1.0 / np.maximum(shapes, TINY) + floors[:, None, None] - y
     order = np.argsort(np.einsum("fcn,fcn,n->fc", errors, errors, weights), axis=None, kind="stable")
     starts = []
     for floor, column in zip(*np.unravel_index(order[:STARTS], slopes.shape), strict=True):
@@ -285,55 +211,10 @@ def _lines(x: Float64, y: Float64, weights: Float64) -> tuple[Float64, Float64]:
     """
     total, sum_y = weights.sum(1)[:, None], (weights * y).sum(1)[:, None]
     sum_x, sum_xx, sum_xy = weights @ x.T, weights @ (x * x).T, (weights * y) @ x.T
-    slopes = np.maximum((sum_xy - sum_x * sum_y / total) / np.maximum(sum_xx - sum_x * sum_x / total, _TINY), 0.0)
+    slopes = np.maximum((sum_xy - sum_x * sum_y / total) / np.maximum(sum_xx - sum_x * sum_x / total, TINY), 0.0)
     offsets = (sum_y - slopes * sum_x) / total
-    slopes = np.where(offsets < 0, sum_xy / np.maximum(sum_xx, _TINY), slopes)
-    return slopes, np.maximum(offsets, _TINY)
-
-
-def search(
-    values: Callable[[Float64], Float64],
-    jacobian: Callable[[Float64], Float64],
-    theta: Float64,
-    most: Float64,
-    prior: Float64,
-    y: Float64,
-    weights: Float64,
-    n_steps: int,
-) -> tuple[Float64, float]:
-    """Levenberg-Marquardt with 0 <= theta <= ``most``: what a bound stops is held there.
-
-    ``prior`` is what a theta of 1 adds to the squared error, squared like it: 0 for what is free. Returns theta and the
-    squared error.
-    """
-    error = values(theta) - y
-    cost, damping = float(weights @ (error * error) + prior @ (theta * theta)), 1e-3
-    diagonal = np.arange(len(theta)) * (len(theta) + 1)
-    for _ in range(n_steps):
-        slopes = jacobian(theta)
-        weighted = slopes.T * weights
-        gradient, hessian = weighted @ error + prior * theta, weighted @ slopes
-        held = (theta <= 0) & (gradient >= 0)
-        if held.any():
-            gradient[held] = hessian[held] = hessian[:, held] = 0.0
-        hessian.flat[diagonal] = np.maximum(hessian.flat[diagonal] + prior * ~held, _TINY) * (1 + damping)
-        try:
-            step = np.linalg.solve(hessian, gradient)
-        except np.linalg.LinAlgError:  # the losses do not tell the thetas apart at all
-            break
-        trial = np.minimum(np.maximum(theta - step, 0.0), most)
-        trial_error = values(trial) - y
-        trial_cost = float(weights @ (trial_error * trial_error) + prior @ (trial * trial))
-        if trial_cost < cost:
-            has_settled = cost - trial_cost < SETTLED * cost
-            theta, error, cost, damping = trial, trial_error, trial_cost, max(damping / 5, 1e-9)
-            if has_settled:
-                break
-        else:
-            damping *= 6
-            if damping > 1e8:
-                break
-    return theta, cost
+    slopes = np.where(offsets < 0, sum_xy / np.maximum(sum_xx, TINY), slopes)
+    return slopes, np.maximum(offsets, TINY)
 
 
 def _search(
@@ -354,12 +235,12 @@ def _covariance(family: str, theta: Float64, bins: Bins) -> tuple[Float64, float
     error = (y - _values(family, theta, t)) * np.sqrt(weights)
     n_free = max(len(y) - 4, 1)
     variance = float(error @ error) / n_free
-    together = float(error[1:] @ error[:-1]) / max(float(error @ error), _TINY) if len(error) > 8 else 0.0
+    together = float(error[1:] @ error[:-1]) / max(float(error @ error), TINY) if len(error) > 8 else 0.0
     together = min(max(together, 0.0), 0.9)
     variance *= (1 + together) / (1 - together)
     jacobian = _jacobian(family, theta, t)
     hessian = (jacobian.T * weights) @ jacobian
-    scale = np.sqrt(np.maximum(hessian.flat[::5], _TINY))
+    scale = np.sqrt(np.maximum(hessian.flat[::5], TINY))
     # A ridge of 1e-8 keeps what the data cannot tell apart from becoming infinite.
     correlation = hessian / np.outer(scale, scale) + 1e-8 * np.eye(4)
     return np.linalg.inv(correlation) / np.outer(scale, scale) * variance, math.sqrt(variance)

@@ -1,4 +1,4 @@
-"""What fewer workers cost in loss: a curve through a run whose workers became fewer. Pure.
+"""Statistical efficiency: what fewer workers cost in loss, fitted to a run that lost workers. Pure.
 
 The global minibatch of p workers is noisier than that of all P. With ``x = 1/p - 1/P`` that shows in two ways: a step
 moves the model less, and the loss settles higher::
@@ -18,12 +18,11 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .curve_fit import FIFTH, MORE_STEPS, Curve, fit, newest_pace, search
+from .curve_fit import MORE_STEPS, Curve, fit
+from .least_squares import Float64, search
+from .pace import FIFTH, newest_pace
 from .smoothing import binned
-
-Float64 = NDArray[np.float64]
 
 #: ``c`` as a share of the fall of the loss so far, and ``kappa`` as a share of P, before any removal: 0 with these
 #: standard deviations. (Factorisations settle higher by 0.1 to 0.2 of their fall.)

@@ -1,4 +1,4 @@
-"""Where a run is going: the loss its cap pays for, what its target takes, the price of a lower loss. Pure."""
+"""Forecasts of a run: the loss at its cap, time and cost to its target, the price of a lower loss. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the policy remembers of a run: the rows' columns that it needs, as arrays that grow. Pure."""
+"""The history that the policy works on: the columns of the rows that it needs, as growing arrays. Pure."""
 
 from __future__ import annotations
 

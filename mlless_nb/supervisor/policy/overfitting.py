@@ -1,4 +1,4 @@
-"""When to tell a person that training has stopped helping: a small state machine, evaluations in, a sentence out."""
+"""Overfitting: a state machine that advises the user when the validation loss has stopped falling."""
 
 from __future__ import annotations
 

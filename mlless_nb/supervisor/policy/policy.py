@@ -1,4 +1,4 @@
-"""What the supervisor asks the policy: rows and reports in, decisions, who leaves and a forecast out. Pure."""
+"""The policy's entry: rows and reports in; decisions, the workers to remove and a forecast out. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import numpy as np
 
 from ...exchange.step_report import Report
 from .cost_scale_in import CostScaleIn
+from .decision import Decision
 from .forecast import forecast
 from .loss_history import History
 from .projection import Prices, Projection
-from .scale_in import Decision, ScaleInTuner
+from .scale_in import ScaleInTuner
 from .victim import worst_worker
 
 __all__ = ["Policy", "Prices"]
@@ -95,7 +96,7 @@ class Policy:
         return ""
 
     def pause_for_user(self) -> None:
-        """A person has let workers go: the tuner is paused, if it was on."""
+        """A user has removed workers: the tuner is paused, if it was on."""
         if self.tuner == "on":
             self.switch(False)
 

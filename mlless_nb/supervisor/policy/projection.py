@@ -1,4 +1,4 @@
-"""What is left of a run, by its curve: steps to its end, and what they take at another number of workers. Pure."""
+"""The rest of a run, projected by its loss curve: steps, time and cost at any number of workers. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...money import Rates
 from .curve_ensemble import Mixture, mix
-from .curve_fit import LEAST_POINTS, NEWEST, Curve, fit, horizon
+from .curve_fit import LEAST_POINTS, NEWEST, Curve, fit
 from .efficiency import StatisticalEfficiency, fit_efficiency
+from .least_squares import Float64
 from .loss_history import History, Judged
+from .pace import horizon
 from .step_times import KeptStepTimes
-
-Float64 = NDArray[np.float64]
 
 #: Step times that are averaged at most, the newest.
 RECENT = 400

@@ -1,4 +1,4 @@
-"""A recorded run's decisions, made again: what another `ScaleIn` would have decided on the same rows."""
+"""Replay: what another `ScaleIn` would have decided on the rows of a recorded run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ...errors import CommandError
 from ...job.scale_in import ScaleIn
 from ...telemetry import record as records
 from .cost_scale_in import CostScaleIn
+from .decision import Decision
 from .loss_history import History
 from .policy import make_tuner
 from .projection import Prices
-from .scale_in import Decision
 
 
 def replay(record: str | tuple[dict[str, Any], NDArray[np.float64]], scale_in: ScaleIn) -> list[Decision]:

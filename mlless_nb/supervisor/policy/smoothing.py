@@ -1,4 +1,4 @@
-"""Loss histories made smooth and short: an exponentially weighted mean, and means over bins. Pure."""
+"""Smoothing of loss histories: an exponentially weighted mean, and means over bins. Pure."""
 
 from __future__ import annotations
 

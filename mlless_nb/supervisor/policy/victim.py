@@ -36,7 +36,7 @@ def worst_worker(reports: Mapping[int, Report], staying: list[int]) -> int:
 
 
 def asked_to_leave(slots: list[int], count: int, n_workers: int, leaves: Mapping[int, int]) -> list[int] | str:
-    """The workers that a person asks to leave, or in one line why that cannot be.
+    """The workers that a user asks to leave, or in one line why that cannot be.
 
     Parameters
     ----------

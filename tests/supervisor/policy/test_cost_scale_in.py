@@ -13,9 +13,10 @@ from supervisor.policy.curves import PRICES, hyperbola
 from mlless_nb import ScaleIn
 from mlless_nb.exchange.step_report import Report
 from mlless_nb.supervisor.policy.cost_scale_in import LEAST_TIMED, CostScaleIn
+from mlless_nb.supervisor.policy.decision import Decision
 from mlless_nb.supervisor.policy.loss_history import History
 from mlless_nb.supervisor.policy.policy import Policy, make_tuner
-from mlless_nb.supervisor.policy.scale_in import Decision, ScaleInTuner
+from mlless_nb.supervisor.policy.scale_in import ScaleInTuner
 from mlless_nb.supervisor.policy.step_times import KeptStepTimes
 from mlless_nb.telemetry.live import COLUMNS
 

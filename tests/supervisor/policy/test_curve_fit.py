@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from supervisor.policy.curves import row
 
-from mlless_nb.supervisor.policy.curve_fit import LEAST_JUDGED, LEAST_POINTS, fit, horizon, newest_pace
+from mlless_nb.supervisor.policy.curve_fit import LEAST_POINTS, fit
 from mlless_nb.supervisor.policy.knee import find_knee, has_emerged, kneedle
 from mlless_nb.supervisor.policy.loss_history import History
+from mlless_nb.supervisor.policy.pace import LEAST_JUDGED, horizon, newest_pace
 from mlless_nb.supervisor.policy.smoothing import MOST_BINS, binned, ewma
 from mlless_nb.telemetry.live import COLUMNS
 

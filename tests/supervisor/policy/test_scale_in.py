@@ -15,11 +15,12 @@ from supervisor.policy.curves import row as row_of
 from mlless_nb import CommandError, ScaleIn
 from mlless_nb.exchange.step_report import Report
 from mlless_nb.supervisor.policy import projection
+from mlless_nb.supervisor.policy.decision import Decision
 from mlless_nb.supervisor.policy.efficiency import StatisticalEfficiency
 from mlless_nb.supervisor.policy.loss_history import History
 from mlless_nb.supervisor.policy.policy import Policy
 from mlless_nb.supervisor.policy.replay import replay
-from mlless_nb.supervisor.policy.scale_in import Decision, ScaleInTuner
+from mlless_nb.supervisor.policy.scale_in import ScaleInTuner
 from mlless_nb.telemetry.live import COLUMNS
 
 #: The tuner of the paper, whose decisions are tested here; the other one is tested in ``test_economy.py``.

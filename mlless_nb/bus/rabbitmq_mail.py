@@ -1,0 +1,113 @@
+"""What passes between the users of a RabbitMQ bus, in any thread, and the thread that owns its connection."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import NamedTuple
+
+from ..errors import ServiceError
+from .base import PATIENCE_S
+from .rabbitmq_errors import first_cause
+
+#: Messages that wait to be confirmed at most.
+MAX_OUTSTANDING = 10_000
+
+
+class OutgoingMessage(NamedTuple):
+    """A message to be published; its name tells a repeat from another message."""
+
+    topic: str
+    name: bytes
+    body: bytes
+
+
+class Delivery(NamedTuple):
+    """A message that the broker brought."""
+
+    connection: int  # number of the connection that brought it: a tag means nothing on another
+    tag: int
+    name: bytes | None
+    body: bytes
+
+
+class Mail:
+    """The messages on their way, and the state of the connection; all of it is guarded by ``changed``.
+
+    Parameters
+    ----------
+    shown : str
+        The broker's URL as it may be shown.
+    patience_s : float
+        Seconds without a connection after which users are told.
+    """
+
+    def __init__(self, shown: str, patience_s: float = PATIENCE_S) -> None:
+        self.shown, self.patience_s = shown, patience_s
+        self.changed = threading.Condition()
+        self.outbox: deque[OutgoingMessage] = deque()  # sent, to be published on this connection
+        self.unconfirmed: dict[int, OutgoingMessage] = {}  # delivery tag -> published, to be confirmed; in order
+        self.inboxes: dict[str, deque[Delivery]] = {}  # topic -> brought by the broker, to be handed over
+        self.handed_over: list[Delivery] = []  # to be acknowledged
+        self.used_topics: set[str] = set()
+        self.is_ready = False  # whether there is a connection
+        self.away_since: float | None = None
+        self.error: BaseException | None = None  # why the newest connection ended
+        self.refusal: ServiceError | None = None  # the broker says no for good; trying again is of no use
+        self.is_closing = self.deletes_queues = False
+        self.give_up_at = float("inf")
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many messages wait as may."""
+        return len(self.outbox) + len(self.unconfirmed) >= MAX_OUTSTANDING
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether the broker has confirmed all that was sent."""
+        return not (self.outbox or self.unconfirmed)
+
+    def is_over(self) -> bool:
+        """Whether the bus is closed and needs no other connection."""
+        is_late = time.monotonic() >= self.give_up_at
+        return self.is_closing and (self.is_delivered or is_late or self.refusal is not None)
+
+    def check_fit(self) -> None:
+        """Raise `ServiceError` when the bus is closed, refused, or has been without a connection for too long."""
+        if self.is_closing:
+            raise ServiceError("the control bus is closed")
+        if self.refusal is not None:
+            raise self.refusal
+        if self.away_since is not None:
+            away_s = time.monotonic() - self.away_since
+            if away_s >= self.patience_s:
+                cause = first_cause(self.error)
+                raise ServiceError(f"the control bus at {self.shown} has been away for {away_s:.0f} s: {cause}")
+
+    def connected(self) -> None:
+        """There is a connection."""
+        self.is_ready, self.away_since = True, None
+        self.changed.notify_all()
+
+    def disconnected(self, error: BaseException, refusal: ServiceError | None) -> None:
+        """The connection ended: what it did not finish is to be done on the next one."""
+        self.is_ready, self.error = False, error
+        if self.away_since is None:
+            self.away_since = time.monotonic()
+        self.refusal = self.refusal or refusal
+        self.outbox.extendleft(reversed(self.unconfirmed.values()))
+        self.unconfirmed.clear()
+        self.handed_over.clear()
+        for inbox in self.inboxes.values():
+            inbox.clear()  # the broker brings them again
+        self.changed.notify_all()
+
+    def confirm(self, tag: int, multiple: bool) -> None:
+        """The broker has the message ``tag``, and with ``multiple`` all before it."""
+        if multiple:
+            for earlier in [earlier for earlier in self.unconfirmed if earlier <= tag]:
+                del self.unconfirmed[earlier]
+        else:
+            self.unconfirmed.pop(tag, None)
+        self.changed.notify_all()

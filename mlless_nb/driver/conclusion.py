@@ -1,0 +1,173 @@
+"""The end of a run: its model is fetched, everything else is removed, its record is kept, who waits for it goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+from ..bus.messages import Ended
+from ..job.baseline import shortfall
+from ..job.job import TrainingJob
+from ..models import FittedModel
+from ..money import Cost, Rates
+from ..storage import checkpoint
+from ..storage.checkpoint import Progress
+from ..telemetry.record import Record
+from . import teardown
+from .data_preparation import JobData
+from .resumption import Start, summary
+from .run import TrainingRun
+from .services import Services
+
+
+class Conclusion:
+    """The end of one run, whose final message is there.
+
+    Parameters
+    ----------
+    ended : Ended
+        The final message.
+    job : TrainingJob
+    run : TrainingRun
+    data : JobData
+    services : Services
+    rates : Rates
+    start : Start or None
+        What the run went on from.
+    is_launched : bool
+        Whether functions were invoked.
+    set_aside_nusd : int
+        What the bill has for the driver's own requests, 0 where it counted them itself.
+
+    Attributes
+    ----------
+    note : str
+        What to say beside the reason.
+    """
+
+    def __init__(
+        self,
+        ended: Ended,
+        job: TrainingJob,
+        run: TrainingRun,
+        data: JobData,
+        services: Services,
+        rates: Rates,
+        start: Start | None,
+        *,
+        is_launched: bool,
+        set_aside_nusd: int,
+    ) -> None:
+        self._ended, self._job, self._run, self._data, self._services = ended, job, run, data, services
+        self._rates, self._start = rates, start
+        self._is_launched, self._set_aside_nusd = is_launched, set_aside_nusd
+        self._model: FittedModel | None = None
+        self._last_model: FittedModel | None = None  # where it is not the one that is returned
+        self._progress: Progress | None = None  # what a run that goes on from this one needs
+        self._is_best_earlier = False  # whether the model that is returned is the earlier run's
+        self.note = ""
+
+    def clean_up(self) -> None:
+        """Fetch the model and remove everything else. What fails is told, and leaves no model."""
+        try:
+            self._clean_up()
+        except Exception as error:
+            self._model, self.note = None, f"; cleaning up failed: {type(error).__name__}: {error}"
+
+    def _clean_up(self) -> None:
+        ended, telemetry = self._ended, self._run.telemetry
+        note = self._fetch_models() if self._is_launched else ""
+        cap_usd = telemetry.state.budget_usd
+        if ended.status == "capped" and cap_usd is not None:
+            note = teardown.unspent(cap_usd, sum(self._costs_nusd.values()), self._rates) + note
+        # A model that could not be read is not to be lost: its objects stay.
+        keep_objects = self._model is None if self._is_launched else self._start is None
+        left = teardown.remove_all(self._services, None if keep_objects else self._remove_objects)
+        state = dataclasses.replace(telemetry.state, status=ended.status, **self._losses)
+        if found_wanting := shortfall(state):
+            telemetry.tell(ended.time_s, found_wanting[:1].upper() + found_wanting[1:])
+        telemetry.tell(ended.time_s, f"{ended.status}: {ended.reason}{note}; {left}")
+        self.note = note
+
+    def _fetch_models(self) -> str:
+        """Fetch the model that is returned, and the last one; returns what to say of them."""
+        ended, start, objects = self._ended, self._start, self._services.launcher.objects
+        begun = "untrained" if start is None else "the one that it went on from"
+        fetch = partial(teardown.fetch_model, objects, self._run.id, ended, self._begin, begun)
+        kept, note = teardown.fetch_with_retries(fetch, self._services.launcher.place_of(f"runs/{self._run.id}"))
+        last = teardown.fetch_last(objects, ended)
+        self._progress = last or kept
+        self._model, self._last_model = self._fitted(kept), self._fitted(last)
+        if self._model is not None and start is not None and start.is_better(ended.kept_loss):
+            self._last_model, self._model = self._last_model or self._model, start.best
+            self._is_best_earlier = True
+            earlier = self._run.resumed_from
+            note = f"; nothing was better than what it went on from: its model is that of {earlier!r}"
+            if ended.status == "failed":
+                self._progress = start.progress
+        return note
+
+    def _remove_objects(self) -> None:
+        """Remove what the run has stored."""
+        # Where the supervisor had the final message and nothing failed it is known what that is.
+        is_known = self._set_aside_nusd > 0 and self._ended.status != "failed"
+        objects, step = self._services.launcher.objects, self._ended.step if is_known else None
+        checkpoint.remove(objects, self._run.id, step, self._job.checkpoint_every or 0)
+
+    @property
+    def _costs_nusd(self) -> dict[str, int]:
+        """The bill by component; of the requests that were set aside only those count that were made."""
+        costs, objects = dict(self._ended.costs_nusd), self._services.launcher.objects
+        if self._set_aside_nusd:
+            made = self._rates.requests_nusd(objects.gets, objects.puts)
+            costs["storage"] -= max(self._set_aside_nusd - made, 0)
+        return costs
+
+    @property
+    def _losses(self) -> dict[str, Any]:
+        """Fields of the run's state that tell how good its last model is, and the one that it returns."""
+        ended = self._ended
+        losses: dict[str, Any] = {}
+        if ended.validation_loss is not None:
+            losses["validation_loss"] = ended.validation_loss
+        if self._is_best_earlier and self._start is not None:
+            losses |= {"best_loss": self._start.best_loss, "best_step": 0, "best_epoch": 0.0}
+        elif ended.kept_loss is not None:
+            history = self._run.history
+            epochs = history["epoch"][history["step"] == ended.kept_step]
+            losses |= {"best_loss": ended.kept_loss, "best_step": ended.kept_step}
+            losses["best_epoch"] = float(epochs[0]) if len(epochs) else None
+        return losses
+
+    def _begin(self) -> Progress:
+        """What the workers began with."""
+        if self._start is not None:
+            return self._start.progress
+        return Progress(self._job.model.init(self._data.shape, self._data.mean, self._job.seed))
+
+    def _fitted(self, progress: Progress | None) -> FittedModel | None:
+        """The model that a user gets of it."""
+        if progress is None:
+            return None
+        return self._data.restored(self._job.model.fitted(progress.params, self._data.shape, self._data.mean))
+
+    def publish(self, record: Record | None, replayed: dict[str, Any]) -> None:
+        """Keep the record, with ``replayed`` for replays, and let those who wait go on."""
+        ended, run = self._ended, self._run
+        cost = Cost.of_nusd(self._costs_nusd)
+        changes: dict[str, Any] = {
+            "status": ended.status,
+            "reason": ended.reason + self.note,
+            "step": ended.step,
+            "time_s": ended.time_s,
+            "rate_usd_s": 0.0,
+            **self._losses,
+        }
+        try:
+            if record is not None:
+                kept = self._model, self._last_model, cost, replayed, self._progress
+                resume = summary(self._job, self._data, changes.get("best_loss"))
+                teardown.keep(record, run.telemetry, changes, *kept, resume)
+        finally:
+            run._end(self._model, cost, last=self._last_model, **changes)

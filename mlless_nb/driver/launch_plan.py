@@ -1,0 +1,139 @@
+"""What a run launches: the least budget for it, checked before anything is billed, and what its functions are told."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..bus.messages import Invocation
+from ..data.prepare import Manifest
+from ..errors import BudgetError
+from ..exchange import pattern
+from ..job import defaults
+from ..job.job import TrainingJob
+from ..job.partitioning import exchanged_bytes
+from ..money import Rates, price_profile
+from ..money.meter import to_nusd
+from ..money.start import StartingMoney, least_usd
+from ..storage import checkpoint
+from .data_preparation import JobData
+from .invocations import invocations_of
+from .resumption import Start
+from .services import Services
+
+#: Latency (s) and bytes a second of the embedded Redis: as measured once, so that one seed gives one model.
+EMBEDDED_LINK = (60e-6, 3e9)
+
+
+class LaunchPlan:
+    """The launch of one run.
+
+    Parameters
+    ----------
+    data : JobData
+    services : Services
+    start : Start or None
+        What the run goes on from.
+
+    Attributes
+    ----------
+    rates : Rates
+    money : StartingMoney
+        What each function starts on.
+
+    Raises
+    ------
+    BudgetError
+        When the job's budget does not pay for a start, a step and an end.
+    """
+
+    def __init__(self, data: JobData, services: Services, start: Start | None) -> None:
+        self._job, self._data, self._services, self._start = data.job, data, services, start
+        job = data.job
+        self.rates = Rates(price_profile(job.prices), job.memory_mb, len(services.redis_urls), services.has_broker)
+        self.money = StartingMoney(
+            self.rates, job.workers, services.launcher.is_local, data.held_out_gets, start is not None
+        )
+        # The driver's own requests: packing the data, unless it is packed, and reading the model.
+        n_puts = data.n_puts(services.launcher.objects) + (start is not None)
+        self._packing_nusd = self.rates.requests_nusd(12, 2 + n_puts)
+        self.check_budget(self._packing_nusd)
+
+    @property
+    def least_nusd(self) -> int:
+        """The least budget before the data is packed."""
+        return self.money.least_nusd(self._packing_nusd)
+
+    def requests_before_nusd(self) -> int:
+        """What the driver has spent on requests, with what reading the model and removing the objects may take."""
+        objects = self._services.launcher.objects
+        return self.rates.requests_nusd(objects.gets + 6, objects.puts + 2)
+
+    def check_budget(self, spent_before_nusd: int) -> None:
+        """Raise unless the budget is the least there must be, with what the driver spends on requests."""
+        job = self._job
+        if job.cap_usd is None:
+            return
+        least = self.money.least_nusd(spent_before_nusd)
+        if to_nusd(job.cap_usd) < least:
+            raise BudgetError(
+                "budget",
+                job.cap_usd,
+                f"at least {least_usd(least):g} (US dollars): what it takes to start {job.workers} workers "
+                f"and a supervisor, take one step and end, priced as {self.rates.profile.label}",
+            )
+
+    def decided(self, manifest: Manifest) -> TrainingJob:
+        """The job with what depends on the packed data decided: whether its optimiser is lazy."""
+        n_rows, _ = self._job.model.table_shape(manifest.shape)
+        optimizer = defaults.decided(self._job.optimizer, n_rows, manifest.n_touched)
+        return dataclasses.replace(self._job, optimizer=optimizer)
+
+    def put_start(self, run_id: str) -> str | None:
+        """Store what the workers go on from; where, None of a run that goes on from none."""
+        if self._start is None:
+            return None
+        key, progress = checkpoint.start_key(run_id), self._start.progress
+        self._services.launcher.objects.put(key, dataclasses.replace(progress, owners=self._data.owners).encode())
+        return key
+
+    def invocations(
+        self,
+        job: TrainingJob,
+        manifest: Manifest,
+        validation: Manifest | None,
+        *,
+        run_id: str,
+        start_key: str | None,
+        spent_before_nusd: int,
+    ) -> list[Invocation]:
+        """What the functions of ``job`` are told, the supervisor first."""
+        services = self._services
+        return invocations_of(
+            job,
+            manifest,
+            validation,
+            self.money,
+            job_id=run_id,
+            generation=services.log.generation,
+            scatter_from=self._scatter_from(job, manifest),
+            seed=job.seed,
+            n_cores=services.launcher.n_cores,
+            redis_urls=services.redis_urls,
+            bus_url=services.bus_url,
+            insecure=job.insecure,
+            has_broker=services.has_broker,
+            launched_at_s=services.log.now_s(),
+            spent_before_nusd=spent_before_nusd,
+            lifetime_s=services.launcher.lifetime_s,
+            schedule=job.schedule,
+            ends_settled=job.ends_settled,
+            start_key=start_key,
+        )
+
+    def _scatter_from(self, job: TrainingJob, manifest: Manifest) -> int:
+        """The workers from which on updates are scattered: as the job says, or where that promises to be quicker."""
+        link = EMBEDDED_LINK
+        if job.pattern == "auto" and self._services.embedded is None and not job.sync.staleness:
+            link = pattern.probe(self._services.redis_urls[0])
+        how = "broadcast" if job.sync.staleness else job.pattern
+        return pattern.scatter_from(how, job.workers, *exchanged_bytes(job, manifest), *link)

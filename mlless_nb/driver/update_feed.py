@@ -1,0 +1,69 @@
+"""What the supervisor tells of a run: into its telemetry and its record; commands that were carried out are settled."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from ..bus.messages import Update
+from ..telemetry import record
+from ..telemetry.live import Row, Telemetry
+from ..telemetry.record import Record
+from .commands import Commands
+from .resumption import Start
+
+
+class UpdateFeed:
+    """Takes in the updates of one run.
+
+    Parameters
+    ----------
+    telemetry : Telemetry
+    commands : Commands
+    start : Start or None
+        What the run goes on from: a best model that is better than its own stays the best.
+
+    Attributes
+    ----------
+    record : Record or None
+        Where rows and decisions are kept; None: nowhere, yet.
+    tells : bool
+        Whether sentences are told; who reads all updates again has told some of them already.
+    """
+
+    def __init__(self, telemetry: Telemetry, commands: Commands, start: Start | None) -> None:
+        self._telemetry, self._commands, self._start = telemetry, commands, start
+        self._newest_step = 0.0
+        self.record: Record | None = None
+        self.tells = True
+
+    def take(self, update: Update) -> None:
+        """Take in ``update``; rows that were told before are left out."""
+        telemetry = self._telemetry
+        rows = [row for row in itertools.starmap(Row, update.rows) if row.step > self._newest_step]
+        if rows:
+            self._append(rows)
+        if update.state:
+            loss = update.state.get("best_loss")
+            if loss is not None and self._start is not None and self._start.is_better(loss):
+                for name in ("best_loss", "best_step", "best_epoch"):  # those of the earlier run stay
+                    del update.state[name]
+            telemetry.update(**update.state)
+        if self.record is not None:
+            self.record.append_events(update.decisions)
+        for time_s, text in update.sentences if self.tells else ():
+            telemetry.tell(time_s, text)
+        if update.done:
+            self._commands.settle(update.done)
+
+    def _append(self, rows: list[Row]) -> None:
+        self._telemetry.append(record.to_array(rows))
+        if self.record is not None:
+            self.record.append(rows)
+        last = rows[-1]
+        self._newest_step = last.step
+        losses: dict[str, Any] = {"loss": last.loss}
+        held_out = [row.validation_loss for row in rows if row.validation_loss is not None]
+        if held_out:
+            losses["validation_loss"] = held_out[-1]
+        self._telemetry.update(**losses)

@@ -1,0 +1,170 @@
+"""The checks of a `TrainingJob`: of each field by itself, and of those that must fit together. Each names its field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..bus.urls import mask_url
+from ..data.dataset import Dataset, Ratings
+from ..errors import DataError, JobError
+from ..exchange.stores import check_store
+from ..models import registered_models
+from ..money.catalogue import profile_names
+from ..validation import check_choice, check_positive_integer, is_integer
+from .algorithm import Algorithm
+from .limits import Stop
+from .optimizers import OPTIMIZERS, SGD
+from .rate_schedule import SCHEDULES
+from .scale_in import ScaleIn
+from .sync import Sync
+
+if TYPE_CHECKING:
+    from .job import TrainingJob
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+#: What fields that are one of a few words may be.
+CHOICES = {
+    "aggregate": ("mean", "sum"),
+    "codec": ("float32", "bf16", "int8"),
+    "pattern": ("auto", "broadcast", "scatter-reduce"),
+    "partition": ("auto", "rows", "user"),
+    "schedule": SCHEDULES,
+}
+
+
+def check_types(job: TrainingJob) -> None:
+    """Raise unless each field is of a type that it may have."""
+    models = tuple(registered_models().values())
+    for name, kinds, valid in (
+        ("model", models, " or ".join(f"{model.__name__}(...)" for model in models)),
+        (
+            "optimizer",
+            (*OPTIMIZERS.values(), type(None)),
+            ", ".join(f"{optimizer.__name__}(...)" for optimizer in OPTIMIZERS.values()) + " or None",
+        ),
+        (
+            "data",
+            (Dataset,),
+            "a dataset of mlless_nb.datasets, e.g. datasets.ratings(users, items, ratings) or datasets.csr(X, y)",
+        ),
+        ("sync", (Sync,), "BSP(), ISP(threshold) or SSP(staleness)"),
+        ("algorithm", (Algorithm,), "GradientAveraging()"),
+        ("stop", (Stop,), "Stop(target=..., epochs=..., ...)"),
+        ("scale_in", (ScaleIn,), "ScaleIn(...) or ScaleIn.off()"),
+        (
+            "backend",
+            (str, Mapping),
+            "'embedded', the name of a Lithops backend or a Lithops configuration (a dict)",
+        ),
+        ("insecure", (bool,), "True or False"),
+    ):
+        if not isinstance(value := getattr(job, name), kinds):
+            raise JobError(name, _masked(value) if name == "backend" else value, valid)
+    if isinstance(job.backend, Mapping) and not isinstance(job.backend.get("lithops", {}), Mapping):
+        raise JobError("backend", type(job.backend), "a Lithops configuration, with a dict under 'lithops'")
+    if not isinstance(job.bus, (str, type(None))):
+        raise JobError("bus", _masked(job.bus), "a string or None")
+    if not isinstance(job.name, (str, type(None))):
+        raise JobError("name", job.name, "a string or None")
+
+
+def check_values(job: TrainingJob) -> None:
+    """Raise unless each field has a value that it may have, whatever the others are."""
+    check_positive_integer("workers", job.workers, or_none=True)
+    check_positive_integer("minibatch", job.minibatch, or_none=True)
+    check_positive_integer("eval_every", job.eval_every, or_none=True)
+    check_positive_integer("checkpoint_every", job.checkpoint_every, or_none=True)
+    if not is_integer(job.memory_mb) or not 128 <= job.memory_mb <= 10240:
+        raise JobError("memory_mb", job.memory_mb, "an integer between 128 and 10240 (MB)")
+    if not is_integer(job.seed) or job.seed < 0:
+        raise JobError("seed", job.seed, "an integer >= 0")
+    check_positive_integer("local_steps", job.local_steps)
+    check_store(job.store)
+    for name, choices in CHOICES.items():
+        check_choice(name, getattr(job, name), choices)
+    if job.name is not None and not NAME.fullmatch(job.name):
+        raise JobError("name", job.name, "letters, digits, _ and -, beginning with a letter, at most 64 in all")
+    if job.prices not in profile_names():
+        raise JobError("prices", job.prices, "one of " + ", ".join(repr(name) for name in profile_names()))
+    if isinstance(job.validation, bool) or not isinstance(job.validation, (float, int, Dataset, type(None))):
+        raise JobError("validation", job.validation, "a fraction between 0 and 1, a dataset, or None")
+    if isinstance(job.validation, (float, int)) and not 0 < job.validation < 1:
+        raise JobError("validation", job.validation, "a fraction between 0 and 1, a dataset, or None")
+    urls = [job.redis] if isinstance(job.redis, str) else job.redis
+    if urls is not None and (not isinstance(urls, list) or not urls or not all(isinstance(u, str) for u in urls)):
+        raise JobError("redis", _masked(job.redis), "a URL such as 'redis://host:6379/0', a list of them, or None")
+
+
+def check_data(job: TrainingJob) -> None:
+    """Raise unless the model can be trained on the rows, and they have something to learn."""
+    job.model.check_data(job.data)
+    if job.data.nothing_to_learn:
+        raise DataError("data", job.data, f"rows that differ; {job.data.nothing_to_learn}: nothing can be learnt")
+
+
+def check_validation_set(job: TrainingJob) -> None:
+    """Raise unless the rows to evaluate on, where they are given, are as the training rows."""
+    validation = job.validation
+    if not isinstance(validation, Dataset):
+        return
+    if validation.kind != job.data.kind or validation.shape != job.data.shape:
+        raise JobError(
+            "validation",
+            validation,
+            f"of the same kind and shape as data ({job.data.kind}, {job.data.shape}); it is "
+            f"{validation.kind}, {validation.shape}",
+        )
+
+
+def check_partition(job: TrainingJob) -> None:
+    """Raise unless pattern, partition and optimiser suit the protocol, the model and the data."""
+    for name, without in (("pattern", "scatter-reduce"), ("partition", "user")):
+        if job.sync.staleness and getattr(job, name) == without:
+            others = " or ".join(repr(choice) for choice in CHOICES[name] if choice != without)
+            raise JobError(name, without, f"{others} with {job.sync}, whose workers are not at the same step")
+    if isinstance(job.optimizer, SGD) and job.optimizer.per_sample and not hasattr(job.model, "sgd_pass"):
+        raise JobError("SGD.per_sample", True, f"False with {job.model}: it is for PMF")
+    if job.partition == "user":
+        if not isinstance(job.data, Ratings):
+            raise JobError("partition", job.partition, "'auto' or 'rows', or ratings as data")
+        if job.data.n_raters < job.workers:
+            raise JobError("workers", job.workers, f"at most {job.data.n_raters}, the users with ratings")
+
+
+def check_memory(job: TrainingJob) -> None:
+    """Raise unless a function has the memory that the tables take.
+
+    Ids that were not numbered from 0 make tables of billions of rows: no function is started for those.
+    """
+    n_rows, width = job.model.table_shape(job.data.shape)
+    needed_mb = job.needed_mb(is_by_user=job.partition == "user")
+    if needed_mb > job.memory_mb:
+        raise JobError(
+            "memory_mb",
+            job.memory_mb,
+            f"at least {needed_mb} (MB): {job.model} has {n_rows:,} x {width} parameters on data of shape "
+            f"{job.data.shape}; are its ids numbered from 0, without gaps?",
+        )
+
+
+def check_workers(job: TrainingJob) -> None:
+    """Raise unless there is a minibatch for each worker in every step."""
+    if job.n_minibatches < job.workers * job.local_steps:
+        most = max(job.n_minibatches // job.local_steps, 1)
+        raise JobError(
+            "workers",
+            job.workers,
+            f"at most {most}, for {job.n_minibatches} minibatches ({job.n_train} training rows in minibatches "
+            f"of {job.minibatch}), {job.local_steps} to a step; fewer workers or a smaller minibatch would do",
+        )
+
+
+def _masked(value: object) -> object:
+    """A wrong ``value`` of a field that may hold secrets, as it may be shown: by its type where it is not plain."""
+    if isinstance(value, list):
+        return [_masked(one) for one in value]
+    if isinstance(value, (int, float, type(None))):
+        return value
+    return mask_url(value) if isinstance(value, str) else type(value)

@@ -1,0 +1,68 @@
+"""What a run cost, by component."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from .meter import NUSD
+
+#: The components that every run's cost has: its functions, its servers (0 without RabbitMQ) and the object storage.
+COMPONENTS = ("workers", "supervisor", "redis", "broker", "storage")
+
+
+class Cost(Mapping[str, float]):
+    """What a run cost, US dollars, by component; ``total`` is their sum. ``cost["redis"]`` is ``cost.redis`` too.
+
+    Parameters
+    ----------
+    workers, supervisor : float
+        The functions' seconds and invocations.
+    redis, broker : float
+        The servers' seconds; ``broker`` is 0 without RabbitMQ.
+    storage : float
+        Requests to the object storage, packing the data included.
+    **others : float
+        Other components that were billed, such as another store's requests.
+    """
+
+    def __init__(self, **usd: float) -> None:
+        self._usd: dict[str, float] = dict.fromkeys(COMPONENTS, 0.0) | usd
+
+    @classmethod
+    def of_nusd(cls, nusd: Mapping[str, int]) -> Cost:
+        """The cost of nano-dollars by component."""
+        return cls(**{component: amount / NUSD for component, amount in nusd.items()})
+
+    @property
+    def total(self) -> float:
+        """Sum of all components, US dollars."""
+        # All are whole nano-dollars: so is their sum, and it never passes a cap by the last bit of a float.
+        return round(math.fsum(self._usd.values()), 9)
+
+    def __getitem__(self, component: str) -> float:
+        return self._usd[component]
+
+    def __getattr__(self, component: str) -> float:
+        if component.startswith("_") or component not in self._usd:
+            raise AttributeError(f"a cost has no component {component!r}")
+        return self._usd[component]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._usd)
+
+    def __len__(self) -> int:
+        return len(self._usd)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._usd.items()))
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._usd]
+
+    def __repr__(self) -> str:
+        return f"Cost({', '.join(f'{component}={usd!r}' for component, usd in self._usd.items())})"
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{component} ${usd:.6f}" for component, usd in self._usd.items() if usd)
+        return f"${self.total:.6f} ({parts})"

@@ -1,0 +1,213 @@
+"""The coordinator in virtual time: the rules of the in-memory one, behind the simulated servers' queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..exchange import (
+    WAIT_POLL_S,
+    Aborted,
+    Arrival,
+    Exchanged,
+    Frame,
+    FrameKey,
+    MemoryCoordinator,
+    RoundRequest,
+    StepEntry,
+)
+from .events import Process
+from .hub import Gathering, Reader, SimulatedHub
+from .replicas import Sized
+from .server_requests import COMMAND_BYTES, KEY_BYTES, ServerRequests
+from .shards import Line
+
+
+class SimulatedCoordinator(MemoryCoordinator):
+    """See `Coordinator`.
+
+    What a worker's step takes is queued at the servers; the few other requests (leases, money, announcements) are
+    answered at once.
+
+    Parameters
+    ----------
+    hub : SimulatedHub
+    process : Process or None
+        Who uses it; None: nobody that ever waits.
+    nonce : str
+    """
+
+    _hub: SimulatedHub
+
+    def __init__(self, hub: SimulatedHub, process: Process | None = None, nonce: str = "") -> None:
+        super().__init__(hub, nonce)
+        self._process, self._line = process, Line()
+        self._servers = ServerRequests(hub, nonce)
+        self._latency_s = hub.machine.link.latency_s
+        self._n_seen = 0  # wake-up calls before the last look
+
+    @property
+    def _now(self) -> float:
+        return self._hub.timeline.now
+
+    def now_s(self) -> float:
+        """See `Coordinator`."""
+        return self._now
+
+    def renew(self, role: str, lease_s: float) -> None:
+        """See `Coordinator`."""
+        self._hub.leases[role] = self._now + lease_s
+
+    def alive(self, roles: list[str]) -> list[bool]:
+        """See `Coordinator`."""
+        now, leases = self._now, self._hub.leases
+        return [leases.get(role, -1.0) > now for role in roles]
+
+    def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
+        """See `Coordinator`."""
+        super().abort(reason, n_workers, status)
+        self._hub.call_off()
+
+    # -- a worker's round
+
+    def _send(self, part: RoundRequest, reads: bool, sought: Sequence[FrameKey] | None = None) -> Reader:
+        """Write what a round takes to the servers; the worker's own work for that is done first."""
+        hub, process = self._hub, self._process
+        assert process is not None
+        costs, shards = hub.machine.costs, hub.shards
+        home = part.slot % len(shards)
+        gathering = hub.gathering(part.round_id)
+        gathering.keep(part, home)
+        n_bytes, count = gathering.own[part.slot]
+        hub.n_kept += count
+        process.spend(costs.send_byte_s * n_bytes)
+        process.clock()
+        reader = Reader(process, self._line, part, reads, sought)
+        self._servers.write(reader, shards[home], n_bytes, count)
+        return reader
+
+    def _await(self, reader: Reader, pay: Callable[[], None]) -> None:
+        """Wait until ``reader`` has what it asked for."""
+        process, hub, part = reader.process, self._hub, reader.part
+        give_up_at = self._now + part.deadline_s
+        # Where there is no cap nothing comes of paying while one waits, and nobody looks around for it.
+        look_s = part.deadline_s if hub.cap is None else min(WAIT_POLL_S, part.deadline_s)
+        while process.pause(None if reader.n_pending else look_s) is None:
+            if not reader.n_pending and reader.arrival is not None:  # else it waits for the servers, not for peers
+                pay()
+                if self._now >= give_up_at:
+                    hub.waiting.pop(reader, None)
+                    raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
+            reader.ticket = process.expect()
+        process.switch()
+        if reader.error is not None:
+            raise reader.error
+        if hub.called_off is not None:
+            raise Aborted(hub.called_off[1], hub.called_off[0])
+
+    def _frames(self, part: RoundRequest, gathering: Gathering) -> list[Any]:
+        assert self._process is not None
+        wanted = gathering.read_by(part)
+        n_bytes = sum(size for _, _, size in wanted)
+        self._process.spend(self._hub.machine.costs.receive_byte_s * n_bytes)
+        if gathering.is_sized:
+            count = sum(count for _, count, _ in wanted)
+            return [Sized(int(n_bytes), gathering.stats, count)] if count else []
+        key = part.inbox
+        return [gathering.frames[slot][key] for slot in part.read_slots(gathering.slots)]
+
+    def publish(self, part: RoundRequest) -> Arrival:
+        """See `Coordinator`."""
+        reader = self._send(part, reads=False)
+        self._await(reader, lambda: None)
+        assert reader.arrival is not None
+        return reader.arrival
+
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
+        """See `Coordinator`."""
+        assert self._process is not None
+        gathering = self._hub.gathering(part.round_id)
+        if gathering.complete_at is None:
+            self._process.clock()
+        if gathering.complete_at is None:
+            reader = Reader(self._process, self._line, part, reads=True)
+            reader.arrival = Arrival(False, None, 0, True)
+            gathering.readers.append(reader)
+            self._hub.waiting[reader] = None
+            self._await(reader, pay)
+        return gathering.slots
+
+    def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Any]:
+        """See `Coordinator`."""
+        assert self._process is not None
+        gathering = self._hub.gathering(part.round_id)
+        reader = Reader(self._process, self._line, part, reads=True)
+        self._servers.fetch(reader, gathering, at_server=False)
+        self._await(reader, lambda: None)
+        return self._frames(part, gathering)
+
+    def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
+        """See `Coordinator`; one write, as with one server."""
+        gathering = self._hub.gathering(part.round_id)
+        reader = self._send(part, reads=True)
+        self._await(reader, pay)
+        assert reader.arrival is not None
+        assert gathering.complete_at is not None
+        complete_at = max(gathering.complete_at + self._latency_s, reader.published_at)
+        frames, slots = self._frames(part, gathering), gathering.slots or part.publishers
+        return Exchanged(reader.arrival, frames, reader.published_at, complete_at, slots)
+
+    # -- looking for frames of rounds that need not be complete
+
+    def _found(self, reader: Reader) -> list[Frame | None]:
+        assert self._process is not None
+        self._n_seen = reader.n_seen
+        n_bytes = sum(len(frame) for frame in reader.found if frame is not None)
+        self._process.spend(self._hub.machine.costs.receive_byte_s * n_bytes)
+        return reader.found
+
+    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+        """See `Coordinator`; one write to the first server."""
+        reader = self._send(part, reads=False, sought=sought)
+        self._await(reader, lambda: None)
+        assert reader.arrival is not None
+        return reader.arrival, self._found(reader)
+
+    def wait_for_any(
+        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
+    ) -> list[Frame | None]:
+        """See `Coordinator`."""
+        process = self._process
+        assert process is not None
+        give_up_at = self._now + part.deadline_s
+        while True:
+            process.clock()
+            reader = Reader(process, self._line, part, True, sought)
+            reader.n_pending = 1  # wakes itself
+            reader.n_seen = self._n_seen
+            asked = COMMAND_BYTES + KEY_BYTES * len(sought)
+            self._hub.shards[0].request(self._line, 0.0, asked, self._servers.watch, reader)
+            self._await(reader, pay)
+            found = self._found(reader)
+            if any(frame is not None for frame in found):
+                return found
+            if not reader.was_woken:
+                pay()
+                if self._now > give_up_at:
+                    raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
+
+    # -- supervisor
+
+    def read_steps(self, timeout_s: float) -> list[StepEntry]:
+        """See `Coordinator`."""
+        hub, process = self._hub, self._process
+        assert process is not None
+        process.clock()
+        if len(hub.steps) <= self._n_read:
+            hub.listener = (process, process.expect())
+            process.pause(timeout_s)
+            hub.listener = None
+        entries = hub.steps[self._n_read :]
+        self._n_read += len(entries)
+        process.spend(hub.machine.costs.read_report_s * sum(len(entry.reports) for entry in entries))
+        return entries

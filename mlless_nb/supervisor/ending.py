@@ -1,0 +1,110 @@
+"""How a run ended, by what its workers said last, what it was aborted for, and what lies in the storage."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..bus.messages import Invocation, Left
+from ..errors import ServiceError
+from ..models import Model
+from ..storage import checkpoint
+from ..storage.objects import ObjectStore
+from .step_rows import mean_loss
+from .worker_watch import WorkerWatch
+
+#: The reason where nobody is left to give one.
+LOST = "every worker was lost"
+
+
+class KeptModel(NamedTuple):
+    """Where the model that is returned is stored, and the last one where that is another; step and loss of the former.
+
+    The names are those of the last fields of `Ended`.
+    """
+
+    model_key: str | None
+    last_key: str | None = None
+    step: int | None = None
+    loss: float | None = None
+
+
+class Ending:
+    """The end of one run.
+
+    Parameters
+    ----------
+    invocation : Invocation
+        The supervisor's.
+    model : Model
+    objects : ObjectStore
+    workers : WorkerWatch
+    judge : callable
+        Status and reason where no worker says how the run ended.
+
+    Attributes
+    ----------
+    status, reason : str
+    was_aborted : bool
+        Whether the run ended for what it was aborted for.
+    validation_loss : float or None
+        Of the last model, on all held-out rows.
+    merged_bytes : int
+        That the workers wrote after the last step.
+    """
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        model: Model,
+        objects: ObjectStore,
+        workers: WorkerWatch,
+        judge: Callable[[], tuple[str, str]],
+    ) -> None:
+        self._job, self._model, self._objects = invocation, model, objects
+        self._closing = [one for one in workers.ended.values() if isinstance(one, Left) and one.status != "left"]
+        aborted = workers.aborted
+        # The verdict on the training is common to all: who was lost later takes back neither it nor the stored model.
+        judged = [one for one in self._closing if one.status != "failed" and (one.status, one.reason) != aborted]
+        if judged and aborted is not None and self._is_model_stored():
+            aborted = None
+        if aborted is not None or not self._closing:
+            self.status, self.reason = aborted or judge()
+        else:
+            self.status, self.reason = (judged or self._closing)[0].status, (judged or self._closing)[0].reason
+        self.was_aborted = aborted is not None
+        self.validation_loss: float | None = None
+        if workers.have_all_ended:  # else it would be that of some of the rows
+            sums = [one.validation_sum for one in self._closing]
+            self.validation_loss = mean_loss(model, sums, [one.validation_count for one in self._closing])
+        self.merged_bytes = sum(message.merged_bytes for message in self._closing)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last model is none that its validation loss could be told of."""
+        return self.status == "failed" or self.was_aborted
+
+    def kept_model(self, last_step: int) -> KeptModel:
+        """What is stored of the run, whose last step is ``last_step``.
+
+        A run that was aborted, or whose loss exploded before there was a best model, has its newest checkpoint.
+        """
+        job_id, kept_step = self._job.job_id, max((one.kept_step for one in self._closing), default=0)
+        if not self.was_aborted and kept_step and (self.status != "failed" or kept_step < last_step):
+            sums = [one.kept_sum for one in self._closing]
+            loss = mean_loss(self._model, sums, [one.kept_count for one in self._closing])
+            has_last = self.status != "failed" and kept_step < last_step
+            last_key = checkpoint.last_key(job_id) if has_last else None
+            return KeptModel(checkpoint.model_key(job_id), last_key, kept_step, loss)
+        try:
+            found = checkpoint.newest(self._objects, job_id)
+        except ServiceError:
+            found = None  # the driver looks again
+        return KeptModel(found[0] if found is not None else None)
+
+    def _is_model_stored(self) -> bool:
+        job_id = self._job.job_id
+        with contextlib.suppress(ServiceError):
+            return checkpoint.model_key(job_id) in self._objects.list(f"runs/{job_id}/")
+        return False

@@ -1,0 +1,246 @@
+"""What removing one worker would do to a run: to its loss at a horizon, its time and its dollars. Pure."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import NamedTuple
+
+from .curve_fit import Curve, Z
+from .decision import Numbers
+from .loss_history import History
+from .projection import Prices, Projection, StepTimes
+
+#: The horizon is such a share of what is left of the run, and at least so many steps.
+HORIZON_SHARE, HORIZON_STEPS = 0.1, 50
+#: Curves are not read further ahead than this, steps.
+FARTHEST = 200
+#: Share of the workers that counts as half of them: the last ones keep down more noise than the first.
+HALF = 0.5
+#: A step is quicker with half of the workers when it takes no more than this share of the time with all.
+QUICKER = 0.9
+#: How much longer than with all its workers a run is let take.
+MOST_LONGER = 0.03
+
+
+class ProjectedLoss(NamedTuple):
+    """The paper's ``s``, how well it is known, and where it was read.
+
+    Attributes
+    ----------
+    horizon_s, wanted_s : float
+        Seconds ahead at which the losses are compared, and those at which they would be if curves were reliable there.
+    loss, reference : float
+        With the present number of workers, and with all of them.
+    s, s_sd : float
+        ``(loss - reference) / reference`` and its standard deviation.
+    """
+
+    horizon_s: float
+    wanted_s: float
+    loss: float
+    reference: float
+    s: float
+    s_sd: float
+
+
+class RemovalEstimate:
+    """One removal, as it can be judged by the rows so far.
+
+    Parameters
+    ----------
+    history : History
+    outlook : Projection
+        With a curve.
+    times : StepTimes
+    prices : Prices
+    n_all : int
+        P, the workers at the start.
+    horizon_s : float
+        The longest horizon, seconds.
+    first : int
+        The first row with the present number of workers.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        outlook: Projection,
+        times: StepTimes,
+        prices: Prices,
+        n_all: int,
+        horizon_s: float,
+        first: int,
+    ) -> None:
+        self.history, self.outlook, self.n_all = history, outlook, n_all
+        self._times, self._prices = times, prices
+        self.n_workers = outlook.n_workers
+        self.now, self.then = outlook.rest(self.n_workers), outlook.rest(self.n_workers - 1)
+        self.projected = self._project(horizon_s, first)
+        #: Shares of time x dollars of the whole run, and of the dollars to come, that the removal would save.
+        self.saving, self.usd_saved = self._saving(self.then.steps)
+
+    @property
+    def is_half(self) -> bool:
+        """Whether no more than half of the workers are left."""
+        return self.n_workers <= HALF * self.n_all
+
+    @cached_property
+    def steps_in_sight(self) -> float:
+        """Steps to the target, or to the rule that ends a run without one; infinite where that is not in sight."""
+        return self.outlook.steps_in_sight(self.n_workers)
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the end is not in sight."""
+        return not math.isfinite(self.steps_in_sight)
+
+    @property
+    def are_steps_quicker(self) -> bool:
+        """Whether steps have become as much quicker with the workers that left as they must with half of them."""
+        n_all, n_workers = self.n_all, self.n_workers
+        share = 1 - (1 - QUICKER) * min((n_all - n_workers) / (n_all / 2), 1.0)
+        return n_workers < n_all and self._times.at(n_workers) <= share * self._times.at(n_all)
+
+    @property
+    def least_saving(self) -> float:
+        """`saving` where fewer workers cost as much more in loss as is not unlikely."""
+        return self._saving(self.outlook.rest(self.n_workers - 1, Z).steps)[0]
+
+    @property
+    def may_take_longer(self) -> bool:
+        """Whether the run may take longer than it is let, as far as its end is in sight.
+
+        A step may then move the model as little as is not unlikely.
+        """
+        if not math.isfinite(self.then.steps):
+            return False
+        outlook, n_left, elapsed_s = self.outlook, self.n_workers - 1, self.history.last("time_s")
+        slower = outlook.effort.pace(n_left) / outlook.effort.pace(n_left, 1.0)
+        then_s = self.then.steps * self._times.at(n_left) * slower
+        return elapsed_s + then_s > self._longest_s(elapsed_s + self.now.steps * self._times.at(self.n_workers))
+
+    def _longest_s(self, whole_s: float) -> float:
+        """The longest that the whole run may take: a little more than had everybody stayed, by what is known now."""
+        history, d_all = self.history, self._times.at(self.n_all)
+        left = self.outlook.rest(self.n_all).steps
+        n_before = int((history.column("n_workers") >= self.n_all).sum())
+        if n_before == history.n or math.isnan(d_all) or not math.isfinite(left):
+            return whole_s * (1 + MOST_LONGER)
+        since = self.outlook.moved - float(history.column("step")[n_before - 1])
+        began_s = float(history.column("time_s")[n_before - 1])
+        return (began_s + (since + left) * d_all) * (1 + MOST_LONGER)
+
+    def _saving(self, steps_then: float) -> tuple[float, float]:
+        history, n_workers, steps_now = self.history, self.n_workers, self.now.steps
+        d_now, d_then = self._times.at(n_workers), self._times.at(n_workers - 1)
+        if not math.isfinite(steps_then):
+            # With no end in sight, what a step costs is all that can be compared.
+            if math.isfinite(steps_now):
+                return -1.0, -1.0
+            steps_now = steps_then = max(self.outlook.step, 1.0)
+        elapsed_s, spent = history.last("time_s"), history.last("spent_usd")
+        rest_s, then_s = steps_now * d_now, steps_then * d_then
+        usd, then_usd = rest_s * self._prices.usd_s(n_workers), then_s * self._prices.usd_s(n_workers - 1)
+        whole = (elapsed_s + then_s) * (spent + then_usd) / max((elapsed_s + rest_s) * (spent + usd), 1e-30)
+        return 1 - whole, 1 - then_usd / max(usd, 1e-30)
+
+    def _project(self, horizon_s: float, first: int) -> ProjectedLoss:
+        """The paper's ``s`` and the standard deviation that the curves leave it.
+
+        A reference that is fitted once, at the knee, is soon wrong by more than what is to be seen. It is therefore
+        fitted anew to all losses so far, less what the workers that are gone have cost. The current curve too is read
+        no further ahead than it has seen.
+        """
+        outlook, n_workers, effort = self.outlook, self.n_workers, self.outlook.effort
+        curve, step, moved = outlook.curve, outlook.step, outlook.moved
+        assert curve is not None
+        d_now, d_all = self._times.at(n_workers), self._times.at(self.n_all)
+        if math.isnan(d_all):
+            d_all = d_now
+        shorter_s = min(d_all, d_now)
+        share_s = HORIZON_SHARE * seconds_left(outlook, self.history)
+        wanted_s = min(horizon_s, max(HORIZON_STEPS * d_all, share_s), FARTHEST * shorter_s)
+        horizon_s = outlook.reliable_steps(wanted_s / shorter_s, self.n_all) * shorter_s
+        n_steps_all, n_steps_now = (math.floor(horizon_s / duration + 1e-9) for duration in (d_all, d_now))
+        # Where the run would be had everybody stayed: the steps that the quicker ones of fewer won are not counted.
+        reference = curve.at(moved + n_steps_all)
+        there = moved + n_steps_now * effort.pace(n_workers)
+        loss, sd = outlook.loss_in(n_steps_now, n_workers), curve.sd_between(there, moved + n_steps_all)
+        current = outlook.current(first) if first else None  # while nobody has left, it would be the reference again
+        # A curve through the few records since the removal may know less than the one through all of them.
+        n_since = self.history.n - first
+        if current is not None and n_steps_now <= n_since and current.sd(step + n_steps_now) < curve.sd(there):
+            loss = current.at(step + n_steps_now)
+            sd = math.hypot(current.sd(step + n_steps_now), curve.sd(moved + n_steps_all))
+        scale = max(abs(reference), 1e-12)
+        return ProjectedLoss(horizon_s, wanted_s, loss, reference, (loss - reference) / scale, sd / scale)
+
+    def numbers(self, misfit: float) -> Numbers:
+        """What the removal is decided on, for the record; ``misfit`` is by how much the curve was wrong before."""
+        projected, effort = self.projected, self.outlook.effort
+        return {
+            "horizon_s": projected.horizon_s,
+            "wanted_s": projected.wanted_s,
+            "reach": self.outlook.horizon,
+            "loss": projected.loss,
+            "reference": projected.reference,
+            "s": projected.s,
+            "s_sd": projected.s_sd,
+            "n_workers": float(self.n_workers),
+            "rest_steps": _finite(self.now.steps),
+            "rest_s": _finite(self.now.time_s),
+            "rest_usd": _finite(self.now.usd),
+            "then_steps": _finite(self.then.steps),
+            "then_s": _finite(self.then.time_s),
+            "then_usd": _finite(self.then.usd),
+            "noise": effort.noise,
+            "noise_sd": effort.noise_sd,
+            "slower": effort.slower,
+            "slower_sd": effort.slower_sd,
+            "misfit": misfit,
+            "saving": self.saving,
+            "usd_saved": self.usd_saved,
+        }
+
+
+class Removal(NamedTuple):
+    """A removal that was decided on: the curve it was projected from, where the run was on it, who was left.
+
+    Attributes
+    ----------
+    curve : Curve
+    step, moved : float
+        Of the decision, as counted and in effective steps.
+    level, pace : float
+        What was projected for after it: the loss above the curve, and the effective steps that a step makes.
+    n_left : int
+    """
+
+    curve: Curve
+    step: float
+    moved: float
+    level: float
+    pace: float
+    n_left: int
+
+    @classmethod
+    def of(cls, outlook: Projection) -> Removal:
+        """One worker less than there is in ``outlook``, which has a curve."""
+        assert outlook.curve is not None
+        n_left, effort = outlook.n_workers - 1, outlook.effort
+        level, pace = effort.worse_by(n_left), effort.pace(n_left)
+        return cls(outlook.curve, outlook.step, outlook.moved, level, pace, n_left)
+
+    def projected(self, step: float) -> float:
+        """The loss that was projected for ``step``."""
+        return self.level + self.curve.at(self.moved + (step - self.step) * self.pace)
+
+
+def seconds_left(outlook: Projection, history: History) -> float:
+    """Seconds left by the curve, but no more than twice what the run took so far: as far as a curve can see."""
+    return min(outlook.rest(outlook.n_workers).time_s, 2 * history.last("time_s"))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,152 @@
+"""From the log's steps to rows of telemetry: a step's row is whole when the next step is there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from ..bus.messages import Invocation
+from ..data.prepare import Manifest
+from ..exchange import StepEntry
+from ..exchange.step_report import Report
+from ..models import Model, model_from_json
+from ..money import Rates
+from ..money.meter import NUSD
+from ..telemetry.live import Row
+from .bill import Bill
+
+
+class _Step(NamedTuple):
+    """What a row tells of a step, but for what comes with the next one."""
+
+    step: int
+    epoch: float
+    at_s: float
+    loss: float
+    n_workers: int
+    sent_bytes: int
+    sent_fraction: float
+    staleness: float
+
+
+class _NextReports(NamedTuple):
+    """What the reports of the next step tell of a step: its held-out loss, mean seconds a worker, merged bytes."""
+
+    validation_loss: float | None = None
+    interaction: float | None = None
+    compute_s: float = math.nan
+    exchange_s: float = math.nan
+    wait_s: float = math.nan
+    compute_cpu_s: float = math.nan
+    merged_bytes: int = 0
+
+
+class StepRows:
+    """The rows of one run, in the order of its steps.
+
+    Parameters
+    ----------
+    invocation : Invocation
+        The supervisor's.
+    rates : Rates
+    bill : Bill
+        Is told of the workers' requests, and asked what the run has cost.
+
+    Attributes
+    ----------
+    step, epoch, n_workers
+        Of the newest step; 0, 0.0 and all workers before there is one.
+    reports : dict
+        Its reports, by slot.
+    n_rows : int
+    step_s, exit_s : float
+        Seconds of a step, lately, and that the slowest worker takes to exit.
+    """
+
+    def __init__(self, invocation: Invocation, rates: Rates, bill: Bill) -> None:
+        self._job, self._rates, self._bill = invocation, rates, bill
+        self.model = model_from_json(invocation.model)
+        self._n_minibatches = Manifest.from_json(invocation.manifest).n_minibatches
+        self._held: _Step | None = None  # the newest step: its validation and timings come with the next
+        self._early: dict[int, StepEntry] = {}  # steps that are complete before one that they follow
+        self.reports: dict[int, Report] = {}
+        self.step, self.epoch, self.n_workers = 0, 0.0, invocation.n_workers
+        self.n_rows = 0
+        self.step_s = self.exit_s = 0.0
+
+    def append(self, entries: Iterable[StepEntry]) -> Iterator[Row]:
+        """Take in complete steps, and give the rows that are whole by them."""
+        self._early |= {entry.step: entry for entry in entries}
+        # Under bounded staleness those who stay may be past the last step of one that leaves before that is complete.
+        while (entry := self._early.pop(self.step + 1, None)) is not None:
+            held, told = self._held, self._take(entry)
+            if held is not None:
+                self.step_s = max(entry.at_s - held.at_s, 0.9 * self.step_s)
+                yield self._row(held, told)
+
+    def last(self, validation_loss: float | None, merged_bytes: int) -> Iterator[Row]:
+        """The newest step's row, which no other step follows; the workers' last messages told the rest."""
+        if self._held is not None:
+            yield self._row(self._held, _NextReports(validation_loss, merged_bytes=merged_bytes))
+
+    def _take(self, entry: StepEntry) -> _NextReports:
+        """Make ``entry`` the newest step; returns what it tells of the one before."""
+        n_workers = len(entry.reports)
+        all_of: Any = Report._make(zip(*entry.reports.values(), strict=True))  # a tuple for each field
+        self._held = _Step(
+            entry.step,
+            max(all_of.position) / self._n_minibatches,
+            entry.at_s,
+            self.model.metric_value(math.fsum(all_of.loss_sum), math.fsum(all_of.loss_count)),
+            n_workers,
+            sum(all_of.sent_bytes),
+            sum(all_of.n_sent) / max(sum(all_of.n_made), 1),
+            sum(all_of.staleness) / n_workers,
+        )
+        self.step, self.epoch, self.n_workers = entry.step, self._held.epoch, n_workers
+        self.reports, self.exit_s = entry.reports, max(all_of.exit_s)
+        for slot, report in entry.reports.items():
+            self._bill.note_requests(slot, report.storage_nusd)
+        evaluated = [one for one, rows in zip(all_of.interaction, all_of.val_count, strict=True) if rows]
+        return _NextReports(
+            mean_loss(self.model, all_of.val_sum, all_of.val_count),
+            math.fsum(evaluated) / len(evaluated) if evaluated else None,
+            math.fsum(all_of.compute_s) / n_workers,
+            math.fsum(all_of.exchange_s) / n_workers,
+            math.fsum(all_of.wait_s) / n_workers,
+            math.fsum(all_of.compute_cpu_s) / n_workers,
+            sum(all_of.merged_bytes),
+        )
+
+    def _row(self, step: _Step, told: _NextReports) -> Row:
+        time_s = step.at_s - self._job.launched_at_s
+        n_peers = step.n_workers - 1
+        # Updates that were scattered are read by one worker each, merged ranges by all the others.
+        n_readers = 1 if self._job.scatters(step.n_workers) else n_peers
+        self.n_rows += 1
+        return Row(
+            step=step.step,
+            epoch=step.epoch,
+            time_s=time_s,
+            loss=step.loss,
+            validation_loss=told.validation_loss,
+            n_workers=step.n_workers,
+            spent_usd=self._bill.spent(time_s) / NUSD,
+            servers_usd=self._rates.servers_nusd(time_s) / NUSD,
+            sent_bytes=step.sent_bytes + told.merged_bytes,
+            received_bytes=n_readers * step.sent_bytes + n_peers * told.merged_bytes,
+            sent_fraction=step.sent_fraction,
+            compute_s=told.compute_s,
+            exchange_s=told.exchange_s,
+            wait_s=told.wait_s,
+            staleness=step.staleness,
+            interaction=told.interaction,
+            compute_cpu_s=told.compute_cpu_s,
+        )
+
+
+def mean_loss(model: Model, sums: Iterable[float], counts: Iterable[float]) -> float | None:
+    """The loss of all workers' rows together, in the model's metric; None where there are none."""
+    count = math.fsum(counts)
+    return model.metric_value(math.fsum(sums), count) if count else None
