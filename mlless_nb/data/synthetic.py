@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from .checks import checked_count
-from .dataset import Csr, Ratings
+from .csr import Csr
+from .ratings import Ratings
 
 #: Distinct values of the 26 categories of generated clicks: from a handful to a million, as in click logs.
 CATEGORIES = tuple(round(3 * 10 ** (power / 4.6)) for power in range(26))

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..bus.urls import mask_url
-from ..data.dataset import Dataset, Ratings, held_out
+from ..data.dataset import Dataset
+from ..data.ratings import Ratings
+from ..data.sampling import held_out
 from ..errors import BudgetError, DataError, JobError
 from ..models import Model, registered_models
 from ..money.catalogue import profile_names

@@ -17,9 +17,11 @@ from entries import matrix_of
 from scipy.sparse import csr_array
 
 from mlless_nb import datasets
-from mlless_nb.data.dataset import Csr, Dataset, Ratings
+from mlless_nb.data.csr import Csr
+from mlless_nb.data.dataset import Dataset
 from mlless_nb.data.minibatches import CsrMinibatch, Minibatch, RatingsMinibatch
 from mlless_nb.data.prepare import pack
+from mlless_nb.data.ratings import Ratings
 from mlless_nb.job.units import ColumnUnits, RatingUnits
 from mlless_nb.storage.objects import MemoryObjects
 

@@ -7,7 +7,7 @@ import pytest
 from engine.jobs import digest, finish, job, ratings, rmse_in_training
 
 from mlless_nb import BSP, ISP, SGD, Adam, LogisticRegression, Stop, datasets
-from mlless_nb.data.dataset import ORDER
+from mlless_nb.data.sampling import ORDER
 
 
 @pytest.mark.parametrize("workers", [1, 4, 8])
@@ -102,7 +102,8 @@ def test_logistic_regression_learns_under_isp() -> None:
         )
     )
     assert run.status == "finished"
-    assert run.telemetry.state.validation_loss < 0.95 * run.history["loss"][0]
+    losses = run.history["loss"]
+    assert losses[-6:].mean() < 0.85 * losses[0]  # an epoch is 6 steps; the share of ones alone gives about 0.9
     probabilities = run.model.predict_proba(clicks.X)
     assert probabilities.shape == (4000, 2)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
