@@ -19,6 +19,7 @@ from mlless_nb import BSP, ISP
 from mlless_nb.driver.embedded_redis import EmbeddedRedis
 from mlless_nb.exchange.protocol import RoundRequest
 from mlless_nb.exchange.redis.coordinator import RedisCoordinator
+from mlless_nb.exchange.stats import NO_STATS
 from mlless_nb.exchange.step_report import Report as WorkersReport
 from mlless_nb.job.partitioning import is_by_user
 from mlless_nb.kernels import apply_frame, crc32c, encode_update
@@ -26,7 +27,6 @@ from mlless_nb.money.request import BudgetRequest
 from mlless_nb.storage import checkpoint
 from mlless_nb.storage.checkpoint import FIRST
 from mlless_nb.storage.objects import MemoryObjects
-from mlless_nb.exchange.stats import NO_STATS
 
 #: Calls of which one figure is the median.
 CALLS = 400

@@ -20,8 +20,9 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from mlless_nb import MllessError, datasets
-from mlless_nb.data.dataset import Csr, Ratings
+from mlless_nb.data.csr import Csr
 from mlless_nb.data.download import data_home
+from mlless_nb.data.ratings import Ratings
 
 #: Held-out rows of the generated sets, a fraction.
 HELD_OUT = 0.1

@@ -3,7 +3,8 @@
 Every function here has a twin of the same name in :mod:`mlless_nb.kernels.reference`, in plain NumPy: the oracle of the
 tests. The compiled ones check shapes, types and index bounds once, at their Python face, and run without the GIL. A
 wheel carries each loop for several instruction sets and picks one at run time; on one machine results are identical
-from run to run. (``resp``, the reading of what Redis answers, computes nothing: it is here because it is compiled.)
+from run to run, between instruction sets they may differ in the last bits. (``resp``, the reading of what Redis
+answers, computes nothing: it is here because it is compiled.)
 """
 
 try:

@@ -1,6 +1,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+def instruction_set() -> str: ...
 def apply_rows(params: NDArray[np.float32], rows: NDArray[np.int32] | None, update: NDArray[np.float32]) -> None: ...
 def snapshot_rows(
     params: NDArray[np.float32],

@@ -17,9 +17,17 @@ cdef extern from "update.h" nogil:
     void copy_unmarked(Py_ssize_t m, Py_ssize_t width, const int32_t *rows, float_table x, float_table base,
                        uint32_t *marks, uint32_t round)
 
+cdef extern from "levels.h" nogil:
+    int level()
+
 cdef extern from "checks.h":
     bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high) nogil
     Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t stride_bytes) except -1
+
+
+def instruction_set():
+    """The instruction set that the kernels of this process use: "generic", "avx2" or "avx512"."""
+    return ("generic", "avx2", "avx512")[level()]
 
 
 def apply_rows(

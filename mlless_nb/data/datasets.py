@@ -12,10 +12,11 @@ from typing import Any
 from ..errors import DataWarning
 from .checks import checked_features, checked_floats, checked_ids, checked_labels, same_lengths
 from .criteo import criteo
-from .dataset import Csr, Ratings
+from .csr import Csr
 from .libsvm import libsvm
 from .movielens import movielens
 from .plausibility import check_id_range, doubts_of_features, doubts_of_ids, doubts_of_ratings
+from .ratings import Ratings
 from .synthetic import synthetic_clicks, synthetic_ratings
 
 __all__ = ["criteo", "csr", "libsvm", "movielens", "ratings", "synthetic_clicks", "synthetic_ratings"]

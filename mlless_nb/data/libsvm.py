@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from .checks import MOST_IDS, checked_count
-from .dataset import Csr
+from .csr import Csr
 from .minibatches import Float32
 from .numbers import FileState, checked_path, line_blocks, open_bytes, to_numbers
 from .stream import CsrStream, Rows

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from .dataset import Ratings
 from .download import Archive, data_home, fetch
 from .minibatches import Float32, Int32
 from .numbers import number_blocks
+from .ratings import Ratings
 
 SITE = "https://files.grouplens.org/datasets/movielens/"
 #: Largest id taken for one; there is a table of all ids.

@@ -17,8 +17,9 @@ from ..errors import DecodeError
 from ..storage.objects import ObjectStore
 from .bundle import MOST_TOLD, encode_head, padded, told_span
 from .bundle import VERSION as BUNDLE_VERSION
-from .dataset import Dataset, Owners, check_size, digest
+from .dataset import Dataset, Owners, digest
 from .minibatches import VERSION, Minibatch, encode_minibatch
+from .sampling import check_size
 
 #: A bundle is closed once its minibatches take so many bytes.
 BUNDLE_BYTES = 64 << 20

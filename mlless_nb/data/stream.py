@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ServiceError
+from .csr import Csr
 from .cutter import MinibatchCutter
-from .dataset import ORDER, Csr, Dataset, check_size, check_split, draw
+from .dataset import Dataset
 from .minibatches import CsrMinibatch, Float32
+from .sampling import ORDER, check_size, check_split, draw
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -1,13 +1,23 @@
-"""Generated datasets, seeded, with something planted that can be learned; shown as synthetic wherever they show."""
+"""Generated datasets, seeded, with something planted that can be learned; shown as synthetic wherever they show.
+
+One seed gives the same bytes on every machine. Sums are taken in one order and powers by the C library, because what
+NumPy and BLAS compute differs in the last bit from one instruction set to the next. The random draws use the C library
+too, whose last bits depend on the processor as well: they decide ids, half steps and labels, or are rounded to float32,
+so that a last bit practically never shows.
+"""
 
 from __future__ import annotations
+
+import itertools
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
 from .checks import checked_count
-from .dataset import Csr, Ratings
+from .csr import Csr
+from .ratings import Ratings
 
 #: Distinct values of the 26 categories of generated clicks: from a handful to a million, as in click logs.
 CATEGORIES = tuple(round(3 * 10 ** (power / 4.6)) for power in range(26))
@@ -38,14 +48,16 @@ def synthetic_ratings(n_users: int, n_items: int, n: int, rank: int = 10, seed: 
     users, items = (pairs // n_items).astype(np.int32), (pairs % n_items).astype(np.int32)
     # Factors of falling weight, so that the first few explain most; together they vary by 0.65.
     weights = 1 / np.sqrt(np.arange(1, rank + 1))
-    weights *= 0.65 / np.sqrt((weights**2).sum())
+    weights *= 0.65 / math.sqrt(math.fsum(weights**2))
     tastes, traits = rng.normal(size=(n_users, rank)) * weights, rng.normal(size=(n_items, rank))
     user_bias, item_bias = rng.normal(0, 0.45, n_users), rng.normal(0, 0.55, n_items)
     ratings = np.empty(n, np.float32)
     for start in range(0, n, BLOCK_ROWS):
         at = slice(start, start + BLOCK_ROWS)
         u, i = users[at], items[at]
-        score = 3.55 + user_bias[u] + item_bias[i] + np.einsum("nk,nk->n", tastes[u], traits[i])
+        score = 3.55 + user_bias[u] + item_bias[i]
+        for factor in range(rank):
+            score += tastes[u, factor] * traits[i, factor]
         ratings[at] = np.clip(np.round(2 * (score + rng.normal(0, 0.5, len(u)))) / 2, 1, 5)
     return Ratings(users, items, ratings, (n_users, n_items), "generated ratings", is_synthetic=True)
 
@@ -53,12 +65,12 @@ def synthetic_ratings(n_users: int, n_items: int, n: int, rank: int = 10, seed: 
 def _pairs(rng: np.random.Generator, n_users: int, n_items: int, n: int) -> NDArray[np.int64]:
     """``n`` different cells of the (n_users, n_items) table, in random order; some users and items more often."""
     of_user = rng.lognormal(0, 1.1, n_users)
-    of_item = rng.permutation((np.arange(n_items) + 20.0) ** -0.9)
+    of_item = rng.permutation(_powers(n_items, 20.0, -0.9))
     if n * 8 > n_users * n_items:
         # Dense: drawing until enough differ would not end; the n smallest of exponential clocks is the same draw.
         clocks = rng.exponential(size=(n_users, n_items)) / of_user[:, None] / of_item
-        return rng.permutation(np.argpartition(clocks.ravel(), n - 1)[:n])
-    of_user, of_item = np.cumsum(of_user / of_user.sum()), np.cumsum(of_item / of_item.sum())
+        return rng.permutation(np.sort(np.argpartition(clocks.ravel(), n - 1)[:n]))
+    of_user, of_item = np.cumsum(of_user / math.fsum(of_user)), np.cumsum(of_item / math.fsum(of_item))
     pairs = np.empty(0, np.int64)
     while len(pairs) < n:
         draws = int(1.3 * (n - len(pairs))) + 1000
@@ -83,6 +95,7 @@ def synthetic_clicks(n: int, n_features: int = 100_013, seed: int = 0) -> Csr:
     seed : int
     """
     from scipy.sparse import csr_array
+    from scipy.special import expit
 
     n = checked_count("n", n)
     n_features = checked_count("n_features", n_features, least=N_NUMERIC + 1, most=2**31 - 2)
@@ -90,7 +103,8 @@ def synthetic_clicks(n: int, n_features: int = 100_013, seed: int = 0) -> Csr:
     n_buckets, n_fields = n_features - N_NUMERIC, N_NUMERIC + len(CATEGORIES)
     numeric_weights = rng.normal(0, 1.5, N_NUMERIC)
     category_weights = [rng.normal(0, 0.35, count) for count in CATEGORIES]
-    sums = [np.cumsum((np.arange(count) + 3.0) ** -1.15) for count in CATEGORIES]
+    powers = np.cumsum(_powers(max(CATEGORIES), 3.0, -1.15))
+    sums = [powers[:count] for count in CATEGORIES]
     indices = np.empty((n, n_fields), np.int32)
     values = np.ones((n, n_fields), np.float32)
     indices[:, :N_NUMERIC] = np.arange(N_NUMERIC)
@@ -100,17 +114,25 @@ def synthetic_clicks(n: int, n_features: int = 100_013, seed: int = 0) -> Csr:
         rows = at.stop - start
         numeric = np.minimum(rng.gamma(0.5, 1, (rows, N_NUMERIC)) / 8, 1)
         values[at, :N_NUMERIC] = numeric
-        score[at] = numeric @ numeric_weights
+        score[at] = 0.0
+        for number, weight in enumerate(numeric_weights):
+            score[at] += numeric[:, number] * weight
         for field, (weights, sum_) in enumerate(zip(category_weights, sums, strict=True)):
             value = np.minimum(np.searchsorted(sum_, rng.random(rows) * sum_[-1]), len(sum_) - 1)
             score[at] += weights[value]
             hashed = (value * 2654435761 + field * 97531) % 4294967291 % n_buckets
             indices[at, N_NUMERIC + field] = N_NUMERIC + hashed
-    chance = 1 / (1 + np.exp(np.quantile(score, 0.75) - 0.1 - score))
+    chance = expit(score + 0.1 - np.quantile(score, 0.75))
     y = (rng.random(n) < chance).astype(np.float32)
     X = csr_array((values.ravel(), indices.ravel(), np.arange(n + 1) * n_fields), shape=(n, n_features))
     X.sum_duplicates()
     return Csr(X, y, "generated clicks", is_synthetic=True)
+
+
+def _powers(n: int, first: float, exponent: float) -> NDArray[np.float64]:
+    """``(first + k) ** exponent`` for k < n, float64 (n,), by the C library."""
+    bases = (np.arange(n) + first).tolist()
+    return np.fromiter(map(math.pow, bases, itertools.repeat(exponent)), np.float64, n)
 
 
 def _rng(seed: int) -> np.random.Generator:

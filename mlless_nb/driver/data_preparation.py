@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.dataset import Dataset, Owners, Ratings
+from ..data.dataset import Dataset, Owners
 from ..data.prepare import Manifest, most_bundles, pack_key, packed, write
+from ..data.ratings import Ratings
 from ..data.read_plan import most_gets
 from ..errors import JobError
 from ..job.baseline import baseline_loss

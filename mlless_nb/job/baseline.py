@@ -6,7 +6,9 @@ import math
 
 import numpy as np
 
-from ..data.dataset import Csr, Dataset, Ratings
+from ..data.csr import Csr
+from ..data.dataset import Dataset
+from ..data.ratings import Ratings
 from ..data.stream import CsrStream
 from ..telemetry.live import RunState
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..bus.urls import mask_url
-from ..data.dataset import Dataset, Ratings
+from ..data.dataset import Dataset
+from ..data.ratings import Ratings
 from ..errors import DataError, JobError
 from ..exchange.stores import check_store
 from ..models import registered_models

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.dataset import Csr, Dataset, Ratings
+from ..data.csr import Csr
+from ..data.dataset import Dataset
+from ..data.ratings import Ratings
 from ..data.stream import CsrStream
 from ..models import Model
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ..data.dataset import Dataset, Ratings, held_out
+from ..data.dataset import Dataset
+from ..data.ratings import Ratings
+from ..data.sampling import held_out
 from ..exchange.stores import REDIS
 from ..models import Model
 from ..validation import specification

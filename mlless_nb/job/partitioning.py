@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 
-from ..data.dataset import Ratings
 from ..data.prepare import Manifest
+from ..data.ratings import Ratings
 from .job import TrainingJob
 from .optimizers import SGD
 

@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.dataset import Csr, Dataset, Ratings, digest
+from ..data.csr import Csr
+from ..data.dataset import Dataset, digest
+from ..data.ratings import Ratings
 from ..data.stream import CsrStream
 from ..models import FittedModel, Model
 

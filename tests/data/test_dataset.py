@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, vstack
 
 from mlless_nb import datasets
-from mlless_nb.data.dataset import Csr, Dataset, Ratings, draw
+from mlless_nb.data.csr import Csr
+from mlless_nb.data.dataset import Dataset
 from mlless_nb.data.minibatches import CsrMinibatch, Minibatch, RatingsMinibatch
+from mlless_nb.data.ratings import Ratings
+from mlless_nb.data.sampling import draw
 from mlless_nb.errors import DataError
 
 
@@ -217,12 +220,12 @@ def test_a_split_holds_out_at_least_one_and_never_all(n: int, fraction: float, s
 def test_drawing_block_by_block_draws_exactly_as_many(n: int, seed: int, data: st.DataObject) -> None:
     n_held = data.draw(st.integers(0, n))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mlless_nb.data.dataset.DRAW_ROWS", 7)
+        patch.setattr("mlless_nb.data.sampling.DRAW_ROWS", 7)
         assert draw(n, n_held, seed).sum() == n_held
 
 
 def test_drawing_block_by_block_favours_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlless_nb.data.dataset.DRAW_ROWS", 4)
+    monkeypatch.setattr("mlless_nb.data.sampling.DRAW_ROWS", 4)
     drawn = np.mean([draw(10, 3, seed) for seed in range(3000)], axis=0)
     np.testing.assert_allclose(drawn, 0.3, atol=0.04)
 

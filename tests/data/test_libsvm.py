@@ -14,7 +14,7 @@ import pytest
 
 from mlless_nb import datasets
 from mlless_nb.data import numbers
-from mlless_nb.data.dataset import Csr
+from mlless_nb.data.csr import Csr
 from mlless_nb.data.stream import CsrStream
 from mlless_nb.errors import DataError
 

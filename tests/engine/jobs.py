@@ -9,6 +9,8 @@ import numpy as np
 
 import mlless_nb
 from mlless_nb import ISP, PMF, SGD, ScaleIn, Stop, TrainingJob, TrainingRun, datasets
+from mlless_nb.models import FittedModel
+from mlless_nb.models.factorization import PMFModel
 
 #: Generous for a loaded machine; a run takes one to three seconds.
 PATIENCE_S = 60.0
@@ -48,6 +50,17 @@ def wait_for_step(run: TrainingRun, step: int) -> None:
     while run.telemetry.state.step < step and run.telemetry.state.is_live:
         seen = run.telemetry.wait_for_change(seen, PATIENCE_S)
     assert run.telemetry.state.step >= step, run.reason
+
+
+def rmse_in_training(model: FittedModel, ratings: Any) -> float:
+    """RMSE on ``ratings`` as workers compute it, of the parameters alone.
+
+    `FittedModel.predict` sets the factors of users and items without training ratings to 0; workers keep their initial
+    values.
+    """
+    params = {name: array for name, array in model.params.items() if not name.startswith("seen_")}
+    predicted = PMFModel(params).predict(ratings.users, ratings.items)
+    return float(np.sqrt(np.mean((ratings.ratings - predicted) ** 2)))
 
 
 def digest(run: TrainingRun) -> str:

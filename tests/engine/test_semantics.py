@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from engine.jobs import digest, finish, job, ratings
+from engine.jobs import digest, finish, job, ratings, rmse_in_training
 
 from mlless_nb import BSP, ISP, SGD, Adam, LogisticRegression, Stop, datasets
-from mlless_nb.data.dataset import ORDER
+from mlless_nb.data.sampling import ORDER
 
 
 @pytest.mark.parametrize("workers", [1, 4, 8])
@@ -67,15 +67,13 @@ def test_the_history_has_a_row_a_step_and_the_model_is_the_one_it_tells_of() -> 
     assert (history["received_bytes"] == 3 * history["sent_bytes"]).all()
     assert history["epoch"][-1] == pytest.approx(20 * 4 / 20)  # of 3,600 rows a shard of users has five minibatches
     _, held_out = data.split(0.1, 0)
-    state, rmse = run.telemetry.state, {}
-    for name, model in (("best", run.model), ("last", run.last_model)):
-        predicted = model.predict(held_out.users, held_out.items)
-        rmse[name] = np.sqrt(np.mean((held_out.ratings - predicted) ** 2))
-    assert state.validation_loss == history["validation_loss"][-1] == pytest.approx(rmse["last"], rel=1e-5)
+    state = run.telemetry.state
+    best, last = (rmse_in_training(model, held_out) for model in (run.model, run.last_model))
+    assert state.validation_loss == history["validation_loss"][-1] == pytest.approx(last, rel=1e-5)
     assert state.best_loss == pytest.approx(np.nanmin(history["validation_loss"]), rel=1e-5)
-    assert state.best_loss == pytest.approx(rmse["best"], rel=1e-5)
+    assert state.best_loss == pytest.approx(best, rel=1e-5)
     at_best = history["step"] == state.best_step
-    assert history["validation_loss"][at_best] == pytest.approx(rmse["best"], rel=1e-5)
+    assert history["validation_loss"][at_best] == pytest.approx(best, rel=1e-5)
     assert history["epoch"][at_best] == state.best_epoch
 
 
@@ -104,17 +102,21 @@ def test_logistic_regression_learns_under_isp() -> None:
         )
     )
     assert run.status == "finished"
-    assert run.telemetry.state.validation_loss < 0.95 * run.history["loss"][0]
+    losses = run.history["loss"]
+    assert losses[-6:].mean() < 0.85 * losses[0]  # an epoch is 6 steps; the share of ones alone gives about 0.9
     probabilities = run.model.predict_proba(clicks.X)
     assert probabilities.shape == (4000, 2)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
 
 
 def test_training_ends_at_the_target() -> None:
-    run = finish(job(sync=BSP(), stop=Stop(target=1.0, steps=500), eval_every=2))
+    data = ratings()
+    _, held_out = data.split(0.1, 0)
+    target = 0.95 * float(held_out.ratings.std())  # the model starts at the mean: at about the deviation
+    run = finish(job(data=data, sync=BSP(), stop=Stop(target=target, steps=500), eval_every=2))
     assert run.status == "finished"
     assert "target reached" in run.reason
-    assert run.telemetry.state.validation_loss <= 1.0
+    assert run.telemetry.state.validation_loss <= target
 
 
 def test_a_loss_that_explodes_fails_within_a_step_and_says_which_knob() -> None:

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from mlless_nb import PMF, LogisticRegression, datasets
-from mlless_nb.data.dataset import Csr
+from mlless_nb.data.csr import Csr
 from mlless_nb.data.stream import CsrStream
 from mlless_nb.job.units import ColumnUnits, RatingUnits, units_of
 

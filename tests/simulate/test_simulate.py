@@ -14,7 +14,7 @@ pytest.importorskip("greenlet")
 
 from mlless_nb import BSP, ISP, PMF, SGD, SSP, JobError, ScaleIn, Stop, TrainingJob, datasets
 from mlless_nb.bus.messages import Command
-from mlless_nb.data.dataset import ORDER
+from mlless_nb.data.sampling import ORDER
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import EXIT_S, SLICE_S
 from mlless_nb.simulate import (

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlless_nb import PMF, LogisticRegression, datasets
-from mlless_nb.data.dataset import Csr, Ratings
+from mlless_nb.data.csr import Csr
 from mlless_nb.data.minibatches import decode_minibatch, encode_minibatch
+from mlless_nb.data.ratings import Ratings
 from mlless_nb.worker.minibatch_merging import MergedFeed, merge
 
 RATINGS = datasets.synthetic_ratings(40, 30, 500, rank=3, seed=1)

@@ -1,0 +1,116 @@
+"""Sparse feature rows with labels, in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cutter import MinibatchCutter
+from .dataset import Dataset, Owners, digest
+from .minibatches import CsrMinibatch, Float32
+from .sampling import check_size, check_split, draw, row_order
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+
+class Csr(Dataset):
+    """Sparse feature rows with labels, in memory, checked; made by ``mlless_nb.datasets``.
+
+    Attributes
+    ----------
+    X : scipy.sparse.csr_array, float32 (n, n_features)
+    y : float32 (n,)
+        0 or 1.
+    """
+
+    kind = "csr"
+
+    def __init__(
+        self, X: csr_array, y: Float32, name: str = "features with labels", *, is_synthetic: bool = False
+    ) -> None:
+        self.X, self.y = X, y
+        for array in (X.data, X.indices, X.indptr, y):
+            array.setflags(write=False)  # the fingerprint is remembered
+        self.n, self.shape = len(y), (int(X.shape[1]),)
+        self.name, self.is_synthetic = name, is_synthetic
+
+    @cached_property
+    def share_of_ones(self) -> float:
+        """Share of the labels that are 1."""
+        return float(self.y.mean(dtype=np.float64))
+
+    @property
+    def nothing_to_learn(self) -> str:
+        """See `Dataset`."""
+        if self.share_of_ones in (0.0, 1.0):
+            return f"all {self.n:,} labels are {self.share_of_ones:g}"
+        return "" if bool(self.X.data.any()) else f"all features of the {self.n:,} rows are 0"
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        # scipy widens the index types as it likes: the digest is of one width.
+        indptr, indices = self.X.indptr.astype(np.int64), self.X.indices.astype(np.int32, copy=False)
+        return digest("csr", self.shape, indptr, indices, self.X.data, self.y)
+
+    def fingerprint(self) -> str:
+        """See `Dataset`."""
+        return self._fingerprint
+
+    def with_rows(self, change: Callable[[Any], Any], key: str, n_more: int) -> Csr:
+        """The same labels with ``change(X)`` as rows.
+
+        Parameters
+        ----------
+        key : str
+            Says what the change is; for the fingerprint.
+        n_more : int
+            Values that a row has more then, at most.
+        """
+        other = Csr(change(self.X), self.y, self.name, is_synthetic=self.is_synthetic)
+        other._fingerprint = hashlib.sha256(f"{self.fingerprint()} {key}".encode()).hexdigest()
+        return other
+
+    def split(self, fraction: float, seed: int) -> tuple[Csr, Csr]:
+        """See `Dataset`."""
+        held = draw(self.n, check_split(self.n, fraction, seed), seed)
+        return self._take(~held), self._take(held)
+
+    def _take(self, mask: NDArray[np.bool_]) -> Csr:
+        return Csr(self.X[np.flatnonzero(mask)], self.y[mask], self.name, is_synthetic=self.is_synthetic)
+
+    @property
+    def most_bytes(self) -> int:
+        """See `Dataset`."""
+        # Of an entry its row, and either a position and a value or, in a column half full, two values; of a row its
+        # label and where it begins.
+        return 24 * int(self.X.nnz) + 16 * self.n
+
+    def minibatches(self, size: int, seed: int | None) -> Iterator[CsrMinibatch]:
+        """See `Dataset`."""
+        return (cut() for cut in self.cuts(size, seed)[1])
+
+    def cuts(
+        self, size: int, seed: int | None, owners: Owners | None = None
+    ) -> tuple[tuple[int, ...], Iterator[Callable[[], CsrMinibatch]]]:
+        """See `Dataset`."""
+        check_size(size)
+        order, of_thread = row_order(self.n, seed), threading.local()
+
+        def cut(start: int) -> CsrMinibatch:
+            if not hasattr(of_thread, "cut"):
+                of_thread.cut = MinibatchCutter(self.shape[0])
+            taken = order[start : start + size] if seed is not None else slice(start, start + size)
+            minibatch: CsrMinibatch = of_thread.cut(self.X[taken], self.y[taken])
+            return minibatch
+
+        return (0, -(-self.n // size)), (partial(cut, start) for start in range(0, self.n, size))
+
+    def __repr__(self) -> str:
+        return f"<Csr {self._label()}: {self.n:,} rows, {self.shape[0]:,} features, {self.X.nnz:,} non-zeros>"
