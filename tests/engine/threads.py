@@ -75,6 +75,7 @@ class Job:
     packed_as: Manifest | None = None
     slow: tuple[int, ...] = ()
     stop: Stop | None = None
+    start_key: str | None = None
 
     @property
     def manifests(self) -> tuple[Manifest, Manifest | None]:
@@ -119,6 +120,7 @@ class Job:
             lifetime_s=600.0,
             lease_s=PATIENCE_S,
             round_timeout_s=PATIENCE_S / 3,
+            start_key=self.start_key,
         )
 
 
