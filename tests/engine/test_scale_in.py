@@ -13,8 +13,13 @@ from engine.jobs import PATIENCE_S, finish, job, ratings, wait_for_step
 import mlless_nb
 from mlless_nb import BSP, ISP, SGD, Adam, CommandError, ScaleIn, Stop, TrainingRun
 from mlless_nb.bus.messages import Command
+from mlless_nb.supervisor.policy.loss_history import History
+from mlless_nb.supervisor.policy.policy import make_tuner
+from mlless_nb.supervisor.policy.projection import Prices
 from mlless_nb.supervisor.policy.replay import replay
+from mlless_nb.supervisor.policy.scale_in import Decision
 from mlless_nb.telemetry import record
+from mlless_nb.telemetry.live import COLUMNS
 
 #: A rate at which the loss falls for hundreds of steps.
 SLOW = SGD(learning_rate=0.3, momentum=0.9)
@@ -43,8 +48,36 @@ def test_workers_go_and_it_is_told_and_recorded(sync: BSP | ISP, scale_in: Scale
     removed = [event for event in events if event["kind"] == "remove"]
     assert first in [event["text"] for event in removed]
     assert all(event["worker"] in range(4) and event["numbers"]["saving"] > 0 for event in removed)
-    assert replay(run.id, scale_in) == replay(run.id, scale_in)
+    # Asked after the same steps, the tuner decides the same on the rows that were kept.
+    known = [(event["kind"], event["step"], event["time_s"], event["numbers"]) for event in events]
+    again = decided(run, scale_in, {event["step"] for event in events})
+    n_same = 1 + next(index for index, event in enumerate(events) if event["kind"] == "remove")
+    if keeps:
+        assert [(one.kind, one.step, one.time_s, one.numbers) for one in again] == known
+    else:  # what it has learnt of its own misfit, and of removals, depends on how often it was asked in between
+        for one, (kind, step, time_s, numbers) in zip(again, known[:n_same], strict=False):
+            assert (one.kind, one.step, one.time_s) == (kind, step, time_s)
+            rest = {"knee", "n_workers", "loss", "reference", "rest_steps", "rest_s", "rest_usd"} & numbers.keys()
+            assert {name: one.numbers[name] for name in rest} == {name: numbers[name] for name in rest}
+    # Asked after every step it sees what pays no later than it did at work, where it is asked now and then.
+    eager = [one for one in replay(run.id, scale_in) if one.kind == "remove"]
+    assert eager[0].numbers["n_workers"] == removed[0]["numbers"]["n_workers"] == 4
+    assert 1 <= len(eager) <= 3
     assert replay(run.id, ScaleIn.off()) == []
+
+
+def decided(run: TrainingRun, scale_in: ScaleIn, steps: set[int]) -> list[Decision]:
+    """What the tuner of ``scale_in`` decides on the rows of ``run``, asked after those steps only."""
+    summary, rows, _ = record.find(run.id)
+    told = summary["job"]
+    history, prices = History(has_held_out=True), Prices(told["worker_usd_s"], told["fixed_usd_s"])
+    tuner = make_tuner(scale_in.to_json(), told["n_workers"], told["stop"], prices, history, told["n_cores"])
+    found = []
+    for row in rows.tolist():
+        history.append(row)
+        if row[COLUMNS.index("step")] in steps:
+            found += tuner.decide()
+    return found
 
 
 @pytest.mark.parametrize("partition", ["rows", "user"])
