@@ -10,8 +10,8 @@ import numpy as np
 import mlless_nb
 from mlless_nb import ISP, PMF, SGD, ScaleIn, Stop, TrainingJob, TrainingRun, datasets
 
-#: Generous for a loaded machine; a run takes one to three seconds.
-PATIENCE_S = 60.0
+#: Generous for a slow machine that is busy with other things; a run takes one to three seconds.
+PATIENCE_S = 180.0
 
 
 def ratings(n: int = 4000) -> Any:

@@ -125,7 +125,7 @@ def test_a_second_live_run_of_one_name_is_refused_with_its_cost() -> None:
 
 
 def test_a_cap_of_half_the_cost_is_kept_and_the_model_is_there() -> None:
-    steps = Stop(steps=20_000)  # half of it pays for a start
+    steps = Stop(steps=4000)  # half of it pays for a start
     cap = finish(job(stop=steps)).cost.total / 2
     run = finish(job(stop=steps, budget=cap))
     assert run.status == "capped", run.reason

@@ -26,8 +26,8 @@ from mlless_nb.storage.objects import MemoryObjects
 from mlless_nb.worker.loop import Worker
 from mlless_nb.worker.replica import Stats
 
-#: A job takes milliseconds; this is for a machine that is busy with other things.
-PATIENCE_S = 60.0
+#: A job takes milliseconds; this is for a slow machine that is busy with other things.
+PATIENCE_S = 180.0
 
 OBJECTS = MemoryObjects()
 RATINGS, HELD_OUT = datasets.synthetic_ratings(40, 30, 500, rank=3, seed=1).split(0.1, 0)

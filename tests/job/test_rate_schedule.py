@@ -8,6 +8,8 @@ from engine.jobs import finish, job
 from mlless_nb import BSP, SGD, Stop, datasets
 from mlless_nb.job.rate_schedule import CUT, CUTS, PATIENCE_STEPS, PLATEAU_PATIENCE, Schedule
 
+pytestmark = pytest.mark.usefixtures("shared_runtime")
+
 
 def follow(schedule: Schedule, losses: list[float], steps_apart: int = 50, steps_in_epoch: int = 50) -> list[float]:
     """The factor after each of ``losses``."""
