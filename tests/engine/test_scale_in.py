@@ -14,7 +14,7 @@ import mlless_nb
 from mlless_nb import BSP, ISP, SGD, Adam, CommandError, ScaleIn, Stop, TrainingRun
 from mlless_nb.bus.messages import Command
 from mlless_nb.supervisor.policy.loss_history import History
-from mlless_nb.supervisor.policy.policy import make_tuner
+from mlless_nb.supervisor.policy.policy import Policy, make_tuner
 from mlless_nb.supervisor.policy.projection import Prices
 from mlless_nb.supervisor.policy.replay import replay
 from mlless_nb.supervisor.policy.scale_in import Decision
@@ -156,7 +156,15 @@ def test_a_forecast_is_told_while_the_run_goes() -> None:
     run.wait(PATIENCE_S)
     forecast = run.telemetry.state.forecast
     assert forecast is not None
-    assert forecast["loss_at_cap"] is None or forecast["loss_at_cap"] > 0
+    # It is what the kept rows say at its step.
+    summary, rows, _ = record.find(run.id)
+    told, stop = summary["job"], summary["job"]["stop"]
+    prices = Prices(told["worker_usd_s"], told["fixed_usd_s"])
+    advice = Policy(ScaleIn.off().to_json(), told["n_workers"], stop, prices, has_held_out=True)
+    for row in rows[: forecast["step"]].tolist():
+        advice.append(row)
+    assert advice.forecast(told["cap_usd"]) == forecast
+    assert 0 < forecast["loss_at_cap"] <= rows[0, COLUMNS.index("loss")]
     assert "Forecast" in report
     assert "Forecast" not in run.report()
 
