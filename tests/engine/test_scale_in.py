@@ -30,8 +30,18 @@ def tuned(**changes: object) -> TrainingRun:
     return finish(job(**{"optimizer": SLOW, "stop": Stop(steps=1200), "scale_in": ScaleIn(), **changes}))
 
 
-@pytest.mark.parametrize("sync", [BSP(), ISP(0.7)], ids=str)
-@pytest.mark.parametrize("scale_in", [ScaleIn(), ScaleIn(global_minibatch="shrink")], ids=["keep", "shrink"])
+KEEP, SHRINK = ScaleIn(), ScaleIn(global_minibatch="shrink")
+
+
+@pytest.mark.parametrize(
+    ("sync", "scale_in"),
+    [
+        pytest.param(BSP(), KEEP, id="keep-BSP"),
+        pytest.param(ISP(0.7), SHRINK, id="shrink-ISP"),
+        pytest.param(ISP(0.7), KEEP, id="keep-ISP", marks=pytest.mark.long),
+        pytest.param(BSP(), SHRINK, id="shrink-BSP", marks=pytest.mark.long),
+    ],
+)
 def test_workers_go_and_it_is_told_and_recorded(sync: BSP | ISP, scale_in: ScaleIn) -> None:
     run = tuned(sync=sync, scale_in=scale_in)
     assert run.status == "finished", run.reason
@@ -80,8 +90,16 @@ def decided(run: TrainingRun, scale_in: ScaleIn, steps: set[int]) -> list[Decisi
     return found
 
 
-@pytest.mark.parametrize("partition", ["rows", "user"])
-@pytest.mark.parametrize("optimizer", [SGD(1.0), Adam(0.005)], ids=str)
+@pytest.mark.parametrize(
+    ("optimizer", "partition"),
+    [
+        (SGD(1.0), "rows"),
+        (Adam(0.005), "user"),
+        pytest.param(SGD(1.0), "user", marks=pytest.mark.long),
+        pytest.param(Adam(0.005), "rows", marks=pytest.mark.long),
+    ],
+    ids=str,
+)
 def test_who_leaves_costs_no_loss(optimizer: SGD | Adam, partition: str) -> None:
     """Three of four are removed by hand early on: the best validation loss is that of a run in which nobody leaves."""
     fields: dict[str, Any] = {"optimizer": optimizer, "partition": partition, "sync": BSP(), "eval_every": 5}

@@ -179,7 +179,10 @@ def test_removals_that_cost_loss_come_to_an_end_before_the_target_is_lost() -> N
     assert any(decision.kind == "keep" for decision in run.decisions)
 
 
-@pytest.mark.parametrize("margin", [0.006, 0.008, 0.012, 0.016])
+@pytest.mark.parametrize(
+    "margin",
+    [0.006, 0.008, pytest.param(0.012, marks=pytest.mark.long), pytest.param(0.016, marks=pytest.mark.long)],
+)
 def test_a_target_near_the_floor_is_kept_where_the_last_workers_keep_down_the_most_noise(margin: float) -> None:
     def noisy(step: int, n_workers: int) -> float:
         lost = 1 / n_workers - 1 / 8
