@@ -23,7 +23,7 @@ def serve(path: str) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(64)
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who serve
+        signal.signal(signal.SIGCHLD, bury)
         while True:
             client, _ = listener.accept()
             if os.fork() == 0:
@@ -32,6 +32,15 @@ def serve(path: str) -> None:
                 follow(client)
                 os._exit(0)
             client.close()
+
+
+def bury(*_: object) -> None:
+    """Wait for those who have served: what they used of the processor is counted with this process then."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
 
 
 def follow(client: socket.socket) -> None:

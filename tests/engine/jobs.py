@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import Any
 
@@ -40,6 +41,12 @@ def finish(job: TrainingJob) -> TrainingRun:
     run.wait(PATIENCE_S)
     assert not run.telemetry.state.is_live, run.telemetry.state
     return run
+
+
+@functools.cache
+def cost_of_a_start() -> float:
+    """Dollars that a run of one step costs here, and those of a machine that is quick: three times that is a budget."""
+    return max(float(finish(job(stop=Stop(steps=1))).cost.total), 0.0002)
 
 
 def wait_for_step(run: TrainingRun, step: int) -> None:

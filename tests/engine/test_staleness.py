@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import redis
-from engine.jobs import digest, finish, job, wait_for_step
+from engine.jobs import cost_of_a_start, digest, finish, job, wait_for_step
 from engine.threads import PATIENCE_S, Job, Observed, Outcome, check_membership, jobs, train
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -256,7 +256,7 @@ def test_workers_leave_a_run_with_staleness_and_nothing_is_left_of_it(sync: Sync
 
 
 def test_a_cap_holds_with_staleness() -> None:
-    for cap in (0.0007, 0.0012):
+    for cap in (4 * cost_of_a_start(), 7 * cost_of_a_start()):
         run = finish(job(sync=SSP(3), stop=Stop(steps=1_000_000), budget=cap))
         assert run.status == "capped", run.reason
         assert run.cost.total <= cap
