@@ -91,6 +91,8 @@ class Forked:
 class SharedRuntime:
     """Stands for the module `subprocess` in Lithops' localhost backend: jobs are forked, all else is started.
 
+    A job is started, too, where the environment is not the one in which the server's own interpreter was.
+
     Parameters
     ----------
     interpreter : str
@@ -104,7 +106,7 @@ class SharedRuntime:
     PIPE, run = subprocess.PIPE, staticmethod(subprocess.run)
 
     def __init__(self, interpreter: str, folder: Path, prefix: list[str]) -> None:
-        self._interpreter, self._path, self._environment = interpreter, str(folder / "socket"), seen_at_start()
+        self.interpreter, self._path, self._environment = interpreter, str(folder / "socket"), seen_at_start()
         with open(folder / "output", "wb") as output:
             command = [*prefix, interpreter, str(SERVER), self._path]
             self._server = subprocess.Popen(
@@ -119,7 +121,7 @@ class SharedRuntime:
     def Popen(self, command: list[str], **options: Any) -> Any:  # noqa: N802 - the name that it stands for
         """Fork ``command`` where it is a job under the interpreter that is shared; start it where it is not."""
         interpreter, *argv = command
-        if interpreter == self._interpreter and argv[1:2] == ["run_job"] and seen_at_start() == self._environment:
+        if interpreter == self.interpreter and argv[1:2] == ["run_job"] and seen_at_start() == self._environment:
             return Forked(self._path, argv)
         return subprocess.Popen(command, **options)
 
