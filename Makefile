@@ -2,7 +2,8 @@
 #
 #   make demo     the quick start notebook, run here without a browser, with live progress lines
 #   make lab      the same notebook in JupyterLab
-#   make test     all tests; TORCH=1 installs PyTorch too and compares with it; ARGS="-k magics" chooses some
+#   make test     the tests; ARGS="-k magics" chooses some
+#   make test-long  what takes longer: more variants, many repetitions; TORCH=1 installs PyTorch and compares with it
 #   make check    format, lint and types
 #   make bench    the benchmarks, with their peers: benchmarks/RESULTS.md; ARGS="--quick" or ARGS="--only step" for less
 #   make clean    remove all that these targets made
@@ -15,10 +16,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := setup.cfg setup.py pyproject.toml $(wildcard kernels/*.pyx kernels/*.h)
 
+# Two processes run the tests, a file at a time each: a small machine has two cores, and a run in a test several processes.
+TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
+
 # rabbitmq-server lies in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: demo lab test check bench clean services
+.PHONY: demo lab test test-long check bench clean services
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -28,11 +32,14 @@ lab: $(VENV)/.installed-lab
 	@cd notebooks && ../$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) 01_quickstart.ipynb
 
 test: $(VENV)/.installed-test services
+	@$(BIN)/pytest $(TEST_JOBS) $(ARGS)
+
+test-long: $(VENV)/.installed-test services
 ifneq ($(TORCH),)
 	@echo "installing PyTorch"
 	@$(PIP) install torch==2.13.0
 endif
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest $(TEST_JOBS) -m "long or torch" $(ARGS)
 
 check: $(VENV)/.installed-test
 	@.ci/check $(BIN)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
-import socket
+import sys
+import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
-from servers import S3_BUCKET, RabbitProcess, RedisProcess, Relay, missing, server_is_up
+from runtimes import SharedRuntime
+from servers import S3_BUCKET, RabbitProcess, RedisProcess, Relay, dies_with_parent, free_port, missing, server_is_up
 
 #: Where packages put the broker's own script; the one on PATH may be a wrapper that switches users.
 RABBITMQ_PROGRAMS = (
@@ -21,10 +26,30 @@ RABBITMQ_PROGRAMS = (
 )
 
 
-def pytest_configure() -> None:
-    """Let Ctrl-C be tested where the caller ignores it, as `nohup` and a script's `&` do."""
+#: Folders whose tests take the longest: they begin with these, so that no worker of the test run is left alone in the
+#: end with a long file.
+FIRST = ("engine", "browser", "magics", "supervisor", "simulate")
+
+# Examples may take any time: machines differ, and are busy with other things.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("any machine")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the tests of this process a folder of their own for what is temporary; let Ctrl-C be tested.
+
+    Lithops and the servers keep their files there: test runs side by side, and a user's own runs, are apart.
+    """
+    # Callers ignore Ctrl-C sometimes, as `nohup` and a script's `&` do.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("dist", "no") == "no" or hasattr(config, "workerinput"):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # `tmp_path` stays where one looks for it
+        folder = tempfile.mkdtemp(prefix="mlless-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -36,7 +61,9 @@ def data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the servers that they use, so that ``-m "not rabbitmq"`` leaves them out."""
+    """Mark tests by the servers that they use, so that ``-m "not rabbitmq"`` leaves them out; put long ones first."""
+    rank = {folder: number for number, folder in enumerate(FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.relative_to(Path(__file__).parent).parts[0], len(FIRST)))
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
@@ -90,6 +117,28 @@ def rabbitmq_url(rabbitmq_server: RabbitProcess) -> str:
     return rabbitmq_server.url
 
 
+@pytest.fixture(scope="session")
+def function_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedRuntime | None]:
+    """Forks the functions of all runs of the test run that ask for `shared_runtime`; None where that is not safe."""
+    from mlless_nb.driver import launcher
+
+    if sys.platform != "linux":
+        yield None
+        return
+    server = SharedRuntime(launcher._interpreter(), tmp_path_factory.mktemp("functions"), dies_with_parent())
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def shared_runtime(function_server: SharedRuntime | None) -> Iterator[None]:
+    """Fork the functions of this module's runs from one interpreter, see `runtimes`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if function_server is not None:
+            patch.setattr("lithops.localhost.v1.localhost.sp", function_server)
+        yield
+
+
 @pytest.fixture
 def relay() -> Iterator[Callable[[int], Relay]]:
     """Makes relays in front of a port, closed after the test."""
@@ -110,9 +159,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     import boto3
     from moto.server import ThreadedMotoServer
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
     server.start()
     # Its servers share what they hold, one after the other in one process.

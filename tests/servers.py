@@ -17,6 +17,8 @@ import pytest
 
 #: Seconds that a server may take to start on a machine that is busy with other things.
 START_S = 60.0
+#: Where the ports of tests begin, and how many the tests of one process choose from.
+FIRST_PORT, PORTS = 16_000, 2_000
 #: The bucket of the S3 server, and a Lithops configuration with functions here and objects there.
 S3_BUCKET = "notebooks"
 S3_BACKEND = {
@@ -41,7 +43,7 @@ class ServerProcess:
         """Start it and wait until it answers."""
         with open(self.folder / "output", "ab") as output:
             self.process = subprocess.Popen(
-                [*_dies_with_parent(), *self.command],
+                [*dies_with_parent(), *self.command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -152,7 +154,7 @@ class RabbitProcess(ServerProcess):
             epmd = shutil.which("epmd") or "epmd"
             address = ["-address", "127.0.0.1", "-port", str(self._epmd_port)]
             self._epmd = subprocess.Popen(
-                [*_dies_with_parent(), epmd, *address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                [*dies_with_parent(), epmd, *address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
         super().start()
 
@@ -222,10 +224,18 @@ class Relay:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A loopback port that nobody listens on.
+
+    Test runs side by side have other ports each, and none is one that the system gives a client of its own accord:
+    nobody takes it before the server does.
+    """
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = FIRST_PORT + number % 8 * PORTS
+    while True:
+        port = first + secrets.randbelow(PORTS)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def missing(what: str, remedy: str) -> None:
@@ -236,7 +246,7 @@ def missing(what: str, remedy: str) -> None:
     pytest.skip(reason)
 
 
-def _dies_with_parent() -> list[str]:
+def dies_with_parent() -> list[str]:
     """Prefix of a command that is to end when the test run is killed."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL"] if setpriv else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import Any
 
@@ -12,8 +13,8 @@ from mlless_nb import ISP, PMF, SGD, ScaleIn, Stop, TrainingJob, TrainingRun, da
 from mlless_nb.models import FittedModel
 from mlless_nb.models.factorization import PMFModel
 
-#: Generous for a loaded machine; a run takes one to three seconds.
-PATIENCE_S = 60.0
+#: Generous for a slow machine that is busy with other things; a run takes one to three seconds.
+PATIENCE_S = 180.0
 
 
 def ratings(n: int = 4000) -> Any:
@@ -42,6 +43,12 @@ def finish(job: TrainingJob) -> TrainingRun:
     run.wait(PATIENCE_S)
     assert not run.telemetry.state.is_live, run.telemetry.state
     return run
+
+
+@functools.cache
+def cost_of_a_start() -> float:
+    """Dollars that a run of one step costs here, and those of a machine that is quick: three times that is a budget."""
+    return max(float(finish(job(stop=Stop(steps=1))).cost.total), 0.0002)
 
 
 def wait_for_step(run: TrainingRun, step: int) -> None:

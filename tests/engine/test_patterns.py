@@ -35,8 +35,16 @@ def check_model(run: TrainingRun, status: str = "finished") -> None:
     assert state.best_step in run.history["step"]
 
 
-@pytest.mark.parametrize("sync", [BSP(), ISP(0.7)], ids=str)
-@pytest.mark.parametrize("way", WAYS)
+def each_way_once(*, twice: set[str]) -> list[Any]:
+    """Every way under both protocols; one of the two, taken in turns, is long, but for those of ``twice``."""
+    return [
+        pytest.param(way, sync, id=f"{way}-{sync}", marks=[pytest.mark.long] * (number % 2 == 1 and way not in twice))
+        for first, way in enumerate(WAYS)
+        for number, sync in enumerate((BSP(), ISP(0.7)), first)
+    ]
+
+
+@pytest.mark.parametrize(("way", "sync"), each_way_once(twice={"all at once"}))
 def test_one_seed_gives_one_model_that_has_learnt(way: str, sync: BSP | ISP) -> None:
     first, second = (finish(job(sync=sync, **WAYS[way])) for _ in range(2))
     check_model(first)

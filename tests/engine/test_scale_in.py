@@ -13,8 +13,13 @@ from engine.jobs import PATIENCE_S, finish, job, ratings, wait_for_step
 import mlless_nb
 from mlless_nb import BSP, ISP, SGD, Adam, CommandError, ScaleIn, Stop, TrainingRun
 from mlless_nb.bus.messages import Command
+from mlless_nb.supervisor.policy.loss_history import History
+from mlless_nb.supervisor.policy.policy import Policy, make_tuner
+from mlless_nb.supervisor.policy.projection import Prices
 from mlless_nb.supervisor.policy.replay import replay
+from mlless_nb.supervisor.policy.scale_in import Decision
 from mlless_nb.telemetry import record
+from mlless_nb.telemetry.live import COLUMNS
 
 #: A rate at which the loss falls for hundreds of steps.
 SLOW = SGD(learning_rate=0.3, momentum=0.9)
@@ -25,8 +30,18 @@ def tuned(**changes: object) -> TrainingRun:
     return finish(job(**{"optimizer": SLOW, "stop": Stop(steps=1200), "scale_in": ScaleIn(), **changes}))
 
 
-@pytest.mark.parametrize("sync", [BSP(), ISP(0.7)], ids=str)
-@pytest.mark.parametrize("scale_in", [ScaleIn(), ScaleIn(global_minibatch="shrink")], ids=["keep", "shrink"])
+KEEP, SHRINK = ScaleIn(), ScaleIn(global_minibatch="shrink")
+
+
+@pytest.mark.parametrize(
+    ("sync", "scale_in"),
+    [
+        pytest.param(BSP(), KEEP, id="keep-BSP"),
+        pytest.param(ISP(0.7), SHRINK, id="shrink-ISP"),
+        pytest.param(ISP(0.7), KEEP, id="keep-ISP", marks=pytest.mark.long),
+        pytest.param(BSP(), SHRINK, id="shrink-BSP", marks=pytest.mark.long),
+    ],
+)
 def test_workers_go_and_it_is_told_and_recorded(sync: BSP | ISP, scale_in: ScaleIn) -> None:
     run = tuned(sync=sync, scale_in=scale_in)
     assert run.status == "finished", run.reason
@@ -43,12 +58,48 @@ def test_workers_go_and_it_is_told_and_recorded(sync: BSP | ISP, scale_in: Scale
     removed = [event for event in events if event["kind"] == "remove"]
     assert first in [event["text"] for event in removed]
     assert all(event["worker"] in range(4) and event["numbers"]["saving"] > 0 for event in removed)
-    assert replay(run.id, scale_in) == replay(run.id, scale_in)
+    # Asked after the same steps, the tuner decides the same on the rows that were kept.
+    known = [(event["kind"], event["step"], event["time_s"], event["numbers"]) for event in events]
+    again = decided(run, scale_in, {event["step"] for event in events})
+    n_same = 1 + next(index for index, event in enumerate(events) if event["kind"] == "remove")
+    if keeps:
+        assert [(one.kind, one.step, one.time_s, one.numbers) for one in again] == known
+    else:  # what it has learnt of its own misfit, and of removals, depends on how often it was asked in between
+        for one, (kind, step, time_s, numbers) in zip(again, known[:n_same], strict=False):
+            assert (one.kind, one.step, one.time_s) == (kind, step, time_s)
+            rest = {"knee", "n_workers", "loss", "reference", "rest_steps", "rest_s", "rest_usd"} & numbers.keys()
+            assert {name: one.numbers[name] for name in rest} == {name: numbers[name] for name in rest}
+    # Asked after every step it sees what pays no later than it did at work, where it is asked now and then.
+    eager = [one for one in replay(run.id, scale_in) if one.kind == "remove"]
+    assert eager[0].numbers["n_workers"] == removed[0]["numbers"]["n_workers"] == 4
+    assert 1 <= len(eager) <= 3
     assert replay(run.id, ScaleIn.off()) == []
 
 
-@pytest.mark.parametrize("partition", ["rows", "user"])
-@pytest.mark.parametrize("optimizer", [SGD(1.0), Adam(0.005)], ids=str)
+def decided(run: TrainingRun, scale_in: ScaleIn, steps: set[int]) -> list[Decision]:
+    """What the tuner of ``scale_in`` decides on the rows of ``run``, asked after those steps only."""
+    summary, rows, _ = record.find(run.id)
+    told = summary["job"]
+    history, prices = History(has_held_out=True), Prices(told["worker_usd_s"], told["fixed_usd_s"])
+    tuner = make_tuner(scale_in.to_json(), told["n_workers"], told["stop"], prices, history, told["n_cores"])
+    found = []
+    for row in rows.tolist():
+        history.append(row)
+        if row[COLUMNS.index("step")] in steps:
+            found += tuner.decide()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "partition"),
+    [
+        (SGD(1.0), "rows"),
+        (Adam(0.005), "user"),
+        pytest.param(SGD(1.0), "user", marks=pytest.mark.long),
+        pytest.param(Adam(0.005), "rows", marks=pytest.mark.long),
+    ],
+    ids=str,
+)
 def test_who_leaves_costs_no_loss(optimizer: SGD | Adam, partition: str) -> None:
     """Three of four are removed by hand early on: the best validation loss is that of a run in which nobody leaves."""
     fields: dict[str, Any] = {"optimizer": optimizer, "partition": partition, "sync": BSP(), "eval_every": 5}
@@ -123,7 +174,15 @@ def test_a_forecast_is_told_while_the_run_goes() -> None:
     run.wait(PATIENCE_S)
     forecast = run.telemetry.state.forecast
     assert forecast is not None
-    assert forecast["loss_at_cap"] is None or forecast["loss_at_cap"] > 0
+    # It is what the kept rows say at its step.
+    summary, rows, _ = record.find(run.id)
+    told, stop = summary["job"], summary["job"]["stop"]
+    prices = Prices(told["worker_usd_s"], told["fixed_usd_s"])
+    advice = Policy(ScaleIn.off().to_json(), told["n_workers"], stop, prices, has_held_out=True)
+    for row in rows[: forecast["step"]].tolist():
+        advice.append(row)
+    assert advice.forecast(told["cap_usd"]) == forecast
+    assert 0 < forecast["loss_at_cap"] <= rows[0, COLUMNS.index("loss")]
     assert "Forecast" in report
     assert "Forecast" not in run.report()
 

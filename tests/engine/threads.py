@@ -29,8 +29,8 @@ from mlless_nb.money.start import StartingMoney
 from mlless_nb.storage.objects import MemoryObjects
 from mlless_nb.worker.loop import Worker
 
-#: A job takes milliseconds; this is for a machine that is busy with other things.
-PATIENCE_S = 60.0
+#: A job takes milliseconds; this is for a slow machine that is busy with other things.
+PATIENCE_S = 180.0
 #: At which nobody runs out of money.
 RATES = Rates(price_profile("ibm-paper"), 2048)
 
@@ -80,6 +80,7 @@ class Job:
     packed_as: Manifest | None = None
     slow: tuple[int, ...] = ()
     stop: Stop | None = None
+    start_key: str | None = None
 
     @property
     def manifests(self) -> tuple[Manifest, Manifest | None]:
@@ -125,6 +126,7 @@ class Job:
             lifetime_s=600.0,
             lease_s=PATIENCE_S,
             round_timeout_s=PATIENCE_S / 3,
+            start_key=self.start_key,
         )
         return workers[slot]
 

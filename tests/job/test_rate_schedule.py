@@ -8,6 +8,8 @@ from engine.jobs import finish, job
 from mlless_nb import BSP, SGD, Stop, datasets
 from mlless_nb.job.rate_schedule import CUT, CUTS, PATIENCE_STEPS, PLATEAU_PATIENCE, Schedule
 
+pytestmark = pytest.mark.usefixtures("shared_runtime")
+
 
 def follow(schedule: Schedule, losses: list[float], steps_apart: int = 50, steps_in_epoch: int = 50) -> list[float]:
     """The factor after each of ``losses``."""
@@ -73,7 +75,15 @@ def test_on_a_plateau_before_factors_have_emerged_it_waits_for_much_longer() -> 
     assert factors == [1.0] * (len(losses) - 1) + [CUT]
 
 
-@pytest.mark.parametrize(("rate", "seed"), [(0.3, 1), (0.3, 2), (2.0, 1), (2.0, 3)])
+@pytest.mark.parametrize(
+    ("rate", "seed"),
+    [
+        (0.3, 1),
+        (2.0, 1),
+        pytest.param(0.3, 2, marks=pytest.mark.long),
+        pytest.param(2.0, 3, marks=pytest.mark.long),
+    ],
+)
 def test_a_rate_is_not_cut_before_the_main_descent_of_a_factorisation(rate: float, seed: int) -> None:
     """The loss may rise for a while when factors emerge, before it falls."""
     data = datasets.synthetic_ratings(200, 100, 4000, rank=4, seed=seed)

@@ -44,7 +44,8 @@ def test_whole_epochs_end_at_their_last_step(per_epoch: int, epochs: int) -> Non
     judge = rules(epochs=epochs)
     last = per_epoch * epochs
     assert judge.observe(last - 1, (last - 1) / per_epoch, 1.0, None, False) is None
-    assert judge.observe(last, last / per_epoch, 1.0, None, False) is not None
+    said = "1 epoch is done" if epochs == 1 else f"all {epochs} epochs are done"
+    assert judge.observe(last, last / per_epoch, 1.0, None, False) == Verdict("finished", said)
 
 
 def test_no_rule_never_ends() -> None:

@@ -67,32 +67,64 @@ class Notebook:
         raise AssertionError(f"the cell ended without printing {word!r}")
 
 
-def open_notebook(tmp_path: Path, can_type: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
-    monkeypatch.delenv("MLLESS_PROGRESS", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    manager = KernelManager(kernel_name="python3", transport="ipc", ip=str(tmp_path / "k"))
-    manager.start_kernel(cwd=str(tmp_path))
+#: What is over after a test: its runs, and the names that it made.
+REST = """
+import mlless_nb
+for run in mlless_nb.runs():
+    run.stop()
+    run.wait()
+%unload_ext mlless_nb
+%reset -f
+"""
+
+
+@contextlib.contextmanager
+def open_notebook(tmp_path: Path, can_type: bool) -> Iterator[Notebook]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLLESS_PROGRESS", raising=False)
+        patch.setenv("HOME", str(tmp_path))
+        manager = KernelManager(kernel_name="python3", transport="ipc", ip=str(tmp_path / "k"))
+        manager.start_kernel(cwd=str(tmp_path))
     notebook = Notebook(manager, can_type)
     try:
-        assert notebook.run(SETUP) == ""
         yield notebook
     finally:
-        with contextlib.suppress(queue.Empty):
-            notebook.run("import mlless_nb\nfor run in mlless_nb.runs():\n    run.stop()\n    run.wait()")
         notebook.client.stop_channels()
         manager.shutdown_kernel(now=True)
 
 
+@pytest.fixture(scope="module")
+def kernel_of_a_person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    with open_notebook(tmp_path_factory.mktemp("person"), True) as notebook:
+        yield notebook
+
+
+@pytest.fixture(scope="module")
+def kernel_of_a_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    with open_notebook(tmp_path_factory.mktemp("program"), False) as notebook:
+        yield notebook
+
+
+def set_up(notebook: Notebook) -> Iterator[Notebook]:
+    """The kernel with the magics loaded and ratings; nothing of it goes on after the test."""
+    assert notebook.run(SETUP) == ""
+    try:
+        yield notebook
+    finally:
+        with contextlib.suppress(queue.Empty):
+            notebook.run(REST)
+
+
 @pytest.fixture
-def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
+def notebook(kernel_of_a_person: Notebook) -> Iterator[Notebook]:
     """A kernel with a person in front."""
-    yield from open_notebook(tmp_path, True, monkeypatch)
+    yield from set_up(kernel_of_a_person)
 
 
 @pytest.fixture
-def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
+def batch(kernel_of_a_program: Notebook) -> Iterator[Notebook]:
     """A kernel as nbclient and papermill drive it."""
-    yield from open_notebook(tmp_path, False, monkeypatch)
+    yield from set_up(kernel_of_a_program)
 
 
 def test_returns_at_once_and_answers_to_verbs(notebook: Notebook) -> None:
@@ -146,6 +178,7 @@ def test_interrupt_of_the_wait_verb_leaves_the_run_alone(notebook: Notebook) -> 
 
 
 def test_wrong_cells_are_one_line_and_start_nothing(notebook: Notebook) -> None:
+    notebook.run("import mlless_nb; known = mlless_nb.runs()")
     for line, body, says in (
         ("--wrokers 4", BODY, "is --workers meant?"),
         ("", "model = PMF(rank=0)\n", "line 2 of the cell: "),
@@ -157,4 +190,4 @@ def test_wrong_cells_are_one_line_and_start_nothing(notebook: Notebook) -> None:
         printed = notebook.run(f"%%mlless {line}\n{body}")
         assert says in printed, printed
         assert "Traceback" not in printed
-    assert notebook.run("import mlless_nb; print(mlless_nb.runs())") == "[]\n"
+    assert notebook.run("print(mlless_nb.runs() == known)") == "True\n"

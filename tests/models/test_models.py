@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from mlless_nb.errors import DecodeError, JobError
 from mlless_nb.models import PMF, LogisticModel, LogisticRegression, PMFModel, load_model, model_from_json
+from mlless_nb.models.factorization import N_SAMPLED
 
 INSTANCES = [PMF(), PMF(rank=3, l2=0.1, biases=False, init_scale=0.5), LogisticRegression(), LogisticRegression(l2=1)]
 
@@ -101,7 +102,12 @@ def test_the_strength_of_factors_is_told_from_a_sample_of_many_ratings() -> None
     user, item = rng.integers(0, 50, 20_000, np.int32), rng.integers(50, 110, 20_000, np.int32)
     batch = SimpleNamespace(rows=np.arange(110, dtype=np.int32), user=user, item=item, n=20_000)
     products = (table[user, :4] * table[item, :4]).sum(axis=1)
-    assert model.interaction(table, batch) == pytest.approx(float((products**2).mean()), rel=0.5)
+    sampled = products[:: -(-20_000 // N_SAMPLED)]
+    assert len(sampled) <= N_SAMPLED < len(products)
+    assert model.interaction(table, batch) == pytest.approx(float((sampled**2).mean()), rel=1e-5)
+    # A sample of so many squares of products is within four standard errors of them all.
+    squares = products**2
+    assert abs((sampled**2).mean() - squares.mean()) < 4 * squares.std() / np.sqrt(len(sampled))
     table[:, :4] = 0
     assert model.interaction(table, batch) == 0.0
     assert LogisticRegression().interaction(table, batch) == 0.0

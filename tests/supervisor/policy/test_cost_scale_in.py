@@ -68,7 +68,19 @@ def test_where_workers_share_two_cores_most_of_them_go_at_once() -> None:
     removed = [decision for decision in decisions if decision.kind == "remove"]
     assert len(removed) == 8 - workers[-1]
     assert "instead of" in removed[0].about(3).text
-    assert {"step_s", "then_step_s", "saving"} <= removed[0].numbers.keys()
+    numbers = {name: value for name, value in removed[0].numbers.items() if value is not None}
+    n_best = int(numbers["n_best"])
+    assert (numbers["n_workers"], n_best) == (8.0, workers[60])
+    assert numbers["step_s"] == pytest.approx(machine.step_s(8), rel=0.1)
+    assert numbers["then_step_s"] == pytest.approx(machine.step_s(n_best), rel=0.15)
+    assert numbers["step_usd"] == pytest.approx(numbers["step_s"] * PRICES.usd_s(8))
+    assert numbers["then_step_usd"] == pytest.approx(numbers["then_step_s"] * PRICES.usd_s(n_best))
+    assert numbers["rest_steps"] == 600 - removed[0].step
+    time_s, usd, left = removed[0].time_s, removed[0].time_s * PRICES.usd_s(8), numbers["rest_steps"]
+    now, then = (
+        (time_s + left * numbers[f"{when}step_s"]) * (usd + left * numbers[f"{when}step_usd"]) for when in ("", "then_")
+    )
+    assert numbers["saving"] == pytest.approx(1 - then / now, rel=1e-6)
 
 
 def test_where_each_worker_has_a_core_and_steps_are_computing_all_stay() -> None:
