@@ -1,0 +1,96 @@
+"""The learning rates that PyTorch DDP is given: which of a grid is soonest at a held-out quality, by minibatch.
+
+    python benchmarks/rates.py [--data ml1m criteo] [--sets FOLDER] [--quick]
+
+P processes that average the gradients of minibatches of B rows take the steps of one process with minibatches of P x B,
+which is what is trained here: epochs and losses are the same, and the machine's load does not matter to them.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import ddp
+import numpy as np
+from contenders import DDP_KINDS, DDP_WORKERS, TARGETS, ddp_label, ddp_task, grid
+from libraries import THREADS
+from report import NOT_INSTALLED, Report, number, parser, version
+from sets import folder_of_sets, named
+
+QUICK_EPOCHS = 1
+#: Evaluations are so many times fewer than where seconds are measured.
+FEWER = 3
+
+
+def outcome(asked: tuple[str, str, int, float], sets: str | None, quick: bool) -> tuple[list[float], float]:
+    """(epochs to each target, NaN where it is not reached; the best held-out loss) at one rate."""
+    name, kind, workers, rate = asked
+    task = ddp_task(name, kind, workers, rate)
+    task["eval_every"] *= FEWER
+    task.update(minibatch=task["minibatch"] * workers, workers=1, epochs=QUICK_EPOCHS if quick else task["epochs"])
+    ranks = ddp.train(named(name, folder_of_sets(sets)), **task)
+    if isinstance(ranks, str):
+        raise SystemExit(f"{asked}: {ranks}")
+    losses = np.array([loss for _, _, loss in ranks[0]["curve"]], float)
+    epochs = np.arange(1, len(losses) + 1) * task["epochs"] / len(losses)
+    reached = [np.flatnonzero(losses <= target) for target in TARGETS[name]]
+    return [float(epochs[there[0]]) if there.size else float("nan") for there in reached], float(np.nanmin(losses))
+
+
+def best_of(found: dict[float, tuple[list[float], float]]) -> float:
+    """The rate that is soonest at the hardest target that any of them reaches; else that with the least loss."""
+    for target in reversed(range(len(next(iter(found.values()))[0]))):
+        there = {rate: epochs[target] for rate, (epochs, _) in found.items() if epochs[target] == epochs[target]}
+        if there:
+            return min(there, key=lambda rate: there[rate])
+    return min(found, key=lambda rate: found[rate][1])
+
+
+def main() -> None:
+    """Try all and report."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--data", choices=list(TARGETS), nargs="+", default=list(TARGETS))
+    options = arguments.parse_args()
+    report = Report("rates", "Which learning rate is the best for PyTorch DDP?")
+    if version("torch") is None:
+        report.remark(f"PyTorch: {NOT_INSTALLED}.")
+        report.end(skipped=NOT_INSTALLED)
+        return
+    figures: dict[str, Any] = {}
+    for name in options.data:
+        asked = [
+            (name, kind, workers, rate)
+            for kind in DDP_KINDS
+            for workers in DDP_WORKERS
+            for rate in grid(name, kind, workers)[: 1 if options.quick else None]
+        ]
+        with ProcessPoolExecutor(THREADS) as pool:
+            n = len(asked)
+            outcomes = dict(zip(asked, pool.map(outcome, asked, [options.sets] * n, [options.quick] * n), strict=True))
+        rows = []
+        for kind in DDP_KINDS:
+            for workers in DDP_WORKERS:
+                found = {one[3]: outcomes[one] for one in asked if one[1:3] == (kind, workers)}
+                best, used = best_of(found), ddp_task(name, kind, workers)["learning_rate"]
+                for rate, (epochs, loss) in found.items():
+                    marks = " and ".join([*["best"] * (rate == best), *["used"] * (rate == used)])
+                    cells = [number(one) if one == one else "not reached" for one in epochs]
+                    rows.append([ddp_label(name, kind, workers), f"{rate:g}", *cells, f"{loss:.4f}", marks or "-"])
+                    figures[f"{rows[-1][0]}, {rate:g}"] = {"epochs": epochs, "best": loss, "marks": marks}
+        heads = [f"epochs to {target:g}" for target in TARGETS[name]]
+        label, epochs = named(name, folder_of_sets(options.sets)).label, ddp_task(name, "dense", 1)["epochs"]
+        report.table(
+            f"{label}, {QUICK_EPOCHS if options.quick else epochs} epochs",
+            ["contender", "rate", *heads, "best held-out loss", "which"],
+            rows,
+        )
+    report.remark(
+        "The best rate is the one that is soonest at the hardest target that any reaches. `accuracy.py` uses the rates "
+        "marked as used. Minibatches are of P x those of one process."
+    )
+    report.end(rates=figures)
+
+
+if __name__ == "__main__":
+    main()
