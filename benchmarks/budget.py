@@ -100,8 +100,8 @@ def main() -> None:
     )
     report.remark(
         "By the metered price. What is not used was kept to end in good order (to hand over, evaluate, store the "
-        "models and say goodbye) and not needed, or is less than the next second of the servers, which are billed by the "
-        "second. No run passed its budget: the benchmark fails where one does."
+        "models and say goodbye) and not needed, or is less than the next second of the servers, which are billed by "
+        "the second. No run passed its budget: the benchmark fails where one does."
     )
     report.end(runs=runs, cases=cases)
 

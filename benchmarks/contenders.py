@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 from mlless_nb import ISP, PMF, SGD, AdaGrad, Adam, LogisticRegression
@@ -71,16 +73,13 @@ OURS: dict[str, dict[str, dict[str, Any]]] = {
 #: Processes of PyTorch DDP, and kinds of its gradients.
 DDP_WORKERS, DDP_KINDS = (1, 2, 4), ("dense", "sparse")
 #: Learning rates to choose from with one process. With P, minibatches are P times as large: SGD's rates are P times
-#: these, Adam's sqrt(P) times. `rates.py` tries them and says whether the chosen ones are still the best.
+#: these, Adam's sqrt(P) times.
 GRID: dict[str, dict[str, tuple[float, ...]]] = {
     "ml1m": {"dense": (5.0, 10.0, 20.0), "sparse": (0.0015, 0.003, 0.006)},
     "criteo": {"dense": (0.003, 0.006, 0.012), "sparse": (0.003, 0.006, 0.012)},
 }
-#: Of these, the one that is soonest at the hardest quality.
-CHOSEN: dict[str, dict[str, dict[int, int]]] = {
-    "ml1m": {"dense": {1: 1, 2: 1, 4: 1}, "sparse": {1: 1, 2: 1, 4: 1}},
-    "criteo": {"dense": {1: 1, 2: 1, 4: 1}, "sparse": {1: 1, 2: 1, 4: 1}},
-}
+#: Which of them `rates.py` chose, by data, kind of gradients and processes; it writes them.
+CHOSEN = Path(__file__).resolve().parent / "rates.json"
 #: As many epochs as ours at most.
 _TASK: dict[str, dict[str, Any]] = {
     "ml1m": {"rank": 20, "l2": 0.05, "minibatch": 6250, "epochs": 25, "eval_every": 12},
@@ -95,6 +94,11 @@ def grid(name: str, kind: str, workers: int) -> list[float]:
     return [float(f"{rate * scale:.3g}") for rate in GRID[name][kind]]
 
 
+def chosen_rate(name: str, kind: str, workers: int) -> float:
+    """The best rate of the grid, as `rates.py` found it."""
+    return float(json.loads(CHOSEN.read_text(encoding="utf-8"))[name][kind][str(workers)])
+
+
 def is_sgd(name: str, kind: str) -> bool:
     """Whether the optimiser is SGD and not Adam."""
     return name == "ml1m" and kind == "dense"
@@ -106,7 +110,7 @@ def ddp_task(name: str, kind: str, workers: int, rate: float | None = None) -> d
     task["eval_every"] //= workers
     if is_sgd(name, kind):
         task["momentum"] = MOMENTUM
-    return task | {"learning_rate": rate or grid(name, kind, workers)[CHOSEN[name][kind][workers]]}
+    return task | {"learning_rate": rate or chosen_rate(name, kind, workers)}
 
 
 def ddp_label(name: str, kind: str, workers: int) -> str:

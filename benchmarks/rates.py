@@ -1,19 +1,21 @@
-"""The learning rates that PyTorch DDP is given: which of a grid is soonest at a held-out quality, by minibatch.
+"""The learning rates that PyTorch DDP is given: the one of a grid that is soonest at a held-out quality.
 
     python benchmarks/rates.py [--data ml1m criteo] [--sets FOLDER] [--quick]
 
 P processes that average the gradients of minibatches of B rows take the steps of one process with minibatches of P x B,
-which is what is trained here: epochs and losses are the same, and the machine's load does not matter to them.
+which is what is trained here: epochs and losses are the same, and the machine's load does not matter to them. The best
+rates are written to rates.json, where `accuracy.py` reads them (not with ``--quick``).
 """
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import ddp
 import numpy as np
-from contenders import DDP_KINDS, DDP_WORKERS, TARGETS, ddp_label, ddp_task, grid
+from contenders import CHOSEN, DDP_KINDS, DDP_WORKERS, TARGETS, ddp_label, ddp_task, grid
 from libraries import THREADS
 from report import NOT_INSTALLED, Report, number, parser, version
 from sets import folder_of_sets, named
@@ -58,7 +60,9 @@ def main() -> None:
         report.end(skipped=NOT_INSTALLED)
         return
     figures: dict[str, Any] = {}
+    chosen = json.loads(CHOSEN.read_text(encoding="utf-8")) if CHOSEN.is_file() else {}
     for name in options.data:
+        chosen[name] = {kind: {} for kind in DDP_KINDS}
         asked = [
             (name, kind, workers, rate)
             for kind in DDP_KINDS
@@ -72,22 +76,25 @@ def main() -> None:
         for kind in DDP_KINDS:
             for workers in DDP_WORKERS:
                 found = {one[3]: outcomes[one] for one in asked if one[1:3] == (kind, workers)}
-                best, used = best_of(found), ddp_task(name, kind, workers)["learning_rate"]
+                best = best_of(found)
+                chosen[name][kind][str(workers)] = best
                 for rate, (epochs, loss) in found.items():
-                    marks = " and ".join([*["best"] * (rate == best), *["used"] * (rate == used)])
+                    mark = "chosen" if rate == best else "-"
                     cells = [number(one) if one == one else "not reached" for one in epochs]
-                    rows.append([ddp_label(name, kind, workers), f"{rate:g}", *cells, f"{loss:.4f}", marks or "-"])
-                    figures[f"{rows[-1][0]}, {rate:g}"] = {"epochs": epochs, "best": loss, "marks": marks}
+                    rows.append([ddp_label(name, kind, workers), f"{rate:g}", *cells, f"{loss:.4f}", mark])
+                    figures[f"{rows[-1][0]}, {rate:g}"] = {"epochs": epochs, "best": loss, "mark": mark}
         heads = [f"epochs to {target:g}" for target in TARGETS[name]]
-        label, epochs = named(name, folder_of_sets(options.sets)).label, ddp_task(name, "dense", 1)["epochs"]
+        label, epochs = named(name, folder_of_sets(options.sets)).label, ddp_task(name, "dense", 1, 1.0)["epochs"]
         report.table(
             f"{label}, {QUICK_EPOCHS if options.quick else epochs} epochs",
-            ["contender", "rate", *heads, "best held-out loss", "which"],
+            ["contender", "rate", *heads, "best held-out loss", ""],
             rows,
         )
+    if not options.quick:
+        CHOSEN.write_text(json.dumps(chosen, indent=2) + "\n", encoding="utf-8")
     report.remark(
-        "The best rate is the one that is soonest at the hardest target that any reaches. `accuracy.py` uses the rates "
-        "marked as used. Minibatches are of P x those of one process."
+        "The chosen rate is the one that is soonest at the hardest target that any reaches; `accuracy.py` trains with "
+        "it. P processes are stood for by one with minibatches P times as large."
     )
     report.end(rates=figures)
 

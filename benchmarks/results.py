@@ -3,8 +3,9 @@
     python benchmarks/results.py [--only step accuracy] [--resume] [--quick] [--sets FOLDER] [--runs N] [--output FILE]
 
 A section says with which command, of which commit, on which machine, and under which load it was measured. It is
-written as soon as it is there: after an interruption ``--resume`` measures those that this commit does not have yet.
-With ``--quick`` everything is run once and briefly, to see that it works: its figures go to out/RESULTS.quick.md.
+written as soon as it is there, and the README's figures are taken from it (`readme.py`); after an interruption
+``--resume`` measures those that this commit does not have yet. With ``--quick`` everything is run once and briefly, to
+see that it works: its figures go to out/RESULTS.quick.md.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import readme
 from report import load, machine, parser, versions
 
 HERE = Path(__file__).resolve().parent
@@ -41,8 +43,8 @@ class Section:
 BENCHMARKS = {
     "kernels": Section("Kernels", 5),
     "step": Section("A distributed step", 3),
+    "rates": Section("Learning rates of the peer", 1),  # which `accuracy` uses
     "accuracy": Section("Time to a held-out quality", 3),
-    "rates": Section("Learning rates of the peer", 1),
     "defaults": Section("Defaults beside a search", 3),
     "significance": Section("What ISP saves", 3),
     "tuner": Section("What letting workers go saves", 3),
@@ -67,8 +69,9 @@ def commit() -> str:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        # The results themselves, and the README that quotes them, change while they are written.
-        changed = git("status", "--porcelain", "--", ".", ":!benchmarks/RESULTS.md", ":!README.md")
+        # What a run writes: the results, the README that quotes them, and the peer's rates.
+        own = (":!benchmarks/RESULTS.md", ":!README.md", ":!benchmarks/rates.json")
+        changed = git("status", "--porcelain", "--", ".", *own)
         return git("rev-parse", "--short=10", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
@@ -170,6 +173,8 @@ def main() -> None:
         sections[name], is_well = section(name, passed_on)
         failed += [] if is_well else [name]
         write(path, sections)
+        if path == RESULTS:
+            readme.update()
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
