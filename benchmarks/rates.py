@@ -9,6 +9,7 @@ rates are written to rates.json, where `accuracy.py` reads them (not with ``--qu
 
 from __future__ import annotations
 
+import itertools
 import json
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -23,6 +24,8 @@ from sets import folder_of_sets, named
 QUICK_EPOCHS = 1
 #: Evaluations are so many times fewer than where seconds are measured.
 FEWER = 3
+#: Rates beyond the grid that are tried one after the other.
+MOST_BEYOND = 2
 
 
 def outcome(asked: tuple[str, str, int, float], sets: str | None, quick: bool) -> tuple[list[float], float]:
@@ -49,6 +52,31 @@ def best_of(found: dict[float, tuple[list[float], float]]) -> float:
     return min(found, key=lambda rate: found[rate][1])
 
 
+def outcomes_of(name: str, sets: str | None, quick: bool) -> dict[tuple[str, int], dict[float, Any]]:
+    """By kind of gradients and processes: by rate, its `outcome`. Where the best rate is the least or the largest of
+    the grid, one beyond it is tried as well."""
+    found: dict[tuple[str, int], dict[float, Any]] = {one: {} for one in itertools.product(DDP_KINDS, DDP_WORKERS)}
+    asked = [(one, rate) for one in found for rate in grid(name, *one)[: 1 if quick else None]]
+    with ProcessPoolExecutor(THREADS) as pool:
+        for _ in range(1 + MOST_BEYOND):
+            tasks = [(name, *one, rate) for one, rate in asked]
+            n = len(tasks)
+            for (one, rate), outcome_ in zip(asked, pool.map(outcome, tasks, [sets] * n, [quick] * n), strict=True):
+                found[one][rate] = outcome_
+            beyond = [(one, rate) for one, tried in found.items() if (rate := beyond_of(tried)) is not None]
+            if quick or not beyond:
+                break
+            asked = beyond
+    return {one: dict(sorted(tried.items())) for one, tried in found.items()}
+
+
+def beyond_of(tried: dict[float, Any]) -> float | None:
+    """The next rate to try, where the best one is at the edge of those that were."""
+    best = best_of(tried)
+    factor = 2.0 if best == max(tried) else 0.5 if best == min(tried) else 0.0
+    return float(f"{best * factor:.3g}") if factor else None
+
+
 def main() -> None:
     """Try all and report."""
     arguments = parser(__doc__)
@@ -63,19 +91,11 @@ def main() -> None:
     chosen = json.loads(CHOSEN.read_text(encoding="utf-8")) if CHOSEN.is_file() else {}
     for name in options.data:
         chosen[name] = {kind: {} for kind in DDP_KINDS}
-        asked = [
-            (name, kind, workers, rate)
-            for kind in DDP_KINDS
-            for workers in DDP_WORKERS
-            for rate in grid(name, kind, workers)[: 1 if options.quick else None]
-        ]
-        with ProcessPoolExecutor(THREADS) as pool:
-            n = len(asked)
-            outcomes = dict(zip(asked, pool.map(outcome, asked, [options.sets] * n, [options.quick] * n), strict=True))
+        outcomes = outcomes_of(name, options.sets, options.quick)
         rows = []
         for kind in DDP_KINDS:
             for workers in DDP_WORKERS:
-                found = {one[3]: outcomes[one] for one in asked if one[1:3] == (kind, workers)}
+                found = outcomes[kind, workers]
                 best = best_of(found)
                 chosen[name][kind][str(workers)] = best
                 for rate, (epochs, loss) in found.items():
