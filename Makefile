@@ -4,7 +4,8 @@
 #   make lab      the same notebook in JupyterLab
 #   make test     all tests; TORCH=1 installs PyTorch too and compares with it; ARGS="-k magics" chooses some
 #   make check    format, lint and types
-#   make bench    the benchmarks, with their peers: benchmarks/RESULTS.md; ARGS="--quick" or ARGS="--only step" for less
+#   make bench    the benchmarks, with their peers, in about 45 minutes: benchmarks/RESULTS.md, and the README's figures;
+#                 ARGS="--resume" goes on after an interruption, ARGS="--only step" or ARGS="--quick" do less
 #   make clean    remove all that these targets made
 #
 # MLLESS_DATA_HOME=<folder> says where datasets lie; by default they are downloaded to the user's cache.

@@ -46,7 +46,7 @@ def train(split: Split, budget: float, workers: int, seed: int, is_told: bool, w
     )
     run = mlless_nb.train(job)
     run.wait()
-    if run.status != "capped":
+    if run.status != "capped" or not run.history.n_steps:
         raise SystemExit(f"{job!r} ended as {run.status}: {run.reason}")
     held_out = split.held_out
     losses = [
