@@ -5,7 +5,8 @@
 #   make test     the tests; ARGS="-k magics" chooses some
 #   make test-long  what takes longer: more variants, many repetitions; TORCH=1 installs PyTorch and compares with it
 #   make check    format, lint and types
-#   make bench    the benchmarks, with their peers: benchmarks/RESULTS.md; ARGS="--quick" or ARGS="--only step" for less
+#   make bench    the benchmarks, with their peers, in about 45 minutes: benchmarks/RESULTS.md, and the README's figures;
+#                 ARGS="--resume" goes on after an interruption, ARGS="--only step" or ARGS="--quick" do less
 #   make clean    remove all that these targets made
 #
 # MLLESS_DATA_HOME=<folder> says where datasets lie; by default they are downloaded to the user's cache.

@@ -1,7 +1,8 @@
 """The peer of a distributed step: PyTorch DistributedDataParallel over gloo, one thread a process, data in RAM.
 
-Gradients are dense, as DDP reduces them. PMF is two embeddings with SGD's fused Nesterov; logistic regression is a
-product with the minibatch's CSR matrix (and its transpose, prebuilt, in the backward pass) with fused Adam.
+With dense gradients, DDP's usual ones, PMF is two embeddings with SGD's fused Nesterov; logistic regression is a
+product with the minibatch's CSR matrix (and its transpose, prebuilt, in the backward pass) with fused Adam. With sparse
+ones, which gloo reduces as well, the embeddings, or a bag of them, are trained by SparseAdam.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ddp_models import model_of
 from report import NOT_INSTALLED, version
 from sets import Split
 
@@ -36,14 +38,16 @@ def train(split: Split, workers: int, **task: Any) -> list[dict[str, Any]] | str
     split : Split
     workers : int
     **task
-        ``minibatch``, ``learning_rate``; for PMF ``momentum``, ``rank`` (of the factors), ``l2``. Either ``windows``
-        and ``steps``: so many measurements of so many steps each; or ``epochs`` and ``eval_every``: a curve of (seconds
-        of training, mean training loss of the last steps, held-out loss), evaluations not counted.
+        ``minibatch``, ``learning_rate``, ``sparse`` (gradients; no by default); for PMF ``rank`` (of the factors),
+        ``l2``, and of SGD ``momentum``. Either ``windows`` and ``steps``: so many measurements of so many steps each;
+        or ``epochs`` and ``eval_every``: a curve of (seconds of training, mean training loss of the last steps,
+        held-out loss), evaluations not counted.
 
     Returns
     -------
     list of dict or str
-        By rank: ``step_ms`` and ``cpu_ms`` (one a window) or ``curve``, ``startup_s``, ``peak_kib``.
+        By rank: ``step_ms`` and ``cpu_ms`` (one a window) or ``curve``; ``import_s``, of PyTorch; ``ready_s``, from the
+        launch until the first step begins; ``startup_s``, until it is done; ``peak_kib``.
     """
     if version("torch") is None:
         return NOT_INSTALLED
@@ -92,151 +96,18 @@ def arrays_of(split: Split) -> dict[str, Any]:
     }
 
 
-class Factorization:
-    """PMF in PyTorch: the loss of a minibatch, and the held-out RMSE."""
-
-    def __init__(self, data: Any, task: dict[str, Any]) -> None:
-        import torch
-
-        torch.manual_seed(0)
-        (n_users, n_items), width = data["shape"], task["rank"] + 1
-        self.l2, self.mean = task["l2"], float(data["y"].mean())
-        self.module = torch.nn.ModuleList(
-            [torch.nn.Embedding(int(n), width, sparse=task.get("sparse", False)) for n in (n_users, n_items)]
-        )
-        for table in self.module:
-            torch.nn.init.normal_(table.weight, std=0.1)
-            table.weight.data[:, -1] = 0.0
-        self.optimizer = lambda parameters: torch.optim.SGD(
-            parameters,
-            lr=task["learning_rate"],
-            momentum=task["momentum"],
-            nesterov=task["momentum"] > 0,
-            fused=not task.get("sparse", False),
-        )
-        tensors = {name: torch.from_numpy(data[name]) for name in ("u", "i", "y", "tu", "ti", "ty")}
-        order = torch.from_numpy(np.random.default_rng(1).permutation(len(data["y"])))
-        self.minibatches = [
-            tuple(tensors[name][rows] for name in ("u", "i", "y")) for rows in order.split(task["minibatch"])
-        ][task["process"] :: task["workers"]]
-        self._held_out = tuple(tensors[name] for name in ("tu", "ti", "ty"))
-
-    def predict(self, module: Any, users: Any, items: Any) -> tuple[Any, Any]:
-        """(predictions, what the penalty is on)."""
-        left, right = module(users, items)
-        return self.mean + left[:, -1] + right[:, -1] + (left[:, :-1] * right[:, :-1]).sum(1), (left, right)
-
-    def loss(self, module: Any, minibatch: Any) -> tuple[Any, float]:
-        """(what is minimised, the mean squared error)."""
-        users, items, stars = minibatch
-        predicted, (left, right) = self.predict(module, users, items)
-        squared = (predicted - stars).square().mean()
-        penalty = (left.square().sum() + right.square().sum()) / len(stars)
-        return 0.5 * squared + 0.5 * self.l2 * penalty, squared.item()
-
-    def held_out(self, module: Any) -> float:
-        """RMSE."""
-        users, items, stars = self._held_out
-        return float((self.predict(module, users, items)[0] - stars).square().mean().sqrt())
-
-
-class Pair:
-    """Both embeddings as one module, as DDP wants it."""
-
-    @staticmethod
-    def of(tables: Any) -> Any:
-        """A module that looks both up."""
-        import torch
-
-        class Both(torch.nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.tables = tables
-
-            def forward(self, users: Any, items: Any) -> tuple[Any, Any]:
-                return self.tables[0](users), self.tables[1](items)
-
-        return Both()
-
-
-class Logistic:
-    """Logistic regression in PyTorch: the loss of a minibatch, and the held-out log loss."""
-
-    def __init__(self, data: Any, task: dict[str, Any]) -> None:
-        import scipy.sparse
-        import torch
-
-        class Product(torch.autograd.Function):
-            """X @ w, whose gradient is a product with the prebuilt transpose."""
-
-            @staticmethod
-            def forward(context: Any, weights: Any, X: Any, transposed: Any) -> Any:
-                context.transposed = transposed
-                return X @ weights
-
-            @staticmethod
-            def backward(context: Any, gradient: Any) -> Any:
-                return context.transposed @ gradient, None, None
-
-        class Linear(torch.nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.weights = torch.nn.Parameter(torch.zeros(int(data["shape"][0])))
-                self.intercept = torch.nn.Parameter(torch.zeros(1))
-
-            def forward(self, X: Any, transposed: Any) -> Any:
-                return Product.apply(self.weights, X, transposed) + self.intercept
-
-        def tensor(X: Any) -> Any:
-            X = X.tocsr()
-            return torch.sparse_csr_tensor(
-                torch.from_numpy(X.indptr.astype(np.int32)),
-                torch.from_numpy(X.indices.astype(np.int32)),
-                X.data,
-                X.shape,
-            )
-
-        def parts(prefix: str) -> tuple[Any, Any]:
-            X = scipy.sparse.csr_array(
-                (data[prefix + "data"], data[prefix + "indices"], data[prefix + "indptr"]),
-                shape=(len(data[prefix + "y"]), int(data["shape"][0])),
-            )
-            return X, data[prefix + "y"]
-
-        self.module = Linear()
-        self.optimizer = lambda parameters: torch.optim.Adam(parameters, lr=task["learning_rate"], fused=True)
-        self._loss = torch.nn.functional.binary_cross_entropy_with_logits
-        X, y = parts("")
-        order, size = np.random.default_rng(1).permutation(len(y)), task["minibatch"]
-        self.minibatches = []
-        for start in range(task["process"] * size, len(y), size * task["workers"]):
-            rows = order[start : start + size]
-            self.minibatches.append((tensor(X[rows]), tensor(X[rows].T), torch.from_numpy(y[rows])))
-        X, y = parts("t")
-        self._held_out = (tensor(X), tensor(X.T), torch.from_numpy(y))
-
-    def loss(self, module: Any, minibatch: Any) -> tuple[Any, float]:
-        """(what is minimised, the same as a number)."""
-        X, transposed, y = minibatch
-        value = self._loss(module(X, transposed), y)
-        return value, value.item()
-
-    def held_out(self, module: Any) -> float:
-        """Mean log loss."""
-        return self.loss(module, self._held_out)[1]
-
-
 def _process(task: dict[str, Any]) -> dict[str, Any]:
     """One process of the peer."""
+    began = time.perf_counter()
     import torch
     import torch.distributed as dist
 
+    result: dict[str, Any] = {"import_s": time.perf_counter() - began}
     torch.set_num_threads(1)
     rank, workers = task["process"], task["workers"]
     dist.init_process_group("gloo", init_method=f"file://{task['folder']}/meet", rank=rank, world_size=workers)
     data = dict(np.load(f"{task['folder']}/data.npz"))
-    model = Factorization(data, task) if "u" in data else Logistic(data, task)
-    plain = Pair.of(model.module) if "u" in data else model.module
+    model, plain = model_of(data, task)
     module = torch.nn.parallel.DistributedDataParallel(plain) if workers > 1 else plain
     optimizer = model.optimizer(module.parameters())
     # Every process takes as many: a minibatch more on one of them would leave it waiting for the others.
@@ -253,7 +124,7 @@ def _process(task: dict[str, Any]) -> dict[str, Any]:
         taken += 1
         return loss
 
-    result: dict[str, Any] = {}
+    result["ready_s"] = time.time() - task["launched_at"]
     if "windows" in task:
         step()
         result["startup_s"] = time.time() - task["launched_at"]

@@ -15,6 +15,7 @@ from typing import Any
 import ddp
 import numpy as np
 import scipy.sparse
+from ddp_models import model_of
 from report import NOT_INSTALLED, Report, median, parser, runs_of, span, times, version
 from sets import Split, folder_of_sets, named
 
@@ -72,8 +73,7 @@ def pytorch(split: Split, minibatch: int, **task: Any) -> Steps | str:
     torch.set_num_threads(1)
     task.update(process=0, workers=1, minibatch=minibatch, rank=RANK, l2=L2)
     data = {name: np.array(value) for name, value in ddp.arrays_of(split).items()}
-    model = ddp.Factorization(data, task) if split.train.kind == "ratings" else ddp.Logistic(data, task)
-    module = ddp.Pair.of(model.module) if split.train.kind == "ratings" else model.module
+    model, module = model_of(data, task)
     optimizer = model.optimizer(module.parameters())
     rest = itertools.cycle(model.minibatches)
 

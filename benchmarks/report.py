@@ -76,9 +76,10 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     return arguments
 
 
-def runs_of(options: argparse.Namespace) -> int:
-    """How often each thing is to be measured."""
-    return options.runs or (1 if options.quick else 5)
+def runs_of(options: argparse.Namespace, most: int | None = None) -> int:
+    """How often each thing is to be measured, ``most`` times at most."""
+    runs = options.runs or (1 if options.quick else 5)
+    return runs if most is None else min(runs, most)
 
 
 def number(value: Any) -> str:
@@ -112,6 +113,17 @@ def span(values: Iterable[float]) -> str:
 def times(slower: float, faster: float) -> str:
     """How many times slower, as a cell; a dash where either is unknown."""
     return f"{slower / faster:.2g}x" if slower == slower and faster == faster and faster else "-"
+
+
+def first_in_bold(rows: list[list[Any]], count: int) -> list[list[Any]]:
+    """Rows whose cells 1 to ``count`` are seconds ("1.23 s"): the least of each column, where there is one, in bold."""
+    rows = [list(row) for row in rows]
+    for column in range(1, count + 1):
+        known = [row for row in rows if re.fullmatch(r"[\d.,]+ s", str(row[column]))]
+        if known:
+            first = min(known, key=lambda row: float(row[column][:-2].replace(",", "")))
+            first[column] = f"**{first[column]}**"
+    return rows
 
 
 def amount(count: float) -> str:

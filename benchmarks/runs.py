@@ -14,11 +14,18 @@ from sets import Split
 
 import mlless_nb
 from mlless_nb import TrainingJob
+from mlless_nb.driver.data_preparation import JobData
+from mlless_nb.storage.objects import MemoryObjects
 
 #: Steps at the beginning that are not counted: minibatches are fetched, buffers grow.
 WARM_UP = 10
 #: Between two looks at the processes of a run, seconds.
 LOOK_S = 0.02
+#: To be said under a table that compares jobs of ours with each other.
+STARTS_ALIKE = (
+    "Seconds to a loss are of training; start-up, from the call to the end of the first step, comes on top, and is "
+    "about the same for all, the first run's packing of the data (`packing.py`) included."
+)
 #: The least time over which ticks of processor time are taken for a figure, seconds.
 LEAST_S = 0.4
 
@@ -157,6 +164,16 @@ def measure(split: Split, steps: int, workers: int, **options: Any) -> Measured:
         first_row - called,
         float(history["time_s"][0]),
     )
+
+
+def packing_s(job: TrainingJob) -> float:
+    """Seconds that packing the data of ``job`` into minibatches takes, the way to the storage left out.
+
+    A first run on some data does it on the way to its first step; later ones find it done.
+    """
+    data, began = JobData(job), time.perf_counter()
+    data.pack(MemoryObjects(), lambda: False)
+    return time.perf_counter() - began
 
 
 def medians(runs: list[Measured]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from report import Report, amount, median, number, parser, runs_of, span, times
-from runs import measure
+from runs import STARTS_ALIKE, measure
 from sets import folder_of_sets, named
 
 from mlless_nb import BSP, ISP, PMF, SGD, Adam, LogisticRegression, Stop
@@ -80,6 +80,7 @@ def main() -> None:
                         "sent_bytes": float(history["sent_bytes"].sum()) / options.workers,
                         "step_ms": done.step_ms,
                         "trained_s": float(trained_s[-1]),
+                        "startup_s": done.startup_s,
                         "target_s": float(trained_s[there[0]]) if there.size else float("nan"),
                         "held_out": float(done.run.telemetry.state.validation_loss or float("nan")),
                     }
@@ -90,7 +91,7 @@ def main() -> None:
         bsp = figures[name]["BSP"]
         report.table(
             f"{split.label}{name[len(name.partition(',')[0]) :]}, P={options.workers}, {epochs} epochs, "
-            f"minibatches of {job['minibatch']:,}",
+            f"minibatches of {job['minibatch']:,}, {job['optimizer']}",
             [
                 "protocol",
                 "published by a worker",
@@ -98,6 +99,7 @@ def main() -> None:
                 "step, ms (range)",
                 "training, s",
                 f"to {target:g}, s",
+                "start-up, s",
                 "final held-out loss",
                 "against BSP",
             ],
@@ -109,6 +111,7 @@ def main() -> None:
                     span(run["step_ms"] for run in seen[label]),
                     values["trained_s"],
                     number(values["target_s"]) if values["target_s"] == values["target_s"] else "not reached",
+                    values["startup_s"],
                     f"{values['held_out']:.4f}",
                     f"{(values['held_out'] / bsp['held_out'] - 1) * 100:+.2f} %",
                 ]
@@ -120,6 +123,7 @@ def main() -> None:
         "exchanged; by rows, users are exchanged too."
     )
     report.remark("ISP(0) is BSP bit for bit, in sparse frames; the held-out loss is the run's, of the final model.")
+    report.remark(STARTS_ALIKE)
     report.end(workers=options.workers, sets=figures)
 
 

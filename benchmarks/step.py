@@ -19,6 +19,8 @@ from mlless_nb import BSP, ISP, PMF, SGD, Adam, LogisticRegression
 RANK, L2, RATE, MOMENTUM, ADAM_RATE = 20, 0.02, 8.0, 0.8, 0.01
 #: From so many workers on a factorisation is measured a second time, its data dealt out by user.
 BY_USER_WORKERS = 4
+#: DDP processes with sparse gradients at most: gloo gathers them all, so that it grows with their square.
+MOST_SPARSE = 4
 #: Where generated 10M-shape data is trained on: with other numbers of workers it says little more.
 LARGE_WORKERS = (4,)
 
@@ -30,11 +32,13 @@ def options_of(split: Split, exact: bool) -> dict[str, Any]:
     return {"model": PMF(rank=RANK, l2=L2), "optimizer": SGD(RATE, MOMENTUM, nesterov=True, lazy=not exact)}
 
 
-def peer(split: Split, workers: int, minibatch: int, runs: int, quick: bool) -> dict[str, Any] | str:
-    """PyTorch DDP: its step, CPU and start-up, or why there is nothing."""
-    task = {"learning_rate": ADAM_RATE}
+def peer(
+    split: Split, workers: int, minibatch: int, runs: int, quick: bool, *, sparse: bool = False
+) -> dict[str, Any] | str:
+    """PyTorch DDP: its step, CPU and start-up, or why there is nothing; sparse gradients are of SparseAdam."""
+    task: dict[str, Any] = {"learning_rate": ADAM_RATE, "sparse": sparse}
     if split.train.kind != "csr":
-        task = {"learning_rate": RATE, "momentum": MOMENTUM, "rank": RANK, "l2": L2}
+        task |= {"rank": RANK, "l2": L2} | ({} if sparse else {"learning_rate": RATE, "momentum": MOMENTUM})
     ranks = ddp.train(split, workers, minibatch=minibatch, windows=runs, steps=10 if quick else 40, **task)
     if isinstance(ranks, str):
         return ranks
@@ -53,7 +57,7 @@ def main() -> None:
     arguments.add_argument("--sync", choices=["bsp", "isp"], nargs="+", default=["bsp", "isp"])
     arguments.add_argument("--threshold", type=float, default=0.7)
     arguments.add_argument("--minibatch", type=int, default=6250)
-    arguments.add_argument("--steps", type=int, default=None, help="in a run; 4,800 by all workers together")
+    arguments.add_argument("--steps", type=int, default=None, help="in a run; 2,400 by all workers together")
     arguments.add_argument("--exact", action="store_true", help="exact momentum and moments, on all rows")
     arguments.add_argument(
         "--data", choices=["ml1m", "criteo", "syn10m"], nargs="+", default=["ml1m", "criteo", "syn10m"]
@@ -64,7 +68,7 @@ def main() -> None:
     report = Report(
         "step",
         "How long does a distributed step take, from minibatch to updated replica on every worker, what does it cost "
-        "in CPU and bytes, and how long does PyTorch DDP (gloo, dense gradients, data in RAM) take for the same?",
+        "in CPU and bytes, and how long does PyTorch DDP (gloo, data in RAM) take for the same?",
     )
     cases: list[dict[str, Any]] = []
     for name in options.data:
@@ -74,12 +78,16 @@ def main() -> None:
                 continue
             against = "not run" if options.no_peer else peer(split, workers, options.minibatch, runs, options.quick)
             known = against if isinstance(against, dict) else {}
+            sparse: Any = "not run"
+            if not options.no_peer and 1 < workers <= MOST_SPARSE:
+                sparse = peer(split, workers, options.minibatch, runs, options.quick, sparse=True)
+            sparse_ms = sparse["step_ms"] if isinstance(sparse, dict) else float("nan")
             by_user = split.train.kind != "csr" and workers >= BY_USER_WORKERS
             for kind, partition in itertools.product(options.sync, ["rows", "user"] if by_user else ["rows"]):
                 sync = ISP(options.threshold) if kind == "isp" else BSP()
                 job = {**options_of(split, options.exact), "sync": sync, "minibatch": options.minibatch}
                 job["partition"] = partition
-                steps = options.steps or (800 if options.quick else 4800) // workers
+                steps = options.steps or (400 if options.quick else 2400) // workers
                 measured = [measure(split, steps, workers, **job) for _ in range(runs)]
                 ours = medians(measured)
                 case = {
@@ -95,6 +103,7 @@ def main() -> None:
                     "cell_to_first_step_s": ours["startup_s"],
                     **{key: value for key, value in ours.items() if not key.endswith("_bytes")},
                     "ddp": against,
+                    "ddp_sparse": sparse,
                 }
                 cases.append(case)
                 rows.append(
@@ -107,6 +116,8 @@ def main() -> None:
                         known.get("step_ms", against),
                         known.get("cpu_ms"),
                         times(known.get("step_ms", float("nan")), ours["step_ms"]),
+                        sparse if isinstance(sparse, str) else sparse_ms,
+                        times(sparse_ms, ours["step_ms"]),
                         amount(ours["sent_bytes"]),
                         amount(ours["received_bytes"]),
                         ours["startup_s"],
@@ -124,6 +135,8 @@ def main() -> None:
                 "DDP step, ms",
                 "DDP CPU-ms",
                 "DDP / ours",
+                "sparse DDP, ms",
+                "sparse DDP / ours",
                 "out",
                 "in",
                 "start-up, s",
@@ -134,9 +147,10 @@ def main() -> None:
     report.remark(
         "CPU-ms are per worker and step; ours count all functions, the supervisor too, and Redis' beside them. Out and "
         "in are bytes a worker publishes and reads in a step. Start-up is from the call to the end of the first step; "
-        "DDP's has the import of PyTorch in it. ISP publishes less as training goes on: its figures are medians over a "
-        "run's steps. By user, as partition='auto' has it here: each worker has users of its own, whose rows need no "
-        "exchange; minibatch, arithmetic and peer are the same."
+        "DDP's has the import of PyTorch in it. DDP has dense gradients and fused optimisers, sparse DDP has sparse "
+        "gradients and SparseAdam. ISP publishes less as training goes on: its figures are medians over a run's steps. "
+        "By user, as partition='auto' has it here: each worker has users of its own, whose rows need no exchange; "
+        "minibatch, arithmetic and peer are the same."
     )
     report.end(runs=runs, cases=cases)
 

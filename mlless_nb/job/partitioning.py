@@ -58,4 +58,7 @@ def exchanged_bytes(job: TrainingJob, manifest: Manifest) -> tuple[int, int]:
         n_rows -= manifest.shape[0]  # users stay with their owners
     is_dense = job.optimizer.moves_untouched(job.model.dense_l2)
     n_touched = n_rows if is_dense else min(manifest.n_touched * job.local_steps, n_rows)
-    return int(4 * n_touched * width * (SIGNIFICANT if job.sync.filters else 1.0)), 4 * n_rows * width
+    # By the threshold and not by the class: ISP(0) publishes what BSP does, and has to go round the same way, since
+    # scatter-reduce adds in another order.
+    share = SIGNIFICANT if job.sync.threshold_at(1) > 0 else 1.0
+    return int(4 * n_touched * width * share), 4 * n_rows * width

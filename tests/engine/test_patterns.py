@@ -9,7 +9,7 @@ import pytest
 from engine.jobs import digest, finish, job, ratings, rmse_in_training, wait_for_step
 
 import mlless_nb
-from mlless_nb import BSP, FTRL, ISP, SGD, Adam, LogisticRegression, Stop, TrainingRun, datasets
+from mlless_nb import BSP, FTRL, ISP, PMF, SGD, Adam, LogisticRegression, Stop, TrainingRun, datasets
 
 WAYS: dict[str, dict[str, Any]] = {
     "scatter-reduce": {"pattern": "scatter-reduce"},
@@ -66,6 +66,23 @@ def test_scatter_reduce_gives_the_model_of_broadcast(momentum: float) -> None:
 @pytest.mark.parametrize("way", ["scatter-reduce", "local steps", "by user", "by user, scattered"])
 def test_isp_with_threshold_0_is_bsp_bit_for_bit_every_way(way: str) -> None:
     assert digest(finish(job(sync=ISP(0.0), **WAYS[way]))) == digest(finish(job(sync=BSP(), **WAYS[way])))
+
+
+def test_isp_with_threshold_0_is_bsp_bit_for_bit_where_the_pattern_is_chosen() -> None:
+    """Exact momentum moves every row: 1.3 MB a step, which "auto" scatters and reduces. ISP(0) has to follow."""
+    fields: dict[str, Any] = {
+        "data": datasets.synthetic_ratings(12_000, 4_000, 20_000, rank=4, seed=1),
+        "model": PMF(rank=20, l2=0.02),
+        "optimizer": SGD(2.0, momentum=0.9, nesterov=True, lazy=False),
+        "partition": "rows",
+        "stop": Stop(steps=4),
+    }
+    bsp, scattered, isp = (
+        finish(job(sync=sync, pattern=pattern, **fields))
+        for sync, pattern in ((BSP(), "auto"), (BSP(), "scatter-reduce"), (ISP(0.0), "auto"))
+    )
+    assert bsp.history["received_bytes"][-1] == scattered.history["received_bytes"][-1]
+    assert digest(isp) == digest(bsp)
 
 
 def test_local_steps_of_one_worker_are_its_steps() -> None:

@@ -91,3 +91,13 @@ def test_only_items_are_exchanged_while_users_have_owners() -> None:
         update, whole = exchanged_bytes(given, packed(partition=partition, **dense))
         assert whole == 4 * n_rows * width
         assert 0 < update <= whole
+
+
+@pytest.mark.parametrize("optimizer", [SGD(1.0, momentum=0.9), SGD(1.0, momentum=0.9, lazy=True)], ids=str)
+def test_isp_with_threshold_0_is_expected_to_exchange_what_bsp_does(optimizer: SGD) -> None:
+    bsp, isp_0, isp = (
+        exchanged_bytes(job(sync=sync, optimizer=optimizer), packed(optimizer=optimizer))
+        for sync in (BSP(), ISP(0.0), ISP(0.7))
+    )
+    assert isp_0 == bsp
+    assert isp[0] < bsp[0]

@@ -1,0 +1,80 @@
+"""The README quotes no figure that benchmarks/RESULTS.md does not have."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+#: What a template may say in figures of its own: settings, that is, and not what was measured.
+SETTINGS = re.compile(
+    r"\{\{[^{}]*\}\}|`[^`]*`|ISP\([\d.]+\)|P=\d+|\(\d+ to \d+\)|MovieLens-\d+M|held-out (?:RMSE|log loss) \|.*"
+    r"|[\d,]+ (?:rows|epochs|clicks|Mbit/s|workers?|process(?:es)?|threads?)\b|log loss of 0\.50|1/time x 1/price"
+    r"|with 24\b|^\| \$[\d.]+",
+    re.MULTILINE,
+)
+
+
+@pytest.fixture(scope="module")
+def readme() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("benchmarks_readme", BENCHMARKS / "readme.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_readme_quotes_the_results(readme: ModuleType) -> None:
+    text = readme.render(readme.TEMPLATE.read_text("utf-8"), readme.RESULTS.read_text("utf-8"))
+    assert readme.section_of(readme.README.read_text("utf-8")) == text, "run python benchmarks/readme.py"
+    assert len(re.findall(r"\d", text)) > 200
+
+
+def test_no_measured_figure_is_typed_into_the_template(readme: ModuleType) -> None:
+    typed = [
+        line for line in SETTINGS.sub("", readme.TEMPLATE.read_text("utf-8")).splitlines() if re.search(r"\d", line)
+    ]
+    assert typed == []
+
+
+RESULTS = """## A step (`step.py`)
+
+**MovieLens-1M, minibatches**
+
+| P, protocol | step, ms (range) | p90 |
+| --- | --- | --- |
+| 4, BSP | 2.96 (2.72 to 3.03) | 3.88 |
+| 8, BSP | **0.22 s** | - |
+"""
+
+
+def test_figures_are_looked_up(readme: ModuleType) -> None:
+    template = """It takes {{step > MovieLens-1M > 4, BSP > step, ms}} ms,
+{{step > ...minibatches > 4, BSP > step, ms > low}} to {{step > MovieLens-1M > 4, BSP > step, ms > high}}.
+
+A table:
+
+| | s |
+|---|---|
+| eight | {{step > MovieLens-1M > 8, BSP > step, ms}} |
+| nine | {{step > MovieLens-1M > 9, BSP > step, ms}} |
+
+Of another table, which is not there:
+
+| | s |
+|---|---|
+| nine | {{step > MovieLens-1M > 9, BSP > step, ms}} |
+
+{{link > MovieLens-1M > 9, BSP > step, ms}} s."""
+    missing: list[str] = []
+    assert readme.render(template, RESULTS, missing).split("\n\n") == [
+        "It takes 2.96 ms,\n2.72 to 3.03.",
+        "A table:",
+        "| | s |\n|---|---|\n| eight | **0.22** |",
+    ]
+    assert len(missing) == 3
