@@ -36,7 +36,7 @@ def minibatch(kind: str, chosen: np.ndarray) -> Any:
         rows, local = np.unique(both, return_inverse=True)
         local = local.astype(np.int32)
         return SimpleNamespace(
-            rows=rows.astype(np.int32),
+            ids=rows.astype(np.int32),
             user=local[: len(chosen)],
             item=local[len(chosen) :],
             rating=DATA.rating[chosen],
@@ -72,14 +72,13 @@ class OneWorker:
     def update(self, params: np.ndarray, chosen: np.ndarray, step: int) -> tuple[float, np.ndarray | None, np.ndarray]:
         """(sum of losses, rows or None, update) of a minibatch."""
         batch = minibatch(self.kind, chosen)
-        grad = np.empty((len(batch.rows), params.shape[1]), np.float32)
+        rows = self.model.rows(batch, (len(params) - 1,))
+        grad = np.empty((len(rows), params.shape[1]), np.float32)
         loss = self.model.gradient(params, batch, DATA.mean, self.size, grad)
         dense = self.optimizer.moves_untouched(self.model.dense_l2)
         out = np.empty_like(params if dense else grad)
-        self.optimizer.update(
-            params, batch.rows, grad, self.state, step, self.scale, self.model.dense_l2, self.l2_rows, out
-        )
-        return loss, None if dense else batch.rows, out
+        self.optimizer.update(params, rows, grad, self.state, step, self.scale, self.model.dense_l2, self.l2_rows, out)
+        return loss, None if dense else rows, out
 
 
 def trajectory(name: str) -> Iterator[tuple[float, np.ndarray]]:

@@ -192,7 +192,7 @@ class Driver:
 
     def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
         n_rows, _ = self.job.model.table_shape(manifest.shape)
-        optimizer = defaults.decided(self.job.optimizer, n_rows, manifest.n_touched)
+        optimizer = defaults.decided(self.job.optimizer, n_rows, self.job.model.n_touched(manifest.n_touched))
         self.job = self.run.job = dataclasses.replace(self.job, optimizer=optimizer)
         if chosen := defaults.told(self._left_open, self.job):
             self.run.telemetry.tell(0.0, chosen)

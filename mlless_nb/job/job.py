@@ -365,6 +365,7 @@ class TrainingJob:
                 f"of the same kind and shape as data ({self.data.kind}, {self.data.shape}); it is "
                 f"{validation.kind}, {validation.shape}",
             )
+        self.model.check_data(validation, "validation")
 
     @property
     def n_train(self) -> int:

@@ -57,5 +57,5 @@ def exchanged_bytes(job: TrainingJob, manifest: Manifest) -> tuple[int, int]:
     if manifest.n_shards > 1:
         n_rows -= manifest.shape[0]  # users stay with their owners
     is_dense = job.optimizer.moves_untouched(job.model.dense_l2)
-    n_touched = n_rows if is_dense else min(manifest.n_touched * job.local_steps, n_rows)
+    n_touched = n_rows if is_dense else min(job.model.n_touched(manifest.n_touched) * job.local_steps, n_rows)
     return int(4 * n_touched * width * (SIGNIFICANT if job.sync.filters else 1.0)), 4 * n_rows * width

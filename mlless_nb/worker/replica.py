@@ -217,11 +217,12 @@ class Replica:
         self, minibatch: Minibatch, state: dict[str, Float32], step: int, scale: float, split: SignificanceSplit | None
     ) -> float:
         """Gradient and optimiser of one minibatch."""
-        n_touched = len(minibatch.rows)
+        rows = self.model.rows(minibatch, self._manifest.shape)
+        n_touched = len(rows)
         if n_touched > len(self._grad):
             self._grad = np.empty((n_touched + n_touched // 8, self.width), np.float32)
-        self._rows = None if self._is_dense else minibatch.rows
-        rows, grad = minibatch.rows, self._grad[:n_touched]
+        self._rows = None if self._is_dense else rows
+        grad = self._grad[:n_touched]
         out = self._update = self._room(self.n_rows) if self._is_dense else grad
         loss = self.model.gradient(self.params, minibatch, self._manifest.mean, self._divisor, grad)
         args, own = (state, step, scale * self.rate_factor, self._l2, self._l2_rows), 0
@@ -250,8 +251,9 @@ class Replica:
         if found is None:
             if len(self._unions) >= MOST_UNIONS:
                 self._unions.clear()
-            rows = np.unique(np.concatenate([minibatch.rows for minibatch in minibatches]))
-            places = [np.searchsorted(rows, minibatch.rows).astype(np.int32) for minibatch in minibatches]
+            each = [self.model.rows(minibatch, self._manifest.shape) for minibatch in minibatches]
+            rows = np.unique(np.concatenate(each))
+            places = [np.searchsorted(rows, touched).astype(np.int32) for touched in each]
             found = self._unions[key] = (minibatches, rows, places)  # they live as long: no other has their id
         return found[1], found[2]
 
@@ -266,7 +268,8 @@ class Replica:
         for number, minibatch in enumerate(minibatches):
             local_step = self.n_updates_before + (step - 1) * self._local_steps + number + 1
             if self._per_sample:
-                snapshot_rows(self.params, minibatch.rows, self._base, self._marks, step)
+                touched = self.model.rows(minibatch, self._manifest.shape)
+                snapshot_rows(self.params, touched, self._base, self._marks, step)
                 loss += self._pass(minibatch, local_step)
             else:
                 loss += self._optimize(minibatch, self._state, local_step, 1.0, None)
