@@ -99,17 +99,18 @@ def train_alone(
     divisor = float(min(setting.minibatch, train.n))
     while step < most_epochs * len(minibatches) and n_since < PATIENCE and time.process_time() - began < SETTING_S:
         batch = minibatches[step % len(minibatches)]
+        rows = model.rows(batch, train.shape)
         step += 1
         if isinstance(optimizer, SGD) and optimizer.per_sample:
             rate = schedule.factor * optimizer.rate(step)
             ratings = batch.user, batch.item, batch.rating
-            pmf_sgd_pass(params, batch.rows, *ratings, train.mean, model.penalty, rate, model.biases)
+            pmf_sgd_pass(params, rows, *ratings, train.mean, model.penalty, rate, model.biases)
         else:
-            grad = np.empty((len(batch.rows), params.shape[1]), np.float32)
+            grad = np.empty((len(rows), params.shape[1]), np.float32)
             model.gradient(params, batch, train.mean, divisor, grad)
             out = np.empty_like(params) if is_dense else grad
-            optimizer.update(params, batch.rows, grad, state, step, schedule.factor, *penalty, out)
-            apply_rows(params, None if is_dense else batch.rows, out)
+            optimizer.update(params, rows, grad, state, step, schedule.factor, *penalty, out)
+            apply_rows(params, None if is_dense else rows, out)
         if step % len(minibatches):
             continue
         total = sum(model.evaluate(params, each, train.mean) for each in judged)

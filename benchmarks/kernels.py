@@ -45,18 +45,17 @@ def ours(split: Split, minibatches: list[Any], model: Any, optimizer: Any, sync:
     filtered = SignificanceSplit(n_rows, width, tables[-1]) if sync is not None else None
     if filtered is not None and sync is not None:
         filtered.threshold = sync.threshold_at(ISP_STEP)
-    most = max(len(minibatch.rows) for minibatch in minibatches)
+    most = max(len(model.rows(minibatch, shape)) for minibatch in minibatches)
     grad, update = (np.empty((n, width), np.float32) for n in (most, n_rows if is_dense else most))
     rest, count = itertools.cycle(minibatches), itertools.count(1)
 
     def steps(n: int) -> None:
         for minibatch in itertools.islice(rest, n):
-            m = len(minibatch.rows)
-            rows, out = (None, update) if is_dense else (minibatch.rows, update[:m])
+            touched = model.rows(minibatch, shape)
+            m = len(touched)
+            rows, out = (None, update) if is_dense else (touched, update[:m])
             model.gradient(params, minibatch, mean, minibatch.n, grad[:m])
-            optimizer.update(
-                params, minibatch.rows, grad[:m], state, next(count), 1.0, model.dense_l2, 0, out, filtered
-            )
+            optimizer.update(params, touched, grad[:m], state, next(count), 1.0, model.dense_l2, 0, out, filtered)
             apply_rows(params, rows, out)
 
     return steps
@@ -203,7 +202,8 @@ def main() -> None:
         # One thread each: what other load takes away is not in the processor's time.
         cpu_ms = {key: median(cpu for _, cpu in values) for key, values in seen.items()}
         n_rows, width = model.table_shape(split.train.shape)
-        n_touched = width * (n_rows if first is exact else median(len(minibatch.rows) for minibatch in minibatches))
+        n_touched = median(len(model.rows(minibatch, split.train.shape)) for minibatch in minibatches)
+        n_touched = width * (n_rows if first is exact else n_touched)
         n_terms = median(minibatch.n_terms if is_csr else minibatch.n for minibatch in minibatches)
         filter_ns = (cpu_ms[with_filter] - cpu_ms[base]) * 1e6 / n_touched
         report.table(

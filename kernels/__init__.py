@@ -19,7 +19,7 @@ try:
     from .cutting import cut_ratings
     from .factorization import pmf_gradient, pmf_predict, pmf_sgd_pass, pmf_squared_error
     from .frame_header import FrameHeader
-    from .logistic import logistic_gradient, logistic_loss, logistic_margins
+    from .linear import linear_gradient, linear_loss, linear_margins
     from .merge import merge_frames, subtract_sent
     from .optimize import (
         adagrad_update,
@@ -55,9 +55,9 @@ __all__ = [
     "extract_delta",
     "flush_residual",
     "ftrl_update",
-    "logistic_gradient",
-    "logistic_loss",
-    "logistic_margins",
+    "linear_gradient",
+    "linear_loss",
+    "linear_margins",
     "merge_frames",
     "momentum_update",
     "pmf_gradient",

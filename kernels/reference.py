@@ -102,9 +102,10 @@ def _dense(indptr: Int32, indices: UInt16 | Int32, values: Float32, n_columns: i
     return X
 
 
-def logistic_gradient(
+def linear_gradient(
+    loss: str,
     params: Float32,
-    rows: Int32,
+    ids: Int32,
     columns: Int32,
     dense: Float32,
     indptr: Int32,
@@ -114,19 +115,39 @@ def logistic_gradient(
     divisor: float,
     grad: Float32,
 ) -> float:
-    """d/dw of the sum of log losses, divided; the intercept is the last of ``rows``."""
-    X = _dense(indptr, indices, values if len(values) else np.ones(len(indices), np.float32), len(rows))
+    """d/dw of the sum of losses, divided; of each of ``ids``, then of the intercept, which is the last of params."""
+    X = _dense(indptr, indices, values if len(values) else np.ones(len(indices), np.float32), len(ids) + 1)
     X[:, columns] += dense.T
     X[:, -1] += 1.0
-    margin = X @ params[rows, 0].astype(np.float64)
-    residual = 1.0 / (1.0 + np.exp(-np.clip(margin, -700, 700))) - labels
-    grad[:, 0] = X.T @ residual / divisor
-    return float((np.logaddexp(0.0, margin) - labels * margin).sum())
+    margin = X @ params[np.append(ids, -1), 0].astype(np.float64)
+    losses, slopes = _LOSSES[loss](margin, labels.astype(np.float64))
+    grad[:, 0] = X.T @ slopes / divisor
+    return float(losses.sum())
 
 
-def logistic_loss(
+def _logistic(margin: Float64, label: Float64) -> tuple[Float64, Float64]:
+    """``log(1 + exp(z)) - y z``."""
+    return np.logaddexp(0.0, margin) - label * margin, 1.0 / (1.0 + np.exp(-np.clip(margin, -700, 700))) - label
+
+
+def _squared(margin: Float64, label: Float64) -> tuple[Float64, Float64]:
+    """``(z - y)^2``, and the slope of half of it."""
+    return (margin - label) ** 2, margin - label
+
+
+def _hinge(margin: Float64, label: Float64) -> tuple[Float64, Float64]:
+    """``max(0, 1 - s z)``; s is 1 where the label is above 0, else -1."""
+    sign = np.where(label > 0, 1.0, -1.0)
+    return np.maximum(1.0 - sign * margin, 0.0), np.where(sign * margin < 1.0, -sign, 0.0)
+
+
+_LOSSES = {"logistic": _logistic, "squared": _squared, "hinge": _hinge}
+
+
+def linear_loss(
+    loss: str,
     params: Float32,
-    rows: Int32,
+    ids: Int32,
     columns: Int32,
     dense: Float32,
     indptr: Int32,
@@ -134,12 +155,12 @@ def logistic_loss(
     values: Float32,
     labels: Float32,
 ) -> float:
-    """Sum of ``log(1 + exp(z)) - y z``."""
-    grad = np.empty((len(rows), 1), np.float32)
-    return logistic_gradient(params, rows, columns, dense, indptr, indices, values, labels, 1.0, grad)
+    """Sum of the losses."""
+    grad = np.empty((len(ids) + 1, 1), np.float32)
+    return linear_gradient(loss, params, ids, columns, dense, indptr, indices, values, labels, 1.0, grad)
 
 
-def logistic_margins(params: Float32, indptr: Int32, indices: Int32, values: Float32, out: Float32) -> None:
+def linear_margins(params: Float32, indptr: Int32, indices: Int32, values: Float32, out: Float32) -> None:
     """``w.x + intercept``; indices are features."""
     out[:] = _dense(indptr, indices, values, len(params) - 1) @ params[:-1, 0].astype(np.float64) + params[-1, 0]
 

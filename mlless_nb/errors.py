@@ -60,7 +60,7 @@ class ArgumentError(JobError, TypeError):
 
 
 class DataError(JobError):
-    """The dataset is malformed: ids out of range, NaN, labels that are not 0/1, or no rows at all."""
+    """The dataset is malformed: ids out of range, NaN, labels that the model cannot take, or no rows at all."""
 
 
 class BudgetError(JobError):

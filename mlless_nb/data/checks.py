@@ -53,12 +53,10 @@ def checked_floats(field: str, values: Any) -> Float32:
 
 
 def checked_labels(field: str, values: Any, n: int) -> Float32:
-    """Labels as float32 (n,), each 0 or 1."""
-    array = _numbers(field, _vector(field, values), "labels 0 and 1").astype(np.float32)
+    """Labels as finite float32 (n,); what they may be besides, a model says."""
+    array = checked_floats(field, values)
     if len(array) != n:
         raise DataError(field, f"{len(array)} labels", f"as long as X has rows, {n}")
-    hint = " (for labels -1 and 1 hand in (y + 1) / 2)" if bool((array == -1).any()) else ""
-    _refuse(field, array, (array != 0) & (array != 1), f"0 or 1{hint}")
     return array
 
 

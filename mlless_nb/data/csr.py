@@ -27,7 +27,7 @@ class Csr(Dataset):
     ----------
     X : scipy.sparse.csr_array, float32 (n, n_features)
     y : float32 (n,)
-        0 or 1.
+        Labels.
     """
 
     kind = "csr"
@@ -41,16 +41,11 @@ class Csr(Dataset):
         self.n, self.shape = len(y), (int(X.shape[1]),)
         self.name, self.is_synthetic = name, is_synthetic
 
-    @cached_property
-    def share_of_ones(self) -> float:
-        """Share of the labels that are 1."""
-        return float(self.y.mean(dtype=np.float64))
-
     @property
     def nothing_to_learn(self) -> str:
         """See `Dataset`."""
-        if self.share_of_ones in (0.0, 1.0):
-            return f"all {self.n:,} labels are {self.share_of_ones:g}"
+        if bool((self.y == self.y[0]).all()):
+            return f"all {self.n:,} labels are {self.y[0]:g}"
         return "" if bool(self.X.data.any()) else f"all features of the {self.n:,} rows are 0"
 
     @cached_property

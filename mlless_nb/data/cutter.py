@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .minibatches import SHORT_ROWS, CsrMinibatch, Float32, Int32
+from .minibatches import SHORT_IDS, CsrMinibatch, Float32, Int32
 
 #: Up to so many features a table of all of them is kept while cutting minibatches (int32: 256 MiB).
 TABLE_FEATURES = 1 << 26
@@ -47,11 +47,11 @@ class MinibatchCutter:
             local, values = local[is_rest], values[is_rest]
         indptr, local, values = _as_ones(indptr, local, values)
         return CsrMinibatch(
-            np.append(features, self._n_features).astype(np.int32),
+            features.astype(np.int32),
             columns,
             dense,
             indptr,
-            local.astype(np.uint16) if len(features) < SHORT_ROWS else local,
+            local.astype(np.uint16) if len(features) <= SHORT_IDS else local,
             values,
             np.ascontiguousarray(y, np.float32),
         )

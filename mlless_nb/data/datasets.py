@@ -58,7 +58,7 @@ def csr(X: Any, y: Any) -> Csr:
     X : scipy.sparse CSR (n, n_features)
         Other sparse formats and 2-D arrays are converted. float32 inside.
     y : array_like (n,)
-        0 or 1.
+        Finite numbers, float32 inside; 0 and 1 for a `LogisticRegression`.
     """
     rows = checked_features("X", X)
     labels = checked_labels("y", y, rows.shape[0])

@@ -3,13 +3,16 @@
 Layout (little-endian; each array starts at a multiple of 8 bytes, so that it is used where it lies)::
 
     magic b"MLLM"   version u8   kind u8 {0 ratings, 1 csr}   flags u16   m u32   n u32   n_columns u64   nnz u64
-    ratings:  rows i32 (m,)   user i32 (n,)   item i32 (n,)   rating f32 (n,)
-    csr:      rows i32 (m,)   columns i32 (n_columns,)   dense f32 (n_columns, n)   indptr i32 (n + 1,)
+    ratings:  ids i32 (m,)   user i32 (n,)   item i32 (n,)   rating f32 (n,)
+    csr:      ids i32 (m,)   columns i32 (n_columns,)   dense f32 (n_columns, n)   indptr i32 (n + 1,)
               indices u16 if m <= 65536 else i32 (nnz,)   values f32 (nnz,)   labels f32 (n,)
     crc32c u32 over everything before it
 
 Flag 1, of csr: every value is 1, and there are no values. A step reads all of its minibatch, and from memory, not
 from a cache: so indices are short, ones are left out, and columns that most rows have need no indices.
+
+Ids are of the data: users and items, or features. Which rows of a parameter table stand for them, and what a label
+means, is the model's to say.
 """
 
 from __future__ import annotations
@@ -29,9 +32,9 @@ Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
 
 MAGIC = b"MLLM"
-VERSION = 2
-#: Minibatches of at most so many rows of the parameter table have indices of 16 bits.
-SHORT_ROWS = 1 << 16
+VERSION = 3
+#: Minibatches of at most so many ids have indices of 16 bits.
+SHORT_IDS = 1 << 16
 _HEADER = struct.Struct("<4sBBHIIQQ")
 _ALL_ONES = 1
 _CRC = struct.Struct("<I")
@@ -39,18 +42,18 @@ _CRC = struct.Struct("<I")
 
 @dataclass(frozen=True, eq=False)
 class RatingsMinibatch:
-    """Ratings and the parameter rows they touch.
+    """Ratings, and the users and items they are of.
 
     Attributes
     ----------
-    rows : int32 (m,)
-        Touched rows of the parameter table, sorted, unique: users, then ``n_users`` + items.
+    ids : int32 (m,)
+        Sorted, unique: users, then ``n_users`` + items.
     user, item : int32 (n,)
-        Positions in ``rows``; the ratings are sorted by (user, item).
+        Positions in ``ids``; the ratings are sorted by (user, item).
     rating : float32 (n,)
     """
 
-    rows: Int32
+    ids: Int32
     user: Int32
     item: Int32
     rating: Float32
@@ -64,27 +67,27 @@ class RatingsMinibatch:
 
 @dataclass(frozen=True, eq=False)
 class CsrMinibatch:
-    """Sparse feature rows with labels, and the parameter rows they touch.
+    """Sparse feature rows with labels, and the features they have.
 
     Attributes
     ----------
-    rows : int32 (m,)
-        Touched rows of the parameter table, sorted, unique: features, and last the intercept's, ``n_features``.
+    ids : int32 (m,)
+        Features, sorted, unique; none where no row has any.
     columns : int32 (n_columns,)
-        Positions in ``rows`` of the columns that are held dense, ascending; never that of the intercept.
+        Positions in ``ids`` of the columns that are held dense, ascending.
     dense : float32 (n_columns, n)
         Their values, 0 where a row has none.
     indptr : int32 (n + 1,)
         What else row ``k`` has is ``indices[indptr[k]:indptr[k + 1]]``.
     indices : uint16 or int32 (nnz,)
-        Positions in ``rows``; never that of the intercept. int32 where there are more than `SHORT_ROWS`.
+        Positions in ``ids``; int32 where there are more than `SHORT_IDS`.
     values : float32 (nnz,)
         Or empty: every value is 1.
     labels : float32 (n,)
-        0 or 1.
+        Finite.
     """
 
-    rows: Int32
+    ids: Int32
     columns: Int32
     dense: Float32
     indptr: Int32
@@ -109,7 +112,7 @@ Minibatch = RatingsMinibatch | CsrMinibatch
 
 def encode_minibatch(minibatch: Minibatch) -> bytes:
     """The minibatch as bytes, in the layout of this module."""
-    m, n = len(minibatch.rows), minibatch.n
+    m, n = len(minibatch.ids), minibatch.n
     if isinstance(minibatch, RatingsMinibatch):
         kind, flags, n_columns, nnz = 0, 0, 0, 0
     else:
@@ -124,15 +127,15 @@ def encode_minibatch(minibatch: Minibatch) -> bytes:
     return body + _CRC.pack(crc32c(body))
 
 
-def decode_minibatch(blob: bytes | memoryview, n_rows: int) -> Minibatch:
+def decode_minibatch(blob: bytes | memoryview, n_ids: int) -> Minibatch:
     """The minibatch in ``blob``; its arrays are read-only views of it.
 
     Parameters
     ----------
     blob : bytes or memoryview of bytes
         As `encode_minibatch` wrote it.
-    n_rows : int
-        Rows of the parameter table: every row id must be below it, and for CSR the last must be the intercept's.
+    n_ids : int
+        Users and items, or features, of the dataset: every id must be below it.
 
     Raises
     ------
@@ -150,7 +153,7 @@ def decode_minibatch(blob: bytes | memoryview, n_rows: int) -> Minibatch:
         raise DecodeError(f"minibatch header with kind {kind}, flags {flags}: must be 0, 0 or 1, 0..{_ALL_ONES}")
     if kind == 0 and (n_columns, nnz) != (0, 0):
         raise DecodeError(f"minibatch of ratings with {n_columns} columns, nnz {nnz}: must be 0, 0")
-    if m == 0 or n == 0:
+    if n == 0 or (m == 0 and kind == 0):
         raise DecodeError("an empty minibatch")
     layout = _layout(kind, flags, m, n, n_columns, nnz)
     sizes = [np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in layout]
@@ -164,54 +167,49 @@ def decode_minibatch(blob: bytes | memoryview, n_rows: int) -> Minibatch:
         arrays[name] = np.frombuffer(blob, dtype, math.prod(shape), offset).reshape(shape)
         offset += size + -size % 8
     minibatch: Minibatch = CsrMinibatch(**arrays) if kind else RatingsMinibatch(**arrays)
-    _check(minibatch, n_rows)
+    _check(minibatch, n_ids)
     return minibatch
 
 
 def _layout(kind: int, flags: int, m: int, n: int, n_columns: int, nnz: int) -> list[tuple[str, str, tuple[int, ...]]]:
     """Name, dtype and shape of each array."""
     if kind == 0:
-        return [("rows", "<i4", (m,)), ("user", "<i4", (n,)), ("item", "<i4", (n,)), ("rating", "<f4", (n,))]
+        return [("ids", "<i4", (m,)), ("user", "<i4", (n,)), ("item", "<i4", (n,)), ("rating", "<f4", (n,))]
     return [
-        ("rows", "<i4", (m,)),
+        ("ids", "<i4", (m,)),
         ("columns", "<i4", (n_columns,)),
         ("dense", "<f4", (n_columns, n)),
         ("indptr", "<i4", (n + 1,)),
-        ("indices", "<u2" if m <= SHORT_ROWS else "<i4", (nnz,)),
+        ("indices", "<u2" if m <= SHORT_IDS else "<i4", (nnz,)),
         ("values", "<f4", (0 if flags & _ALL_ONES else nnz,)),
         ("labels", "<f4", (n,)),
     ]
 
 
-def _check(minibatch: Minibatch, n_rows: int) -> None:
+def _check(minibatch: Minibatch, n_ids: int) -> None:
     """Raise DecodeError unless every index and value is in its range."""
-    rows = minibatch.rows
-    if rows[0] < 0 or rows[-1] >= n_rows or not bool((rows[1:] > rows[:-1]).all()):
-        raise DecodeError(f"minibatch rows {rows[0]}..{rows[-1]}: must be sorted, unique and below {n_rows}")
+    ids, m = minibatch.ids, len(minibatch.ids)
+    if m and (ids[0] < 0 or ids[-1] >= n_ids or not bool((ids[1:] > ids[:-1]).all())):
+        raise DecodeError(f"minibatch ids {ids[0]}..{ids[-1]}: must be sorted, unique and below {n_ids}")
     if isinstance(minibatch, RatingsMinibatch):
         for name in ("user", "item"):
-            _check_range(name, getattr(minibatch, name), len(rows))
+            _check_range(name, getattr(minibatch, name), m)
         _check_finite("ratings", minibatch.rating)
         return
-    indptr, indices, labels = minibatch.indptr, minibatch.indices, minibatch.labels
-    if rows[-1] != n_rows - 1:
-        raise DecodeError(f"minibatch rows end with {rows[-1]}: must end with the intercept's, {n_rows - 1}")
-    columns = minibatch.columns
-    if len(columns):
-        _check_range("columns", columns, len(rows) - 1)
+    columns, indptr, indices = minibatch.columns, minibatch.indptr, minibatch.indices
+    _check_range("columns", columns, m)
     if not bool((columns[1:] > columns[:-1]).all()):
         raise DecodeError("minibatch columns: must be sorted and unique")
     if indptr[0] != 0 or indptr[-1] != len(indices) or not bool((indptr[1:] >= indptr[:-1]).all()):
         raise DecodeError(f"minibatch indptr {indptr[0]}..{indptr[-1]}: must rise from 0 to {len(indices)}")
-    if len(indices):
-        _check_range("indices", indices, len(rows) - 1)
-    _check_finite("dense", minibatch.dense)
-    _check_finite("values", minibatch.values)
-    if not bool(((labels == 0) | (labels == 1)).all()):
-        raise DecodeError("minibatch labels: must be 0 or 1")
+    _check_range("indices", indices, m)
+    for name in ("dense", "values", "labels"):
+        _check_finite(name, getattr(minibatch, name))
 
 
 def _check_range(name: str, array: NDArray[np.uint16] | Int32, end: int) -> None:
+    if not len(array):
+        return
     low, high = int(array.min()), int(array.max())
     if low < 0 or high >= end:
         raise DecodeError(f"minibatch {name} {low}..{high}: must be from 0 to {end - 1}")

@@ -90,6 +90,6 @@ def doubts_of_features(X: Any, y: Float32) -> list[str]:
         )
     if len(y) > 1 and bool((y == y[0]).all()):
         doubts.append(
-            f"y: all {len(y):,} labels are {y[0]:g}, so there is nothing to learn; both 0 and 1 were expected"
+            f"y: all {len(y):,} labels are {y[0]:g}, so there is nothing to learn; labels that differ were expected"
         )
     return doubts

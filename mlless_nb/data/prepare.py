@@ -53,7 +53,7 @@ class Manifest:
     minibatch_bytes : int
         The largest minibatch, as it is stored.
     n_touched : int
-        Rows of the parameter table that a minibatch touches, on average.
+        Users and items, or features, that a minibatch has, on average.
     """
 
     key: str
@@ -71,6 +71,11 @@ class Manifest:
     n_touched: int
     origin: float = 0.0
     deviation: float = 1.0
+
+    @property
+    def n_ids(self) -> int:
+        """Users and items, or features: what the ids in a minibatch are below."""
+        return sum(self.shape)
 
     @property
     def n_shards(self) -> int:
@@ -242,7 +247,7 @@ def write(
 
 
 def _encoded(cuts: Iterator[Callable[[], Minibatch]]) -> Iterator[tuple[bytes, int]]:
-    """Each minibatch encoded, and the rows it touches, in order; threads cut them."""
+    """Each minibatch encoded, and how many ids it has, in order; threads cut them."""
     with ThreadPoolExecutor(N_CUTTERS, thread_name_prefix="mlless-cut") as cutting:
         waiting: deque[Future[list[tuple[bytes, int]]]] = deque()
         try:
@@ -259,7 +264,7 @@ def _encoded(cuts: Iterator[Callable[[], Minibatch]]) -> Iterator[tuple[bytes, i
 
 def _encode_lot(lot: Sequence[Callable[[], Minibatch]]) -> list[tuple[bytes, int]]:
     minibatches = [cut() for cut in lot]
-    return [(encode_minibatch(minibatch), len(minibatch.rows)) for minibatch in minibatches]
+    return [(encode_minibatch(minibatch), len(minibatch.ids)) for minibatch in minibatches]
 
 
 def _put(objects: ObjectStore, key: str, first: int, parts: list[bytes], told: bytes = b"") -> None:

@@ -75,15 +75,16 @@ class CsrStream(Dataset):
         self._read, self._content, self._keep, self.n_values = read, content, keep, n_values
         self.n, self.shape, self.name = n, (n_features,), name
 
-    @cached_property
-    def share_of_ones(self) -> float:
-        """Share of the labels that are 1; nothing is read for it."""
-        return float((self._is_one if self._keep is None else self._is_one[self._keep]).mean())
+    @property
+    def y(self) -> NDArray[np.bool_]:
+        """Labels, bool (n,): True stands for 1, False for 0. Nothing is read for it."""
+        return self._is_one if self._keep is None else self._is_one[self._keep]
 
     @property
     def nothing_to_learn(self) -> str:
         """See `Dataset`."""
-        return f"all {self.n:,} labels are {self.share_of_ones:g}" if self.share_of_ones in (0.0, 1.0) else ""
+        labels = self.y
+        return f"all {self.n:,} labels are {labels[0]:d}" if bool((labels == labels[0]).all()) else ""
 
     @cached_property
     def _fingerprint(self) -> str:

@@ -49,7 +49,7 @@ class JobData:
 
     def __init__(self, job: TrainingJob) -> None:
         self._train_set, self._validation_set = _split(job)
-        self.baseline_loss = baseline_loss(self._train_set, self._validation_set)
+        self.baseline_loss = baseline_loss(job.model, self._train_set, self._validation_set)
         self.held_out = self._validation_set.fingerprint() if self._validation_set is not None else None
         self._units = units_of(job.model, self._train_set)
         self._train_set = self._units.apply(self._train_set)

@@ -85,7 +85,8 @@ class LaunchPlan:
     def decided(self, manifest: Manifest) -> TrainingJob:
         """The job with what depends on the packed data decided: whether its optimiser is lazy."""
         n_rows, _ = self._job.model.table_shape(manifest.shape)
-        optimizer = defaults.decided(self._job.optimizer, n_rows, manifest.n_touched)
+        n_touched = self._job.model.n_touched(manifest.n_touched)
+        optimizer = defaults.decided(self._job.optimizer, n_rows, n_touched)
         return dataclasses.replace(self._job, optimizer=optimizer)
 
     def put_start(self, run_id: str) -> str | None:

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
-from ..data.csr import Csr
 from ..data.dataset import Dataset
-from ..data.ratings import Ratings
-from ..data.stream import CsrStream
+from ..models import Model
 from ..telemetry.live import RunState
 
 
-def baseline_loss(train: Dataset, held_out: Dataset | None) -> float | None:
-    """Loss of the best constant prediction of ``train`` on ``held_out``, in the metric of their models.
-
-    Of ratings it is the RMSE of predicting the mean rating, of labels the log loss (nats) of the share of ones.
+def baseline_loss(model: Model, train: Dataset, held_out: Dataset | None) -> float | None:
+    """Loss of the best constant prediction of ``train`` on ``held_out``, in the metric of ``model``.
 
     Returns
     -------
     float or None
-        None where nothing is held out, or the training labels are all the same.
+        None where nothing is held out, or the model has no such prediction.
     """
-    if isinstance(train, Ratings) and isinstance(held_out, Ratings):
-        return float(np.sqrt(np.mean((held_out.ratings - train.mean) ** 2, dtype=np.float64)))
-    if isinstance(train, (Csr, CsrStream)) and isinstance(held_out, (Csr, CsrStream)):
-        told, share = train.share_of_ones, held_out.share_of_ones
-        if 0 < told < 1:
-            return -share * math.log(told) - (1 - share) * math.log1p(-told)
-    return None
+    return None if held_out is None else model.baseline_loss(train, held_out)
 
 
 def shortfall(state: RunState) -> str:
@@ -42,4 +28,4 @@ def shortfall(state: RunState) -> str:
 
 def constant_of(state: RunState) -> str:
     """What the best constant prediction is called."""
-    return "mean" if state.metric == "RMSE" else "base rate"
+    return "base rate" if state.metric == "log loss" else "mean"

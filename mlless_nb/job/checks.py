@@ -117,6 +117,7 @@ def check_validation_set(job: TrainingJob) -> None:
             f"of the same kind and shape as data ({job.data.kind}, {job.data.shape}); it is "
             f"{validation.kind}, {validation.shape}",
         )
+    job.model.check_data(validation, "validation")
 
 
 def check_partition(job: TrainingJob) -> None:

@@ -57,7 +57,7 @@ def exchanged_bytes(job: TrainingJob, manifest: Manifest) -> tuple[int, int]:
     if manifest.n_shards > 1:
         n_rows -= manifest.shape[0]  # users stay with their owners
     is_dense = job.optimizer.moves_untouched(job.model.dense_l2)
-    n_touched = n_rows if is_dense else min(manifest.n_touched * job.local_steps, n_rows)
+    n_touched = n_rows if is_dense else min(job.model.n_touched(manifest.n_touched) * job.local_steps, n_rows)
     # By the threshold and not by the class: ISP(0) publishes what BSP does, and has to go round the same way, since
     # scatter-reduce adds in another order.
     share = SIGNIFICANT if job.sync.threshold_at(1) > 0 else 1.0

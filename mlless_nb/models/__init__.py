@@ -11,12 +11,15 @@ from typing import Any
 from ..errors import DecodeError, JobError
 from .base import FittedModel, Model, register_model, registered_models
 from .factorization import PMF, PMFModel
+from .linear import FittedLinearModel, LinearModel
 from .logistic import LogisticModel, LogisticRegression
 from .storage import read_arrays
 
 __all__ = [
     "PMF",
+    "FittedLinearModel",
     "FittedModel",
+    "LinearModel",
     "LogisticModel",
     "LogisticRegression",
     "Model",

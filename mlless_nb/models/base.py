@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..errors import JobError
 
 Float32 = NDArray[np.float32]
+Int32 = NDArray[np.int32]
 Kind = TypeVar("Kind", bound="type[Model]")
 
 #: What data a model can be trained on, as a user calls it: by `Dataset.kind`.
@@ -65,13 +66,22 @@ class Model(ABC):
     def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """(n_rows, width) of the parameters."""
 
+    def rows(self, minibatch: Any, shape: tuple[int, ...]) -> Int32:
+        """The rows of the table that a minibatch touches, int32 (m,), sorted, unique: those of its ids, one each."""
+        ids: Int32 = minibatch.ids
+        return ids
+
+    def n_touched(self, n_ids: int) -> int:
+        """How many `rows` a minibatch of ``n_ids`` ids has."""
+        return n_ids
+
     @abstractmethod
     def init(self, shape: tuple[int, ...], mean: float, seed: int) -> Float32:
         """The parameters before the first step: a pure function of its arguments."""
 
     @abstractmethod
     def gradient(self, params: Float32, minibatch: Any, mean: float, divisor: float, grad: Float32) -> float:
-        """Overwrite ``grad`` (m, width) with the gradient in the minibatch's rows; returns the sum of losses."""
+        """Overwrite ``grad`` (m, width) with the gradient in the minibatch's `rows`; returns the sum of losses."""
 
     @abstractmethod
     def evaluate(self, params: Float32, minibatch: Any, mean: float) -> float:
@@ -85,11 +95,18 @@ class Model(ABC):
     def table_of(self, model: Any) -> Float32:
         """The parameters of a fitted model: undoes `fitted`, but for the mean."""
 
-    def check_data(self, dataset: Any) -> None:
-        """Raise JobError unless the model can be trained on ``dataset``."""
+    def check_data(self, dataset: Any, field: str = "data") -> None:
+        """Raise JobError, of ``field``, unless the model can be trained on ``dataset``: its kind, shape and labels."""
         if dataset.kind != self.data_kind:
-            raise JobError("data", dataset, DATA_KINDS[self.data_kind].format(type(self).__name__))
-        check_table("data", dataset, self.table_shape(dataset.shape))
+            raise JobError(field, dataset, DATA_KINDS[self.data_kind].format(type(self).__name__))
+        check_table(field, dataset, self.table_shape(dataset.shape))
+
+    def baseline_loss(self, train: Any, held_out: Any) -> float | None:
+        """The metric on ``held_out`` of the best constant prediction of ``train``; None where nobody can tell.
+
+        Both are datasets in their own units that passed `check_data`.
+        """
+        return None
 
     def interaction(self, params: Float32, minibatch: Any) -> float:
         """Mean square of what products of parameters make of the predictions; 0.0 where none do.

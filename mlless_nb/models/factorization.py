@@ -218,11 +218,15 @@ class PMF(Model):
         check_flag("PMF.biases", self.biases)
         check_flag("PMF.standardize", self.standardize)
 
-    def check_data(self, dataset: Any) -> None:
+    def check_data(self, dataset: Any, field: str = "data") -> None:
         """Raise JobError unless ``dataset`` holds ratings and the table they need is not too large."""
         if dataset.kind == self.data_kind:
             check_table("PMF.rank", self.rank, self.table_shape(dataset.shape))
-        super().check_data(dataset)
+        super().check_data(dataset, field)
+
+    def baseline_loss(self, train: Any, held_out: Any) -> float:
+        """RMSE of the mean rating."""
+        return float(np.sqrt(np.mean((held_out.ratings - train.mean) ** 2, dtype=np.float64)))
 
     def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """(n_users + n_items, rank + 1), or rank where there are no biases."""
@@ -240,7 +244,7 @@ class PMF(Model):
         """Overwrite ``grad`` (m, width); returns the sum of squared errors before any update."""
         return pmf_gradient(
             params,
-            minibatch.rows,
+            minibatch.ids,
             minibatch.user,
             minibatch.item,
             minibatch.rating,
@@ -254,18 +258,18 @@ class PMF(Model):
     def evaluate(self, params: Float32, minibatch: Any, mean: float) -> float:
         """Sum of squared errors."""
         return pmf_squared_error(
-            params, minibatch.rows, minibatch.user, minibatch.item, minibatch.rating, mean, self.biases
+            params, minibatch.ids, minibatch.user, minibatch.item, minibatch.rating, mean, self.biases
         )
 
     def sgd_pass(self, params: Float32, minibatch: Any, mean: float, rate: float) -> float:
         """A step of SGD after every rating, on ``params`` in place; the sum of squared errors, each before its step."""
         ratings = minibatch.user, minibatch.item, minibatch.rating
-        return pmf_sgd_pass(params, minibatch.rows, *ratings, mean, self.penalty, rate, self.biases)
+        return pmf_sgd_pass(params, minibatch.ids, *ratings, mean, self.penalty, rate, self.biases)
 
     def interaction(self, params: Float32, minibatch: Any) -> float:
         """Mean of ``(p_u.q_i)^2`` over at most `N_SAMPLED` ratings."""
         every = max(-(-minibatch.n // N_SAMPLED), 1)
-        users, items = (params[minibatch.rows[ids[::every]], : self.rank] for ids in (minibatch.user, minibatch.item))
+        users, items = (params[minibatch.ids[ids[::every]], : self.rank] for ids in (minibatch.user, minibatch.item))
         scores = np.einsum("ij,ij->i", users, items)
         return float(scores @ scores) / max(len(scores), 1)
 

@@ -110,8 +110,7 @@ def _arithmetic() -> Costs:
     """Kernels, filter and frames, on data of MovieLens-1M's shape."""
     objects, peers = MemoryObjects(), 4
     manifest = pack(datasets.synthetic_ratings(*SHAPE, 8 * MINIBATCH, seed=1), MINIBATCH, 0, objects)
-    n_rows = PMF(rank=20).table_shape(SHAPE)[0]
-    feed = MinibatchFeed(objects, manifest, n_rows)
+    feed = MinibatchFeed(objects, manifest)
     rows = [feed.get(index) for index in range(4)]
     feed.close()
     replica = Replica(_invocation(0, peers, manifest), manifest)
@@ -177,7 +176,7 @@ def _small_frame_s() -> float:
     objects = MemoryObjects()
     manifest = pack(datasets.synthetic_ratings(40, 30, 240, seed=1), 40, 0, objects)
     replica = Replica(_invocation(0, 2, manifest), manifest)
-    feed = MinibatchFeed(objects, manifest, 70)
+    feed = MinibatchFeed(objects, manifest)
     replica.make([feed.get(0)], 1, 2)
     feed.close()
     frame = replica.encode(1, NO_STATS)

@@ -153,5 +153,5 @@ class Function:
         filters = invocation.sync["kind"] == "isp"
         return CostedReplica(inner, invocation, self.process, self._world.machine, kernel_s, filters)
 
-    def _feed(self, objects: Any, manifest: Manifest, n_rows: int) -> Any:
-        return SimulatedFeed(objects, manifest, n_rows, self._world.decoded)
+    def _feed(self, objects: Any, manifest: Manifest) -> Any:
+        return SimulatedFeed(objects, manifest, self._world.decoded)

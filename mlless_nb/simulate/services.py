@@ -112,10 +112,8 @@ class SimulatedObjects:
 class SimulatedFeed:
     """See `MinibatchFeed`: one request at a time goes on beside the worker, and what was read is kept."""
 
-    def __init__(
-        self, objects: SimulatedObjects, manifest: Manifest, n_rows: int, decoded: dict[str, Minibatch]
-    ) -> None:
-        self._objects, self._manifest, self._n_rows, self._decoded = objects, manifest, n_rows, decoded
+    def __init__(self, objects: SimulatedObjects, manifest: Manifest, decoded: dict[str, Minibatch]) -> None:
+        self._objects, self._manifest, self._decoded = objects, manifest, decoded
         self._runs = Runs(manifest)
         self._there_at: dict[Run, float] = {}  # what was asked for
         self._indexed: set[int] = set()
@@ -173,7 +171,7 @@ class SimulatedFeed:
         if key not in self._decoded:
             blob = self._objects.shared.blobs[manifest.object_key(manifest.bundle_of(index))]
             part = decode_index(blob, manifest.minibatch_bytes).part(blob, 0, index)
-            self._decoded[key] = decode_minibatch(part, self._n_rows)
+            self._decoded[key] = decode_minibatch(part, manifest.n_ids)
         return self._decoded[key]
 
     def close(self) -> None:

@@ -45,13 +45,13 @@ class HeldOut:
         objects: ObjectStore,
         replica: Replica,
         clock: Callable[[], float] = time.monotonic,
-        make_feed: Callable[[ObjectStore, Manifest, int], MinibatchFeed] = MinibatchFeed,
+        make_feed: Callable[[ObjectStore, Manifest], MinibatchFeed] = MinibatchFeed,
     ) -> None:
         self._clock = clock
         self._slot, self._every, self._replica = invocation.slot, invocation.eval_every, replica
         spec = invocation.validation
         self._manifest = Manifest.from_json(spec) if spec is not None else None
-        self._feed = make_feed(objects, self._manifest, replica.n_rows) if self._manifest is not None else None
+        self._feed = make_feed(objects, self._manifest) if self._manifest is not None else None
         self._shares = (
             DEALERS[invocation.scale_in["global_minibatch"]](
                 self._manifest, invocation.slot, invocation.n_workers, by_shard=replica.divergence.owned_rows

@@ -69,13 +69,13 @@ class Worker:
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.thread_time,
         make_replica: Callable[[Invocation, Manifest], Replica] = Replica,
-        make_feed: Callable[[ObjectStore, Manifest, int], MinibatchFeed] = MinibatchFeed,
+        make_feed: Callable[[ObjectStore, Manifest], MinibatchFeed] = MinibatchFeed,
     ) -> None:
         self._job, self._log, self._bus, self._prepaid = invocation, log, bus, prepaid
         self._slot = invocation.slot
         self._manifest = Manifest.from_json(invocation.manifest)
         self._replica = make_replica(invocation, self._manifest)
-        self._feed = MergedFeed(make_feed(objects, self._manifest, self._replica.n_rows))
+        self._feed = MergedFeed(make_feed(objects, self._manifest))
         n_workers, by_shard = invocation.n_workers, self._replica.divergence.owned_rows
         reassign = DEALERS[invocation.scale_in["global_minibatch"]]
         self._shares = reassign(self._manifest, invocation.slot, n_workers, by_shard=by_shard)
@@ -194,7 +194,7 @@ class Worker:
         minibatches = [self._feed.get(group) for group in groups]
         if replica.divergence.owned_rows:
             for index in {index for group in groups for index in group} - self._met:
-                replica.ownership.meet(self._feed.rows(index), shares.shard_of(index))
+                replica.ownership.meet(self._feed.ids(index), shares.shard_of(index))
                 self._met.add(index)
         return minibatches
 

@@ -34,12 +34,10 @@ class MinibatchFeed:
     ----------
     objects : ObjectStore
     manifest : Manifest
-    n_rows : int
-        Rows of the parameter table; every row id in a minibatch is below it.
     """
 
-    def __init__(self, objects: ObjectStore, manifest: Manifest, n_rows: int) -> None:
-        self._objects, self._manifest, self._n_rows = objects, manifest, n_rows
+    def __init__(self, objects: ObjectStore, manifest: Manifest) -> None:
+        self._objects, self._manifest = objects, manifest
         # Two threads: what is at hand is not decoded behind what is still on its way.
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="mlless-feed")
         self._decoding = ThreadPoolExecutor(1, thread_name_prefix="mlless-decode")
@@ -158,12 +156,12 @@ class MinibatchFeed:
         bytes_read, index = blob.result(), self._indexes[run.bundle]
         try:
             return decode_minibatch(
-                index.part(bytes_read, int(index.begins[run.first - index.first]), number), self._n_rows
+                index.part(bytes_read, int(index.begins[run.first - index.first]), number), self._manifest.n_ids
             )
         except DecodeError:
             span = index.span(number, number + 1)
             return self._tried(
-                run.bundle, lambda: decode_minibatch(self._range(run.bundle, *span), self._n_rows), first=1
+                run.bundle, lambda: decode_minibatch(self._range(run.bundle, *span), self._manifest.n_ids), first=1
             )
 
     def _tried(self, bundle: int, read: Callable[[], T], first: int = 0) -> T:

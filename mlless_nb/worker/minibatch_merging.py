@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.minibatches import SHORT_ROWS, CsrMinibatch, Int32, RatingsMinibatch
+from ..data.minibatches import SHORT_IDS, CsrMinibatch, Int32, RatingsMinibatch
 from .minibatch_loader import CACHE_BYTES, MinibatchFeed
 
 
@@ -31,25 +31,25 @@ def merge(first: Any, parts: Sequence[Any]) -> Any:
 
 
 def _union(parts: Sequence[Any]) -> tuple[Int32, list[Int32]]:
-    """The touched rows of all ``parts``, int32 (m,), and where the rows of each are among them."""
-    rows = np.unique(np.concatenate([part.rows for part in parts]))
-    return rows, [np.searchsorted(rows, part.rows).astype(np.int32) for part in parts]
+    """The ids of all ``parts``, int32 (m,), and where those of each are among them."""
+    ids = np.unique(np.concatenate([part.ids for part in parts]))
+    return ids, [np.searchsorted(ids, part.ids).astype(np.int32) for part in parts]
 
 
 @merge.register
 def _(first: RatingsMinibatch, parts: Sequence[RatingsMinibatch]) -> RatingsMinibatch:
-    rows, places = _union(parts)
+    ids, places = _union(parts)
     user = np.concatenate([place[part.user] for place, part in zip(places, parts, strict=True)])
     item = np.concatenate([place[part.item] for place, part in zip(places, parts, strict=True)])
     # By (user, item), as each part is: a kernel keeps a user's row at hand.
-    order = np.argsort(user.astype(np.int64) * len(rows) + item, kind="stable")
+    order = np.argsort(user.astype(np.int64) * len(ids) + item, kind="stable")
     rating = np.concatenate([part.rating for part in parts])
-    return RatingsMinibatch(rows, user[order], item[order], rating[order])
+    return RatingsMinibatch(ids, user[order], item[order], rating[order])
 
 
 @merge.register
 def _(first: CsrMinibatch, parts: Sequence[CsrMinibatch]) -> CsrMinibatch:
-    rows, places = _union(parts)
+    ids, places = _union(parts)
     columns = np.unique(np.concatenate([place[part.columns] for place, part in zip(places, parts, strict=True)]))
     bounds = np.cumsum([0, *(part.n for part in parts)])
     # A column that one part holds dense may have entries in another: a margin is the sum of both.
@@ -62,11 +62,11 @@ def _(first: CsrMinibatch, parts: Sequence[CsrMinibatch]) -> CsrMinibatch:
     has_values = any(len(part.values) for part in parts)
     values = [part.values if len(part.values) else np.ones(len(part.indices), np.float32) for part in parts]
     return CsrMinibatch(
-        rows,
+        ids,
         columns.astype(np.int32),
         dense,
         np.concatenate([[0], *indptr]).astype(np.int32),
-        indices.astype(np.uint16) if len(rows) <= SHORT_ROWS else indices,
+        indices.astype(np.uint16) if len(ids) <= SHORT_IDS else indices,
         np.concatenate(values) if has_values else np.empty(0, np.float32),
         np.concatenate([part.labels for part in parts]),
     )
@@ -101,10 +101,10 @@ class MergedFeed:
             self._kept_bytes -= _n_bytes(self._kept.popitem(last=False)[1])
         return merged
 
-    def rows(self, index: int) -> Int32:
-        """The touched rows of one minibatch, int32 (m,)."""
-        rows: Int32 = self._feed.get(index).rows
-        return rows
+    def ids(self, index: int) -> Int32:
+        """The ids of one minibatch, int32 (m,)."""
+        ids: Int32 = self._feed.get(index).ids
+        return ids
 
     def expect(self, indices: Sequence[int]) -> None:
         """See `MinibatchFeed`; the groups are others from now on."""

@@ -126,7 +126,7 @@ def test_blank_lines_are_passed_over_and_block_borders_leave_no_trace(
 def row_keys(minibatches: list[CsrMinibatch]) -> list[tuple[Any, ...]]:
     keys = []
     for minibatch in minibatches:
-        X = matrix_of(minibatch)
+        X = matrix_of(minibatch, int(minibatch.ids[-1]) + 1)
         for row, label in enumerate(minibatch.labels.tolist()):
             at = slice(X.indptr[row], X.indptr[row + 1])
             keys.append((label, X.indices[at].tobytes(), X.data[at].tobytes()))

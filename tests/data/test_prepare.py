@@ -29,8 +29,7 @@ def dataset(request: pytest.FixtureRequest) -> Dataset:
 
 def stored(objects: MemoryObjects, manifest: Manifest) -> list[Minibatch]:
     """All minibatches as a worker reads them."""
-    n_rows = sum(manifest.shape) if manifest.kind == "ratings" else manifest.shape[0] + 1
-    feed = MinibatchFeed(objects, manifest, n_rows)
+    feed = MinibatchFeed(objects, manifest)
     feed.expect(range(manifest.n_minibatches))
     minibatches = [feed.get(index) for index in range(manifest.n_minibatches)]
     feed.close()
@@ -212,7 +211,7 @@ def test_ratings_partitioned_by_user_are_packed_a_shard_after_the_other(n_shards
     counts, all_stored = [], stored(objects, manifest)
     for shard in range(n_shards):
         minibatches = [all_stored[index] for index in manifest.shard(shard)]
-        users = np.concatenate([minibatch.rows[minibatch.user] for minibatch in minibatches])
+        users = np.concatenate([minibatch.ids[minibatch.user] for minibatch in minibatches])
         assert set(owners[users]) == {shard}
         counts.append(len(users))
     assert sum(counts) == 500

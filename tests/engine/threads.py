@@ -21,6 +21,7 @@ from mlless_nb.data.prepare import Manifest, pack
 from mlless_nb.driver.invocations import invocations_of
 from mlless_nb.exchange import Arrival, MemoryCoordinator, MemoryHub, RoundRequest
 from mlless_nb.exchange.stats import Stats
+from mlless_nb.job.algorithm import GradientAveraging
 from mlless_nb.job.sync import Sync
 from mlless_nb.kernels import decode_frame
 from mlless_nb.money import Rates, price_profile
@@ -97,6 +98,8 @@ class Job:
             model=self.model,
             optimizer=self.optimizer,
             sync=self.sync,
+            algorithm=GradientAveraging(),
+            store="redis",
             stop_rules=self.stop or Stop(steps=self.steps),
             scale_in=ScaleIn.off(),
             aggregate=self.aggregate,

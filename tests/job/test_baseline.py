@@ -18,14 +18,15 @@ from mlless_nb.telemetry.live import RunState
 def test_of_ratings_it_is_the_error_of_the_training_mean() -> None:
     train = datasets.ratings([0, 1, 0, 1], [0, 1, 1, 0], [1, 2, 3, 6])
     held_out = datasets.ratings([0, 1], [0, 1], [3, 5], n_users=2, n_items=2)
-    assert baseline_loss(train, held_out) == pytest.approx(np.sqrt((0 + 2**2) / 2))
-    assert baseline_loss(train, None) is None
+    assert baseline_loss(PMF(), train, held_out) == pytest.approx(np.sqrt((0 + 2**2) / 2))
+    assert baseline_loss(PMF(), train, None) is None
 
 
 def test_of_labels_it_is_the_log_loss_of_the_training_share_of_ones() -> None:
     train, held_out = datasets.csr(np.eye(4), [1, 0, 0, 0]), datasets.csr(np.eye(4)[:2], [1, 0])
-    assert baseline_loss(train, held_out) == pytest.approx(-(np.log(0.25) + np.log(0.75)) / 2)
-    assert baseline_loss(datasets.csr(np.eye(2), [1, 1]), held_out) is None
+    model = LogisticRegression()
+    assert baseline_loss(model, train, held_out) == pytest.approx(-(np.log(0.25) + np.log(0.75)) / 2)
+    assert baseline_loss(model, datasets.csr(np.eye(2), [1, 1]), held_out) is None
 
 
 def test_a_file_that_is_read_in_blocks_has_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +38,7 @@ def test_a_file_that_is_read_in_blocks_has_the_same(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(libsvm, "IN_MEMORY_BYTES", 0)
     streamed = datasets.libsvm(path)
     assert isinstance(streamed, CsrStream)
-    assert streamed.share_of_ones == pytest.approx(labels.mean())
+    assert streamed.y.tolist() == (labels == 1).tolist()
     from_file = JobData(TrainingJob(**job, data=streamed))  # type: ignore[arg-type]
     assert from_file.baseline_loss == pytest.approx(in_memory.baseline_loss, rel=1e-6)
     assert 0.6 < (from_file.baseline_loss or 0) < 0.8
@@ -54,13 +55,14 @@ def test_without_held_out_rows_there_is_none() -> None:
     [
         (RunState(validation_loss=0.6, best_loss=0.55), "no better than predicting the base rate (0.55)"),
         (RunState(validation_loss=0.6), "no better than predicting the base rate (0.55)"),
+        (RunState(validation_loss=0.6, metric="MSE"), "no better than predicting the mean (0.55)"),
         (RunState(validation_loss=0.6, metric="RMSE"), "no better than predicting the mean (0.55)"),
         (RunState(validation_loss=0.6, best_loss=0.5499), ""),
         (RunState(), ""),
     ],
 )
 def test_an_ended_run_that_is_no_better_says_so(state: RunState, words: str) -> None:
-    live = {**state.to_json(), "baseline_loss": 0.55, "metric": "RMSE" if state.metric == "RMSE" else "log loss"}
+    live = {**state.to_json(), "baseline_loss": 0.55, "metric": "log loss" if state.metric == "loss" else state.metric}
     assert shortfall(RunState(**live)) == ""
     assert shortfall(RunState(**{**live, "status": "finished"})) == words
     assert shortfall(RunState(**{**live, "status": "finished", "baseline_loss": None})) == ""

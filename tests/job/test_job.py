@@ -392,6 +392,22 @@ def test_tables_that_no_function_can_hold_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        ([0, 1, 2, 0], r"y\[2\]=2.0: must be 0 or 1 for LogisticRegression$"),
+        ([0, 1, 0.5, 0], r"y\[2\]=0.5: must be 0 or 1 for LogisticRegression$"),
+        ([1, -1, 1, -1], r"y\[1\]=-1.0: must be 0 or 1 for LogisticRegression \(for labels -1 and 1 hand in"),
+    ],
+)
+def test_labels_that_a_model_cannot_take_are_named(y: list[float], words: str) -> None:
+    wrong, right = datasets.csr(np.eye(4), y), datasets.csr(np.eye(4), [0, 1, 0, 1])
+    with pytest.raises(DataError, match=rf"^data\.{words}"):
+        TrainingJob(LogisticRegression(), Adam(), wrong, workers=1)
+    with pytest.raises(DataError, match=rf"^validation\.{words}"):
+        TrainingJob(LogisticRegression(), Adam(), right, workers=1, validation=wrong)
+
+
+@pytest.mark.parametrize(
     ("model", "make", "words"),
     [
         (PMF(), lambda: datasets.ratings([0, 1, 2], [0, 1, 0], [3, 3, 3]), "all 3 ratings are 3: nothing can be"),

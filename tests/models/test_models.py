@@ -80,7 +80,7 @@ def test_fitted_pmf_predicts_what_training_measured(biases: bool) -> None:
     rows, local = np.unique(np.concatenate([user, 5 + item]), return_inverse=True)
     rating = np.array([1.0, 5.0, 3.0], np.float32)
     batch = SimpleNamespace(
-        rows=rows.astype(np.int32),
+        ids=rows.astype(np.int32),
         user=local[:3].astype(np.int32),
         item=local[3:].astype(np.int32),
         rating=rating,
@@ -100,7 +100,7 @@ def test_the_strength_of_factors_is_told_from_a_sample_of_many_ratings() -> None
     model, rng = PMF(rank=4), np.random.default_rng(0)
     table = model.init((50, 60), 3.0, 1)
     user, item = rng.integers(0, 50, 20_000, np.int32), rng.integers(50, 110, 20_000, np.int32)
-    batch = SimpleNamespace(rows=np.arange(110, dtype=np.int32), user=user, item=item, n=20_000)
+    batch = SimpleNamespace(ids=np.arange(110, dtype=np.int32), user=user, item=item, n=20_000)
     products = (table[user, :4] * table[item, :4]).sum(axis=1)
     sampled = products[:: -(-20_000 // N_SAMPLED)]
     assert len(sampled) <= N_SAMPLED < len(products)

@@ -33,15 +33,18 @@ def ridge(monkeypatch: pytest.MonkeyPatch) -> type[Model]:
         def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
             return shape[0] + 1, 1
 
+        def rows(self, minibatch: Any, shape: tuple[int, ...]) -> Any:
+            return np.append(minibatch.ids, np.int32(shape[0]))
+
         def init(self, shape: tuple[int, ...], mean: float, seed: int) -> Any:
             return np.zeros(self.table_shape(shape), np.float32)
 
         def errors(self, params: Any, minibatch: Any) -> tuple[Any, Any]:
-            X = np.zeros((minibatch.n, len(minibatch.rows)))
+            X = np.zeros((minibatch.n, len(minibatch.ids) + 1))
             row = np.repeat(np.arange(minibatch.n), np.diff(minibatch.indptr))
             X[row, minibatch.indices] = minibatch.values if len(minibatch.values) else 1.0
             X[:, minibatch.columns], X[:, -1] = minibatch.dense.T, 1.0
-            return X, X @ params[minibatch.rows, 0] - minibatch.labels
+            return X, X @ params[np.append(minibatch.ids, -1), 0] - minibatch.labels
 
         def gradient(self, params: Any, minibatch: Any, mean: float, divisor: float, grad: Any) -> float:
             X, e = self.errors(params, minibatch)
@@ -63,7 +66,7 @@ def ridge(monkeypatch: pytest.MonkeyPatch) -> type[Model]:
 def test_a_registered_model_trains(ridge: type[Model]) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 4)).astype(np.float32)
-    y = (X @ np.array([1.0, -2.0, 0.5, 0.0]) + rng.normal(0, 0.3, 600) > 0.2).astype(np.float32)
+    y = X @ np.array([1.0, -2.0, 0.5, 0.0]) + rng.normal(0, 0.3, 600) + 0.2
     job = TrainingJob(
         ridge(),
         SGD(0.2),

@@ -54,7 +54,7 @@ def test_every_minibatch_is_read_in_no_more_requests_than_were_foretold(data: st
         manifest = packed(objects, patch, bundle_bytes, run_bytes)
         patch.setattr(feed_module, "SMALL_BYTES", data.draw(st.sampled_from([0, 2000, 10**6])))
         patch.setattr(feed_module, "CACHE_BYTES", data.draw(st.sampled_from([1, 5000, 10**7])))
-        feed = MinibatchFeed(objects, manifest, 70)
+        feed = MinibatchFeed(objects, manifest)
         n = manifest.n_minibatches
         for _ in range(data.draw(st.integers(1, 3))):
             if data.draw(st.booleans()):
@@ -74,7 +74,7 @@ def test_every_minibatch_is_read_in_no_more_requests_than_were_foretold(data: st
 
 def test_a_worker_reads_its_share_in_few_requests(objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = packed(objects, monkeypatch, 10**6, 2000)
-    feed = MinibatchFeed(objects, manifest, 70)
+    feed = MinibatchFeed(objects, manifest)
     share = range(8, 24)
     feed.expect(share)
     assert [is_minibatch(feed.get(index), index) for index in share] == [True] * 16
@@ -92,7 +92,7 @@ def test_a_worker_reads_its_share_in_few_requests(objects: MemoryObjects, monkey
 def test_a_small_bundle_is_read_in_one_request(objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = packed(objects, monkeypatch, 10**6, 2000)
     monkeypatch.setattr(feed_module, "SMALL_BYTES", 10**6)
-    feed = MinibatchFeed(objects, manifest, 70)
+    feed = MinibatchFeed(objects, manifest)
     feed.expect(range(8, 24))
     assert [is_minibatch(feed.get(index), index) for index in range(32)] == [True] * 32
     feed.close()
@@ -102,7 +102,7 @@ def test_a_small_bundle_is_read_in_one_request(objects: MemoryObjects, monkeypat
 def test_what_is_at_hand_is_kept_when_others_are_expected(
     objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed = MinibatchFeed(objects, packed(objects, monkeypatch, 10**6, 10**6), 70)
+    feed = MinibatchFeed(objects, packed(objects, monkeypatch, 10**6, 10**6))
     feed.expect(range(10))
     feed.get(3)
     feed.expect(range(20))
@@ -144,7 +144,7 @@ def test_what_is_damaged_is_read_again_and_then_named(
         return bytes(blob)
 
     monkeypatch.setattr(objects, "get", damaged)
-    feed = MinibatchFeed(objects, manifest, 70)
+    feed = MinibatchFeed(objects, manifest)
     feed.expect(range(8))
     if n_damaged < 3:
         assert is_minibatch(feed.get(0), 0)
@@ -168,7 +168,7 @@ def test_what_cannot_be_read_is_named(objects: MemoryObjects, monkeypatch: pytes
         objects.blobs[key] = objects.blobs[key][:-20]
     else:
         monkeypatch.setattr(objects, "get", unreachable)
-    feed = MinibatchFeed(objects, manifest, 70)
+    feed = MinibatchFeed(objects, manifest)
     feed.expect(range(manifest.n_minibatches))
     what = {"missing": "is missing", "short": "it ends after", "unreachable": "no route to host"}[failure]
     with pytest.raises(RunError, match=rf"'{key}'.*{what}"):
@@ -179,7 +179,7 @@ def test_what_cannot_be_read_is_named(objects: MemoryObjects, monkeypatch: pytes
 def test_a_bundle_of_other_minibatches_is_refused(objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = packed(objects, monkeypatch, 3000, 10**6)
     objects.blobs[manifest.object_key(0)] = objects.blobs[manifest.object_key(1)]
-    feed = MinibatchFeed(objects, manifest, 70)
+    feed = MinibatchFeed(objects, manifest)
     with pytest.raises(RunError, match="is damaged"):
         feed.get(0)
     feed.close()

@@ -51,6 +51,10 @@ class Setting:
     ownership: Ownership
     local_steps: int
 
+    def rows(self, minibatch: Minibatch) -> Int32:
+        """The rows of the table that a minibatch touches, int32 (m,), strictly ascending."""
+        return self.model.rows(minibatch, self.manifest.shape)
+
 
 class Fusion(NamedTuple):
     """Where an algorithm may put values in the pass that computes them, which saves a pass over them.

@@ -41,7 +41,7 @@ class AveragedGradients(WorkerAlgorithm):
         self._fuses = not (walks or (owns and self._is_dense))
         self._states = [setting.state]  # of each shard that is held, where they are not merged
         self._n_held = 1
-        self._unions = RowUnions()
+        self._unions = RowUnions(setting.rows)
         self._grad = self._out = np.empty((0, setting.params.shape[1]), np.float32)
 
     def fuses(self, n_shards: int) -> bool:
@@ -69,11 +69,13 @@ class AveragedGradients(WorkerAlgorithm):
         fusion: Fusion | None = None,
     ) -> Contribution:
         """Gradient and optimiser of one minibatch."""
-        setting, n_touched = self.setting, len(minibatch.rows)
+        setting = self.setting
         params, optimizer = setting.params, setting.optimizer
+        touched = rows = setting.rows(minibatch)
+        n_touched = len(rows)
         if n_touched > len(self._grad):
             self._grad = np.empty((n_touched + n_touched // 8, params.shape[1]), np.float32)
-        rows, grad = minibatch.rows, self._grad[:n_touched]
+        grad = self._grad[:n_touched]
         values = out = self._room() if self._is_dense else grad
         loss = setting.model.gradient(params, minibatch, setting.manifest.mean, divisor, grad)
         args, published, n_owned = (state, step, scale, self._l2, self._l2_rows), None, 0
@@ -84,7 +86,7 @@ class AveragedGradients(WorkerAlgorithm):
                 optimizer.update(params, rows[first], grad[first], *args, out[first], fusion.owned)
                 rows, grad, out = rows[n_owned:], grad[n_owned:], out[n_owned:]
         optimizer.update(params, rows, grad, *args, out, published)
-        return Contribution(None if self._is_dense else minibatch.rows, values, loss, n_owned)
+        return Contribution(None if self._is_dense else touched, values, loss, n_owned)
 
     def _room(self) -> Float32:
         if not len(self._out):

@@ -38,7 +38,7 @@ class LocalWalk:
         first = share.n_updates_before + (share.step - 1) * self._setting.local_steps + 1
         for local_step, minibatch in enumerate(minibatches, first):
             if self._per_sample:
-                snapshot_rows(params, minibatch.rows, self._base, self._marks, share.step)
+                snapshot_rows(params, self._setting.rows(minibatch), self._base, self._marks, share.step)
                 loss += self._pass(minibatch, self._setting.optimizer.rate(local_step) * share.rate_factor)
             else:
                 one = self._optimize(minibatch, self._setting.state, local_step, share.rate_factor, divisor)

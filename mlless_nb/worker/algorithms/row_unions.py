@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,9 +14,16 @@ MOST_UNIONS = 256
 
 
 class RowUnions:
-    """The unions of the rows of groups of minibatches."""
+    """The unions of the rows of groups of minibatches.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    rows_of : callable
+        The rows that a minibatch touches, int32 (m,).
+    """
+
+    def __init__(self, rows_of: Callable[[Minibatch], Int32]) -> None:
+        self._rows_of = rows_of
         self._found: dict[tuple[int, ...], tuple[Sequence[Minibatch], Int32, list[Int32]]] = {}
 
     def of(self, minibatches: Sequence[Minibatch]) -> tuple[Int32, list[Int32]]:
@@ -26,8 +33,9 @@ class RowUnions:
         if found is None:
             if len(self._found) >= MOST_UNIONS:
                 self._found.clear()
-            rows = np.unique(np.concatenate([minibatch.rows for minibatch in minibatches]))
-            places = [np.searchsorted(rows, minibatch.rows).astype(np.int32) for minibatch in minibatches]
+            each = [self._rows_of(minibatch) for minibatch in minibatches]
+            rows = np.unique(np.concatenate(each))
+            places = [np.searchsorted(rows, touched).astype(np.int32) for touched in each]
             found = self._found[key] = (minibatches, rows, places)  # they live as long: no other has their id
         return found[1], found[2]
 

@@ -1,4 +1,4 @@
-/* Logistic regression; the loops are in logistic_loops.h, each compiled for several instruction sets. */
+/* Linear models; the loops are in linear_loops.h, each compiled for several instruction sets. */
 #include "tables.h"
 
 /* Rows of a minibatch: entries row by row, and columns that most rows have, each with a value for every row. */
@@ -13,12 +13,12 @@ typedef struct {
     const float *dense; /* (n_columns, n) */
 } sparse_rows;
 
-#define LOOPS "logistic_loops.h"
+#define LOOPS "linear_loops.h"
 #include "each_level.h"
 
-static double logistic(
-    const float *weights, ptrdiff_t m, sparse_rows x, const float *labels, float share, float *grad) {
-    return DISPATCH(logistic, (weights, m, x, labels, share, grad));
+static double linear(
+    int loss, const float *weights, ptrdiff_t m, sparse_rows x, const float *labels, float share, float *grad) {
+    return DISPATCH(linear, (loss, weights, m, x, labels, share, grad));
 }
 
 static void margins(

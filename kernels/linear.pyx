@@ -1,6 +1,6 @@
-"""Logistic regression over sparse rows: gradient, loss and margins.
+"""Linear models over sparse rows: gradient, loss and margins; ``z = w.x + intercept``, a loss is of z and a label.
 
-In three layers: loops in C (``logistic_loops.h``), one typed call, a ``def`` that checks everything once.
+In three layers: loops in C (``linear_loops.h``; a header a loss), one typed call, a ``def`` that checks everything once.
 """
 
 from cython cimport view
@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, uint16_t
 from libc.stdlib cimport free, malloc
 
 
-cdef extern from "logistic.h" nogil:
+cdef extern from "linear.h" nogil:
     ctypedef struct float_table:
         float *at
         Py_ssize_t stride
@@ -21,7 +21,8 @@ cdef extern from "logistic.h" nogil:
         Py_ssize_t n_columns
         const int32_t *columns
         const float *dense
-    double logistic(const float *weights, Py_ssize_t m, sparse_rows x, const float *labels, float share, float *grad)
+    double linear(int loss, const float *weights, Py_ssize_t m, sparse_rows x, const float *labels, float share,
+                  float *grad)
     void margins(float_table params, Py_ssize_t n_features, const int32_t *indptr, const int32_t *indices,
                  const float *values, Py_ssize_t n, float *out)
 
@@ -36,9 +37,14 @@ cdef extern from "string.h" nogil:
     void *memset(void *target, int value, size_t n)
 
 
-def logistic_gradient(
+#: Names of the losses, in the order of LOSS_BLOCKS in linear_loops.h.
+cdef tuple LOSSES = ("logistic", "squared", "hinge")
+
+
+def linear_gradient(
+    str loss not None,
     const float[:, ::view.contiguous] params not None,
-    const int32_t[::1] rows not None,
+    const int32_t[::1] ids not None,
     const int32_t[::1] columns not None,
     const float[:, ::1] dense not None,
     const int32_t[::1] indptr not None,
@@ -48,49 +54,54 @@ def logistic_gradient(
     double divisor,
     float[:, ::1] grad not None,
 ):
-    """Overwrite ``grad`` with the gradient of a minibatch's log losses; returns their sum before any update.
+    """Overwrite ``grad`` with the gradient of a minibatch's losses; returns their sum before any update.
 
-    The loss of a row is ``log(1 + exp(z)) - y*z``, ``z = w.x + intercept``; the gradient is divided by ``divisor``.
-    A row's x is what the dense columns have for it plus its entries, ``indptr[k]`` to ``indptr[k + 1]``.
+    The gradient is divided by ``divisor``. A row's x is what the dense columns have for it plus its entries,
+    ``indptr[k]`` to ``indptr[k + 1]``.
 
     Parameters
     ----------
-    params : float32 (n_rows, 1)
-    rows : int32 (m,)
-        The minibatch's rows of ``params``, strictly ascending; the last is the intercept's.
+    loss : str
+        ``"logistic"``: ``log(1 + exp(z)) - y*z`` of labels 0 and 1. ``"squared"``: ``(z - y)**2``, and the gradient of
+        half of it. ``"hinge"``: ``max(0, 1 - s*z)``, s being 1 where the label is above 0, else -1.
+    params : float32 (n_features + 1, 1)
+        A row a feature, then the intercept's.
+    ids : int32 (m,)
+        The minibatch's features, strictly ascending.
     columns : int32 (n_columns,)
-        Positions in ``rows`` of the columns in ``dense``, strictly ascending, the intercept not among them.
+        Positions in ``ids`` of the columns in ``dense``, strictly ascending.
     dense : float32 (n_columns, n)
     indptr : int32 (n + 1,)
     indices : uint16 or int32 (nnz,)
-        Positions in ``rows``, that of the intercept not among them.
+        Positions in ``ids``.
     values : float32 (nnz,)
         Or empty: every value is 1.
     labels : float32 (n,)
-        0 or 1.
     divisor : float
-    grad : float32 (m, 1)
-        Overwritten.
+        Above 0.
+    grad : float32 (m + 1, 1)
+        Overwritten: of each of ``ids``, then of the intercept.
 
     Raises
     ------
     TypeError
         When ``indices`` is no array.
     ValueError
-        When a shape or type is wrong or an index out of range; nothing is written then.
+        When there is no such loss, a shape or type is wrong or an index out of range; nothing is written then.
     """
     cdef object held = memoryview(indices)  # nobody resizes it while the loops run
-    cdef sparse_rows x = minibatch(params, rows, columns, dense, indptr, held, values, labels)
-    if grad.shape[0] != rows.shape[0] or grad.shape[1] != 1:
-        raise ValueError(f"grad has shape {grad.shape[0], grad.shape[1]}: must be {rows.shape[0], 1}")
+    cdef sparse_rows x = minibatch(params, ids, columns, dense, indptr, held, values, labels)
+    if grad.shape[0] != ids.shape[0] + 1 or grad.shape[1] != 1:
+        raise ValueError(f"grad has shape {grad.shape[0], grad.shape[1]}: must be {ids.shape[0] + 1, 1}")
     if not divisor > 0:
         raise ValueError(f"divisor={divisor}: must be > 0")
-    return loss(params, rows, x, labels, 1.0 / divisor, &grad[0, 0])
+    return total_loss(number_of(loss), params, ids, x, labels, 1.0 / divisor, &grad[0, 0])
 
 
-def logistic_loss(
+def linear_loss(
+    str loss not None,
     const float[:, ::view.contiguous] params not None,
-    const int32_t[::1] rows not None,
+    const int32_t[::1] ids not None,
     const int32_t[::1] columns not None,
     const float[:, ::1] dense not None,
     const int32_t[::1] indptr not None,
@@ -98,13 +109,13 @@ def logistic_loss(
     const float[::1] values not None,
     const float[::1] labels not None,
 ):
-    """Sum of the log losses of a minibatch, in nats; arguments as :func:`logistic_gradient`'s."""
+    """Sum of the losses of a minibatch; arguments as :func:`linear_gradient`'s."""
     cdef object held = memoryview(indices)  # nobody resizes it while the loops run
-    cdef sparse_rows x = minibatch(params, rows, columns, dense, indptr, held, values, labels)
-    return loss(params, rows, x, labels, 0.0, NULL)
+    cdef sparse_rows x = minibatch(params, ids, columns, dense, indptr, held, values, labels)
+    return total_loss(number_of(loss), params, ids, x, labels, 0.0, NULL)
 
 
-def logistic_margins(
+def linear_margins(
     const float[:, ::view.contiguous] params not None,
     const int32_t[::1] indptr not None,
     const int32_t[::1] indices not None,
@@ -134,39 +145,45 @@ def logistic_margins(
                     &values[0] if values.shape[0] else NULL, n, &out[0])
 
 
-cdef double loss(const float[:, ::view.contiguous] params, const int32_t[::1] rows, sparse_rows x,
-                 const float[::1] labels, double share, float *grad) except? -1.0:
+cdef int number_of(str loss) except -1:
+    """Place of a loss in LOSS_BLOCKS."""
+    if loss not in LOSSES:
+        raise ValueError(f"loss={loss!r}: must be one of {', '.join(LOSSES)}")
+    return LOSSES.index(loss)
+
+
+cdef double total_loss(int loss, const float[:, ::view.contiguous] params, const int32_t[::1] ids, sparse_rows x,
+                       const float[::1] labels, double share, float *grad) except? -1.0:
     """The minibatch's own weights are gathered once, so that the loops index one small array."""
-    cdef Py_ssize_t m = rows.shape[0], k
+    cdef Py_ssize_t m = ids.shape[0], k
     cdef double total
-    cdef float *weights = <float *>malloc(sizeof(float) * m)
+    cdef float *weights = <float *>malloc(sizeof(float) * (m + 1))
     if weights == NULL:
-        raise MemoryError(f"no memory for {m} weights")
+        raise MemoryError(f"no memory for {m + 1} weights")
     with nogil:
         for k in range(m):
-            weights[k] = params[rows[k], 0]
+            weights[k] = params[ids[k], 0]
+        weights[m] = params[params.shape[0] - 1, 0]
         if grad != NULL:
-            memset(grad, 0, sizeof(float) * m)
-        total = logistic(weights, m, x, &labels[0] if x.n else NULL, share, grad)
+            memset(grad, 0, sizeof(float) * (m + 1))
+        total = linear(loss, weights, m, x, &labels[0] if x.n else NULL, share, grad)
         free(weights)
     return total
 
 
 cdef sparse_rows minibatch(
-    const float[:, ::view.contiguous] params, const int32_t[::1] rows, const int32_t[::1] columns,
+    const float[:, ::view.contiguous] params, const int32_t[::1] ids, const int32_t[::1] columns,
     const float[:, ::1] dense, const int32_t[::1] indptr, object indices, const float[::1] values,
     const float[::1] labels,
 ) except *:
     """The rows as the loops take them, checked; they point into the arguments."""
-    cdef Py_ssize_t m = rows.shape[0], nnz
+    cdef Py_ssize_t m = ids.shape[0], n_features = params.shape[0] - 1, nnz
     cdef const uint16_t[::1] narrow
     cdef const int32_t[::1] wide
     cdef sparse_rows x
     x.n, x.n_columns = labels.shape[0], columns.shape[0]
-    if params.shape[1] != 1:
-        raise ValueError(f"params has width {params.shape[1]}: must be 1")
-    if m == 0:
-        raise ValueError("rows is empty: its last entry must be the intercept's row")
+    if params.shape[1] != 1 or n_features < 0:
+        raise ValueError(f"params has shape {params.shape[0], params.shape[1]}: must be (n_features + 1, 1)")
     if indptr.shape[0] != x.n + 1:
         raise ValueError(f"indptr has length {indptr.shape[0]}: must be {x.n + 1}, one more than labels")
     x.is_wide = indices.itemsize != 2
@@ -182,14 +199,14 @@ cdef sparse_rows minibatch(
         raise ValueError(f"indices and values have lengths {nnz}, {values.shape[0]}: must be equal, or values empty")
     if dense.shape[0] != x.n_columns or dense.shape[1] != x.n:
         raise ValueError(f"dense has shape {dense.shape[0], dense.shape[1]}: must be {x.n_columns, x.n}")
-    if not ids_ascend(&rows[0], m, params.shape[0]):
-        raise ValueError(f"rows must be strictly ascending rows of params, in [0, {params.shape[0]})")
-    if x.n_columns and not ids_ascend(&columns[0], x.n_columns, m - 1):
-        raise ValueError(f"columns must be strictly ascending, in [0, {m - 1})")
+    if m and not ids_ascend(&ids[0], m, n_features):
+        raise ValueError(f"ids must be strictly ascending, in [0, {n_features})")
+    if x.n_columns and not ids_ascend(&columns[0], x.n_columns, m):
+        raise ValueError(f"columns must be strictly ascending, in [0, {m})")
     check_indptr(indptr, x.n, nnz)
-    if not (ids_within(<const int32_t *>x.indices, nnz, m - 1) if x.is_wide
-            else short_ids_within(<const uint16_t *>x.indices, nnz, m - 1)):
-        raise ValueError(f"indices must be in [0, {m - 1})")
+    if not (ids_within(<const int32_t *>x.indices, nnz, m) if x.is_wide
+            else short_ids_within(<const uint16_t *>x.indices, nnz, m)):
+        raise ValueError(f"indices must be in [0, {m})")
     x.indptr = &indptr[0]
     x.values = &values[0] if values.shape[0] else NULL
     x.columns = &columns[0] if x.n_columns else NULL

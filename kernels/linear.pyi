@@ -1,9 +1,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-def logistic_gradient(
+def linear_gradient(
+    loss: str,
     params: NDArray[np.float32],
-    rows: NDArray[np.int32],
+    ids: NDArray[np.int32],
     columns: NDArray[np.int32],
     dense: NDArray[np.float32],
     indptr: NDArray[np.int32],
@@ -13,9 +14,10 @@ def logistic_gradient(
     divisor: float,
     grad: NDArray[np.float32],
 ) -> float: ...
-def logistic_loss(
+def linear_loss(
+    loss: str,
     params: NDArray[np.float32],
-    rows: NDArray[np.int32],
+    ids: NDArray[np.int32],
     columns: NDArray[np.int32],
     dense: NDArray[np.float32],
     indptr: NDArray[np.int32],
@@ -23,7 +25,7 @@ def logistic_loss(
     values: NDArray[np.float32],
     labels: NDArray[np.float32],
 ) -> float: ...
-def logistic_margins(
+def linear_margins(
     params: NDArray[np.float32],
     indptr: NDArray[np.int32],
     indices: NDArray[np.int32],

@@ -1,0 +1,130 @@
+"""What linear models of sparse features share, whatever their loss: the table, its intercept, the fitted form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..kernels import linear_gradient, linear_loss, linear_margins
+from .base import Model
+from .storage import write_arrays
+
+Float32 = NDArray[np.float32]
+Int32 = NDArray[np.int32]
+
+
+class FittedLinearModel:
+    """A fitted linear model: ``w.x + intercept`` of a row, and what a subclass makes of it.
+
+    Attributes
+    ----------
+    params : dict
+        weights (n_features,), intercept (1,); float32.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, params: dict[str, NDArray[Any]]) -> None:
+        weights, intercept = params["weights"], params["intercept"]
+        if weights.ndim != 1 or intercept.shape != (1,):
+            raise ValueError(
+                f"weights and intercept have shapes {weights.shape}, {intercept.shape}: must be (n,), (1,)"
+            )
+        self.params: dict[str, NDArray[Any]] = {
+            "weights": np.asarray(weights, np.float32),
+            "intercept": np.asarray(intercept, np.float32),
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to ``path`` as .npz; :func:`mlless_nb.models.load_model` reads it."""
+        write_arrays(path, self.kind, self.params)
+
+    def _margins(self, X: Any) -> Float32:
+        """``w.x + intercept`` of each row of X, scipy sparse or array (n, n_features); float32 (n,)."""
+        n_features = len(self.params["weights"])
+        from scipy.sparse import csr_matrix  # a quarter of a second that no function needs
+
+        rows = csr_matrix(X, dtype=np.float32)
+        if rows.shape[1] != n_features:
+            raise ValueError(f"X has {rows.shape[1]} columns: must have {n_features}")
+        if rows.nnz > 2**31 - 1:
+            raise ValueError(f"X has {rows.nnz} non-zeros: must have less than 2**31, predict in pieces")
+        out = np.empty(rows.shape[0], np.float32)
+        params = np.concatenate([self.params["weights"], self.params["intercept"]])[:, None]
+        linear_margins(
+            params, rows.indptr.astype(np.int32), rows.indices.astype(np.int32), np.ascontiguousarray(rows.data), out
+        )
+        return out
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {len(self.params['weights'])} features>"
+
+
+class LinearModel(Model):
+    """Minimises the mean of a loss of ``w.x + intercept`` and the label, plus ``l2/2 * |w|^2``.
+
+    The table has a row a feature, then the intercept's, which is not penalised and which every minibatch touches. It
+    starts at 0.
+
+    Attributes
+    ----------
+    loss : str
+        As `mlless_nb.kernels.linear_gradient` calls it.
+    fitted_type : type of `FittedLinearModel`
+    """
+
+    loss: ClassVar[str]
+    data_kind: ClassVar[str] = "csr"
+    fitted_type: ClassVar[type[FittedLinearModel]]
+
+    def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """(n_features + 1, 1)."""
+        return shape[0] + 1, 1
+
+    def rows(self, minibatch: Any, shape: tuple[int, ...]) -> Int32:
+        """Those of its features, then the intercept's."""
+        ids = minibatch.ids
+        rows = np.empty(len(ids) + 1, np.int32)
+        rows[:-1], rows[-1] = ids, shape[0]
+        return rows
+
+    def n_touched(self, n_ids: int) -> int:
+        """One more: the intercept's."""
+        return n_ids + 1
+
+    def init(self, shape: tuple[int, ...], mean: float, seed: int) -> Float32:
+        """Zeros."""
+        return np.zeros(self.table_shape(shape), np.float32)
+
+    def gradient(self, params: Float32, minibatch: Any, mean: float, divisor: float, grad: Float32) -> float:
+        """Overwrite ``grad`` (m, 1); returns the sum of losses before any update. The penalty is not in it."""
+        return linear_gradient(self.loss, params, **vars(minibatch), divisor=divisor, grad=grad)
+
+    def evaluate(self, params: Float32, minibatch: Any, mean: float) -> float:
+        """Sum of losses."""
+        return linear_loss(self.loss, params, **vars(minibatch))
+
+    def dense_l2_rows(self, shape: tuple[int, ...]) -> int:
+        """Every row but the intercept's."""
+        return shape[0]
+
+    def fitted(self, params: Float32, shape: tuple[int, ...], mean: float) -> Any:
+        """The trained model; its arrays are copies."""
+        return self.fitted_type({"weights": params[:-1, 0].copy(), "intercept": params[-1, :1].copy()})
+
+    def table_of(self, model: FittedLinearModel) -> Float32:
+        """The table of a fitted model."""
+        return np.concatenate([model.params["weights"], model.params["intercept"]])[:, None]
+
+
+def check_binary(field: str, labels: NDArray[Any], model: str) -> None:
+    """Raise DataError, which names the first that is wrong, unless all ``labels`` (n,) are 0 or 1, for ``model``."""
+    is_wrong = (labels != 0) & (labels != 1)
+    if bool(is_wrong.any()):
+        at = int(np.flatnonzero(is_wrong)[0])
+        hint = " (for labels -1 and 1 hand in (y + 1) / 2)" if bool((labels == -1).any()) else ""
+        raise DataError(f"{field}[{at}]", float(labels[at]), f"0 or 1 for {model}{hint}")
