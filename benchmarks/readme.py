@@ -4,7 +4,7 @@
 
 `how_fast.md` is the README's section with places for figures: ``{{section > table > row > column}}``, by the name of
 the benchmark, the beginning of a table's title (or ``...`` and a part of it), the first cell of a row, and a column's
-head. A fifth word asks for the ``low`` or ``high`` end of the range (of a single run that is the figure); without one it
+head. A fifth word asks for the ``low`` or ``high`` end of the range (of one run, the figure itself); without one it
 is the figure alone, without range and unit of seconds. Where RESULTS.md does not have a figure, the line of a table, or
 the paragraph, that quotes it is left out.
 """
