@@ -112,7 +112,7 @@ def library(split: Split, fit: Any, quick: bool) -> dict[str, Any] | str:
 def contenders(name: str, kind: str) -> dict[str, int]:
     """Names of all, and how often each is run at most: the slow ones less often."""
     found = dict.fromkeys(OURS[name], 99)
-    found |= {ddp_label(name, gradients, workers): 2 for gradients in DDP_KINDS for workers in DDP_WORKERS}
+    found |= {ddp_label(name, gradients, workers): 1 for gradients in DDP_KINDS for workers in DDP_WORKERS}
     return found | {label: most for label, _, most in libraries.FITS[kind]}
 
 

@@ -16,7 +16,7 @@ from mlless_nb import ISP, PMF, SGD, BudgetError, ScaleIn, Stop, TrainingJob
 from mlless_nb.data.dataset import Dataset
 
 #: So many times the least budget that allows a step is the smallest of which nearly all is promised to be used.
-TIMES_LEAST, QUICK_TIMES_LEAST = 5, 2
+TIMES_LEAST = 5
 
 
 def job_of(data: Dataset, workers: int, **options: Any) -> TrainingJob:
@@ -64,13 +64,12 @@ def main() -> None:
     options = arguments.parse_args()
     split, runs = ml1m(), runs_of(options)
     report = Report("budget", "How much of a budget does a run use that has nothing else to end it?")
-    times_least = QUICK_TIMES_LEAST if options.quick else TIMES_LEAST
     least = {workers: least_usd(split.train, workers) for workers in options.workers}
     tuners = {"ScaleIn()": ScaleIn(), "ScaleIn.off()": ScaleIn.off()}
     asked = [
         (workers, usd, tuner)
         for workers, tuner in itertools.product(options.workers, tuners)
-        for usd in sorted({*options.budgets, round(times_least * least[workers], 6)})
+        for usd in sorted({*options.budgets, round(TIMES_LEAST * least[workers], 6)})
         if usd > least[workers]
     ]
     found: dict[Any, list[dict[str, Any]]] = {one: [] for one in asked}

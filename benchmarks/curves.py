@@ -32,7 +32,7 @@ EVERY = 10
 #: Records around a step whose mean stands for its training loss: one minibatch's alone is mostly noise.
 AROUND = 40
 #: The long workload is recorded so often at most.
-MOST_LARGE = 2
+MOST_LARGE = 1
 #: What the forecast may be off by.
 WITHIN = 0.15
 

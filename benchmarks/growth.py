@@ -19,7 +19,7 @@ from mlless_nb.driver.embedded_redis import EmbeddedRedis
 
 PATTERNS = ("broadcast", "scatter-reduce")
 #: Where a second server is tried, of those that are asked for: with few workers it says little.
-SHARDED_WORKERS = (8, 16, 24)
+SHARDED_WORKERS = (8, 24)
 JOB = {
     "model": PMF(rank=20, l2=0.02),
     "optimizer": SGD(8.0, 0.8, nesterov=True, lazy=True),

@@ -4,9 +4,9 @@
 
 `how_fast.md` is the README's section with places for figures: ``{{section > table > row > column}}``, by the name of
 the benchmark, the beginning of a table's title (or ``...`` and a part of it), the first cell of a row, and a column's
-head. A fifth word asks for the ``low`` or ``high`` end of the range; without one it is the figure alone, without range
-and unit of seconds. Where RESULTS.md does not have a figure, the line of a table, or the paragraph, that quotes it is
-left out.
+head. A fifth word asks for the ``low`` or ``high`` end of the range (of one run, the figure itself); without one it
+is the figure alone, without range and unit of seconds. Where RESULTS.md does not have a figure, the line of a table, or
+the paragraph, that quotes it is left out.
 """
 
 from __future__ import annotations
@@ -63,9 +63,7 @@ def figure(tables: Tables, path: str) -> str:
             continue
         cell = rows[row][heads[0]]
         ends = RANGE.search(cell)
-        if part:
-            if ends is None:
-                break
+        if part and ends is not None:
             return ends[1] if part == ["low"] else ends[2]
         if cell == "-":
             return cell

@@ -42,23 +42,23 @@ class Section:
 #: In the order of their sections. Together they take about 45 minutes on two quiet cores.
 BENCHMARKS = {
     "kernels": Section("Kernels", 5),
-    "step": Section("A distributed step", 3),
+    "step": Section("A distributed step", 2),
     "rates": Section("Learning rates of the peer", 1),  # which `accuracy` uses
     "accuracy": Section("Time to a held-out quality", 3),
-    "defaults": Section("Defaults beside a search", 3),
-    "significance": Section("What ISP saves", 3),
+    "defaults": Section("Defaults beside a search", 2),
+    "significance": Section("What ISP saves", 2),
     "tuner": Section("What letting workers go saves", 3),
     "curves": Section("How far curves and forecasts see", 3),
     "growth": Section("Growth with the workers", 2),
     "link": Section("Over a slow link", 2),
     "staleness": Section("Running ahead", 2),
     "departures": Section("Workers that leave under ISP", 5),
-    "returned": Section("What a budget buys", 3),
+    "returned": Section("What a budget buys", 2),
     "budget": Section("What is used of a budget", 2),
-    "startup": Section("Start-up", 3),
+    "startup": Section("Start-up", 2),
     "packing": Section("Packing and requests", 3),
-    "memory": Section("Memory", 3),
-    "overhead": Section("What trust costs", 3),
+    "memory": Section("Memory", 2),
+    "overhead": Section("What trust costs", 2),
 }
 
 

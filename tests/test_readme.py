@@ -55,7 +55,8 @@ RESULTS = """## A step (`step.py`)
 
 def test_figures_are_looked_up(readme: ModuleType) -> None:
     template = """It takes {{step > MovieLens-1M > 4, BSP > step, ms}} ms,
-{{step > ...minibatches > 4, BSP > step, ms > low}} to {{step > MovieLens-1M > 4, BSP > step, ms > high}}.
+{{step > ...minibatches > 4, BSP > step, ms > low}} to {{step > MovieLens-1M > 4, BSP > step, ms > high}};
+{{step > MovieLens-1M > 4, BSP > p90 > low}}.
 
 A table:
 
@@ -73,7 +74,7 @@ Of another table, which is not there:
 {{link > MovieLens-1M > 9, BSP > step, ms}} s."""
     missing: list[str] = []
     assert readme.render(template, RESULTS, missing).split("\n\n") == [
-        "It takes 2.96 ms,\n2.72 to 3.03.",
+        "It takes 2.96 ms,\n2.72 to 3.03;\n3.88.",
         "A table:",
         "| | s |\n|---|---|\n| eight | **0.22** |",
     ]

@@ -26,8 +26,8 @@ CHROMIUM_ARGS = [
     "--disable-sync",
     "--disable-dev-shm-usage",
 ]
-#: Long, because two cores carry a server, a kernel and a browser.
-DEADLINE_S = 60.0
+#: Long, because two cores, slow ones perhaps, carry a server, a kernel and a browser.
+DEADLINE_S = 180.0
 
 
 def find_chromium() -> str | None:

@@ -25,7 +25,7 @@ def execute(notebook: Path, tmp_path: Path, **env: str) -> tuple[subprocess.Comp
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=540,
         check=False,
     )
     return done, nbformat.read(tmp_path / "out" / notebook.name, as_version=4)
