@@ -72,7 +72,7 @@ def of_minibatches(minibatches: Iterable[Minibatch]) -> str:
     parts = []
     for minibatch in minibatches:
         if isinstance(minibatch, RatingsMinibatch):
-            user, item = minibatch.rows[minibatch.user], minibatch.rows[minibatch.item]
+            user, item = minibatch.ids[minibatch.user], minibatch.ids[minibatch.item]
             parts.append(of_arrays(user, item, minibatch.rating))
         else:
             assert isinstance(minibatch, CsrMinibatch)
