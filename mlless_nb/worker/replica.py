@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +129,7 @@ class Replica:
         self.n_steps_before = self.n_updates_before = 0
         self._divisor = float(manifest.size)
         self.merges = isinstance(self._optimizer, SGD) or self._takes_local_steps or n_users > 0
+        self._rows_of: WeakKeyDictionary[Minibatch, Int32] = WeakKeyDictionary()
         self._unions: dict[tuple[int, ...], tuple[Sequence[Minibatch], Int32, list[Int32]]] = {}
         self._states = [self._state]  # of each shard that is held, where they are not merged
         self._n_held, self._n_shards = 1, manifest.n_shards
@@ -217,7 +219,7 @@ class Replica:
         self, minibatch: Minibatch, state: dict[str, Float32], step: int, scale: float, split: SignificanceSplit | None
     ) -> float:
         """Gradient and optimiser of one minibatch."""
-        rows = self.model.rows(minibatch, self._manifest.shape)
+        rows = self._touched(minibatch)
         n_touched = len(rows)
         if n_touched > len(self._grad):
             self._grad = np.empty((n_touched + n_touched // 8, self.width), np.float32)
@@ -232,6 +234,13 @@ class Replica:
         self._optimizer.update(self.params, rows, grad, *args, out, split)
         self._n_kept = self._n_added = own
         return loss
+
+    def _touched(self, minibatch: Minibatch) -> Int32:
+        """The rows of the table that ``minibatch`` touches; remembered as long as the minibatch is kept."""
+        rows = self._rows_of.get(minibatch)
+        if rows is None:
+            rows = self._rows_of[minibatch] = self.model.rows(minibatch, self._manifest.shape)
+        return rows
 
     def _optimize_apart(self, minibatches: Sequence[Minibatch], step: int, scale: float) -> float:
         """Gradient and optimiser of each shard's minibatch, with the shard's own state; the sum of their updates."""
@@ -251,7 +260,7 @@ class Replica:
         if found is None:
             if len(self._unions) >= MOST_UNIONS:
                 self._unions.clear()
-            each = [self.model.rows(minibatch, self._manifest.shape) for minibatch in minibatches]
+            each = [self._touched(minibatch) for minibatch in minibatches]
             rows = np.unique(np.concatenate(each))
             places = [np.searchsorted(rows, touched).astype(np.int32) for touched in each]
             found = self._unions[key] = (minibatches, rows, places)  # they live as long: no other has their id
@@ -268,8 +277,7 @@ class Replica:
         for number, minibatch in enumerate(minibatches):
             local_step = self.n_updates_before + (step - 1) * self._local_steps + number + 1
             if self._per_sample:
-                touched = self.model.rows(minibatch, self._manifest.shape)
-                snapshot_rows(self.params, touched, self._base, self._marks, step)
+                snapshot_rows(self.params, self._touched(minibatch), self._base, self._marks, step)
                 loss += self._pass(minibatch, local_step)
             else:
                 loss += self._optimize(minibatch, self._state, local_step, 1.0, None)
