@@ -73,13 +73,14 @@ static ALWAYS_INLINE TARGET double LEVEL(linear_of)(
         for (ptrdiff_t c = 0; c < x.n_columns; c++)
             grad[x.columns[c]] += LEVEL(column_product)(slope, x.dense + c * x.n + start, size);
         for (ptrdiff_t k = 0; k < size; k++) {
-            slopes += slope[k];
+            const float own = slope[k]; /* in a register: for all the compiler knows, grad could point to slope */
+            slopes += own;
             const ptrdiff_t end = x.indptr[start + k + 1];
             ptrdiff_t at = x.indptr[start + k];
             for (; at + 4 <= end; at += 4)
                 for (int j = 0; j < 4; j++)
-                    grad[index_at(x.indices, is_wide, at + j)] += values ? slope[k] * values[at + j] : slope[k];
-            for (; at < end; at++) grad[index_at(x.indices, is_wide, at)] += values ? slope[k] * values[at] : slope[k];
+                    grad[index_at(x.indices, is_wide, at + j)] += values ? own * values[at + j] : own;
+            for (; at < end; at++) grad[index_at(x.indices, is_wide, at)] += values ? own * values[at] : own;
         }
     }
     if (grad) grad[m] += (float)slopes;

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,10 +51,17 @@ class Setting:
     manifest: Manifest
     ownership: Ownership
     local_steps: int
+    _rows_of: WeakKeyDictionary[Minibatch, Int32] = field(default_factory=WeakKeyDictionary, init=False, repr=False)
 
     def rows(self, minibatch: Minibatch) -> Int32:
-        """The rows of the table that a minibatch touches, int32 (m,), strictly ascending."""
-        return self.model.rows(minibatch, self.manifest.shape)
+        """The rows of the table that a minibatch touches, int32 (m,), strictly ascending.
+
+        They are remembered as long as the minibatch is kept.
+        """
+        rows = self._rows_of.get(minibatch)
+        if rows is None:
+            rows = self._rows_of[minibatch] = self.model.rows(minibatch, self.manifest.shape)
+        return rows
 
 
 class Fusion(NamedTuple):
