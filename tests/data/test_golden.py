@@ -39,10 +39,10 @@ GOLDEN = {
     "split stream": "ae44a9e934ebeaf4",
     "shuffled stream": "a26c302a03d103b8",
     "owners": "16074c305b8bc0b7",
-    "packed ratings": "f69018ea7719c671",
-    "packed by user": "6114bb35d4920970",
-    "packed clicks": "88946d58bc984c08",
-    "packed columns": "82365fa0f5b4c179",
+    "packed ratings": "3aa17120a78c93cb",
+    "packed by user": "94b8fbaf41b75287",
+    "packed clicks": "d6b2f5e293e3e9ba",
+    "packed columns": "f10258b0aa3c3846",
 }
 
 #: A processor without AVX2, FMA and AVX-512, as far as each library can be told so: NumPy's loops, the C library's
@@ -76,7 +76,7 @@ def of_minibatches(minibatches: Iterable[Minibatch]) -> str:
             parts.append(of_arrays(user, item, minibatch.rating))
         else:
             assert isinstance(minibatch, CsrMinibatch)
-            X = matrix_of(minibatch)
+            X = matrix_of(minibatch, int(minibatch.ids[-1]) + 1)
             X.sort_indices()
             labels = np.asarray(minibatch.labels, np.float32)
             parts.append(of_arrays(X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data, labels))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlless_nb import BSP, SGD, AdaGrad, ScaleIn, Stop, TrainingJob, datasets
-from mlless_nb.data.dataset import Csr
+from mlless_nb.data.csr import Csr
 from mlless_nb.models import FittedLinearModel, LinearModel, base, register_model
 from mlless_nb.simulate import TWO_CORES, simulate
 from mlless_nb.validation import specification
