@@ -37,8 +37,8 @@ cdef extern from "string.h" nogil:
     void *memset(void *target, int value, size_t n)
 
 
-#: Names of the losses, in the order of LOSS_BLOCKS in linear_loops.h.
-cdef tuple LOSSES = ("logistic", "squared", "hinge")
+#: Places of the losses in LOSS_BLOCKS of linear_loops.h.
+cdef dict LOSSES = {"logistic": 0, "squared": 1, "hinge": 2}
 
 
 def linear_gradient(
@@ -147,9 +147,10 @@ def linear_margins(
 
 cdef int number_of(str loss) except -1:
     """Place of a loss in LOSS_BLOCKS."""
-    if loss not in LOSSES:
+    cdef object number = LOSSES.get(loss)
+    if number is None:
         raise ValueError(f"loss={loss!r}: must be one of {', '.join(LOSSES)}")
-    return LOSSES.index(loss)
+    return number
 
 
 cdef double total_loss(int loss, const float[:, ::view.contiguous] params, const int32_t[::1] ids, sparse_rows x,
