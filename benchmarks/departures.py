@@ -124,9 +124,10 @@ def train(split: Split, case: Case) -> list[float]:
             # Each goes through minibatches of its own; those of who left are not taken over.
             batch = minibatches[((step - 1) * case.workers + worker) % len(minibatches)]
             replica = team.shared + team.own[worker]
-            MODEL.gradient(replica, batch, rows.mean, float(MINIBATCH), grad[: len(batch.rows)])
-            update = (grad[: len(batch.rows)], states[worker], step, 1.0 / len(team.own), *penalty, out)
-            OPTIMIZER.update(replica, batch.rows, *update)
+            touched = MODEL.rows(batch, rows.shape)
+            MODEL.gradient(replica, batch, rows.mean, float(MINIBATCH), grad[: len(touched)])
+            update = (grad[: len(touched)], states[worker], step, 1.0 / len(team.own), *penalty, out)
+            OPTIMIZER.update(replica, touched, *update)
             for table in (replica, team.own[worker], team.held[worker]):
                 table += out
             sent += team.publish(worker, np.abs(team.held[worker]) > SYNC.threshold_at(step) * np.abs(replica))
