@@ -7,6 +7,7 @@
 #   make check    format, lint and types
 #   make bench    the benchmarks, with their peers, in about 45 minutes: benchmarks/RESULTS.md, and the README's figures;
 #                 ARGS="--resume" goes on after an interruption, ARGS="--only step" or ARGS="--quick" do less
+#   make wheel    wheels for Linux on x86-64 and aarch64, in dist/; make wheel-again: built twice, they are the same
 #   make clean    remove all that these targets made
 #
 # MLLESS_DATA_HOME=<folder> says where datasets lie; by default they are downloaded to the user's cache.
@@ -15,7 +16,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-SOURCES := setup.cfg setup.py pyproject.toml $(wildcard kernels/*.pyx kernels/*.h)
+PACKED := setup.cfg pyproject.toml
+KERNELS := setup.py constraints.txt $(wildcard kernels/*.pyx kernels/*.h)
+WHEEL_TOOLS := build/wheel-tools
 
 # Two processes run the tests, a file at a time each: a small machine has two cores, and a run in a test several processes.
 TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
@@ -23,7 +26,7 @@ TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # rabbitmq-server lies in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: demo lab test test-long check bench clean services
+.PHONY: demo lab test test-long check bench clean services wheel wheel-again
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -60,9 +63,40 @@ services:
 	@{ command -v rabbitmq-server; } > /dev/null || .ci/apt-install rabbitmq-server || true
 	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } > /dev/null || .ci/apt-install chromium || true
 
-$(VENV)/.installed-%: $(VENV)/.made $(SOURCES)
-	@echo "installing mlless_nb[$*] into $(VENV): a few minutes the first time"
-	@$(PIP) install --no-compile --editable '.[$*]'
+# The kernels are compiled once for all targets, while pip installs what the package needs: an editable install would
+# compile them each time, and from nothing.
+$(VENV)/.installed-%: $(VENV)/.made $(PACKED) $(KERNELS)
+	@echo "installing mlless_nb[$*] into $(VENV), and compiling its kernels: about a minute the first time"
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.kernels $(VENV)/.packages-$*
+	@touch $@
+
+$(VENV)/.packages-%: $(PACKED)
+	@MLLESS_WITHOUT_KERNELS=1 $(PIP) install --no-compile --editable '.[$*]'
+	@touch $@
+
+$(VENV)/.kernels: $(VENV)/.compiler $(KERNELS)
+	@$(VENV)/compiler/bin/python setup.py --quiet build_ext --inplace > build/kernels.log 2>&1 || { cat build/kernels.log >&2; exit 1; }
+	@touch $@
+
+# Cython and setuptools in a place of their own: pip is at work in the other.
+$(VENV)/.compiler: $(VENV)/.made constraints.txt
+	@mkdir -p build
+	@$(BIN)/python -m venv --without-pip $(VENV)/compiler
+	@sed -n '/^cython==/,/[^\\]$$/p; /^setuptools==/,/[^\\]$$/p' constraints.txt > build/compiler.txt
+	@$(PIP) --python $(VENV)/compiler/bin/python install --no-compile --require-hashes -r build/compiler.txt
+	@touch $@
+
+wheel: $(WHEEL_TOOLS)/.made
+	@.ci/wheel $(WHEEL_TOOLS)/bin dist $(ARCH)
+
+wheel-again: $(WHEEL_TOOLS)/.made
+	@.ci/wheel $(WHEEL_TOOLS)/bin dist $(ARCH)
+	@.ci/wheel $(WHEEL_TOOLS)/bin build/dist-again $(ARCH)
+	@cd build/dist-again && for wheel in *.whl; do cmp "$$wheel" "../../dist/$$wheel" && echo "the same again: $$wheel" || exit 1; done
+
+$(WHEEL_TOOLS)/.made: constraints.txt
+	@.ci/make-venv $(PYTHON) $(WHEEL_TOOLS)
+	@$(WHEEL_TOOLS)/bin/python -m pip --disable-pip-version-check --quiet install --only-binary :all: --require-hashes -r constraints.txt
 	@touch $@
 
 $(VENV)/.made:

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "levels.h"
 #include "tables.h"
 
 enum { STEP_NONE, STEP_SGD, STEP_MOMENTUM, STEP_NESTEROV, STEP_ADAM, STEP_ADAGRAD, STEP_FTRL };
@@ -38,6 +39,7 @@ typedef struct {
     ptrdiff_t count; /* sent */
 } update_pass;
 
+#include "row_walk.h"
 #define LOOPS "optimize_loops.h"
 #include "each_level.h"
 

@@ -132,104 +132,40 @@ static NEVER_INLINE TARGET const float *LEVEL(slope)(
     return out;
 }
 
-/* Rows that are wide enough for vectors of their own. */
-static ALWAYS_INLINE TARGET void LEVEL(step_wide)(
-    const update_pass *pass, const step_rule *rule, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g,
-    float *out, LEVEL(sink) *to) {
-    const ptrdiff_t width = pass->width, walked = pass->walks_all ? pass->n_rows : pass->m;
-    const int32_t *ids = pass->walks_all ? NULL : pass->rows;
-    const float_table params = pass->params, first = pass->first, second = pass->second, residual = pass->residual;
-    for (ptrdiff_t r = start; r < start + size; r++, g += width, out += width) {
-        if (ids && r + ROWS_AHEAD < walked) {
+static ALWAYS_INLINE TARGET LEVEL(sink) LEVEL(sink_of)(const update_pass *pass) {
+    return (LEVEL(sink)){pass->threshold, pass->positions, pass->values, pass->count, pass->moves};
+}
+
+/* All rows of a walk, one after the other. */
+static ALWAYS_INLINE TARGET void LEVEL(step_rows)(
+    update_pass *pass, const int kind, const row_walk *walk, const float *g, float *out) {
+    const step_rule rule = pass->rule;
+    const ptrdiff_t width = pass->width, n = walk->n, size = walk->size, left = walk->left, from = walk->from;
+    const int32_t *ids = walk->ids;
+    const float_table params = walk->params, first = walk->first, second = walk->second, residual = walk->residual;
+    LEVEL(sink) to = LEVEL(sink_of)(pass);
+    for (ptrdiff_t r = 0; r < size; r++, g += n, out += n) {
+        if (ids && r + ROWS_AHEAD < left) {
             const ptrdiff_t ahead = ids[r + ROWS_AHEAD];
-            fetch_row(first, ahead, width);
-            fetch_row(second, ahead, width);
-            fetch_row(residual, ahead, width);
-            if (residual.at) fetch_row(params, ahead, width);
+            fetch_row(first, ahead, n);
+            fetch_row(second, ahead, n);
+            fetch_row(residual, ahead, n);
+            if (residual.at) fetch_row(params, ahead, n);
         }
-        const ptrdiff_t row = ids ? ids[r] : r;
+        const ptrdiff_t row = ids ? ids[r] : from + r;
         LEVEL(step_flat)(
-            rule, kind, width, g, row_of(first, row), row_of(second, row), out, row_of(params, row),
-            residual.at ? row_of(residual, row) : NULL, (uint32_t)(row * width), to);
+            &rule, kind, n, g, row_of(first, row), row_of(second, row), out, row_of(params, row),
+            residual.at ? row_of(residual, row) : NULL, (uint32_t)(row * width), &to);
     }
-}
-
-/* Rows gathered from all tables that a step reads; spaced, since addresses 4 KiB apart are taken for the same. */
-typedef struct {
-    float x[STEP_BLOCK + 16], a[STEP_BLOCK + 16], b[STEP_BLOCK + 16], held[STEP_BLOCK];
-} LEVEL(block);
-
-static ALWAYS_INLINE TARGET void LEVEL(gather)(
-    float_table table, const int32_t *ids, ptrdiff_t start, ptrdiff_t size, ptrdiff_t width, float *block) {
-    for (ptrdiff_t r = 0; r < size; r++) {
-        const float *from = row_of(table, ids ? ids[start + r] : start + r);
-        for (ptrdiff_t c = 0; c < width; c++) block[r * width + c] = from[c];
-    }
-}
-
-static ALWAYS_INLINE TARGET void LEVEL(scatter)(
-    const float *block, const int32_t *ids, ptrdiff_t start, ptrdiff_t size, ptrdiff_t width, float_table table) {
-    for (ptrdiff_t r = 0; r < size; r++) {
-        float *to = row_of(table, ids ? ids[start + r] : start + r);
-        for (ptrdiff_t c = 0; c < width; c++) to[c] = block[r * width + c];
-    }
-}
-
-/* Narrow rows; size * width <= STEP_BLOCK. */
-static ALWAYS_INLINE TARGET void LEVEL(step_narrow)(
-    const update_pass *pass, const step_rule *rule, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g,
-    float *out, LEVEL(sink) *to) {
-    LEVEL(block) at;
-    const ptrdiff_t width = pass->width, before = to->count;
-    const int32_t *ids = pass->walks_all ? NULL : pass->rows;
-    const int splits = pass->residual.at != NULL;
-    if (pass->first.at) LEVEL(gather)(pass->first, ids, start, size, width, at.a);
-    if (pass->second.at) LEVEL(gather)(pass->second, ids, start, size, width, at.b);
-    if (splits) LEVEL(gather)(pass->params, ids, start, size, width, at.x);
-    if (splits) LEVEL(gather)(pass->residual, ids, start, size, width, at.held);
-    LEVEL(step_flat)(rule, kind, size * width, g, at.a, at.b, out, at.x, splits ? at.held : NULL, 0, to);
-    if (pass->first.at) LEVEL(scatter)(at.a, ids, start, size, width, pass->first);
-    if (pass->second.at) LEVEL(scatter)(at.b, ids, start, size, width, pass->second);
-    if (splits) LEVEL(scatter)(at.held, ids, start, size, width, pass->residual);
-    if (splits && to->moves) LEVEL(scatter)(at.x, ids, start, size, width, pass->params);
-    for (ptrdiff_t k = before; k < to->count; k++) { /* from places in the block to places in the table */
-        const uint32_t place = to->positions[k], r = place / (uint32_t)width;
-        const uint32_t row = (uint32_t)(ids ? ids[start + r] : start + r);
-        to->positions[k] = row * (uint32_t)width + (place - r * (uint32_t)width);
-    }
-}
-
-/* Touched rows of width 1; size <= STEP_BLOCK. All tables in one loop, whose parts are known when it is compiled: twice as
- * quick as one table after the other. */
-static ALWAYS_INLINE TARGET void LEVEL(step_single)(
-    const update_pass *pass, const step_rule *rule, const int kind, const int splits, const int moves, ptrdiff_t start,
-    ptrdiff_t size, const float *g, float *out, LEVEL(sink) *to) {
-    LEVEL(block) at;
-    const int has_a = kind > STEP_SGD, has_b = kind == STEP_ADAM || kind == STEP_FTRL;
-    const int32_t *ids = pass->rows + start;
-    const float_table first = pass->first, second = pass->second, params = pass->params, residual = pass->residual;
-    const ptrdiff_t before = to->count;
-    for (ptrdiff_t r = 0; r < size; r++) {
-        if (has_a) at.a[r] = *row_of(first, ids[r]);
-        if (has_b) at.b[r] = *row_of(second, ids[r]);
-        if (splits) at.x[r] = *row_of(params, ids[r]);
-        if (splits) at.held[r] = *row_of(residual, ids[r]);
-    }
-    LEVEL(step_flat)(rule, kind, size, g, at.a, at.b, out, at.x, splits ? at.held : NULL, 0, to);
-    for (ptrdiff_t r = 0; r < size; r++) {
-        if (has_a) *row_of(first, ids[r]) = at.a[r];
-        if (has_b) *row_of(second, ids[r]) = at.b[r];
-        if (moves) *row_of(params, ids[r]) = at.x[r];
-        if (splits) *row_of(residual, ids[r]) = at.held[r];
-    }
-    for (ptrdiff_t k = before; k < to->count; k++) to->positions[k] = (uint32_t)ids[to->positions[k]];
+    pass->count = to.count;
 }
 
 /* Touched rows of width 1 that are not far apart: every row on the way goes through the vectors, and those that are not
  * touched stay as they are. */
 static ALWAYS_INLINE TARGET void LEVEL(step_among)(
-    const update_pass *pass, const step_rule *rule, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g,
-    float *out, LEVEL(sink) *to) {
+    update_pass *pass, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g, float *out) {
+    const step_rule rule = pass->rule;
+    LEVEL(sink) to = LEVEL(sink_of)(pass);
     float slope[STEP_BLOCK], u[STEP_BLOCK];
     int32_t touched[STEP_BLOCK];
     const int32_t *ids = pass->rows + start;
@@ -248,11 +184,12 @@ static ALWAYS_INLINE TARGET void LEVEL(step_among)(
         float *residual = splits ? pass->residual.at + base : NULL;
         for (ptrdiff_t k = 0; k < n; k += LANES)
             LEVEL(step_vector)(
-                rule, kind, n - k < LANES ? n - k : LANES, *(const INTS *)(touched + k), slope + k, a + k, b + k, u + k,
-                x + k, splits ? residual + k : NULL, (uint32_t)(base + k), to);
-        if (!splits || !to->moves)
+                &rule, kind, n - k < LANES ? n - k : LANES, *(const INTS *)(touched + k), slope + k, a + k, b + k, u + k,
+                x + k, splits ? residual + k : NULL, (uint32_t)(base + k), &to);
+        if (!splits || !to.moves)
             for (ptrdiff_t j = first; j < r; j++) out[j] = u[ids[j] - base];
     }
+    pass->count = to.count;
 }
 
 /* Whether the rows from `start` on are walked so. */
@@ -262,56 +199,81 @@ static ALWAYS_INLINE TARGET int LEVEL(is_among)(const update_pass *pass, ptrdiff
            pass->rows[start + size - 1] - pass->rows[start] < STEP_AMONG * size;
 }
 
-static ALWAYS_INLINE TARGET void LEVEL(run_kind)(update_pass *pass, const int kind) {
-    const step_rule rule = pass->rule;
+/* The two of them for each rule, in functions of their own: they take less time to compile, and have all registers. */
+#define RULE(name, kind)                                                                                         \
+    static NEVER_INLINE TARGET void LEVEL(rows_##name)(                                                          \
+        update_pass *pass, const row_walk *walk, const float *g, float *out) {                                   \
+        LEVEL(step_rows)(pass, kind, walk, g, out);                                                              \
+    }                                                                                                            \
+    static NEVER_INLINE TARGET void LEVEL(among_##name)(                                                         \
+        update_pass *pass, ptrdiff_t start, ptrdiff_t size, const float *g, float *out) {                        \
+        LEVEL(step_among)(pass, kind, start, size, g, out);                                                      \
+    }
+RULE(sgd, STEP_SGD)
+RULE(momentum, STEP_MOMENTUM)
+RULE(nesterov, STEP_NESTEROV)
+RULE(adam, STEP_ADAM)
+RULE(adagrad, STEP_ADAGRAD)
+RULE(ftrl, STEP_FTRL)
+#undef RULE
+
+static NEVER_INLINE TARGET void LEVEL(rows_none)(
+    update_pass *pass, const row_walk *walk, const float *g, float *out) {
+    LEVEL(step_rows)(pass, STEP_NONE, walk, g, out);
+}
+
+static TARGET void LEVEL(run_pass)(update_pass *pass) {
+    static const struct {
+        void (*rows)(update_pass *, const row_walk *, const float *, float *);
+        void (*among)(update_pass *, ptrdiff_t, ptrdiff_t, const float *, float *);
+    } steps[] = {
+        [STEP_NONE] = {LEVEL(rows_none), NULL},
+        [STEP_SGD] = {LEVEL(rows_sgd), LEVEL(among_sgd)},
+        [STEP_MOMENTUM] = {LEVEL(rows_momentum), LEVEL(among_momentum)},
+        [STEP_NESTEROV] = {LEVEL(rows_nesterov), LEVEL(among_nesterov)},
+        [STEP_ADAM] = {LEVEL(rows_adam), LEVEL(among_adam)},
+        [STEP_ADAGRAD] = {LEVEL(rows_adagrad), LEVEL(among_adagrad)},
+        [STEP_FTRL] = {LEVEL(rows_ftrl), LEVEL(among_ftrl)},
+    };
+    const int kind = pass->rule.kind;
     const ptrdiff_t width = pass->width, walked = pass->walks_all ? pass->n_rows : pass->m;
+    const int32_t *rows = pass->walks_all ? NULL : pass->rows;
     const int splits = pass->residual.at != NULL;
     const int is_flat = (!splits && !pass->first.at) ||
                         (pass->walks_all && (!pass->first.at || pass->first.stride == width) &&
                          (!pass->second.at || pass->second.stride == width) &&
                          (!splits || (pass->residual.stride == width && pass->params.stride == width)));
-    const int is_single = width == 1 && !pass->walks_all;
-    const ptrdiff_t most = width < STEP_BLOCK ? STEP_BLOCK / width : 1;
-    LEVEL(sink) to = {pass->threshold, pass->positions, pass->values, 0, pass->moves};
+    const int is_gathered = !is_flat && width < STEP_NARROW;
+    const int is_made = (pass->walks_all && pass->m < pass->n_rows) || pass->l2 != 0.0f; /* the gradient; see slope */
+    const ptrdiff_t most = is_flat && !is_made ? walked : width < STEP_BLOCK ? STEP_BLOCK / width : 1;
+    const row_walk tables = {0, 0, 0, 0, NULL, pass->params, pass->first, pass->second, pass->residual};
+    row_walk walk = tables;
+    row_block block;
+    if (is_gathered) {
+        if (walk.first.at) walk.first.at = block.a;
+        if (walk.second.at) walk.second.at = block.b;
+        if (splits) walk.params.at = block.x, walk.residual.at = block.held;
+    }
     ptrdiff_t next = 0;
+    pass->count = 0;
     for (ptrdiff_t start = 0; start < walked; start += most) {
-        const ptrdiff_t size = walked - start < most ? walked - start : most, at = start * width;
-        float *out = pass->out + at;
+        const ptrdiff_t size = walked - start < most ? walked - start : most, before = pass->count;
+        const int32_t *ids = rows ? rows + start : NULL;
+        float *out = pass->out + start * width;
         const float *g = LEVEL(slope)(pass, start, size, &next, out);
-        if (is_flat)
-            LEVEL(step_flat)(
-                &rule, kind, size * width, g, pass->first.at + at, pass->second.at + at, out, pass->params.at + at,
-                splits ? pass->residual.at + at : NULL, (uint32_t)at, &to);
-        else if (kind > STEP_NONE && LEVEL(is_among)(pass, start, size))
-            LEVEL(step_among)(pass, &rule, kind, start, size, g, out, &to);
-        else if (is_single && !splits)
-            LEVEL(step_single)(pass, &rule, kind, 0, 0, start, size, g, out, &to);
-        else if (is_single && !to.moves)
-            LEVEL(step_single)(pass, &rule, kind, 1, 0, start, size, g, out, &to);
-        else if (is_single)
-            LEVEL(step_single)(pass, &rule, kind, 1, 1, start, size, g, out, &to);
-        else if (width < STEP_NARROW)
-            LEVEL(step_narrow)(pass, &rule, kind, start, size, g, out, &to);
+        if (kind > STEP_NONE && !is_flat && LEVEL(is_among)(pass, start, size)) {
+            steps[kind].among(pass, start, size, g, out);
+            continue;
+        }
+        if (is_flat || is_gathered) /* side by side: as one row */
+            walk.n = size * width, walk.size = 1, walk.from = is_flat ? start : 0;
         else
-            LEVEL(step_wide)(pass, &rule, kind, start, size, g, out, &to);
-    }
-    pass->count = to.count;
-}
-
-#define WITH(kind)                       \
-    case kind:                           \
-        LEVEL(run_kind)(pass, kind);     \
-        break
-
-static TARGET void LEVEL(run_pass)(update_pass *pass) {
-    switch (pass->rule.kind) {
-        WITH(STEP_NONE);
-        WITH(STEP_SGD);
-        WITH(STEP_MOMENTUM);
-        WITH(STEP_NESTEROV);
-        WITH(STEP_ADAM);
-        WITH(STEP_ADAGRAD);
-        WITH(STEP_FTRL);
+            walk.n = width, walk.size = size, walk.from = start, walk.left = walked - start, walk.ids = ids;
+        if (is_gathered) gather(&tables, ids, start, size, width, &block);
+        steps[kind].rows(pass, &walk, g, out);
+        if (is_gathered) {
+            scatter(&block, ids, start, size, width, pass->moves, &tables);
+            place(pass->positions + before, pass->count - before, ids, start, (uint32_t)width);
+        }
     }
 }
-#undef WITH
