@@ -19,6 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PACKED := setup.cfg pyproject.toml
 KERNELS := setup.py constraints.txt $(wildcard kernels/*.pyx kernels/*.h)
 WHEEL_TOOLS := build/wheel-tools
+DIST ?= dist
 
 # Two processes run the tests, a file at a time each: a small machine has two cores, and a run in a test several processes.
 TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
@@ -87,12 +88,12 @@ $(VENV)/.compiler: $(VENV)/.made constraints.txt
 	@touch $@
 
 wheel: $(WHEEL_TOOLS)/.made
-	@.ci/wheel $(WHEEL_TOOLS)/bin dist $(ARCH)
+	@.ci/wheel $(WHEEL_TOOLS)/bin $(DIST) $(ARCH)
 
 wheel-again: $(WHEEL_TOOLS)/.made
-	@.ci/wheel $(WHEEL_TOOLS)/bin dist $(ARCH)
+	@.ci/wheel $(WHEEL_TOOLS)/bin $(DIST) $(ARCH)
 	@.ci/wheel $(WHEEL_TOOLS)/bin build/dist-again $(ARCH)
-	@cd build/dist-again && for wheel in *.whl; do cmp "$$wheel" "../../dist/$$wheel" && echo "the same again: $$wheel" || exit 1; done
+	@cd build/dist-again && for wheel in *.whl; do cmp "$$wheel" "$(abspath $(DIST))/$$wheel" && echo "the same again: $$wheel" || exit 1; done
 
 $(WHEEL_TOOLS)/.made: constraints.txt
 	@.ci/make-venv $(PYTHON) $(WHEEL_TOOLS)

@@ -7,6 +7,7 @@ import configparser
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,18 @@ def test_files_that_are_not_modules_are_packed(setup_cfg: configparser.ConfigPar
                 continue
             owner = ".".join((package, *path.parent.relative_to(ROOT / folder).parts))
             assert any(path.match(pattern) for pattern in packed.get(owner, [])), f"{path} is not in package_data"
+
+
+def test_build_tools_are_pinned_once() -> None:
+    """What pip takes to build is what wheels are built with; hashes, and no addresses."""
+    pinned = (ROOT / "constraints.txt").read_text()
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    lines = [line for line in pinned.splitlines() if not line.startswith(" ")]
+
+    assert {tool.lower() for tool in required} <= {line.removesuffix(" \\") for line in lines}
+    assert all("==" in line for line in lines)
+    assert pinned.count("--hash=sha256:") >= len(lines)
+    assert "://" not in pinned
 
 
 def test_top_level_folders() -> None:
