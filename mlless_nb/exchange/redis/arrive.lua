@@ -1,6 +1,6 @@
--- Arrive at a round: check the fence, renew the lease, grant money, count the arrival, wake the waiters if it is the last.
+-- Arrive at a round: check the fence, renew the lease, grant money, count the arrival; the last one wakes the waiters.
 -- KEYS  1 job  2 arrivals of the round  3 step log  4 lease  5 claim  6 supervisor's lease  7 wake-up stream  8 prefix
--- ARGV  1 generation  2 nonce  3 round  4 step  5 slot  6 lease_ms (0: do not renew)  7 ttl_ms  8 report ('': do not log)
+-- ARGV  1 generation  2 nonce  3 round  4 step  5 slot  6 lease_ms (0: do not renew)  7 ttl_ms  8 report ('': none)
 --       9 wanted  10 least wanted  11 known plan version  12 arrivals that complete it  13 others wait (1)
 --       14 renew the TTLs (1)  15 steps that arrivals are kept (default 2)  16 it is a quorum: not all frames count (1)
 -- Returns the number 2 * arrived + (1: the supervisor is alive) if that is all: it is cheaper than a table.
