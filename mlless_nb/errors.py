@@ -4,17 +4,17 @@
 
     MllessError
     ├── JobError (ValueError)          a field of the job is wrong; nothing was launched or billed
-    │   ├── ArgumentError (TypeError)  there is no such field, or one is missing
-    │   ├── DataError                  the dataset is
-    │   └── BudgetError                the budget is
+    │   ├── ArgumentError (TypeError)  a field is unknown, missing or given twice
+    │   ├── DataError                  the dataset is wrong
+    │   └── BudgetError                the budget is too small
     ├── CommandError (ValueError)      a command to a run cannot be carried out; the run is unaffected
-    ├── ServiceError                   Redis, RabbitMQ, the object storage or the backend does not do its part
-    ├── DecodeError (ValueError)       bytes from elsewhere are not what they claim to be
+    ├── ServiceError                   Redis, RabbitMQ, the object storage or the backend failed
+    ├── DecodeError (ValueError)       bytes from another process or a file are invalid
     └── RunError                       a training run failed; the last checkpoint's model is kept
 
-    DataWarning (UserWarning)          a dataset that can be trained on was probably meant otherwise
+    DataWarning (UserWarning)          a dataset can be trained on, but looks wrong
 
-A caller who wants one clear line writes::
+To print one clear line::
 
     try:
         run = mlless_nb.train(job)
@@ -32,21 +32,21 @@ class MllessError(Exception):
 
 
 class JobError(MllessError, ValueError):
-    """A field of the job is wrong, found before anything was launched or billed.
+    """A field of the job is wrong; it was checked before anything was launched or billed.
 
     Parameters
     ----------
     field : str
         The field as the user wrote it, e.g. ``"minibatch"``.
     value : object
-        What it was set to; shown shortened.
+        Its value; shown shortened.
     valid : str
         What would be valid, as the end of "must be ...".
     """
 
     def __init__(self, field: str, value: object, valid: str) -> None:
         self.field, self.value, self.valid = field, value, valid
-        shown = " ".join(repr(value).split())  # one line, whatever a table prints
+        shown = " ".join(repr(value).split())  # one line, also for a table
         if len(shown) > 80:
             shown = shown[:77] + "..."
         super().__init__(f"{field}={shown}: must be {valid}")
@@ -56,7 +56,7 @@ class JobError(MllessError, ValueError):
 
 
 class ArgumentError(JobError, TypeError):
-    """A call has a field that there is not, lacks one, or gives one twice."""
+    """A call has an unknown field, lacks one, or gives one twice."""
 
 
 class DataError(JobError):
@@ -64,28 +64,28 @@ class DataError(JobError):
 
 
 class BudgetError(JobError):
-    """The budget cannot pay for one step, or is below what is spent and committed."""
+    """The budget does not cover one step, or is below the money already spent and committed."""
 
 
 class CommandError(MllessError, ValueError):
-    """A command to a run cannot be carried out; the run goes on as it was."""
+    """A command to a run cannot be carried out; the run continues unchanged."""
 
 
 class ServiceError(MllessError):
-    """Redis, RabbitMQ, the object storage or the functions backend does not do its part."""
+    """Redis, RabbitMQ, the object storage or the functions backend failed or is not reachable."""
 
 
 class DecodeError(MllessError, ValueError):
-    """Bytes from elsewhere (a frame, a minibatch, a message) are not what they claim to be."""
+    """Bytes from another process or a file (a frame, a minibatch, a message) are invalid."""
 
 
 class RunError(MllessError):
-    """A training run failed; its sentence names what, which worker, which step and what to do."""
+    """A training run failed; the message says what failed, in which worker and step, and what to do."""
 
 
 class DataWarning(UserWarning):
-    """A dataset can be trained on and was probably meant otherwise; says what was seen and what would be valid."""
+    """A dataset can be trained on, but looks wrong; the message says what was found and what would be valid."""
 
 
-# At every call, not once a line: a cell is run again after its data was changed. Filters that a person sets go before.
+# Show it at every call, not once a line, because a cell is run again after its data changed. The user's filters win.
 warnings.simplefilter("always", DataWarning, append=True)

@@ -1,4 +1,4 @@
-"""What a person writes is checked: fields are called by their names, a slip is named, values are what they may be."""
+"""Checks of user input: field names with hints for misspelt ones, and the values of fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .errors import ArgumentError, JobError
 
 Kind = TypeVar("Kind", bound=type)
 
-#: What others call our fields.
+#: Names that other libraries use for our fields.
 SYNONYMS = {
     "alpha": "learning_rate",
     "batch_size": "minibatch",
@@ -41,10 +41,10 @@ _specifications: list[type] = []
 
 
 def specification(kind: Kind) -> Kind:
-    """``kind``, a dataclass, whose calls are checked before its fields are: for the line above ``@dataclass``.
+    """Class decorator above ``@dataclass``: check the arguments of each call of ``kind`` by name.
 
-    Its fields hold Python's own numbers in place of NumPy's: what a person computes is as good as what they type, and
-    goes to JSON. A call raises `ArgumentError` when a field is not one of its own, missing or given twice.
+    NumPy scalars are replaced by Python numbers, so that computed values are accepted like typed ones and can be
+    written as JSON. A call raises `ArgumentError` if a field is unknown, missing or given twice.
     """
     init = kind.__init__  # type: ignore[misc]
 
@@ -63,7 +63,7 @@ def _check(kind: type, values: tuple[Any, ...], named: Mapping[str, Any]) -> Non
     listed = ", ".join(fields)
     for name, value in named.items():
         if name not in fields:
-            # By its type where it is not plain: a slip in the name of a password is one, too.
+            # Show only the type of a text or object: the misspelt field may be a password.
             shown = value if isinstance(value, (bool, int, float, type(None))) else type(value)
             valid = f"named one of {listed}" if fields else "left out: there are no fields"
             raise ArgumentError(f"{kind.__name__}.{name}", shown, valid + hint(name, fields))
@@ -80,14 +80,14 @@ def _check(kind: type, values: tuple[Any, ...], named: Mapping[str, Any]) -> Non
 
 
 def nearest(name: str, valid: Collection[str], cutoff: float = 0.6) -> str | None:
-    """The one of ``valid`` that ``name`` is nearly spelt like, None where there is none."""
-    import difflib  # functions, which start while a person waits, do without
+    """The name in ``valid`` whose spelling is closest to ``name``, None if none is close."""
+    import difflib  # functions do not need it, and start faster without it
 
     return next(iter(difflib.get_close_matches(name, valid, n=1, cutoff=cutoff)), None)
 
 
 def hint(name: str, valid: Collection[str]) -> str:
-    """What is meant by ``name``, which is none of the fields ``valid``: "; is rank meant?", or ""."""
+    """A hint at the field meant by ``name``, which is not among the fields ``valid``: "; is rank meant?", or ""."""
     name = SYNONYMS.get(name.lower(), name)
     homes: dict[str, list[str]] = {}  # other specifications, by field
     for kind in _specifications:
@@ -102,23 +102,23 @@ def hint(name: str, valid: Collection[str]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """``value``, or the Python scalar that a NumPy scalar stands for."""
+    """``value``; a NumPy scalar as a Python scalar."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def is_integer(value: object) -> bool:
-    """Whether ``value`` is an integer; True and False are none."""
+    """Whether ``value`` is an integer; True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> bool:
     """Whether ``value`` is a finite number that a float can hold."""
     is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_real and abs(value) <= sys.float_info.max  # type: ignore[arg-type]  # NaN is on no side of anything
+    return is_real and abs(value) <= sys.float_info.max  # type: ignore[arg-type]  # False for NaN
 
 
 def check_number(field: str, value: object, least: float, *, or_none: bool = False) -> None:
-    """Raise JobError unless ``value`` is a finite number of at least ``least``, or None where ``or_none``."""
+    """Raise JobError unless ``value`` is a finite number >= ``least``, or None if ``or_none``."""
     if or_none and value is None:
         return
     if not is_number(value) or value < least:  # type: ignore[operator]
@@ -126,7 +126,7 @@ def check_number(field: str, value: object, least: float, *, or_none: bool = Fal
 
 
 def check_positive_integer(field: str, value: object, *, or_none: bool = False) -> None:
-    """Raise JobError unless ``value`` is an integer of at least 1, or None where ``or_none``."""
+    """Raise JobError unless ``value`` is an integer >= 1, or None if ``or_none``."""
     if or_none and value is None:
         return
     if not is_integer(value) or value < 1:  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""The control bus: ordered small messages by topic, between the processes of one job, over a server of your choice."""
+"""The interface of the control bus: ordered small messages by topic between the processes of one job."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Protocol
 
 from ..errors import ServiceError
 
-#: The topics of a job, each named for its single reader: the supervisor reads users' commands and workers' messages.
+#: The topics of a job, each named after its only reader: the supervisor reads users' commands and workers' messages.
 TOPICS = ("supervisor", "driver")
-#: Bytes that one message may have.
+#: Largest message, bytes.
 MAX_MESSAGE_BYTES = 1 << 20
-#: Messages that one `Bus.receive` hands over at most.
+#: Most messages that one `Bus.receive` returns.
 MAX_BATCH = 256
-#: Messages of a topic that a server keeps at least; older ones may go.
+#: The server keeps at least the newest so many messages of a topic; it may delete older ones.
 KEPT_MESSAGES = 100_000
-#: Seconds after its last use that a topic is kept: a job that nobody ends leaves nothing for ever.
+#: Seconds until an unused topic is deleted, so that a job whose processes were killed leaves nothing behind.
 TTL_S = 86_400
-#: Seconds that a lost server may be away before `send` and `receive` say so.
+#: Seconds that a server may be unreachable before `send` and `receive` raise.
 PATIENCE_S = 10.0
 
 
 class Bus(Protocol):
-    """Delivery of small byte messages, at least once, in order per topic and sender, to one reader a topic.
+    """Delivery of small byte messages, in order per topic and sender, to one reader per topic.
 
-    What is sent before anyone listens is kept. A bus may be used from several threads. A lost server is awaited for
-    `PATIENCE_S` seconds; nothing that was sent is lost meanwhile, and what was sent twice is handed over once.
+    Messages sent before the reader listens are kept. A bus may be used from several threads. It waits `PATIENCE_S`
+    seconds for an unreachable server. No message is lost meanwhile, and a message that was sent twice is returned once.
     """
 
     def send(self, topic: str, body: bytes) -> None:
@@ -38,13 +38,13 @@ class Bus(Protocol):
         Raises
         ------
         ValueError
-            A topic that is not made of letters, digits, ``_ . -``; more than `MAX_MESSAGE_BYTES`.
+            The topic has characters other than letters, digits, ``_ . -``, or the body is over `MAX_MESSAGE_BYTES`.
         ServiceError
-            The server has been away for too long, refuses the message, or the bus is closed.
+            The server was unreachable for too long or refuses the message, or the bus is closed.
         """
 
     def receive(self, topic: str, timeout_s: float) -> list[bytes]:
-        """All messages that wait on ``topic``, at most `MAX_BATCH`; empty once ``timeout_s`` seconds brought none.
+        """The waiting messages of ``topic``, at most `MAX_BATCH`; empty if none comes within ``timeout_s`` seconds.
 
         Raises
         ------
@@ -55,12 +55,12 @@ class Bus(Protocol):
         """
 
     def close(self, *, delete: bool = False) -> None:
-        """Release the connection, what was sent being delivered first. Idempotent, never raises.
+        """Deliver what was sent, then release the connection. Idempotent, never raises.
 
         Parameters
         ----------
         delete : bool
-            Also remove the job's topics (`TOPICS`, and whichever this bus used) from the server.
+            Also remove the job's topics (`TOPICS`, and all that this bus used) from the server.
         """
 
 
@@ -78,7 +78,7 @@ def check_message(topic: str, body: bytes) -> None:
 
 
 class Numbers:
-    """Names for this sender's messages, by which a reader knows one that comes twice."""
+    """Unique names for this sender's messages, by which a reader recognises duplicates."""
 
     def __init__(self) -> None:
         self._sender = os.urandom(8).hex()
@@ -93,10 +93,10 @@ class Numbers:
 
 
 class Seen:
-    """The names of the messages handed over lately, so that one that comes twice is handed over once.
+    """The names of recently returned messages, so that a duplicate is returned only once.
 
-    A bounded memory of names, rather than the highest number of each sender: no message is ever taken for a
-    duplicate because another overtook it.
+    It keeps a bounded set of names instead of the highest number of each sender, so that a message is not taken for a
+    duplicate when a later one arrived first.
     """
 
     def __init__(self, kept: int = 16_384) -> None:
@@ -104,7 +104,7 @@ class Seen:
         self._kept = kept
 
     def is_new(self, name: bytes | None) -> bool:
-        """Whether ``name`` has not been asked for before; a message without a name is always new."""
+        """Whether ``name`` was not passed before; a message without a name is always new."""
         if name is None:
             return True
         if name in self._names:
@@ -116,12 +116,12 @@ class Seen:
 
 
 class Patience:
-    """How long a server has been away, and how long to wait until the next try. Not thread-safe: one per caller.
+    """How long a server has been unreachable, and how long to wait for the next try. Not thread-safe: one per caller.
 
     Parameters
     ----------
     limit_s : float
-        Seconds away after which `lost` gives up.
+        Seconds after which `lost` raises.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -134,12 +134,12 @@ class Patience:
         self._since, self._pause_s = None, 0.0
 
     def lost(self, shown_url: str, error: BaseException) -> float:
-        """The server did not answer; seconds to wait before the next try, the first one at once, then 50 ms to 1 s.
+        """The server did not answer; returns the seconds to wait before the next try: 0, then 0.05 to 1.
 
         Raises
         ------
         ServiceError
-            It has been away for too long.
+            It has been unreachable for too long.
         """
         now = time.monotonic()
         self._since = now if self._since is None else self._since

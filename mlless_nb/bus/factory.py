@@ -1,4 +1,4 @@
-"""Which control bus a URL stands for."""
+"""The choice of a control bus by its URL."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def open_bus(url: str, job_id: str, insecure: bool = False, *, from_start: bool 
     job_id : str
         Letters, digits, ``_ . -``. Jobs do not see each other's messages.
     insecure : bool
-        Accept a server elsewhere without TLS or password.
+        Accept a server on another machine without TLS or password.
     from_start : bool
-        Read each topic from the first message that is kept; else only what is sent from the first `Bus.receive` on.
-        RabbitMQ keeps what no reader took, and always reads from there.
+        Read each topic from the first message kept; else only messages sent after the first `Bus.receive`.
+        RabbitMQ always reads from the first message that no reader took.
     ttl_s : int
-        Seconds that an unused topic is kept on the server. The same for all of a job's processes.
+        Seconds that an unused topic is kept on the server. It must be equal in all processes of a job.
 
     Raises
     ------
     JobError
-        Unknown scheme, malformed URL, or a server elsewhere without TLS or password.
+        Unknown scheme, malformed URL, or a server on another machine without TLS or password.
     ServiceError
         The server does not answer, or refuses the user.
     """
@@ -44,7 +44,7 @@ def open_bus(url: str, job_id: str, insecure: bool = False, *, from_start: bool 
     if scheme == "memory":
         return MemoryBus(url, job_id, from_start=from_start)
     if scheme in ("amqp", "amqps"):
-        from .rabbitmq import RabbitMqBus  # and pika with it, which most runs do without
+        from .rabbitmq import RabbitMqBus  # imports pika, which most runs do not need
 
         return RabbitMqBus(url, job_id, ttl_s=ttl_s)
     return RedisBus(url, job_id, from_start=from_start, ttl_s=ttl_s)

@@ -1,4 +1,4 @@
-"""The control bus within one process: for unit tests, and the reference for the other two."""
+"""The control bus within one process, for unit tests; the reference for the other two."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _hubs_lock = threading.Lock()
 
 
 class MemoryBus:
-    """Lists in this process as a control bus; see `Bus`. Buses of one URL and job see each other's messages."""
+    """A control bus of lists in this process; see `Bus`. Buses with equal URL and job share their messages."""
 
     def __init__(self, url: str, job_id: str, *, from_start: bool = True) -> None:
         self._name = (url, job_id)

@@ -20,7 +20,7 @@ M = TypeVar("M", bound="Message")
 
 @dataclass(frozen=True)
 class Message:
-    """Base of all messages; the class name travels as ``kind``."""
+    """Base of all messages; the class name is sent as ``kind``."""
 
     def encode(self) -> bytes:
         """The message as UTF-8 JSON."""
@@ -28,7 +28,7 @@ class Message:
 
     @classmethod
     def decode(cls: type[M], body: bytes | str) -> M:
-        """The message in ``body``, of this class or one below it.
+        """The message in ``body``, of this class or a subclass.
 
         Raises
         ------
@@ -63,7 +63,7 @@ def _hints(kind: str) -> dict[str, Any]:
 
 @functools.cache
 def _scalars(hint: Any) -> frozenset[type]:
-    """The types that fit ``hint`` where it is a plain type or a union of such, else none."""
+    """The types allowed by ``hint`` if it is a plain type or a union of plain types, else an empty set."""
     parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if not all(part in (str, int, float, bool, types.NoneType) for part in parts):
         return frozenset()
@@ -71,7 +71,7 @@ def _scalars(hint: Any) -> frozenset[type]:
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Whether ``value``, read from JSON, is of the type ``hint``, all that is in it included."""
+    """Whether ``value``, read from JSON, has the type ``hint``, including all items in it."""
     if hint is Any:
         return True
     inner = typing.get_args(hint)
@@ -81,7 +81,7 @@ def _fits(value: object, hint: Any) -> bool:
         if typing.get_origin(hint) is not list:
             return False
         scalars = _scalars(inner[0])
-        # Rows of telemetry are long: their items are looked at all at once.
+        # Rows of telemetry are long: check all items in one call.
         return scalars.issuperset(map(type, value)) if scalars else all(_fits(item, inner[0]) for item in value)
     if isinstance(value, dict):  # JSON's keys are strings
         return typing.get_origin(hint) is dict and all(_fits(item, inner[1]) for item in value.values())
@@ -90,9 +90,9 @@ def _fits(value: object, hint: Any) -> bool:
 
 @dataclass(frozen=True)
 class Invocation(Message):
-    """All that a function is told: who it is, what to train, where its data and its peers are, what it may spend.
+    """The input of a function: its role and slot, the job, the addresses of data and servers, and its budget.
 
-    ``launched_at_s`` is on the coordinator's clock; ``granted_nusd`` are the nano-dollars it starts on.
+    ``launched_at_s`` is on the coordinator's clock; ``granted_nusd`` is the first grant, nano-dollars.
     """
 
     role: str  # "supervisor" or "worker"
@@ -108,14 +108,14 @@ class Invocation(Message):
     aggregate: str
     local_steps: int
     codec: str
-    scatter_from: int  # workers; 0: never
+    scatter_from: int  # number of workers from which scatter-reduce is used; 0: never
     seed: int
     manifest: dict[str, Any]
     validation: dict[str, Any] | None
-    n_cores: int  # that all workers share; 0: each has its own
+    n_cores: int  # cores that all workers share; 0: each has its own
     eval_every: int
     checkpoint_every: int
-    redis_urls: list[str] = field(repr=False)  # passwords are in them
+    redis_urls: list[str] = field(repr=False)  # contain passwords
     bus_url: str = field(repr=False)
     insecure: bool
     prices: str
@@ -128,33 +128,33 @@ class Invocation(Message):
     lease_s: float
     round_timeout_s: float
     schedule: str = "constant"
-    ends_settled: bool = False  # once the validation loss has settled
+    ends_settled: bool = False  # whether training ends once the validation loss has settled
     algorithm: dict[str, Any] = field(default_factory=lambda: {"kind": "gradient-averaging"})
     store: str = "redis"
-    start_key: str | None = None  # where the workers find what they go on from
+    start_key: str | None = None  # of the stored progress that the run continues from
 
     def scatters(self, n_active: int) -> bool:
-        """Whether so many workers scatter and reduce their updates; fewer, or else all, broadcast them."""
+        """Whether ``n_active`` workers exchange updates by scatter-reduce; else by broadcast."""
         return 0 < self.scatter_from <= n_active
 
 
 @dataclass(frozen=True)
 class FromWorker(Message):
-    """Base of what workers tell the supervisor."""
+    """Base of the messages from workers to the supervisor."""
 
     slot: int
 
 
 @dataclass(frozen=True)
 class Started(FromWorker):
-    """The worker's function runs; seconds since the invocation."""
+    """The worker's function has started; seconds since the invocation."""
 
     start_s: float
 
 
 @dataclass(frozen=True)
 class RateCut(FromWorker):
-    """The learning rate is ``rate`` from the step after ``step`` on: the validation loss has not fallen for a while."""
+    """The learning rate is cut to ``rate`` after ``step``, because the validation loss stopped falling."""
 
     step: int
     rate: float
@@ -162,9 +162,9 @@ class RateCut(FromWorker):
 
 @dataclass(frozen=True)
 class Left(FromWorker):
-    """The worker has ended after ``step``. The sums are its share of the evaluation of the last model.
+    """The worker has ended after ``step``. The sums are this worker's part of the evaluation of the last model.
 
-    ``kept_step`` is the step of the model that the run returns, and the kept sums are of that one's evaluation.
+    ``kept_step`` is the step of the model that the run returns; the kept sums are those of its evaluation.
     """
 
     step: int
@@ -182,7 +182,7 @@ class Left(FromWorker):
 
 @dataclass(frozen=True)
 class Failed(FromWorker):
-    """The worker cannot go on."""
+    """The worker failed."""
 
     step: int
     spent_nusd: int
@@ -192,9 +192,9 @@ class Failed(FromWorker):
 
 @dataclass(frozen=True)
 class Command(Message):
-    """What a user asks: ``stop``, ``scale_in`` (``slots``, or ``count`` of them), ``budget`` (``nusd``) or ``tune``.
+    """A user's command: ``stop``, ``scale_in`` (``slots``, or ``count`` workers), ``budget`` (``nusd``) or ``tune``.
 
-    ``tune`` resumes the auto-tuner where ``count`` is 1 and pauses it where it is 0.
+    ``tune`` resumes the auto-tuner if ``count`` is 1 and pauses it if it is 0.
     """
 
     id: str
@@ -206,10 +206,10 @@ class Command(Message):
 
 @dataclass(frozen=True)
 class Update(Message):
-    """News from the supervisor: rows of telemetry, changed fields of the state, sentences, commands dealt with.
+    """A report of the supervisor: rows of telemetry, changed fields of the state, events, answers to commands.
 
-    ``done`` maps a command's id to what came of it; ``sentences`` are pairs of seconds and text; ``decisions`` are
-    those of the auto-tuner with their numbers, for the record.
+    ``done`` maps a command's id to its result; ``sentences`` are events as pairs of seconds and text; ``decisions`` are
+    those of the auto-tuner with the numbers they are based on, for the record.
     """
 
     rows: list[list[float | None]] = field(default_factory=list)
@@ -221,10 +221,10 @@ class Update(Message):
 
 @dataclass(frozen=True)
 class Ended(Message):
-    """The run is over. Costs are nano-dollars by component.
+    """The run has ended. Costs are nano-dollars by component.
 
-    ``validation_loss`` is that of the last model, which lies under ``last_key`` where it is not the one that is kept;
-    ``kept_loss`` is that of the kept one, of ``kept_step``, under ``model_key``.
+    ``kept_loss`` is the validation loss of the model that the run returns, of ``kept_step``, stored under
+    ``model_key``. ``validation_loss`` is that of the last model; if that is another one, it is under ``last_key``.
     """
 
     status: str

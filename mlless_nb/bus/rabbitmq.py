@@ -1,6 +1,6 @@
 """The control bus on RabbitMQ: a topic is a durable queue, and one thread owns the connection.
 
-The other threads put messages, acknowledgements and topics to consume where that thread finds them, and wake it.
+The other threads put messages, acknowledgements and topics to consume into the shared `Mail`, and wake that thread.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from .rabbitmq_errors import service_error
 from .rabbitmq_mail import Mail, OutgoingMessage
 from .urls import CONNECT_S, mask_url
 
-#: Seconds between heartbeats; a peer that misses two of them is gone.
+#: Seconds between heartbeats; a peer that misses two of them counts as lost.
 HEARTBEAT_S = 10
-#: Seconds that `RabbitMqBus.close` gives the broker to confirm what was sent.
+#: Seconds that `RabbitMqBus.close` waits for the broker to confirm what was sent.
 FLUSH_S = 5.0
 
 
 class RabbitMqBus:
-    """Durable queues of a RabbitMQ as a control bus; see `Bus`.
+    """A control bus of durable queues on RabbitMQ; see `Bus`.
 
     The queue ``mlless.<job_id>.<topic>`` has one active consumer at a time and expires ``ttl_s`` seconds after its
-    last one left. A message is acknowledged, and so gone, when `receive` hands it over.
+    last consumer left. `receive` acknowledges each message that it returns, which removes it from the queue.
     """
 
     def __init__(

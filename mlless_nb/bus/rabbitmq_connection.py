@@ -1,7 +1,7 @@
-"""The thread that owns a RabbitMQ bus' connection, and alone calls pika.
+"""The thread that owns the connection of a RabbitMQ bus; no other thread calls pika.
 
-It publishes, acknowledges and consumes when another thread wakes it. What the broker has not confirmed is kept, and
-published again in order when the connection comes back.
+It publishes, acknowledges and consumes when another thread wakes it. Messages that the broker has not confirmed are
+kept, and published again in order over the next connection.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from .rabbitmq_errors import refusal_of
 from .rabbitmq_mail import Delivery, Mail, OutgoingMessage
 from .urls import CONNECT_S, mask_url
 
-#: Messages published and not yet confirmed at most; the others wait here, not in the socket's buffer.
+#: Most messages published and not confirmed; the others wait here, not in the socket's buffer.
 WINDOW = 1_000
 
-# pika logs each lost connection as an error, with a traceback, which a notebook would show; ours are said once.
+# pika logs each lost connection as an error with a traceback, which a notebook would show; we report it once.
 if logging.getLogger("pika").level == logging.NOTSET:
     logging.getLogger("pika").setLevel(logging.CRITICAL)
 
 
 class ConnectionThread:
-    """Serves ``mail`` over one connection after the other until the bus is closed.
+    """Serves ``mail`` until the bus is closed, and reconnects when a connection is lost.
 
     Parameters
     ----------
     parameters
-        Of the connection, see `connection_parameters`.
+        Those of the connection, see `connection_parameters`.
     job_id : str
         The queues are called ``mlless.<job_id>.<topic>``.
     ttl_s : int
@@ -50,7 +50,7 @@ class ConnectionThread:
             "x-max-length": KEPT_MESSAGES,
             "x-single-active-consumer": True,
         }
-        self._is_woken = False  # guarded as the mail is
+        self._is_woken = False  # guarded by the mail's lock
         self._connection: Any = None
         self._outgoing: Any = None
         self._incoming: Any = None
@@ -63,10 +63,10 @@ class ConnectionThread:
         self._thread = threading.Thread(target=self._run, name=f"mlless-bus-{job_id}", daemon=True)
         self._thread.start()
 
-    # What other threads call.
+    # For other threads.
 
     def wake(self) -> None:
-        """Have the thread look at the mail; with the mail's lock held."""
+        """Make the thread process the mail; to be called with the mail's lock held."""
         if self._mail.is_ready and not self._is_woken:
             self._is_woken = True
             self._connection.ioloop.add_callback_threadsafe(self._look_around)
@@ -75,14 +75,14 @@ class ConnectionThread:
         """Wait until the thread has ended."""
         self._thread.join(timeout_s)
 
-    # What the thread does.
+    # For this thread only.
 
     def _run(self) -> None:
         mail = self._mail
         while True:
             try:
                 lost = self._serve()
-            except Exception as error:  # a thread that ends in silence would leave its users waiting
+            except Exception as error:  # if the thread ended silently, its users would wait for ever
                 lost = error
             with mail.changed:
                 self._is_woken = self._is_closing_due = False
@@ -95,7 +95,7 @@ class ConnectionThread:
                     return
 
     def _serve(self) -> BaseException:
-        """Live through one connection; why it ended."""
+        """Serve one connection until it ends; returns the reason."""
         ends: list[BaseException] = []
 
         def ended(connection: Any, reason: BaseException) -> None:
@@ -115,10 +115,10 @@ class ConnectionThread:
         return ends[0] if ends else ConnectionError("the connection was given up")
 
     def _opened(self, connection: Any) -> None:
-        """Open a channel each for what goes out and what comes in.
+        """Open one channel for publishing and one for consuming.
 
-        Publishing overtakes a request that waits for its answer on the same channel: on the one that goes out, nothing
-        is ever answered but confirmations, so that a message cannot come before its queue.
+        pika publishes at once, but delays requests behind one that waits for its answer. On the publishing channel no
+        request has an answer, so a message cannot be sent before the declaration of its queue.
         """
         self._declared, self._consumed, self._n_published = set(), set(), 0
 
@@ -152,7 +152,7 @@ class ConnectionThread:
             self._connection.close()
 
     def _look_around(self) -> None:
-        """Do all that the other threads have left to do."""
+        """Do all the work that other threads put into the mail."""
         mail = self._mail
         with mail.changed:
             self._is_woken = False
@@ -193,7 +193,7 @@ class ConnectionThread:
         self._mail.unconfirmed[self._n_published] = message
 
     def _declare(self, channel: Any, topic: str) -> None:
-        """Make the queue of ``topic``, without an answer: what follows on the channel comes after it."""
+        """Declare the queue of ``topic`` without an answer: the channel keeps the order of what follows."""
         channel.queue_declare(self._prefix + topic, durable=True, arguments=self._queue_arguments)
 
     def _brought_on(self, topic: str) -> Callable[[Any, Any, Any, bytes], None]:
@@ -219,7 +219,7 @@ class ConnectionThread:
 
 
 def connection_parameters(url: str, heartbeat_s: int) -> Any:
-    """Pika's parameters of ``url``; `JobError` where it is none."""
+    """Pika's parameters for ``url``; raises `JobError` if it is not a URL of RabbitMQ."""
     try:
         parameters = pika.URLParameters(url)
     except (ValueError, TypeError, AttributeError):

@@ -1,4 +1,4 @@
-"""What went wrong with a RabbitMQ, by pika's errors: whether the broker refuses for good, and how it is said."""
+"""pika's errors as ours: whether the broker refuses permanently, and the message for the user."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..errors import ServiceError
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the broker is there and says no, for good."""
+    """Whether the broker answers and refuses permanently."""
     if isinstance(error, pika.exceptions.AuthenticationError | pika.exceptions.ProbableAuthenticationError):
         return True
     if isinstance(error, pika.exceptions.ProbableAccessDeniedError):
@@ -18,12 +18,12 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def refusal_of(error: BaseException, shown: str) -> ServiceError | None:
-    """What to raise where the broker refuses for good, None where it does not."""
+    """The error to raise if the broker refuses permanently, else None."""
     return service_error(error, shown) if is_refusal(error) else None
 
 
 def service_error(error: BaseException, shown: str) -> ServiceError:
-    """What to raise of pika's ``error``; ``shown`` is the broker's URL as it may be shown."""
+    """The error to raise for pika's ``error``; ``shown`` is the broker's URL with the password masked."""
     if isinstance(error, pika.exceptions.ProbableAuthenticationError | pika.exceptions.AuthenticationError):
         return ServiceError(f"the control bus at {shown} refuses the user or the password")
     if isinstance(error, pika.exceptions.ProbableAccessDeniedError):

@@ -1,4 +1,4 @@
-"""What passes between the users of a RabbitMQ bus, in any thread, and the thread that owns its connection."""
+"""The data shared between the users of a RabbitMQ bus, in any thread, and the thread that owns its connection."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..errors import ServiceError
 from .base import PATIENCE_S
 from .rabbitmq_errors import first_cause
 
-#: Messages that wait to be confirmed at most.
+#: Most messages that wait for confirmation.
 MAX_OUTSTANDING = 10_000
 
 
 class OutgoingMessage(NamedTuple):
-    """A message to be published; its name tells a repeat from another message."""
+    """A message to be published; readers recognise a duplicate by its name."""
 
     topic: str
     name: bytes
@@ -24,23 +24,23 @@ class OutgoingMessage(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A message that the broker brought."""
+    """A message that the broker delivered."""
 
-    connection: int  # number of the connection that brought it: a tag means nothing on another
+    connection: int  # number of the connection that delivered it: the tag is valid only there
     tag: int
     name: bytes | None
     body: bytes
 
 
 class Mail:
-    """The messages on their way, and the state of the connection; all of it is guarded by ``changed``.
+    """The messages in transit and the state of the connection, all guarded by ``changed``.
 
     Parameters
     ----------
     shown : str
-        The broker's URL as it may be shown.
+        The broker's URL with the password masked.
     patience_s : float
-        Seconds without a connection after which users are told.
+        Seconds without a connection after which calls raise.
     """
 
     def __init__(self, shown: str, patience_s: float = PATIENCE_S) -> None:
@@ -48,19 +48,19 @@ class Mail:
         self.changed = threading.Condition()
         self.outbox: deque[OutgoingMessage] = deque()  # sent, to be published on this connection
         self.unconfirmed: dict[int, OutgoingMessage] = {}  # delivery tag -> published, to be confirmed; in order
-        self.inboxes: dict[str, deque[Delivery]] = {}  # topic -> brought by the broker, to be handed over
+        self.inboxes: dict[str, deque[Delivery]] = {}  # topic -> delivered by the broker, to be returned by `receive`
         self.handed_over: list[Delivery] = []  # to be acknowledged
         self.used_topics: set[str] = set()
         self.is_ready = False  # whether there is a connection
         self.away_since: float | None = None
         self.error: BaseException | None = None  # why the newest connection ended
-        self.refusal: ServiceError | None = None  # the broker says no for good; trying again is of no use
+        self.refusal: ServiceError | None = None  # the broker refuses permanently: do not try again
         self.is_closing = self.deletes_queues = False
         self.give_up_at = float("inf")
 
     @property
     def is_full(self) -> bool:
-        """Whether as many messages wait as may."""
+        """Whether `MAX_OUTSTANDING` messages wait for confirmation."""
         return len(self.outbox) + len(self.unconfirmed) >= MAX_OUTSTANDING
 
     @property
@@ -69,7 +69,7 @@ class Mail:
         return not (self.outbox or self.unconfirmed)
 
     def is_over(self) -> bool:
-        """Whether the bus is closed and needs no other connection."""
+        """Whether the bus is closed and needs no further connection."""
         is_late = time.monotonic() >= self.give_up_at
         return self.is_closing and (self.is_delivered or is_late or self.refusal is not None)
 
@@ -91,7 +91,7 @@ class Mail:
         self.changed.notify_all()
 
     def disconnected(self, error: BaseException, refusal: ServiceError | None) -> None:
-        """The connection ended: what it did not finish is to be done on the next one."""
+        """The connection ended: the next one has to do its unfinished work."""
         self.is_ready, self.error = False, error
         if self.away_since is None:
             self.away_since = time.monotonic()
@@ -100,11 +100,11 @@ class Mail:
         self.unconfirmed.clear()
         self.handed_over.clear()
         for inbox in self.inboxes.values():
-            inbox.clear()  # the broker brings them again
+            inbox.clear()  # the broker delivers them again
         self.changed.notify_all()
 
     def confirm(self, tag: int, multiple: bool) -> None:
-        """The broker has the message ``tag``, and with ``multiple`` all before it."""
+        """The broker confirmed the message ``tag``, and with ``multiple`` all messages before it."""
         if multiple:
             for earlier in [earlier for earlier in self.unconfirmed if earlier <= tag]:
                 del self.unconfirmed[earlier]

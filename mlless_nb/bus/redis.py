@@ -1,4 +1,4 @@
-"""The control bus on Redis Streams: a topic is a stream, kept until it is deleted or its time is over."""
+"""The control bus on Redis Streams: a topic is a stream, kept until it is deleted or expires."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from .base import (
 )
 from .urls import CONNECT_S, mask_url, redis_client
 
-#: Seconds that one blocking read lasts at most: a closed bus is noticed within this time.
+#: Longest blocking read, seconds: a closed bus is noticed within this time.
 SLICE_S = 1.0
 Answer = TypeVar("Answer")
 
 
 class _Reader:
-    """How far one topic has been read."""
+    """The position up to which one topic has been read."""
 
     def __init__(self, patience_s: float) -> None:
         self.lock = threading.Lock()
@@ -41,10 +41,10 @@ class _Reader:
 
 
 class RedisBus:
-    """Redis Streams as a control bus; see `Bus`.
+    """A control bus of Redis Streams; see `Bus`.
 
-    Message ``n`` of a topic is the entry ``{i: name, b: body}`` of the stream ``mlless:<job_id>:bus:<topic>``. Reading
-    takes nothing away: another bus reads the same messages from the start again.
+    A message of a topic is an entry ``{i: name, b: body}`` of the stream ``mlless:<job_id>:bus:<topic>``. Reading does
+    not remove messages: another bus can read the same messages from the start.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RedisBus:
         self._readers: dict[str, _Reader] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._n_active = 0  # actions that use the client now
+        self._n_active = 0  # actions that are using the client
         self._client = redis_client(url, "bus", socket_timeout=CONNECT_S)  # > SLICE_S: a blocking read ends first
         try:
             self._client.ping()
@@ -112,7 +112,7 @@ class RedisBus:
         if reader.last_id is None:
             newest = [] if self._from_start else self._client.xrevrange(key, count=1)
             reader.last_id = newest[0][0] if newest else b"0-0"
-        # Redis reads BLOCK 0 as "for ever": not to block at all is to leave it out.
+        # BLOCK 0 would block for ever; without BLOCK, Redis does not block.
         answer: Any = self._client.xread({key: reader.last_id}, count=MAX_BATCH, block=int(block_s * 1000) or None)
         entries = answer[0][1] if answer else []
         if entries:
@@ -120,7 +120,7 @@ class RedisBus:
         return [fields[b"b"] for _, fields in entries if b"b" in fields and reader.seen.is_new(fields.get(b"i"))]
 
     def _try(self, action: Callable[[], Answer], patience: Patience) -> tuple[Answer | None, float | None]:
-        """What ``action`` returns and None; or None and the seconds to wait before it is to be tried again."""
+        """(result of ``action``, None), or (None, seconds to wait before the next try)."""
         with self._lock:
             self._refuse_closed()
             self._n_active += 1
@@ -146,7 +146,7 @@ class RedisBus:
         return ServiceError(f"the control bus at {self._shown} {verb}: {said}")
 
     def _leave(self) -> None:
-        """End an action. The last one after `close` drops the connections: none is torn from a thread that reads."""
+        """End an action. After `close`, the last one closes the connections, so no thread loses one while reading."""
         with self._lock:
             self._n_active -= 1
             is_last = self._closed.is_set() and self._n_active == 0
@@ -168,13 +168,13 @@ class RedisBus:
             if delete:
                 self._client.unlink(*(self._prefix + topic for topic in {*TOPICS, *self._used}))
         except (redis.exceptions.RedisError, OSError):
-            pass  # the keys' time runs out by itself
+            pass  # the keys expire anyway
         finally:
             self._leave()
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether trying again may help: the connection was lost, or the server is starting."""
+    """Whether a retry may succeed: the connection was lost, or the server is starting."""
     if isinstance(error, redis.exceptions.AuthenticationError):
         return False
     return isinstance(error, redis.exceptions.ConnectionError | redis.exceptions.TimeoutError | OSError)

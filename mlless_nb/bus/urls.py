@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ..errors import JobError, ServiceError
 
-#: The oldest Redis whose commands are all that is needed here.
+#: The oldest Redis that has all the commands used.
 OLDEST_REDIS = (6, 2)
 #: Seconds until a server that does not answer counts as unreachable.
 CONNECT_S = 3.0
@@ -18,7 +18,7 @@ REDIS_FORMS = "redis://[:password@]host:6379/0, rediss://... or unix:///path/to/
 
 
 class RedisServer(NamedTuple):
-    """What a Redis says about itself. A changed ``run_id`` means that it was restarted."""
+    """Properties that a Redis reports. A changed ``run_id`` means that it was restarted."""
 
     version: str
     run_id: str
@@ -38,16 +38,16 @@ def scheme_of(url: str) -> str:
 
 
 def require_private(field: str, url: str, insecure: bool) -> None:
-    """Refuse a server elsewhere that is spoken to in clear text or without a password.
+    """Refuse a server on another machine without TLS or without a password.
 
     Parameters
     ----------
     field : str
         The job's field that holds ``url``, for the message.
     url : str
-        Of a Redis or a RabbitMQ.
+        That of a Redis or a RabbitMQ.
     insecure : bool
-        The user accepts that anyone on the network can read and alter the run.
+        The user accepts that anyone on the network can read and change the run's data.
 
     Raises
     ------
@@ -78,9 +78,9 @@ def _is_loopback(host: str) -> bool:
 
 
 def redis_client(url: str, field: str = "redis", **options: Any) -> Any:
-    """A ``redis.Redis`` of ``url`` that answers in bytes, tries once, and gives up connecting after `CONNECT_S`.
+    """A ``redis.Redis`` for ``url`` that returns bytes, and gives up connecting after `CONNECT_S`.
 
-    It never repeats a command by itself: a repeated command that is not idempotent would be applied twice.
+    It never retries a command, because a command that is not idempotent would be applied twice.
 
     Raises
     ------
@@ -108,12 +108,12 @@ def check_redis(url: str, insecure: bool = False) -> RedisServer:
     url : str
         ``redis://``, ``rediss://`` or ``unix://``, as redis-py reads them.
     insecure : bool
-        Accept a server elsewhere without TLS or password.
+        Accept a server on another machine without TLS or password.
 
     Raises
     ------
     JobError
-        The URL is malformed or open to others, or the server would lose data (eviction) or cannot serve (cluster).
+        The URL is malformed or not private, or the server could lose data (eviction) or is in cluster mode.
     ServiceError
         The server does not answer, refuses the password or is too old.
     """

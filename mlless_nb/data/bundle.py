@@ -1,14 +1,14 @@
-"""Bundles: many minibatches, one after another, in one object, behind an index of their sizes.
+"""Bundles: many minibatches in one object, after an index of their sizes.
 
-A request to an object storage is priced by itself, however much it moves: so minibatches are written in few large
-objects, and read in runs of them, by ranges. Layout (little-endian)::
+A request to an object storage has a fixed price, whatever its size. So minibatches are written in few large objects,
+and read in runs, by byte ranges. Layout (little-endian)::
 
     magic b"MLLB"   version u8   3 zero bytes   first u64   count u64   n_told u64   sizes u64 (count,)
     crc32c u32 over everything before it   0 u32
-    what is told (n_told,), then zeros up to a multiple of 8 bytes
+    payload (n_told,), then zeros up to a multiple of 8 bytes
     count minibatches from number ``first`` on, as `encode_minibatch` wrote them, each up to a multiple of 8 bytes
 
-What is told is the data's manifest, in its last bundle. A minibatch has a CRC32C of its own.
+The payload is the data's manifest in the last bundle, and empty in the others. Each minibatch has its own CRC32C.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ MAGIC = b"MLLB"
 VERSION = 1
 _HEADER = struct.Struct("<4sB3xQQQ")
 _CRC = struct.Struct("<II")
-#: Bytes of a manifest at most: it travels in a message, too.
+#: Largest payload (a manifest), bytes: it is sent in a message, too.
 MOST_TOLD = 1 << 20
 
 
 def padded(n_bytes: int) -> int:
-    """``n_bytes`` up to a multiple of 8, so that arrays can be used where they lie."""
+    """``n_bytes`` rounded up to a multiple of 8, so that arrays can be used without a copy."""
     return n_bytes + -n_bytes % 8
 
 
 def index_bytes(count: int) -> int:
-    """Bytes of the index of ``count`` minibatches: what has to be read of a bundle to find them."""
+    """Size of the header and index of a bundle with ``count`` minibatches, bytes."""
     return _HEADER.size + 8 * count + _CRC.size
 
 
 def encode_head(first: int, sizes: Sequence[int], told: bytes = b"") -> bytes:
-    """What a bundle begins with: its index, and what is told.
+    """The first part of a bundle: its index and its payload.
 
     Parameters
     ----------
     first : int
         Number of the first minibatch.
     sizes : sequence of int
-        Bytes of each minibatch.
+        Size of each minibatch, bytes.
     told : bytes
-        At most `MOST_TOLD`.
+        The payload, at most `MOST_TOLD` bytes.
     """
     index = _HEADER.pack(MAGIC, VERSION, first, len(sizes), len(told)) + np.asarray(sizes, "<u8").tobytes()
     return index + _CRC.pack(crc32c(index), 0) + told + bytes(-len(told) % 8)
@@ -59,16 +59,16 @@ def encode_head(first: int, sizes: Sequence[int], told: bytes = b"") -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class BundleIndex:
-    """Where the minibatches of one bundle lie.
+    """The positions of the minibatches in one bundle.
 
     Attributes
     ----------
     first : int
-        Number of the first one.
+        Number of the first minibatch.
     n_told : int
-        Bytes of what is told.
+        Size of the payload, bytes.
     begins, sizes : int64 (count,)
-        Where each begins in the object, and its bytes.
+        Offset of each minibatch in the object, and its size, bytes.
     """
 
     first: int
@@ -77,30 +77,30 @@ class BundleIndex:
     sizes: NDArray[np.int64]
 
     def span(self, first: int, end: int) -> tuple[int, int]:
-        """Where the minibatches numbered [first, end) begin and end in the object, bytes."""
+        """The byte range [begin, end) of the minibatches numbered [first, end) in the object."""
         last = end - 1 - self.first
         return int(self.begins[first - self.first]), int(self.begins[last] + self.sizes[last])
 
     def part(self, blob: bytes, begin: int, number: int) -> memoryview:
-        """Minibatch ``number`` in ``blob``, which was read from the place ``begin`` on."""
+        """Minibatch ``number`` in ``blob``, which was read from offset ``begin`` on."""
         at = int(self.begins[number - self.first]) - begin
         return memoryview(blob)[at : at + int(self.sizes[number - self.first])]
 
 
 def decode_index(blob: bytes, most_bytes: int) -> BundleIndex:
-    """The index that ``blob`` begins with.
+    """The index at the beginning of ``blob``.
 
     Parameters
     ----------
     blob : bytes
-        The beginning of a bundle, or all of it.
+        The beginning of a bundle, or the whole bundle.
     most_bytes : int
-        The largest minibatch that is to be expected.
+        Size of the largest minibatch that is valid.
 
     Raises
     ------
     DecodeError
-        When anything is not as it should be.
+        When any part of the index is invalid.
     """
     if len(blob) < index_bytes(0):
         raise DecodeError(f"a bundle of {len(blob)} bytes: must be at least {index_bytes(0)}")
@@ -126,7 +126,7 @@ def decode_index(blob: bytes, most_bytes: int) -> BundleIndex:
 
 
 def told_span(blob: bytes) -> tuple[int, int]:
-    """Where what a bundle tells begins and ends, bytes, by the header that ``blob`` begins with; it may be anything."""
+    """The byte range [begin, end) of a bundle's payload, from the header in ``blob``; DecodeError if it is invalid."""
     if len(blob) < _HEADER.size:
         raise DecodeError(f"a bundle of {len(blob)} bytes: must be at least {_HEADER.size}")
     magic, version, _, count, n_told = _HEADER.unpack_from(blob)

@@ -1,4 +1,4 @@
-"""What people hand in, checked and turned into the arrays that datasets hold. Every error names field, value, valid."""
+"""Checks of the user's data, and its conversion to a dataset's arrays. Errors name field, value and what is valid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checked_count(field: str, value: Any, least: int = 1, most: int = MOST_IDS) 
 
 
 def checked_ids(field: str, values: Any, count_field: str, n: int | None) -> tuple[Int32, int]:
-    """(ids as int32 (len,), how many ids there are): ``n``, or the largest id + 1 where ``n`` is None."""
+    """(ids as int32 (len,), number of ids): ``n``, or the largest id + 1 if ``n`` is None."""
     array = _vector(field, values)
     if array.dtype.kind == "b":
         raise DataError(field, f"array of type {array.dtype}", "0-based integer ids")
@@ -45,15 +45,15 @@ def checked_ids(field: str, values: Any, count_field: str, n: int | None) -> tup
 
 
 def checked_floats(field: str, values: Any) -> Float32:
-    """``values`` as finite float32 (len,), in an array of their own."""
-    with np.errstate(over="ignore"):  # too large for float32 is infinite, and refused as such
+    """``values`` as a new array of finite float32 (len,)."""
+    with np.errstate(over="ignore"):  # values too large for float32 become infinite, and are refused then
         array = _numbers(field, _vector(field, values), "numbers").astype(np.float32)
     _refuse(field, array, ~np.isfinite(array), "a finite number")
     return array
 
 
 def checked_labels(field: str, values: Any, n: int) -> Float32:
-    """Labels as finite float32 (n,); what they may be besides, a model says."""
+    """Labels as finite float32 (n,); a model may check them further."""
     array = checked_floats(field, values)
     if len(array) != n:
         raise DataError(field, f"{len(array)} labels", f"as long as X has rows, {n}")
@@ -61,7 +61,7 @@ def checked_labels(field: str, values: Any, n: int) -> Float32:
 
 
 def checked_features(field: str, X: Any) -> csr_array:
-    """``X`` as CSR float32 of its own, with sorted, unique column ids; at least one row and column."""
+    """``X`` as a new CSR float32 with sorted, unique column ids; at least one row and column."""
     from scipy.sparse import csr_array, issparse
 
     if not issparse(X):
@@ -78,7 +78,7 @@ def checked_features(field: str, X: Any) -> csr_array:
             X.check_format(full_check=True)
         except ValueError as error:
             raise DataError(field, _shape_of(X), f"a valid CSR matrix ({error})") from None
-    # The product of conversion may share memory with what was handed in.
+    # The converted matrix may share memory with the argument.
     with np.errstate(over="ignore"):
         rows = csr_array(X, dtype=np.float32, copy=True)
     rows.sum_duplicates()
@@ -115,7 +115,7 @@ def _array(field: str, values: Any) -> NDArray[Any]:
 
 
 def _numbers(field: str, array: NDArray[Any], valid: str) -> NDArray[Any]:
-    """``array`` where it holds real numbers; DataError naming the first entry that is none."""
+    """``array`` if it holds real numbers; else DataError that names the first entry that is not a number."""
     if array.dtype.kind in "biuf":
         return array
     if array.dtype.kind == "O":
@@ -127,7 +127,7 @@ def _numbers(field: str, array: NDArray[Any], valid: str) -> NDArray[Any]:
 
 
 def _refuse(field: str, array: NDArray[Any], bad: NDArray[np.bool_], valid: str) -> None:
-    """Raise DataError that names the first entry where ``bad`` is set, if there is one."""
+    """If ``bad`` is set anywhere, raise DataError that names the first such entry."""
     if bool(bad.any()):
         position = int(np.flatnonzero(bad)[0])
         raise DataError(f"{field}[{position}]", array[position].item(), valid)

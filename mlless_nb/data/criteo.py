@@ -24,7 +24,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the columns of `COLUMNS` stand in a line."""
+    """The positions of the columns of `COLUMNS` in a line."""
 
     separator: bytes
     n_fields: int
@@ -37,18 +37,18 @@ class _Layout:
 def criteo(path: str | Path, n_features: int = 100_000) -> CsrStream:
     """Criteo click logs: Kaggle's TSV (no header), or CSV/TSV with a header Label, I1.., C1.. in any order.
 
-    Feature ``k`` < 13 is number I(k+1) scaled to [0, 1] by the least and greatest value in the file; a blank one is 0.
+    Feature ``k`` < 13 is number I(k+1) scaled to [0, 1] by the least and greatest value in the file; a blank is 0.
     Feature ``13 + h`` is the category whose MurmurHash3 (x86, 32 bits, seeded by the column) is ``h`` modulo
-    ``n_features``; a blank is a category of its own. Categories of one row that meet in a bucket add up.
+    ``n_features``; a blank is a category of its own. Categories of one row in the same bucket are added.
 
-    The file is read once right away, for the checks and the scaling, and again whenever rows are needed; it may be
+    The file is read once at the call, for the checks and the scaling, and again whenever rows are needed. It may be
     larger than memory, and compressed (.gz, .bz2, .xz).
 
     Parameters
     ----------
     path : path of the file
     n_features : int
-        Buckets of the categories; the dataset has 13 features more.
+        Buckets of the categories; the dataset has 13 more features.
 
     References
     ----------
@@ -58,7 +58,7 @@ def criteo(path: str | Path, n_features: int = 100_000) -> CsrStream:
     n_buckets = checked_count("n_features", n_features, most=MOST_IDS - 1 - N_NUMERIC)
     state = FileState.of(file)
     layout = _layout(file)
-    # The header is not among the lines, and columns may stand in any order.
+    # The header is not among the lines, and columns may be in any order.
     sha = hashlib.sha256(f"criteo 1 {layout}".encode())
     n_rows = 0
     is_one: list[NDArray[np.bool_]] = []
@@ -112,7 +112,7 @@ def _layout(path: Path) -> _Layout:
 
 
 def _lines(path: Path, layout: _Layout) -> Iterator[tuple[list[bytes], int]]:
-    """(lines that are not blank, the number of the first line) block by block."""
+    """(lines that are not blank, number of the first line), block by block."""
     with open_bytes(path) as file:
         number = 1
         if layout.has_header:
@@ -154,7 +154,7 @@ def _features(
     indices = np.empty((n, N_NUMERIC + N_CATEGORIES), np.int64)
     values = np.ones((n, N_NUMERIC + N_CATEGORIES), np.float32)
     indices[:, :N_NUMERIC] = np.arange(N_NUMERIC)
-    # A column without two different values has nothing to say: 0.
+    # A column with a single value carries no information: 0.
     span = np.where(high > low, high - low, np.inf)
     values[:, :N_NUMERIC] = np.nan_to_num((numeric - np.where(np.isfinite(low), low, 0)) / span, nan=0.0)
     for number, column in enumerate(layout.categories):

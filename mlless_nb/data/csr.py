@@ -37,7 +37,7 @@ class Csr(Dataset):
     ) -> None:
         self.X, self.y = X, y
         for array in (X.data, X.indices, X.indptr, y):
-            array.setflags(write=False)  # the fingerprint is remembered
+            array.setflags(write=False)  # the fingerprint is cached
         self.n, self.shape = len(y), (int(X.shape[1]),)
         self.name, self.is_synthetic = name, is_synthetic
 
@@ -50,7 +50,7 @@ class Csr(Dataset):
 
     @cached_property
     def _fingerprint(self) -> str:
-        # scipy widens the index types as it likes: the digest is of one width.
+        # scipy may widen the index types; the digest always uses the same width.
         indptr, indices = self.X.indptr.astype(np.int64), self.X.indices.astype(np.int32, copy=False)
         return digest("csr", self.shape, indptr, indices, self.X.data, self.y)
 
@@ -64,9 +64,9 @@ class Csr(Dataset):
         Parameters
         ----------
         key : str
-            Says what the change is; for the fingerprint.
+            Identifies the change, for the fingerprint.
         n_more : int
-            Values that a row has more then, at most.
+            Most values that the change adds to a row.
         """
         other = Csr(change(self.X), self.y, self.name, is_synthetic=self.is_synthetic)
         other._fingerprint = hashlib.sha256(f"{self.fingerprint()} {key}".encode()).hexdigest()
@@ -83,8 +83,8 @@ class Csr(Dataset):
     @property
     def most_bytes(self) -> int:
         """See `Dataset`."""
-        # Of an entry its row, and either a position and a value or, in a column half full, two values; of a row its
-        # label and where it begins.
+        # For an entry: its row, and either a position and a value or, in a dense column that is half full, two values.
+        # For a row: its label and its begin.
         return 24 * int(self.X.nnz) + 16 * self.n
 
     def minibatches(self, size: int, seed: int | None) -> Iterator[CsrMinibatch]:

@@ -1,4 +1,4 @@
-"""CSR rows become minibatches: with the features that they touch, and columns that are held dense."""
+"""Cuts CSR rows into minibatches: finds the features that they touch, and columns to store dense."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from .minibatches import SHORT_IDS, CsrMinibatch, Float32, Int32
 
-#: Up to so many features a table of all of them is kept while cutting minibatches (int32: 256 MiB).
+#: Up to this number of features, a table of all of them is kept while cutting minibatches (int32: 256 MiB).
 TABLE_FEATURES = 1 << 26
-#: A minibatch's columns that at least this share of its rows have are held dense. A row takes a fifteenth of the time
-#: there that an entry with an index does, but 4 bytes, whether it has a value or not, instead of 6.
+#: A column is stored dense if at least this share of the minibatch's rows have a value in it. A dense value takes a
+#: fifteenth of the time of an entry with an index, but each row takes 4 bytes, with or without a value, instead of 6.
 DENSE_FROM = 0.5
-#: Entries of 1 and 2 are told as so many ones where that makes at most so many times as many of them.
+#: An entry of 2 is stored as two entries of 1, if that makes the number of entries at most so many times as large.
 MOST_ENTRIES = 1.1
-#: Features are marked in a table of all, instead of sorted, where that is at most so many times a minibatch's entries.
+#: Features are marked in a table, instead of sorted, if the table is at most so many times a minibatch's entries.
 UNIQUE_FROM = 16
 
 
@@ -60,10 +60,10 @@ class MinibatchCutter:
 def _dense_columns(
     indptr: Int32, local: Int32, values: Float32, n_features: int
 ) -> tuple[Int32, Float32, NDArray[np.bool_]]:
-    """Columns to hold dense, their values (n_columns, n), and which entries are others.
+    """Columns to store dense, their values (n_columns, n), and a mask of the other entries.
 
-    They are those that `DENSE_FROM` of the rows have; and all with values of their own, where they take no more room
-    than the ones that no other entry then has to tell.
+    They are the columns in which `DENSE_FROM` of the rows have a value; and also all columns with values other than 1,
+    if that takes no more room than it saves: the values of all other entries, which are then all 1.
     """
     n = len(indptr) - 1
     is_dense = np.bincount(local, minlength=n_features) >= DENSE_FROM * n
@@ -83,7 +83,7 @@ def _dense_columns(
 
 
 def _as_ones(indptr: Int32, local: Int32, values: Float32) -> tuple[Int32, Int32, Float32]:
-    """No values where all are 1. Features that are hashed to one place in a row sum up to 2: told as two entries."""
+    """Leave out values that are all 1. A 2, from two categories in one bucket, becomes two entries first."""
     if not _is_small(values).all() or values.sum(dtype=np.float64) > MOST_ENTRIES * len(values):
         return indptr, local, values
     times = values.astype(np.int64)

@@ -1,4 +1,4 @@
-"""What every dataset is: training rows that can be split and cut into minibatches by seed."""
+"""The interface of a dataset: training rows that can be split and cut into minibatches by seed."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Dataset(ABC):
     kind : str
         "ratings" or "csr".
     name : str
-        As shown to people.
+        The name shown to users.
     is_synthetic : bool
-        Whether the rows were generated; said wherever the dataset shows.
+        Whether the rows were generated; shown wherever the dataset is.
     n : int
-        Rows.
+        Number of rows.
     shape : tuple of int
-        (n_users, n_items) of ratings, (n_features,) of CSR.
+        (n_users, n_items) for ratings, (n_features,) for CSR.
     origin, deviation : float
         A rating ``r`` of this dataset stands for ``origin + deviation * r``; 0 and 1 unless it was standardised.
     """
@@ -46,12 +46,12 @@ class Dataset(ABC):
 
     @property
     def mean(self) -> float:
-        """Mean rating; 0.0 where there are no ratings."""
+        """Mean rating; 0.0 for data without ratings."""
         return 0.0
 
     @property
     def nothing_to_learn(self) -> str:
-        """Why no model can be better than a constant: "all are 3"; "" where one may, as far as is known."""
+        """Why no model can be better than a constant, e.g. "all are 3"; "" if no reason is known."""
         return ""
 
     @abstractmethod
@@ -60,37 +60,37 @@ class Dataset(ABC):
 
     @abstractmethod
     def split(self, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
-        """(training rows, validation rows), drawn by ``seed``; both keep the order they were stored in.
+        """(training rows, validation rows), drawn by ``seed``; both keep the stored order.
 
         Parameters
         ----------
         fraction : float
-            Of the rows that are held out, between 0 and 1; at least one row is, and never all.
+            Share of rows to hold out, between 0 and 1; at least one row is held out, and never all.
         seed : int
-            >= 0; the same seed draws the same rows.
+            >= 0; equal seeds draw equal rows.
         """
 
     @property
     @abstractmethod
     def most_bytes(self) -> int:
-        """Bytes of all rows as they are stored in minibatches, at most."""
+        """Upper bound of the size of all rows as stored in minibatches, bytes."""
 
     @abstractmethod
     def minibatches(self, size: int, seed: int | None) -> Iterator[Minibatch]:
-        """Minibatches of ``size`` rows, the last one shorter where ``size`` does not divide ``n``.
+        """Minibatches of ``size`` rows; the last one is shorter if ``size`` does not divide ``n``.
 
-        Rows are shuffled over the whole set by ``seed``; in stored order where it is None.
+        Rows are shuffled over the whole set by ``seed``; with None they are in stored order.
         """
 
     def cuts(
         self, size: int, seed: int | None, owners: Owners | None = None
     ) -> tuple[tuple[int, ...], Iterator[Callable[[], Minibatch]]]:
-        """What to call for each of `minibatches`, in any thread.
+        """Callables that make the minibatches of `minibatches`, each in any thread.
 
         Returns
         -------
         shards : tuple of int
-            Where each shard's minibatches begin, and the end; one shard without ``owners``.
+            First minibatch of each shard, then the number of all minibatches; one shard without ``owners``.
         cuts : iterator of callables
         """
         minibatches = self.minibatches(size, seed)

@@ -1,7 +1,7 @@
 """Datasets to train on: ``mlless_nb.datasets``.
 
-Every function checks what it is given and raises `DataError` with the field, the value and what would be valid. Of what
-can be trained on and was probably meant otherwise it warns, with a `DataWarning`.
+Every function checks its arguments and raises `DataError` with the field, the value and what would be valid. If the
+data can be trained on, but looks wrong, it warns with a `DataWarning`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def ratings(users: Any, items: Any, ratings: Any, n_users: int | None = None, n_
         0-based ids.
     ratings : array_like of float (n,)
     n_users, n_items : int, optional
-        How many there are; by default the largest id + 1.
+        Number of users and items; by default the largest id + 1.
     """
     user_ids, n_all_users = checked_ids("users", users, "n_users", n_users)
     item_ids, n_all_items = checked_ids("items", items, "n_items", n_items)

@@ -1,4 +1,4 @@
-"""Where datasets lie, and how those of a publisher come there: checked, with a progress bar, all or nothing."""
+"""The data folder, and downloads into it: with a checksum, a progress bar, and complete or not at all."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Archive:
     checksum : str
         "sha256:..." of the archive.
     folders : tuple of str
-        Names that its folder may have in the data folder; the first is the one it is given when downloaded.
+        Names that its folder may have in the data folder; a download uses the first.
     needed, wanted : tuple of str
-        Files that must be in it, and those that are used where they are.
+        Files that must be in it, and files that are used if they are in it.
     """
 
     url: str
@@ -45,12 +45,12 @@ def data_home() -> Path:
 
 
 def fetch(archive: Archive, home: Path, name: str) -> Path:
-    """The folder with the files of ``archive`` below ``home``, downloaded where it is not there.
+    """The folder with the files of ``archive`` below ``home``; it is downloaded if it does not exist.
 
     Raises
     ------
     ServiceError
-        When it is not there and cannot be had; the sentence says what to put where.
+        When it does not exist and the download fails; the message says which files to put where.
     """
     for folder in archive.folders:
         if all((home / folder / file).is_file() for file in archive.needed):
@@ -59,7 +59,7 @@ def fetch(archive: Archive, home: Path, name: str) -> Path:
     try:
         _download(archive, target)
     except Exception as error:
-        # requests, zipfile, hashes, disk: whatever it is, the person's way out is the same.
+        # requests, zipfile, checksum or disk: the way out is the same for the user.
         reason = " ".join(str(error).split()) or type(error).__name__
         files = " and ".join([*archive.needed, *archive.wanted])
         raise ServiceError(
@@ -71,7 +71,7 @@ def fetch(archive: Archive, home: Path, name: str) -> Path:
 
 
 def _download(archive: Archive, target: Path) -> None:
-    """Fill ``target`` from the archive: it is moved into place once all of it is there."""
+    """Fill ``target`` from the archive: the folder is moved into place once it is complete."""
     import pooch
 
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""LIBSVM text: a line a row, ``label index:value index:value ...``, indices from 1."""
+"""LIBSVM text: one line for each row, ``label index:value index:value ...``, indices from 1."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .stream import CsrStream, Rows
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-#: Rows beyond so many bytes are read from their file whenever they are needed.
+#: Rows larger than this are not kept in memory but read from their file whenever they are needed, bytes.
 IN_MEMORY_BYTES = 1 << 30
 VALID_LINE = (
     "'label index:value index:value ...' with label 0 or 1 (or -1 and 1), indices that differ, from 1, and numbers"
@@ -29,14 +29,14 @@ VALID_LINE = (
 
 
 def libsvm(path: str | Path, n_features: int | None = None) -> Csr | CsrStream:
-    """A file in LIBSVM format; decompressed on the way where its name ends in .gz, .bz2 or .xz.
+    """A file in LIBSVM format; decompressed while reading if its name ends in .gz, .bz2 or .xz.
 
     Parameters
     ----------
     path : path of the file
         Labels are 0 and 1, or -1 and 1 (which become 0 and 1).
     n_features : int, optional
-        By default the largest index in the file. A test file needs that of its training file.
+        By default the largest index in the file. For a test file, pass that of its training file.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def libsvm(path: str | Path, n_features: int | None = None) -> Csr | CsrStream:
 
 
 def _blocks(path: Path, n_features: int | None) -> Iterator[tuple[csr_array, Float32, bytes]]:
-    """(X, labels as they are written, the text) block by block; X as wide as its largest index where unknown."""
+    """(X, labels as in the file, text) block by block; without ``n_features``, X is as wide as its largest index."""
     line_number = 1
     with open_bytes(path) as file:
         for text in line_blocks(file, path):
@@ -100,7 +100,7 @@ def _blocks(path: Path, n_features: int | None) -> Iterator[tuple[csr_array, Flo
 
 
 def _parse(text: bytes, n_features: int | None) -> tuple[csr_array, Float32] | None:
-    """(X, labels) of whole lines; None when anything in them is not as it should be."""
+    """(X, labels) of whole lines; None if anything in them is invalid."""
     from scipy.sparse import csr_array
 
     if b"#" in text:
@@ -112,14 +112,14 @@ def _parse(text: bytes, n_features: int | None) -> tuple[csr_array, Float32] | N
     is_label = np.diff(line_of, prepend=-1) != 0
     colons = np.flatnonzero(letters == ord(":"))
     token_of_colon = np.searchsorted(token_starts, colons, side="right") - 1
-    if not np.array_equal(token_of_colon, np.flatnonzero(~is_label)):  # one colon in every token that is no label
+    if not np.array_equal(token_of_colon, np.flatnonzero(~is_label)):  # one colon in every token that is not a label
         return None
     numbers = to_numbers(text.replace(b":", b" "))
     if numbers is None or len(numbers) != len(token_starts) + len(colons):
         return None
     at = np.arange(len(token_starts)) + np.cumsum(~is_label) - ~is_label
     labels, indices, values = numbers[at[is_label]], numbers[at[~is_label]], numbers[at[~is_label] + 1]
-    with np.errstate(over="ignore"):  # too large for float32 is infinite, and refused as such
+    with np.errstate(over="ignore"):  # values too large for float32 become infinite, and are refused
         values32 = values.astype(np.float32)
     most = n_features if n_features is not None else MOST_IDS - 1
     if not (

@@ -1,6 +1,6 @@
 """Minibatches as bytes: a header, plain arrays, a CRC32C. Nothing read is used before every count and index is checked.
 
-Layout (little-endian; each array starts at a multiple of 8 bytes, so that it is used where it lies)::
+Layout (little-endian; each array starts at a multiple of 8 bytes, so that it is used without a copy)::
 
     magic b"MLLM"   version u8   kind u8 {0 ratings, 1 csr}   flags u16   m u32   n u32   n_columns u64   nnz u64
     ratings:  ids i32 (m,)   user i32 (n,)   item i32 (n,)   rating f32 (n,)
@@ -8,11 +8,11 @@ Layout (little-endian; each array starts at a multiple of 8 bytes, so that it is
               indices u16 if m <= 65536 else i32 (nnz,)   values f32 (nnz,)   labels f32 (n,)
     crc32c u32 over everything before it
 
-Flag 1, of csr: every value is 1, and there are no values. A step reads all of its minibatch, and from memory, not
-from a cache: so indices are short, ones are left out, and columns that most rows have need no indices.
+Flag 1 of csr: every value is 1, and values are left out. A step reads its whole minibatch from memory, not from a
+cache. So indices are short, values of 1 are left out, and columns that most rows have are stored without indices.
 
-Ids are of the data: users and items, or features. Which rows of a parameter table stand for them, and what a label
-means, is the model's to say.
+Ids are those of the data: users and items, or features. The model defines which rows of the parameter table they touch,
+and what a label means.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Float32 = NDArray[np.float32]
 
 MAGIC = b"MLLM"
 VERSION = 3
-#: Minibatches of at most so many ids have indices of 16 bits.
+#: Minibatches with at most this many ids have 16-bit indices.
 SHORT_IDS = 1 << 16
 _HEADER = struct.Struct("<4sBBHIIQQ")
 _ALL_ONES = 1
@@ -42,7 +42,7 @@ _CRC = struct.Struct("<I")
 
 @dataclass(frozen=True, eq=False)
 class RatingsMinibatch:
-    """Ratings, and the users and items they are of.
+    """Ratings, and the users and items that occur in them.
 
     Attributes
     ----------
@@ -61,28 +61,28 @@ class RatingsMinibatch:
 
     @property
     def n(self) -> int:
-        """Ratings in the minibatch."""
+        """Number of ratings in the minibatch."""
         return len(self.rating)
 
 
 @dataclass(frozen=True, eq=False)
 class CsrMinibatch:
-    """Sparse feature rows with labels, and the features they have.
+    """Sparse feature rows with labels, and the features that occur in them.
 
     Attributes
     ----------
     ids : int32 (m,)
-        Features, sorted, unique; none where no row has any.
+        Features, sorted, unique; may be empty.
     columns : int32 (n_columns,)
-        Positions in ``ids`` of the columns that are held dense, ascending.
+        Positions in ``ids`` of the columns that are stored dense, ascending.
     dense : float32 (n_columns, n)
-        Their values, 0 where a row has none.
+        Their values, 0 if a row has none.
     indptr : int32 (n + 1,)
-        What else row ``k`` has is ``indices[indptr[k]:indptr[k + 1]]``.
+        The other entries of row ``k`` are ``indices[indptr[k]:indptr[k + 1]]``.
     indices : uint16 or int32 (nnz,)
-        Positions in ``ids``; int32 where there are more than `SHORT_IDS`.
+        Positions in ``ids``; int32 if there are more than `SHORT_IDS` ids.
     values : float32 (nnz,)
-        Or empty: every value is 1.
+        Empty if every value is 1.
     labels : float32 (n,)
         Finite.
     """
@@ -98,12 +98,12 @@ class CsrMinibatch:
 
     @property
     def n(self) -> int:
-        """Rows in the minibatch."""
+        """Number of rows in the minibatch."""
         return len(self.labels)
 
     @property
     def n_terms(self) -> int:
-        """Products in the margins of all rows."""
+        """Number of products in the margins of all rows."""
         return self.dense.size + len(self.indices)
 
 
@@ -135,12 +135,12 @@ def decode_minibatch(blob: bytes | memoryview, n_ids: int) -> Minibatch:
     blob : bytes or memoryview of bytes
         As `encode_minibatch` wrote it.
     n_ids : int
-        Users and items, or features, of the dataset: every id must be below it.
+        Number of users and items, or of features, in the dataset: every id must be below it.
 
     Raises
     ------
     DecodeError
-        When anything at all is not as it should be.
+        When any part of the blob is invalid.
     """
     if len(blob) < _HEADER.size + _CRC.size:
         raise DecodeError(f"a minibatch of {len(blob)} bytes: must be at least {_HEADER.size + _CRC.size}")

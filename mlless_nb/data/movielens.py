@@ -1,4 +1,4 @@
-"""MovieLens as its publisher ships it: found in the data folder or downloaded, read, ids made contiguous.
+"""MovieLens in the publisher's formats: found in the data folder or downloaded, read, with contiguous ids.
 
 F. Maxwell Harper and Joseph A. Konstan (2015): The MovieLens Datasets: History and Context. ACM TiiS 5, 4, 19:1-19:19.
 """
@@ -19,27 +19,27 @@ from .numbers import number_blocks
 from .ratings import Ratings
 
 SITE = "https://files.grouplens.org/datasets/movielens/"
-#: Largest id taken for one; there is a table of all ids.
+#: Largest valid id; a table of all ids is made.
 MOST_ID = 10_000_000
 Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Edition:
-    """One MovieLens dataset: its files and how they are written.
+    """One MovieLens dataset: its files and their format.
 
     Attributes
     ----------
     name : str
-        As shown to people.
+        The name shown to users.
     archive : Archive
     ratings, titles : str
         File names in the folder.
     separator, titles_separator : bytes, str
-        Between the columns user, item, rating, timestamp, and between an item's id and its title.
+        Separators of the columns user, item, rating, timestamp, and of an item's id and its title.
     has_header : bool
     encoding : str
-        Of the titles.
+        Encoding of the titles.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Edition:
 
 
 def _edition(name: str, folders: tuple[str, ...], checksum: str, files: str) -> Edition:
-    """An edition by the three ways in which the publisher writes them."""
+    """An edition in one of the publisher's three formats."""
     ratings, titles, separator, titles_separator, encoding = {
         "u.data": ("u.data", "u.item", b"\t", "|", "latin-1"),
         "dat, latin-1": ("ratings.dat", "movies.dat", b"::", "::", "latin-1"),
@@ -91,7 +91,7 @@ EDITIONS = {
 
 
 def movielens(edition: str = "1m") -> Ratings:
-    """MovieLens ratings, downloaded from the publisher where the data folder does not have them.
+    """MovieLens ratings, downloaded from the publisher if the data folder does not have them.
 
     Parameters
     ----------
@@ -100,20 +100,20 @@ def movielens(edition: str = "1m") -> Ratings:
     Returns
     -------
     Ratings
-        Users and items are 0-based, in the order of the publisher's ids, those without a rating left out; ``titles``
-        where the folder has them.
+        Ids of users and items are 0-based, in the order of the publisher's ids, without those that have no rating.
+        ``titles`` is set if the folder has them.
 
     Raises
     ------
     DataError
-        When there is no such edition, or a file is not what it should be.
+        When there is no such edition, or a file is invalid.
     ServiceError
-        When the data is not at hand and cannot be downloaded; it says what to put where.
+        When the data is not in the folder and cannot be downloaded; the message says which files to put where.
 
     Notes
     -----
-    The data folder is ``MLLESS_DATA_HOME``, by default the user's cache folder. MovieLens is for research, not to be
-    redistributed.
+    The data folder is ``MLLESS_DATA_HOME``, by default the user's cache folder. MovieLens is licensed for research, and
+    must not be redistributed.
     """
     if not isinstance(edition, str) or edition not in EDITIONS:
         raise DataError("movielens", edition, "one of " + ", ".join(repr(name) for name in EDITIONS))
@@ -154,7 +154,7 @@ def _contiguous(ids: Int32) -> tuple[Int32, NDArray[np.int64]]:
 
 
 def _titles(path: Path, about: Edition, item_ids: NDArray[np.int64]) -> list[str] | None:
-    """A title for each item, in the order of ``item_ids``; None where the folder has no titles."""
+    """A title for each item, in the order of ``item_ids``; None if the folder has no titles."""
     if not path.is_file():
         return None
     titles: dict[str, str] = {}

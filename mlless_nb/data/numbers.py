@@ -25,7 +25,7 @@ _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """``path`` opened for reading; decompressed where its name ends in .gz, .bz2 or .xz."""
+    """``path`` opened for reading; decompressed if its name ends in .gz, .bz2 or .xz."""
     return cast("IO[bytes]", _OPENERS.get(path.suffix, open)(path, "rb"))
 
 
@@ -59,18 +59,18 @@ class FileState:
         return cls(path, found.st_size, found.st_mtime_ns)
 
     def check_unchanged(self) -> None:
-        """Raise DataError when the file is gone or is not what it was."""
+        """Raise DataError if the file was deleted or changed."""
         if not self.path.is_file() or FileState.of(self.path) != self:
             raise DataError("path", str(self.path), "the file that it was when the dataset was made: make it anew")
 
 
 def line_blocks(file: IO[bytes], path: Path) -> Iterator[bytes]:
-    """The rest of ``file`` in blocks that end with a line's end; a missing one at the end of the file is added.
+    """The rest of ``file`` in blocks of whole lines; a missing line end at the end of the file is added.
 
     Raises
     ------
     DataError
-        When the file cannot be decompressed, or has a line that is far too long to be one.
+        When the file cannot be decompressed, or has a line longer than `LINE_BYTES`.
     """
     rest = b""
     while block := _read(file, path):
@@ -94,12 +94,12 @@ def _read(file: IO[bytes], path: Path) -> bytes:
 
 
 def to_numbers(text: bytes) -> NDArray[np.float64] | None:
-    """All the numbers in ``text``, separated by white space; None when anything in it is no number."""
+    """All numbers in ``text``, separated by white space; None if anything in it is not a number."""
     if not text or text.isspace():
         return np.empty(0)
     with warnings.catch_warnings():
-        # NumPy stops at what is no number and says so in a warning only. Other threads' warnings stay what they are:
-        # filters are the whole process', which may be importing.
+        # NumPy stops at the first text that is not a number, and only warns. The filter names this one warning,
+        # because filters are global and other threads may be importing modules.
         warnings.filterwarnings("error", "string or file could not be read", DeprecationWarning)
         try:
             return np.fromstring(text, np.float64, sep=" ")
@@ -113,7 +113,7 @@ def number_blocks(path: Path, separator: bytes, n_columns: int, skip_lines: int 
     Raises
     ------
     DataError
-        Naming the line that is not like the others; or when there are no lines.
+        When a line differs from the others (the message names it), or there are no lines.
     """
     n_fields = 0
     line_number = 1 + skip_lines
@@ -124,7 +124,7 @@ def number_blocks(path: Path, separator: bytes, n_columns: int, skip_lines: int 
             n_lines = block.count(b"\n")
             n_fields = n_fields or block[: block.index(b"\n")].count(separator) + 1
             numbers = to_numbers(block.replace(separator, b" ")) if n_fields >= n_columns else None
-            # The counts alone would let a long line make up for a short one.
+            # The total alone would accept a long line after a short one.
             per_line = np.fromiter((line.count(separator) for line in block.split(b"\n")[:-1]), np.int64, n_lines)
             if numbers is None or len(numbers) != n_lines * n_fields or not bool((per_line == n_fields - 1).all()):
                 raise _first_bad_line(path, block, line_number, separator, n_fields, n_columns)

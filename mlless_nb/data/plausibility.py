@@ -1,4 +1,4 @@
-"""What rows look like that were probably meant otherwise: a sentence each, with what would be valid. Pure."""
+"""Signs that a dataset is not what the user meant: one sentence for each, with what would be valid. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from ..errors import DataError
 from .minibatches import Float32, Int32
 
-#: Ids that go further than this, and than so many times the ratings, are refused unless their number is given.
+#: Ids above the first number and above the second times the number of ratings are refused if their number is not given.
 MOST_IDS_UNASKED, MOST_IDS_A_RATING = 10**7, 100
-#: From so many ids on it is told when less than half of them are used.
+#: From this number of ids on, it is a sign if less than half of them are used.
 FEW_IDS = 1000
 
 
 def check_id_range(field: str, count_field: str, n_ids: int, n_ratings: int) -> None:
-    """Raise DataError where ids, whose number was not given, make a table that the ratings cannot fill."""
+    """Raise DataError if the number of ids was not given, and is far too large for the number of ratings."""
     if n_ids > MOST_IDS_UNASKED and n_ids > MOST_IDS_A_RATING * n_ratings:
         raise DataError(
             field,
@@ -27,7 +27,7 @@ def check_id_range(field: str, count_field: str, n_ids: int, n_ratings: int) -> 
 
 
 def doubts_of_ids(field: str, ids: Int32, n_ids: int) -> list[str]:
-    """Ids, whose number was not given, that do not begin at 0 or leave most numbers out."""
+    """Signs that ids, whose number was not given, do not begin at 0 or leave out most numbers."""
     noun = field.removesuffix("s")
     first = int(ids.min())
     n_used = _n_different(ids, n_ids)
@@ -45,7 +45,7 @@ def doubts_of_ids(field: str, ids: Int32, n_ids: int) -> list[str]:
 
 
 def _n_different(ids: Int32, n_ids: int) -> int:
-    """How many different ids there are; takes no more memory than about the ids do."""
+    """Number of different ids; needs about as much memory as the ids."""
     if n_ids > 8 * len(ids):
         return len(np.unique(ids))
     is_used = np.zeros(n_ids, bool)
@@ -54,7 +54,7 @@ def _n_different(ids: Int32, n_ids: int) -> int:
 
 
 def doubts_of_ratings(users: Int32, items: Int32, ratings: Float32) -> list[str]:
-    """Ratings that nothing, or little, can be learnt of."""
+    """Signs that nothing, or little, can be learnt from the ratings."""
     doubts = [
         f"{field}: all {len(ids):,} ratings are of {field.removesuffix('s')} {ids[0]}; factors are learnt where "
         "several users have rated several items"
@@ -70,7 +70,7 @@ def doubts_of_ratings(users: Int32, items: Int32, ratings: Float32) -> list[str]
 
 
 def doubts_of_features(X: Any, y: Float32) -> list[str]:
-    """Columns and labels that nothing can be learnt of.
+    """Signs that nothing can be learnt from columns or labels.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Packing: a dataset as minibatches in few objects, with a manifest. The same data packed twice is a cache hit."""
+"""Packing: writes a dataset as minibatches in few objects, with a manifest. Data that is already packed is reused."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ from .dataset import Dataset, Owners, digest
 from .minibatches import VERSION, Minibatch, encode_minibatch
 from .sampling import check_size
 
-#: A bundle is closed once its minibatches take so many bytes.
+#: A bundle is closed once its minibatches have this size, bytes.
 BUNDLE_BYTES = 64 << 20
-#: Bytes of a minibatch beside its rows, at most: header, index, CRC, and the gaps between arrays.
+#: Most bytes of a minibatch in addition to its rows: header, index, CRC, and the gaps between arrays.
 MINIBATCH_BYTES = 128
-#: Bytes of the last bundle that are read to find the manifest in.
+#: Bytes of the last bundle that are read first to find the manifest.
 GLANCE_BYTES = 1 << 16
-#: Threads that cut and encode minibatches; what they make does not depend on how many there are.
+#: Threads that cut and encode minibatches; the result does not depend on their number.
 N_CUTTERS = 2
-#: Minibatches that a thread cuts at a time, and such lots that may wait to be stored.
+#: Minibatches in a lot, which a thread cuts at a time, and the most lots that wait to be stored.
 LOT, MOST_LOTS = 4, 8
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What lies under ``datasets/<key>/`` in the object storage.
+    """Describes the packed dataset under ``datasets/<key>/`` in the object storage.
 
     Attributes
     ----------
     key : str
         Made from the content, the minibatch size and the seed (`pack_key`).
     kind, name, is_synthetic, n, shape, mean, origin, deviation
-        As of the `Dataset`.
+        Those of the `Dataset`.
     size : int
-        Rows in a minibatch (all of them where there are fewer); the last may be short.
+        Rows in a minibatch, at most ``n``; the last one may be short.
     n_minibatches : int
     shards : tuple of int
-        Where each shard's minibatches begin, and the end: (0, n_minibatches) of data that is not partitioned.
+        First minibatch of each shard, then ``n_minibatches``: (0, n_minibatches) for data that is not partitioned.
     bundles : tuple of int
-        Where each object's minibatches begin, and the end; see `mlless_nb.data.bundle`.
+        First minibatch of each object, then ``n_minibatches``; see `mlless_nb.data.bundle`.
     minibatch_bytes : int
-        The largest minibatch, as it is stored.
+        Stored size of the largest minibatch.
     n_touched : int
-        Users and items, or features, that a minibatch has, on average.
+        Mean number of users and items, or features, in a minibatch.
     """
 
     key: str
@@ -74,12 +74,12 @@ class Manifest:
 
     @property
     def n_ids(self) -> int:
-        """Users and items, or features: what the ids in a minibatch are below."""
+        """Number of users and items, or of features; the ids in a minibatch are below it."""
         return sum(self.shape)
 
     @property
     def n_shards(self) -> int:
-        """Shards of the data; 1 where it is not partitioned."""
+        """Number of shards; 1 if the data is not partitioned."""
         return len(self.shards) - 1
 
     def shard(self, number: int) -> range:
@@ -91,7 +91,7 @@ class Manifest:
         return bisect.bisect(self.bundles, index) - 1
 
     def object_key(self, bundle: int) -> str:
-        """Where bundle number ``bundle`` (0-based) lies."""
+        """The key of bundle number ``bundle`` (0-based)."""
         return _last_key(self.key) if bundle == len(self.bundles) - 2 else f"datasets/{self.key}/{bundle:06d}"
 
     def to_json(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, spec: Any) -> Manifest:
-        """The manifest that ``to_json`` wrote; DecodeError when it is anything else."""
+        """The manifest that ``to_json`` wrote; DecodeError if ``spec`` is not one."""
         names = {field.name for field in fields(cls)}
         if not isinstance(spec, dict) or set(spec) != names:
             raise DecodeError(f"a dataset's manifest must have the fields {', '.join(sorted(names))}")
@@ -135,7 +135,7 @@ class Manifest:
 
 
 def pack_key(dataset: Dataset, size: int, seed: int | None, owners: Owners | None = None) -> str:
-    """Name of the packed dataset: by content, format version, minibatch size, seed and partition."""
+    """Name of the packed dataset, from its content, format version, minibatch size, seed and partition."""
     partition = "" if owners is None else digest("owners", owners.shape, owners)
     text = f"{VERSION}.{BUNDLE_VERSION} {dataset.fingerprint()} {size} {seed} {partition}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -144,11 +144,11 @@ def pack_key(dataset: Dataset, size: int, seed: int | None, owners: Owners | Non
 def packed(
     dataset: Dataset, size: int, seed: int | None, objects: ObjectStore, owners: Owners | None = None
 ) -> Manifest | None:
-    """The manifest of ``dataset`` where it is packed already, else None. One request, two of many minibatches."""
+    """The manifest of ``dataset`` if it is packed already, else None. One request, or two for a large index."""
     key = pack_key(dataset, size, seed, owners)
     try:
         manifest = Manifest.from_json(json.loads(_told(objects, _last_key(key))))
-    except (KeyError, ValueError):  # missing, or not what it claims to be: packed anew
+    except (KeyError, ValueError):  # missing or invalid: the data is packed again
         return None
     if manifest.key != key or (manifest.n, manifest.shape) != (dataset.n, dataset.shape):
         return None
@@ -156,20 +156,20 @@ def packed(
 
 
 def _told(objects: ObjectStore, key: str) -> bytes:
-    """What the bundle under ``key`` tells."""
+    """The payload of the bundle under ``key``: the manifest."""
     glance = objects.get(key, 0, GLANCE_BYTES)
     first, end = told_span(glance)
     return glance[first:end] if end <= len(glance) else objects.get(key, first, end)
 
 
 def most_bundles(dataset: Dataset, size: int, n_shards: int = 1) -> int:
-    """Objects that packing ``dataset`` takes at most."""
+    """Upper bound of the objects that packing ``dataset`` writes."""
     n_bytes = dataset.most_bytes + MINIBATCH_BYTES * (-(-dataset.n // size) + n_shards)
     return 1 + n_bytes // BUNDLE_BYTES
 
 
 def pack(dataset: Dataset, size: int, seed: int | None, objects: ObjectStore, owners: Owners | None = None) -> Manifest:
-    """Write ``dataset`` as minibatches in bundles, unless they are there already.
+    """Write ``dataset`` as minibatches in bundles, unless it is packed already.
 
     Parameters
     ----------
@@ -177,15 +177,15 @@ def pack(dataset: Dataset, size: int, seed: int | None, objects: ObjectStore, ow
     size : int
         Rows in a minibatch.
     seed : int or None
-        Shuffles the rows over the whole set; None leaves them as they are.
+        Shuffles the rows over the whole set; None keeps their order.
     objects : ObjectStore
     owners : int32 (n_users,), optional
-        The shard of each user (`Ratings.owners`): minibatches are then of one shard each.
+        The shard of each user (`Ratings.owners`): each minibatch then has rows of one shard.
 
     Returns
     -------
     Manifest
-        It is in the bundle that is written last: where it is, all minibatches are.
+        It is in the bundle that is written last: if it exists, all minibatches do.
     """
     check_size(size)
     return packed(dataset, size, seed, objects, owners) or write(dataset, size, seed, objects, owners)
@@ -194,9 +194,9 @@ def pack(dataset: Dataset, size: int, seed: int | None, objects: ObjectStore, ow
 def write(
     dataset: Dataset, size: int, seed: int | None, objects: ObjectStore, owners: Owners | None = None
 ) -> Manifest:
-    """`pack` without looking whether it is there already.
+    """`pack` without checking whether the data is packed already.
 
-    At no time are more encoded bytes in memory than those of three bundles.
+    At most three bundles of encoded bytes are in memory at a time.
     """
     shards, cuts = dataset.cuts(size, seed, owners)
     manifest = Manifest(
@@ -247,7 +247,7 @@ def write(
 
 
 def _encoded(cuts: Iterator[Callable[[], Minibatch]]) -> Iterator[tuple[bytes, int]]:
-    """Each minibatch encoded, and how many ids it has, in order; threads cut them."""
+    """Each minibatch encoded, and its number of ids, in order; threads cut and encode them."""
     with ThreadPoolExecutor(N_CUTTERS, thread_name_prefix="mlless-cut") as cutting:
         waiting: deque[Future[list[tuple[bytes, int]]]] = deque()
         try:
@@ -268,7 +268,7 @@ def _encode_lot(lot: Sequence[Callable[[], Minibatch]]) -> list[tuple[bytes, int
 
 
 def _put(objects: ObjectStore, key: str, first: int, parts: list[bytes], told: bytes = b"") -> None:
-    """Store a bundle of encoded minibatches; ``parts`` is empty then."""
+    """Store a bundle of encoded minibatches, with the payload ``told``; empties ``parts``."""
     sizes = [len(part) for part in parts]
     gaps = [bytes(padded(size) - size) for size in sizes]
     blob = b"".join([encode_head(first, sizes, told), *itertools.chain.from_iterable(zip(parts, gaps, strict=True))])
@@ -277,5 +277,5 @@ def _put(objects: ObjectStore, key: str, first: int, parts: list[bytes], told: b
 
 
 def _last_key(key: str) -> str:
-    """Where the last bundle lies, which has the manifest; known before it is known how many there are."""
+    """The key of the last bundle, which has the manifest. It does not depend on the number of bundles."""
     return f"datasets/{key}/last"

@@ -1,4 +1,4 @@
-"""Ratings in memory, and how users are dealt out to shards."""
+"""Ratings in memory, and the assignment of users to shards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Ratings(Dataset):
     ratings : float32 (n,)
         Read-only.
     titles : list of str or None
-        One a item, where the data has them.
+        One for each item, if the data has them.
     """
 
     kind = "ratings"
@@ -46,7 +46,7 @@ class Ratings(Dataset):
     ) -> None:
         self.users, self.items, self.ratings = users, items, ratings
         for array in (users, items, ratings):
-            array.setflags(write=False)  # the fingerprint is remembered
+            array.setflags(write=False)  # the fingerprint is cached
         self.n, self.shape = len(ratings), shape
         self.name, self.is_synthetic, self.titles = name, is_synthetic, titles
 
@@ -80,7 +80,7 @@ class Ratings(Dataset):
         shape = (self.shape[0], self.shape[1])
         other = Ratings(self.users, self.items, ratings, shape, self.name, is_synthetic=self.is_synthetic)
         other.origin, other.deviation = origin, deviation
-        # Of what is known already: to hash all rows again would take as long as to change them.
+        # Derived from the known fingerprint: hashing all rows again would take as long as changing them.
         other._fingerprint = hashlib.sha256(f"{self.fingerprint()} {origin!r} {deviation!r}".encode()).hexdigest()
         return other
 
@@ -90,7 +90,7 @@ class Ratings(Dataset):
         return self._take(~held), self._take(held)
 
     def _take(self, mask: NDArray[np.bool_]) -> Ratings:
-        rows = np.flatnonzero(mask)  # three times as quick as to take by the mask itself
+        rows = np.flatnonzero(mask)  # three times as fast as indexing by the mask
         taken = Ratings(
             self.users.take(rows),
             self.items.take(rows),
@@ -108,22 +108,24 @@ class Ratings(Dataset):
         return np.bincount(self.users, minlength=self.shape[0])
 
     def seen(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Who and what has ratings here: flags (n_users,), (n_items,)."""
+        """Which users and items have ratings: flags (n_users,), (n_items,)."""
         items = np.zeros(self.shape[1], bool)
         items[self.items] = True
         return self._n_rated > 0, items
 
     @cached_property
     def n_raters(self) -> int:
-        """Users who rated something."""
+        """Number of users with at least one rating."""
         return int(np.count_nonzero(self._n_rated))
 
     def shard_sizes(self, n_shards: int) -> NDArray[np.int64]:
-        """Ratings of each of the shards that `owners` deals out, (n_shards,)."""
+        """Number of ratings in each shard of `owners`, (n_shards,)."""
         return np.bincount(self.owners(n_shards), weights=self._n_rated, minlength=n_shards).astype(np.int64)
 
     def owners(self, n_shards: int) -> Owners:
-        """The shard of each user: dealt out from the busiest on, to and fro, so that shards have about as many ratings.
+        """The shard of each user. Users are assigned by falling number of ratings, in alternating order of shards.
+
+        So shards have about equally many ratings.
 
         Parameters
         ----------
@@ -140,7 +142,7 @@ class Ratings(Dataset):
     @property
     def most_bytes(self) -> int:
         """See `Dataset`."""
-        return 20 * self.n  # two positions, a value, and two rows of its own
+        return 20 * self.n  # two positions, a value, and the ids of at most two rows
 
     def minibatches(self, size: int, seed: int | None) -> Iterator[RatingsMinibatch]:
         """See `Dataset`; within a minibatch ratings are sorted by (user, item)."""
@@ -149,7 +151,7 @@ class Ratings(Dataset):
     def cuts(
         self, size: int, seed: int | None, owners: Owners | None = None
     ) -> tuple[tuple[int, ...], Iterator[Callable[[], RatingsMinibatch]]]:
-        """See `Dataset`; with ``owners`` the minibatches are of one shard each, a shard after the other."""
+        """See `Dataset`; with ``owners`` each minibatch has rows of one shard, and shards follow one another."""
         check_size(size)
         sizes = [self.n] if owners is None else np.bincount(owners, weights=self._n_rated).astype(int).tolist()
         bounds = tuple(itertools.accumulate((-(-n // size) for n in sizes), initial=0))
@@ -158,7 +160,7 @@ class Ratings(Dataset):
     def _shard_cuts(
         self, size: int, seed: int | None, owners: Owners | None, n_shards: int
     ) -> Iterator[Callable[[], RatingsMinibatch]]:
-        """A shard is got ready while the one before it is cut."""
+        """The cuts of all shards; each shard is prepared while the one before it is cut."""
         shard_of = None
         if owners is not None:
             shard_of = owners.astype(np.min_scalar_type(n_shards))[self.users]
@@ -174,7 +176,7 @@ class Ratings(Dataset):
     def _shard(
         self, shard_of: NDArray[np.unsignedinteger[Any]] | None, shard: int, seed: int | None
     ) -> tuple[Callable[[NDArray[np.int64]], RatingsMinibatch], NDArray[np.int64]]:
-        """What cuts the ratings of a shard, and their order."""
+        """The cutter of a shard's ratings, and their order."""
         arrays = self.users, self.items, self.ratings
         if shard_of is not None:
             rows = np.flatnonzero(shard_of == shard)

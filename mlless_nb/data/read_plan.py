@@ -1,4 +1,4 @@
-"""Which minibatches are read together: runs of consecutive ones that one worker is to need. Pure."""
+"""Which minibatches one request reads: runs of consecutive minibatches that one worker needs. Pure."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import NamedTuple
 
 from .prepare import BUNDLE_BYTES, Manifest
 
-#: Bytes of the first run, so that training may begin, and of those that follow.
+#: Size of the first run, which is small so that training starts early, and of the others, bytes.
 FIRST_BYTES, RUN_BYTES = 4 << 20, 16 << 20
 
 
 def most_gets(n_minibatches: int, n_bytes: int, n_workers: int) -> int:
-    """Requests at most that a worker takes to read an even share of so many minibatches, and two others."""
+    """Upper bound of the requests with which a worker reads an even share of the minibatches, and two others."""
     share, share_bytes = -(-n_minibatches // n_workers), -(-n_bytes // n_workers)
-    n_bundles = 2 + share_bytes // BUNDLE_BYTES  # each with an index, and perhaps a run that is cut off by its end
-    n_runs = 2 + 2 * share_bytes // RUN_BYTES  # of minibatches of more than half a run there is but one in each
+    n_bundles = 2 + share_bytes // BUNDLE_BYTES  # each has an index, and its end may cut a run
+    n_runs = 2 + 2 * share_bytes // RUN_BYTES  # a run may hold only one minibatch larger than half a run
     return min(n_bundles + n_runs, 2 * share) + 4
 
 
 class Run(NamedTuple):
-    """The minibatches numbered [first, end), all of one bundle: one request."""
+    """The minibatches numbered [first, end) of one bundle, which one request reads."""
 
     bundle: int
     first: int
@@ -42,7 +42,7 @@ class Runs:
         self._n_bytes = FIRST_BYTES
 
     def expect(self, indices: Iterable[int], at_hand: Iterable[Run] = ()) -> None:
-        """From now on these minibatches are needed, in about this order; the runs ``at_hand`` stay as they are."""
+        """Announce the minibatches needed from now on, in about this order; the runs ``at_hand`` are kept."""
         order = dict.fromkeys(indices)
         self._of = {index: run for run in at_hand for index in range(run.first, run.end)}
         runs = []
@@ -62,13 +62,13 @@ class Runs:
         self._following = dict(zip(runs, [*runs[1:], *runs[:1]], strict=True))
 
     def of(self, index: int) -> Run:
-        """The run of minibatch ``index``; of one that was not expected, itself alone."""
+        """The run of minibatch ``index``; if it was not expected, a run of this one."""
         return self._of.get(index) or Run(self._manifest.bundle_of(index), index, index + 1)
 
     def after(self, run: Run) -> Run | None:
-        """The run that is likely to be needed after ``run``, if that is known."""
+        """The run that is likely to be needed after ``run``, None if not known."""
         return self._following.get(run)
 
     def n_bytes(self, run: Run) -> int:
-        """Bytes of ``run``, at most."""
+        """Upper bound of the size of ``run``, bytes."""
         return (run.end - run.first) * self._manifest.minibatch_bytes

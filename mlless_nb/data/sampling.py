@@ -1,4 +1,4 @@
-"""Which rows a split holds out, and in which order minibatches take the rows: drawn by seed."""
+"""Random draws by seed: which rows a split holds out, and the order in which minibatches take the rows."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 
-#: What a seed is for, so that a split and the order of minibatches are drawn apart (1 is the model's start).
+#: Purpose of a seed, so that a split and the order of minibatches are independent (1 is the model's start).
 SPLIT, ORDER = 0, 2
-#: Rows among which a split draws at once.
+#: A split draws from blocks of this number of rows.
 DRAW_ROWS = 1 << 20
 
 
 def held_out(n: int, fraction: float) -> int:
-    """How many of ``n`` rows a split by ``fraction`` holds out: at least one, and never all."""
+    """Number of rows that a split of ``n`` rows by ``fraction`` holds out: at least one, and never all."""
     return min(max(round(n * fraction), 1), n - 1) if n > 1 else 0
 
 
 def check_split(n: int, fraction: float, seed: int) -> int:
-    """How many of ``n`` rows to hold out; DataError when ``fraction`` or ``seed`` make no sense."""
+    """Number of rows to hold out of ``n``; DataError if ``fraction`` or ``seed`` is invalid."""
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 < fraction < 1:
         raise DataError("fraction", fraction, "a number between 0 and 1, e.g. 0.1")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
@@ -36,7 +36,7 @@ def check_size(size: int) -> None:
 
 
 def draw(n: int, n_held: int, seed: int) -> NDArray[np.bool_]:
-    """A mask (n,) with ``n_held`` rows set, every choice as likely; takes little memory beside the mask."""
+    """A mask (n,) with ``n_held`` rows set, all choices equally likely; needs little memory besides the mask."""
     rng = np.random.default_rng([seed, SPLIT])
     mask = np.zeros(n, bool)
     left = n_held
@@ -49,5 +49,5 @@ def draw(n: int, n_held: int, seed: int) -> NDArray[np.bool_]:
 
 
 def row_order(n: int, seed: int | None) -> NDArray[np.int64]:
-    """A permutation of n rows; without ``seed`` they stay as they are."""
+    """A permutation of n rows; the identity if ``seed`` is None."""
     return np.arange(n) if seed is None else np.random.default_rng([seed, ORDER]).permutation(n)

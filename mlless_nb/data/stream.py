@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Rows = tuple["csr_array", Float32]
-#: Reads the rows of a file in blocks; those where the mask (one flag a row of the file) is False are left out.
+#: Reads the rows of a file in blocks; rows whose flag in the mask (one for each row of the file) is False are skipped.
 Reader = Callable[[NDArray[np.bool_] | None], Iterator[Rows]]
 
-#: Rows that are shuffled at once in memory, bytes.
+#: Rows that are shuffled in memory at a time, bytes.
 PART_BYTES = 128 << 20
 #: Temporary files open at once; past 32 GiB of rows the parts grow instead.
 MOST_PARTS = 256
@@ -36,18 +36,18 @@ MOST_PARTS = 256
 class CsrStream(Dataset):
     """Sparse feature rows with labels, read from a file in blocks; made by ``mlless_nb.datasets``.
 
-    Shuffling goes through nameless temporary files (in ``TMPDIR``, or the system's folder) when the rows are more
-    than 128 MiB: every row is thrown into one of several files by chance, and each file is shuffled in memory. That
-    is a uniform shuffle of the whole set.
+    More than 128 MiB of rows are shuffled through unnamed temporary files (in ``TMPDIR``, or the system's folder):
+    every row is written to a randomly chosen file, and each file is shuffled in memory. That is a uniform shuffle of
+    the whole set.
 
     Parameters
     ----------
     read : Reader
     n : int
-        Rows that ``keep`` leaves.
+        Number of rows in ``keep``.
     n_features : int
     n_values : int
-        Non-zeros in all rows of the file, at most.
+        Upper bound of the non-zeros in all rows of the file.
     content : str
         Digest of the file and of how it is read.
     name : str
@@ -98,7 +98,7 @@ class CsrStream(Dataset):
         return self._fingerprint
 
     def split(self, fraction: float, seed: int) -> tuple[CsrStream, CsrStream]:
-        """See `Dataset`. Nothing is read: each part remembers which rows are its own."""
+        """See `Dataset`. Nothing is read: each part stores a mask of its rows."""
         held = draw(self.n, check_split(self.n, fraction, seed), seed)
         return self._take(~held), self._take(held)
 
@@ -145,7 +145,7 @@ class CsrStream(Dataset):
 
     @property
     def _n_bytes(self) -> int:
-        """Bytes of the rows in memory, at most."""
+        """Upper bound of the size of the rows in memory, bytes."""
         return 8 * self.n_values + 12 * self.n
 
     def _shuffled(self, n_parts: int, seed: int) -> Iterator[Rows]:
@@ -158,7 +158,7 @@ class CsrStream(Dataset):
             )
         rng = np.random.default_rng([seed, ORDER])
         with ExitStack() as files:
-            # Nameless: nothing is left of them, however this process ends.
+            # Unnamed files disappear however this process ends.
             parts = [files.enter_context(tempfile.TemporaryFile()) for _ in range(n_parts)]
             for X, y in self.blocks():
                 part_of = rng.integers(n_parts, size=len(y))
@@ -177,7 +177,7 @@ class CsrStream(Dataset):
 
 
 def _stacked(blocks: Iterable[Rows]) -> Rows:
-    """Blocks as one."""
+    """All blocks as one."""
     from scipy.sparse import vstack
 
     pairs = list(blocks)
@@ -213,7 +213,7 @@ def _spill(file: IO[bytes], X: Any, y: Float32) -> None:
 
 
 def _spilled(file: IO[bytes], n_features: int) -> Iterator[Rows]:
-    """What `_spill` appended."""
+    """The rows that `_spill` appended."""
     from scipy.sparse import csr_array
 
     file.seek(0)

@@ -1,9 +1,9 @@
-"""Generated datasets, seeded, with something planted that can be learned; shown as synthetic wherever they show.
+"""Generated datasets by seed, with a planted model that can be learned; they are shown as synthetic everywhere.
 
-One seed gives the same bytes on every machine. Sums are taken in one order and powers by the C library, because what
-NumPy and BLAS compute differs in the last bit from one instruction set to the next. The random draws use the C library
-too, whose last bits depend on the processor as well: they decide ids, half steps and labels, or are rounded to float32,
-so that a last bit practically never shows.
+One seed gives the same bytes on every machine. Sums are taken in a fixed order and powers by the C library, because the
+results of NumPy and BLAS differ in the last bit between instruction sets. The random draws use the C library too, whose
+last bits also depend on the processor. But they only decide ids, half steps and labels, or are rounded to float32, so
+that a last bit practically never has an effect.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def synthetic_ratings(n_users: int, n_items: int, n: int, rank: int = 10, seed: 
     n : int
         Ratings, at most ``n_users * n_items``.
     rank : int
-        Of the planted factors.
+        Rank of the planted factors.
     seed : int
     """
     n_users, n_items = checked_count("n_users", n_users), checked_count("n_items", n_items)
@@ -46,7 +46,7 @@ def synthetic_ratings(n_users: int, n_items: int, n: int, rank: int = 10, seed: 
     rng = _rng(seed)
     pairs = _pairs(rng, n_users, n_items, n)
     users, items = (pairs // n_items).astype(np.int32), (pairs % n_items).astype(np.int32)
-    # Factors of falling weight, so that the first few explain most; together they vary by 0.65.
+    # Falling weights, so that the first few factors explain most; together their standard deviation is 0.65.
     weights = 1 / np.sqrt(np.arange(1, rank + 1))
     weights *= 0.65 / math.sqrt(math.fsum(weights**2))
     tastes, traits = rng.normal(size=(n_users, rank)) * weights, rng.normal(size=(n_items, rank))
@@ -67,14 +67,14 @@ def _pairs(rng: np.random.Generator, n_users: int, n_items: int, n: int) -> NDAr
     of_user = rng.lognormal(0, 1.1, n_users)
     of_item = rng.permutation(_powers(n_items, 20.0, -0.9))
     if n * 8 > n_users * n_items:
-        # Dense: drawing until enough differ would not end; the n smallest of exponential clocks is the same draw.
+        # Dense: drawing until enough cells differ could take for ever; the n smallest exponential clocks are the same.
         clocks = rng.exponential(size=(n_users, n_items)) / of_user[:, None] / of_item
         return rng.permutation(np.sort(np.argpartition(clocks.ravel(), n - 1)[:n]))
     of_user, of_item = np.cumsum(of_user / math.fsum(of_user)), np.cumsum(of_item / math.fsum(of_item))
     pairs = np.empty(0, np.int64)
     while len(pairs) < n:
         draws = int(1.3 * (n - len(pairs))) + 1000
-        # The last sum may be 1 - 1e-16: a draw beyond it belongs to the last one.
+        # The last cumulative sum may be 1 - 1e-16: a draw above it is the last user.
         users = np.minimum(np.searchsorted(of_user, rng.random(draws)), n_users - 1)
         items = np.minimum(np.searchsorted(of_item, rng.random(draws)), n_items - 1)
         pairs = np.unique(np.concatenate([pairs, users * n_items + items]))
@@ -89,7 +89,7 @@ def synthetic_clicks(n: int, n_features: int = 100_013, seed: int = 0) -> Csr:
     Parameters
     ----------
     n : int
-        Rows, 39 non-zeros each (fewer where hashes meet).
+        Number of rows, with 39 non-zeros each (fewer if hashes collide).
     n_features : int
         At least 14: 13 numbers and the buckets of the categories.
     seed : int

@@ -1,4 +1,4 @@
-"""The coordinator in one process: the twin of `redis` for unit tests, with the same promises and no expiry."""
+"""The coordinator in the memory of one process, for unit tests: same guarantees as `redis`, but keys do not expire."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .step_report import Report
 
 @dataclass
 class MemoryHub:
-    """What the coordinators of one job share."""
+    """The state that the coordinators of one job share."""
 
     changed: threading.Condition = field(default_factory=threading.Condition)
     cap: int | None = None
@@ -37,9 +37,9 @@ class MemoryHub:
     called_off: tuple[str, str] | None = None
     frames: dict[tuple[str, int, int | None], bytes] = field(default_factory=dict)
     arrivals: dict[str, dict[int, Report | None]] = field(default_factory=dict)
-    quorums: dict[str, list[int]] = field(default_factory=dict)  # whose frames count, where that is not everybody
+    quorums: dict[str, list[int]] = field(default_factory=dict)  # slots whose frames count, if not all
     grants: dict[tuple[str, int], int] = field(default_factory=dict)
-    answers: dict[str, int] = field(default_factory=dict)  # to requests for money, by their ids
+    answers: dict[str, int] = field(default_factory=dict)  # to budget requests, by their ids
     started_late: dict[int, int] = field(default_factory=dict)
     refunded: set[tuple[int, int]] = field(default_factory=set)
     claims: dict[int, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class MemoryHub:
         self.changed.notify_all()
 
     def forget(self, step: int, slot: int) -> None:
-        """Drop what ``slot`` published in the rounds of ``step``."""
+        """Drop the frames and grants of ``slot`` in the rounds of ``step``."""
         past = {f"{step}{kind}" for kind in KINDS}
         for key in [key for key in self.frames if key[0] in past and key[1] == slot]:
             del self.frames[key]
@@ -60,13 +60,13 @@ class MemoryHub:
             self.grants.pop((f"{step}{kind}", slot), None)
 
     def take(self, wanted: BudgetRequest) -> int:
-        """Take what is ``wanted`` out of the budget as far as the cap allows."""
+        """Reserve the ``wanted`` money as far as the cap allows."""
         amount = wanted.grant(None if self.cap is None else self.cap - self.reserved)
         self.reserved += amount
         return amount
 
     def take_start(self, nusd: dict[int, int]) -> bool:
-        """Take money for functions that have not claimed their slots, by slot; False where the cap forbids it."""
+        """Reserve money, by slot, for functions that have not claimed their slots; False if the cap forbids it."""
         waiting = {slot: amount for slot, amount in nusd.items() if slot not in self.claims}
         total = sum(waiting.values())
         if self.cap is not None and self.reserved + total > self.cap:
@@ -77,7 +77,7 @@ class MemoryHub:
         return True
 
     def answer_once(self, request_id: str, take: Callable[[], int]) -> int:
-        """What ``take`` takes; to a request whose id was seen before, what was answered then. "" is always new."""
+        """The amount that ``take`` reserves. A repeated request id gets the first answer again; "" is always new."""
         with self.changed:
             if not request_id:
                 return take()
@@ -86,7 +86,7 @@ class MemoryHub:
             return self.answers[request_id]
 
     def grant(self, key: tuple[str, int], wanted: BudgetRequest) -> int:
-        """Money for (round, slot), once; the end is announced where there is none."""
+        """Grant money for (round, slot), once; if the cap does not allow it, announce the end of the run."""
         if wanted.nusd <= 0:
             return 0
         if key not in self.grants:
@@ -254,7 +254,7 @@ class MemoryCoordinator:
         return hub.quorums.get(part.round_id)
 
     def _wait_until(self, is_there: Callable[[], bool], part: RoundRequest, pay: Callable[[], None]) -> None:
-        """Wait until ``is_there``, at most ``part.deadline_s`` seconds."""
+        """Wait until ``is_there()`` is true, at most ``part.deadline_s`` seconds."""
         hub = self._hub
         give_up_at = time.monotonic() + part.deadline_s
         with hub.changed:
@@ -294,7 +294,7 @@ class MemoryCoordinator:
         return self._look(sought)
 
     def _look(self, sought: Sequence[FrameKey]) -> list[Frame | None]:
-        """The frames of ``sought`` that are there."""
+        """The frames of ``sought``, None for one that is not published yet."""
         with self._hub.changed:
             return [self._hub.frames.get((round_id, slot, None)) for round_id, slot in sought]
 

@@ -1,12 +1,12 @@
-"""Which way updates go round: broadcast or scatter-reduce, from a short look at the server and a cost model.
+"""The choice between broadcast and scatter-reduce, from a short probe of the server and a cost model.
 
-Broadcast: a worker keeps its update once, everybody reads it. Scatter-reduce: a worker addresses to each other the part
-of its update that falls into that one's range of rows; each adds up its range and keeps the sum, which everybody reads.
-That moves fewer bytes for one more barrier and more messages.
+Broadcast: each worker publishes its update once, and all peers read it. Scatter-reduce: each worker owns one range of
+rows and receives from each peer the part of the peer's update in that range; it adds the parts and publishes the sum,
+which all peers read. That moves fewer bytes, but needs a second barrier and more messages.
 
-The model follows LambdaML's analytic one (a round costs its messages times latency and bytes over bandwidth) with two
-changes: all workers share one server, so bytes are counted there and not per worker; and updates are sparse, so a sum
-is larger than what was added.
+The model follows LambdaML's analytic one (a round costs its messages times latency, and its bytes over bandwidth) with
+two changes: all workers share one server, so bytes are counted at the server and not per worker; and updates are
+sparse, so a sum is larger than each of its terms.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from .redis.coordinator import connect
 
 Pattern = Literal["broadcast", "scatter-reduce"]
 
-#: Seconds of one frame's command and reply, beside their bytes. Like `ARRIVAL_S` fitted by hand to timed rounds of 2 to
-#: 16 workers that shared two cores with their server and with other work: right to a factor of two, no better.
+#: Seconds of one frame's command and reply, without their bytes. Like `ARRIVAL_S`, fitted by hand to timed rounds of 2
+#: to 16 workers that shared two cores with their server and with other work: accurate to a factor of two.
 MESSAGE_S = 4e-6
-#: Latencies that a barrier takes: the arrival there, the wake-up call back.
+#: Latencies of a barrier: one for the arrival, one for the wake-up message.
 BARRIER_LATENCIES = 2
-#: Seconds that one worker's arrival and wake-up call add to a round, client and server together.
+#: Seconds that one worker's arrival and wake-up message add to a round, client and server together.
 ARRIVAL_S = 80e-6
 #: Bytes that the probe writes and reads.
 PROBE_BYTES = 1_000_000
-#: Seconds until the probe's key is gone, should its deletion fail.
+#: Seconds until the probe's key expires, in case its deletion fails.
 _PROBE_TTL_S = 60
 
 
 def probe(url: str, prefix: str = "mlless:probe:") -> tuple[float, float]:
-    """Latency (seconds there and back) and throughput (bytes a second) of the Redis at ``url``, as seen from here.
+    """Round-trip latency (seconds) and throughput (bytes/s) of the Redis at ``url``, measured from this process.
 
     Parameters
     ----------
     url : str
     prefix : str
-        The key that is written, and deleted again, begins with it: the job's, so that it goes when the job goes.
+        Prefix of the key that is written and deleted. With the job's prefix, the key is removed with the job at last.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def probe(url: str, prefix: str = "mlless:probe:") -> tuple[float, float]:
     line, key, value = PipelinedConnection(client), f"{prefix}probe:{os.getpid()}", bytes(PROBE_BYTES)
     try:
         latency_s = min(_answer_s(line, ("PING",)) for _ in range(10))
-        # The second time around the memory is there already, on both sides.
+        # The minimum leaves out the first time, in which both sides allocate memory.
         moved_s = min(
             _answer_s(line, ("SET", key, value, "EX", _PROBE_TTL_S)) + _answer_s(line, ("GET", key)) for _ in range(4)
         )
@@ -76,7 +76,7 @@ def _answer_s(line: PipelinedConnection, command: tuple[Any, ...]) -> float:
 
 
 def broadcast_s(n_workers: int, update_bytes: float, latency_s: float, bytes_per_s: float) -> float:
-    """Seconds of a step's exchange by broadcast: each update goes to the server once and to all others from it."""
+    """Seconds of a step's exchange by broadcast: the server receives each update once and sends it to all peers."""
     p = n_workers
     return _barrier_s(p, latency_s) + p * p * update_bytes / bytes_per_s + p * p * MESSAGE_S
 
@@ -84,7 +84,7 @@ def broadcast_s(n_workers: int, update_bytes: float, latency_s: float, bytes_per
 def scatter_reduce_s(
     n_workers: int, update_bytes: float, table_bytes: float, latency_s: float, bytes_per_s: float
 ) -> float:
-    """Seconds of a step's exchange by scatter-reduce: parts to and from the server, then sums to and from it."""
+    """Seconds of a step's exchange by scatter-reduce: the server receives and sends the parts, then the sums."""
     p = n_workers
     sum_bytes = min(table_bytes, p * update_bytes)
     moved = 2 * (p - 1) * update_bytes + p * sum_bytes
@@ -98,13 +98,13 @@ def _barrier_s(n_workers: int, latency_s: float) -> float:
 def scatter_from(
     pattern: str, n_workers: int, update_bytes: float, table_bytes: float, latency_s: float, bytes_per_s: float
 ) -> int:
-    """The number of workers from which on updates are scattered and reduced; 0: never.
+    """The least number of workers at which scatter-reduce is used; 0: never.
 
     Parameters
     ----------
     pattern : {"auto", "broadcast", "scatter-reduce"}
     n_workers : int
-        At the start; as they leave, broadcasting may become the quicker of the two.
+        Workers at the start; as workers leave, broadcast may become the faster pattern.
     update_bytes, table_bytes, latency_s, bytes_per_s
         See `choose_pattern`.
     """
@@ -119,20 +119,20 @@ def scatter_from(
 def choose_pattern(
     n_workers: int, update_bytes: float, table_bytes: float, latency_s: float, bytes_per_s: float
 ) -> Pattern:
-    """The pattern that the model finds quicker; the same on every worker that is given the same numbers.
+    """The pattern that the model predicts to be faster; equal numbers give the same pattern on every worker.
 
     Parameters
     ----------
     n_workers : int
     update_bytes : float
-        Of one worker's frame in a step.
+        Size of one worker's frame in a step.
     table_bytes : float
-        Of a frame with every parameter: no sum of updates is larger.
+        Size of a frame with every parameter: no sum of updates is larger.
     latency_s, bytes_per_s : float
-        What `probe` says.
+        As `probe` returns them.
     """
     if n_workers <= 2:
-        return "broadcast"  # every byte has one reader: there is nothing to save
+        return "broadcast"  # every byte has one reader, so scatter-reduce saves nothing
     one = broadcast_s(n_workers, update_bytes, latency_s, bytes_per_s)
     other = scatter_reduce_s(n_workers, update_bytes, table_bytes, latency_s, bytes_per_s)
     return "scatter-reduce" if other < one else "broadcast"

@@ -1,14 +1,14 @@
 """The coordinator: one interface, its backends (`redis`, `memory`) beside it.
 
-A *round* is one exchange: ``"12"`` is step 12; a letter behind the step tells the further rounds of it apart (`KINDS`).
-A worker publishes into a round, which is also its arrival at the barrier; whoever arrives last wakes the rest. It
-publishes one frame for everybody, or one for each receiver (`RoundRequest.parts`): a *scatter*. Everything is safe to
-repeat: a frame, an arrival and a grant count once per (round, slot), however often they are sent.
+A *round* is one exchange: ``"12"`` is step 12; a letter after the step names the further rounds of that step (`KINDS`).
+When a worker publishes into a round, it also arrives at the round's barrier; the last arrival wakes the others. It
+publishes one frame for all peers, or one for each receiver (`RoundRequest.parts`): a *scatter*. Every request is safe
+to repeat: a frame, an arrival and a grant count once per (round, slot), however often they are sent.
 
 Changes that every worker must make at the same step are announced in the *plan*, for a step that no worker has reached:
-with ``m`` the latest step anybody has arrived at, a stop takes effect after step ``m + 1`` and a departure from step
-``m + 2`` on. Whoever arrives at ``m + 1`` is handed the new plan, so all of them know in time, without waiting. This
-holds with bounded staleness too, where workers are at different steps: ``m`` is the fastest one's.
+with ``m`` the latest step at which any worker has arrived, a stop takes effect after step ``m + 1`` and a scale-in from
+step ``m + 2`` on. A worker that arrives at ``m + 1`` receives the new plan, so all workers know it in time, without
+waiting. This also holds with bounded staleness, where workers are at different steps: ``m`` is the fastest worker's.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from typing import Any, NamedTuple, Protocol
 from ..money.request import BudgetRequest
 from .step_report import Report
 
-#: Seconds between two looks at the state of the run while a worker waits.
+#: Seconds between two polls of the run's state while a worker waits.
 WAIT_POLL_S = 0.2
-#: What may follow the step in a round's id: nothing for the step itself, "m" for the merged ranges of a scatter-reduce,
-#: "r" for residuals that are handed over, "p" for ranges of parameters that they were added to, "b" and "q" for the
-#: same of the best replicas, "e" and "f" for the evaluations of both, "c" for rows with one owner, at a checkpoint.
+#: Suffix of the step in a round's id: "" for the step itself, "m" for the merged ranges of a scatter-reduce, "r" for
+#: residuals that are handed over, "p" for the ranges of parameters after adding them, "b" and "q" for the same two of
+#: the best replicas, "e" and "f" for the evaluations of both, "c" for rows with one owner, at a checkpoint.
 KINDS = ("", "m", "r", "p", "b", "q", "e", "f", "c")
-#: Leases within which a supervisor, or a worker, is to have started.
+#: A supervisor or worker must have started within so many leases.
 START_LEASES = 6
-#: A frame as it is read: a view is valid until the next exchange of the same log.
+#: A frame as it is read: a view is valid until the next exchange of the same coordinator.
 Frame = bytes | memoryview
-#: A frame that is looked for: the round's id, and the slot that publishes it there for everybody.
+#: Names a broadcast frame: the round's id, and the slot that publishes it.
 FrameKey = tuple[str, int]
 
 
 class Aborted(Exception):  # noqa: N818 - it is how a run ends, not a mistake
-    """The run was called off; the message says why, ``status`` how it counts."""
+    """The run was aborted; the message is the reason, ``status`` the run's status."""
 
     def __init__(self, reason: str, status: str = "failed") -> None:
         super().__init__(reason)
@@ -46,9 +46,9 @@ class Aborted(Exception):  # noqa: N818 - it is how a run ends, not a mistake
 
 @dataclass(frozen=True)
 class Plan:
-    """Who takes part in which step, and when it all ends.
+    """Which slots are active in which step, and when training ends.
 
-    ``leaves[slot]`` is the first step that ``slot`` takes no part in; ``stop_after`` the last step of all.
+    ``leaves[slot]`` is the first step in which ``slot`` is not active; ``stop_after`` is the last step of the run.
     """
 
     version: int = 0
@@ -77,11 +77,11 @@ class Plan:
 
 
 class Arrival(NamedTuple):
-    """What a worker learns from publishing.
+    """The answer to a worker that publishes.
 
-    ``is_complete``: as many as it takes have arrived, there is nothing to wait for. ``plan``: the plan when it is newer
-    than the one the worker knows. ``granted_nusd``: money granted. ``has_supervisor``: whether the supervisor's lease
-    is alive. ``slots``: whose frames count, ascending, once the round is complete and that is not everybody.
+    ``is_complete``: the round is complete, there is nothing to wait for. ``plan``: the plan if it is newer than the one
+    the worker knows. ``granted_nusd``: money granted, nano-dollars. ``has_supervisor``: whether the supervisor's lease
+    is alive. ``slots``: the slots whose frames count, ascending; None if all do or the round is not complete.
     """
 
     is_complete: bool
@@ -92,11 +92,11 @@ class Arrival(NamedTuple):
 
 
 class Exchanged(NamedTuple):
-    """A complete round: what the worker learnt from arriving, whose frames count, and those of them that are peers'.
+    """A complete round: the answer to the arrival, the slots whose frames count, and the peers' frames among these.
 
-    ``slots`` are ascending, and ``frames`` in their order; the own slot may be among them, its frame is not.
+    ``slots`` are ascending and ``frames`` in their order. The own slot may be in ``slots``; its frame is not returned.
     The frames may be views that are valid until the next exchange. ``published_at`` and ``complete_at`` are readings of
-    ``time.monotonic``: the arrival was acknowledged, the round was complete.
+    ``time.monotonic`` when the arrival was acknowledged and when the round was complete, seconds.
     """
 
     arrival: Arrival
@@ -108,20 +108,20 @@ class Exchanged(NamedTuple):
 
 @dataclass
 class RoundRequest:
-    """One worker's part in a round; nobody changes it, but one is made every step, and freezing takes as long again.
+    """One worker's part in a round. Treat it as frozen: it is not declared so because that doubles the time to make it.
 
-    The round is complete when all ``publishers`` have arrived, or the first ``quorum`` of them where that is not 0:
-    theirs are the frames that count then, and who arrives later is told so. ``waiters`` are woken. A ``report`` makes
-    the completed step an entry of the log. ``wanted`` is the money asked for, ``known_plan`` the version of the plan
-    that the worker knows.
+    The round is complete when all ``publishers`` have arrived, or the first ``quorum`` of them if that is not 0. Then
+    only the frames of these first ones count, and later arrivals are told which slots they are. ``waiters`` are the
+    slots to wake. With a ``report``, the completed step becomes an entry of the step log. ``wanted`` is the money
+    requested, ``known_plan`` the version of the plan that the worker knows.
 
-    ``parts`` makes it an addressed round: frames by receiver's slot, kept one by one, of which everybody reads those
-    that the peers addressed to it; ``frame`` goes to nobody then, nor does a part for this slot. Who only reads says so
-    with an empty dict. None: everybody reads ``frame``.
+    With ``parts``, the round is addressed: there is one frame for each receiver's slot, and each worker reads those
+    that its peers addressed to it. ``frame`` is not sent then, and neither is a part for this slot. A worker that only
+    reads passes an empty dict. With None, all peers read ``frame``.
 
-    Frames and arrivals are kept for ``kept_steps`` steps. Whoever publishes step t has read all that is due, step
-    t - 1 - s at the least, so all have arrived there; and whoever arrived there has read step t - 2 - 2 s, with s the
-    steps that a worker may be ahead of what it has read. So it is 2 in lockstep, and 2 s more where s is not 0.
+    Frames and arrivals are kept for ``kept_steps`` steps. A worker may be ``s`` steps ahead of the updates that it has
+    read. When it publishes step t it has read at least step t - 1 - s, so all workers have arrived there, and have
+    read step t - 2 - 2 s. So ``kept_steps`` is 2 + 2 s, which is 2 in lockstep.
     """
 
     round_id: str
@@ -138,7 +138,7 @@ class RoundRequest:
     parts: dict[int, bytes] | None = None
     kept_steps: int = 2
     quorum: int = 0
-    #: The publishers but this slot: whose frames it reads.
+    #: The publishers without this slot: it reads their frames.
     peers: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -146,21 +146,21 @@ class RoundRequest:
 
     @property
     def n_due(self) -> int:
-        """Arrivals that complete the round."""
+        """Number of arrivals that complete the round."""
         return self.quorum or len(self.publishers)
 
     def read_slots(self, slots: list[int] | None) -> list[int]:
-        """The peers whose frames count, where ``slots`` do (None: everybody's)."""
+        """The peers among ``slots``, the slots whose frames count (None: all)."""
         return self.peers if slots is None else [slot for slot in slots if slot != self.slot]
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody but this slot waits for the round."""
+        """Whether another slot waits for the round."""
         return self.waiters != [self.slot] and bool(self.waiters)
 
     @property
     def outgoing(self) -> dict[int | None, bytes]:
-        """What this slot publishes, by receiver; None stands for all of them."""
+        """The frames that this slot publishes, by receiver; the key None stands for all peers."""
         if self.parts is None:
             return {None: self.frame}
         return {receiver: frame for receiver, frame in self.parts.items() if receiver != self.slot}
@@ -173,7 +173,7 @@ class RoundRequest:
 
 @dataclass(frozen=True)
 class StepEntry:
-    """A completed step in the log: when (seconds, the log's clock) and each slot's report."""
+    """A completed step in the step log: its time (seconds, the coordinator's clock) and each slot's report."""
 
     step: int
     at_s: float
@@ -185,14 +185,14 @@ class Coordinator(Protocol):
 
     # -- driver
     def create(self, *, cap_nusd: int | None, reserved_nusd: int) -> None:
-        """Begin the log of a new job. ``reserved_nusd`` is what the functions are given to start and end on."""
+        """Create the state of a new job. ``reserved_nusd`` is the money for the functions' start and end."""
 
     def delete(self) -> int:
-        """Remove everything of the job; returns how many keys there were."""
+        """Remove all data of the job; returns the number of keys removed."""
 
     # -- anyone
     def now_s(self) -> float:
-        """The log's clock, seconds. The only clock compared between machines."""
+        """The coordinator's clock, seconds. The only clock that is compared between machines."""
 
     def renew(self, role: str, lease_s: float) -> None:
         """Keep the lease of ``role`` ("driver", "supervisor" or a slot's number) alive for ``lease_s`` seconds."""
@@ -201,65 +201,65 @@ class Coordinator(Protocol):
         """Which of ``roles`` hold a lease."""
 
     def at_work(self, slots: list[int]) -> dict[int, str]:
-        """Which of ``slots`` were claimed and have not settled their money (`refund`), and by which invocation."""
+        """The invocation that claimed each of ``slots``, for slots whose money is not settled yet (`refund`)."""
 
     def bury(self, role: str) -> None:
-        """End the lease of ``role``: it was seen to be gone."""
+        """End the lease of ``role``, whose function was found to have ended."""
 
     def read_plan(self) -> Plan:
-        """The plan now."""
+        """The current plan."""
 
     def announce_leave(self, slots: list[int]) -> Plan:
-        """Let ``slots`` leave as soon as all can know of it; slots that leave already are passed over."""
+        """Let ``slots`` leave at the first step by which all workers know it. Slots that already leave are skipped."""
 
     def announce_stop(self, status: str, reason: str) -> Plan:
-        """End the run as soon as all can know of it; the first stop announced stands."""
+        """End the run after the first step by which all workers know it. The first announced stop is valid."""
 
     def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
-        """Call the run off now: every waiting worker raises `Aborted`. The first to call it off gives the reason."""
+        """Abort the run now: every waiting worker raises `Aborted`. Status and reason of the first call are kept."""
 
     def aborted(self) -> tuple[str, str] | None:
-        """Status and reason with which the run was called off, None while it was not."""
+        """Status and reason if the run was aborted, else None."""
 
     # -- money
     def money(self) -> tuple[int | None, int]:
-        """The cap (None: no cap) and what is reserved of it, nano-dollars."""
+        """The budget cap (None: no cap) and how much of it is reserved, nano-dollars."""
 
     def reserve(self, nusd: int, least_nusd: int | None = None, request_id: str = "") -> int:
-        """Take ``nusd`` more out of the budget, or at least ``least_nusd`` (None: all), as `BudgetRequest.grant` says.
+        """Reserve ``nusd`` more of the budget, or at least ``least_nusd`` (None: ``nusd``), see `BudgetRequest.grant`.
 
-        Returns how much was taken, 0 when the cap does not allow the least of it. A request with the same
-        ``request_id`` as one before takes nothing and gets the same answer; "" stands for an id of its own. `Aborted`
-        when the job's data is gone.
+        Returns the nano-dollars reserved, 0 if the cap does not allow ``least_nusd``. A repeated ``request_id``
+        reserves nothing and gets the first answer again; "" stands for a new id. Raises `Aborted` if the job's data
+        was lost.
         """
 
     def reserve_start(self, nusd: dict[int, int], request_id: str = "") -> bool:
-        """Grant functions so much more, by slot, as long as they have not claimed it; False when the cap is in the way.
+        """Grant more nano-dollars, by slot, to functions that have not claimed their slot; False if the cap forbids it.
 
-        They start later than was paid for; once they have begun they pay for themselves. ``request_id`` as of
-        `reserve`.
+        It pays for functions that start later than was planned; once started, they reserve money themselves.
+        ``request_id`` is as in `reserve`.
         """
 
     def start_grant(self, slot: int) -> int:
-        """What `reserve_start` granted ``slot``, nano-dollars; for who has claimed it."""
+        """Nano-dollars that `reserve_start` granted ``slot``; to be called once the slot is claimed."""
 
     def refund(self, nusd: int, slot: int, part: int = 0) -> None:
-        """Give back ``nusd`` that were reserved for ``slot`` and not spent; counts once a slot and part.
+        """Return ``nusd`` that were reserved for ``slot`` and not spent. It counts once per slot and part.
 
-        Part 0 settles its money: the function has ended.
+        Part 0 settles the slot's money: its function has ended.
         """
 
     def set_cap(self, cap_nusd: int) -> bool:
-        """Set the cap; False, and nothing changed, when it is below what is reserved."""
+        """Set the cap; returns False, and changes nothing, if it is below the reserved amount."""
 
     # -- worker
     def claim(self, slot: int) -> bool:
         """Take ``slot`` for this invocation; False when another invocation has it."""
 
     def publish(self, part: RoundRequest) -> Arrival:
-        """Publish the frames, arrive at the round's barrier, renew the lease and ask for money, in one go.
+        """Publish the frames, arrive at the round's barrier, renew the lease and request money, in one call.
 
-        Frames and arrivals of `RoundRequest.kept_steps` before are dropped: all have read them.
+        Frames and arrivals older than `RoundRequest.kept_steps` are dropped: all workers have read them.
         """
 
     def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
@@ -270,36 +270,36 @@ class Coordinator(Protocol):
         Raises
         ------
         Aborted
-            When the run is called off or the deadline passes.
+            When the run is aborted or the deadline passes.
         """
 
     def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
-        """The peers' frames in a complete round, in slot order, of those that count; `Aborted` when one is missing."""
+        """The peers' frames that count in a complete round, in slot order; raises `Aborted` if one is missing."""
 
     def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
-        """`publish`, `wait` and `frames` of a round, in as few round trips as the backend can."""
+        """`publish`, `wait` and `frames` of a round, in as few round trips as the backend allows."""
 
     def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
-        """`publish`, and those frames of ``sought`` that are there, in its order; None for the others. Does not wait.
+        """`publish`, then the frames of ``sought`` in its order, None for one that is not published yet.
 
-        In one round trip where the backend can.
+        Does not wait. Takes one round trip if the backend allows that.
         """
 
     def wait_for_any(
         self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
     ) -> list[Frame | None]:
-        """Wait, as `wait` does, until a frame of ``sought`` is there; the frames as of `publish_and_poll`."""
+        """Wait, as `wait` does, until a frame of ``sought`` is published; returns what `publish_and_poll` does."""
 
     # -- supervisor
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
-        """Steps completed since the last call, oldest first; [] when none was within ``timeout_s`` seconds.
+        """Steps completed since the last call, oldest first; [] if none was completed within ``timeout_s`` seconds.
 
-        Where one leaves under bounded staleness, a step without it may be complete before the last one with it.
+        When a worker leaves under bounded staleness, the first step without it may be complete before its last step.
         """
 
 
 def key_prefix(job_id: str) -> str:
-    """What every key of a job begins with, on Redis and in a frame store."""
+    """The prefix of every key of a job, on Redis and in a frame store."""
     return f"mlless:{job_id}:"
 
 
@@ -322,7 +322,7 @@ class Exchanges(Protocol):
 
 
 def exchange_in_parts(log: Exchanges, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
-    """A round as three calls, where a backend knows no shorter way."""
+    """A round as three calls, for backends without a shorter way."""
     arrival = log.publish(part)
     published_at, slots = time.monotonic(), arrival.slots
     if not arrival.is_complete:

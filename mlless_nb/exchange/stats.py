@@ -1,4 +1,4 @@
-"""What a frame's header tells of a step beside the update: sums of losses and their counts."""
+"""The stats in a frame's header: sums of losses and the counts of their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker tells of a step: a row of numbers, packed, one a worker and step on its way through the coordinator."""
+"""A worker's report of one step: a packed row of numbers, sent to the supervisor through the coordinator."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..errors import DecodeError
 
 
 class Report(NamedTuple):
-    """One worker's part in a step.
+    """One worker's measurements of a step.
 
-    Loss sums and counts are of training (``loss``) and held-out rows (``val``); ``quality`` is the replica's loss on
-    held-out rows that are the same for all, counts of 0 where there is none; ``interaction`` is the model's on a
-    minibatch of the own share of the held-out rows. Seconds and merged bytes are those of the step before, which was
-    not over when its own report left.
+    Loss sums and counts are those of training rows (``loss``) and of held-out rows (``val``). ``quality`` is the
+    replica's loss on the held-out rows that all workers use to compare replicas; its count is 0 if there are none.
+    ``interaction`` is the model's, on one minibatch of this worker's held-out rows. Seconds and merged bytes are those
+    of the step before, because a report is sent before its own step ends.
     """
 
     loss_sum: float = 0.0
@@ -28,14 +28,14 @@ class Report(NamedTuple):
     exchange_s: float = 0.0
     wait_s: float = 0.0
     compute_cpu_s: float = 0.0  # processor time of ``compute_s``
-    exit_s: float = 0.0  # that are kept paid for, to end in good order
+    exit_s: float = 0.0  # kept prepaid for a regular end
     position: int = 0  # minibatches that all workers together have taken
     storage_nusd: int = 0  # nano-dollars of storage requests so far
     n_sent: int = 0  # values published
     n_made: int = 0  # and values of the update
     sent_bytes: int = 0
     merged_bytes: int = 0  # of the merged range that this worker published
-    staleness: int = 0  # steps that the oldest update not yet applied was behind
+    staleness: int = 0  # age of the oldest update that is not applied yet, steps
 
     def encode(self) -> bytes:
         """The report as bytes, little-endian."""

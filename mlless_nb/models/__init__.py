@@ -1,6 +1,7 @@
 """Models: what is trained, its loss and its sparse gradient.
 
-``base.py`` says what a model is; each file beside it is one model and its fitted form.
+``base`` is the interface and the registry. ``factorization`` and ``logistic`` are one model each with its fitted form,
+``linear`` is what linear models share, ``storage`` the file of a fitted model. Optimisers are in `mlless_nb.job`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def model_from_json(spec: dict[str, Any]) -> Model:
     Raises
     ------
     JobError
-        When it is of no known kind or a field is wrong.
+        When its kind is unknown or a field is wrong.
     """
     kinds, fields = registered_models(), dict(spec)
     kind = fields.pop("kind", None)
@@ -52,7 +53,7 @@ def load_model(path: str | Path) -> FittedModel:
     Raises
     ------
     DecodeError
-        When the file is not one, or its arrays do not fit together.
+        When the file is not a model's file, or its arrays do not match.
     """
     kind, params = read_arrays(path)
     kinds = registered_models()

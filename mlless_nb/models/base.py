@@ -1,4 +1,4 @@
-"""What a model is, and the models that there are: each is one file beside this one, and registers itself."""
+"""The interface of a model, and the registry. Each model is one file beside this one, and registers itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 Kind = TypeVar("Kind", bound="type[Model]")
 
-#: What data a model can be trained on, as a user calls it: by `Dataset.kind`.
+#: Description, for error messages, of the data that a model needs: by `Dataset.kind`.
 DATA_KINDS = {
     "ratings": "ratings (user, item, rating) for {}, e.g. datasets.movielens('1m')",
     "csr": "feature rows with labels for {}, e.g. datasets.csr(X, y)",
@@ -25,13 +25,13 @@ _registered: dict[str, type[Model]] = {}
 
 
 class FittedModel(Protocol):
-    """A trained model, as a user gets it; ``params`` are its arrays by name, ``kind`` that of its `Model`."""
+    """A trained model, as the user gets it; ``params`` has its arrays by name, ``kind`` is that of its `Model`."""
 
     kind: ClassVar[str]
     params: dict[str, NDArray[Any]]
 
     def __init__(self, params: dict[str, NDArray[Any]]) -> None:
-        """Raise ValueError or KeyError where the arrays do not fit together."""
+        """Raise ValueError or KeyError if the arrays do not match."""
 
     def save(self, path: str | Path) -> None:
         """Write the model to ``path`` as .npz; `mlless_nb.models.load_model` reads it."""
@@ -40,20 +40,20 @@ class FittedModel(Protocol):
 class Model(ABC):
     """A loss over one float32 table of parameters, and its gradient in the rows that a minibatch touches.
 
-    ``shape`` is the dataset's: (n_users, n_items) or (n_features,); ``mean`` is its mean rating (0.0 where it has
-    none). What is minimised is the sum of the minibatch's losses, divided by ``divisor``, the nominal minibatch size.
-    A model is a frozen dataclass with `mlless_nb.validation.specification` and `register_model` above it.
+    ``shape`` is the dataset's: (n_users, n_items) or (n_features,); ``mean`` is its mean rating (0.0 without ratings).
+    The gradient is that of the sum of the minibatch's losses, divided by ``divisor``, the nominal minibatch size.
+    A model is a frozen dataclass, decorated with `register_model` and `mlless_nb.validation.specification`.
 
     Attributes
     ----------
     kind, metric : str
-        Its name in JSON, and what its loss is called.
+        The model's name in JSON, and the name of its loss.
     data_kind : str
         The `Dataset.kind` that it is trained on.
     fitted_type : type
-        What it is once it is trained.
+        The class of the trained model.
     l2 : float, optional
-        The penalty; None where it is chosen when a run starts.
+        The penalty; None if it is chosen when a run starts.
     """
 
     kind: ClassVar[str]
@@ -67,12 +67,12 @@ class Model(ABC):
         """(n_rows, width) of the parameters."""
 
     def rows(self, minibatch: Any, shape: tuple[int, ...]) -> Int32:
-        """The rows of the table that a minibatch touches, int32 (m,), sorted, unique: those of its ids, one each."""
+        """The rows of the table that a minibatch touches, int32 (m,), sorted and unique; by default, its ids."""
         ids: Int32 = minibatch.ids
         return ids
 
     def n_touched(self, n_ids: int) -> int:
-        """How many `rows` a minibatch of ``n_ids`` ids has."""
+        """Number of `rows` of a minibatch with ``n_ids`` ids."""
         return n_ids
 
     @abstractmethod
@@ -89,35 +89,35 @@ class Model(ABC):
 
     @abstractmethod
     def fitted(self, params: Float32, shape: tuple[int, ...], mean: float) -> Any:
-        """The trained model a user uses; its arrays are copies."""
+        """The trained model for the user; its arrays are copies."""
 
     @abstractmethod
     def table_of(self, model: Any) -> Float32:
-        """The parameters of a fitted model: undoes `fitted`, but for the mean."""
+        """The parameters of a fitted model: the inverse of `fitted`, without the mean."""
 
     def check_data(self, dataset: Any, field: str = "data") -> None:
-        """Raise JobError, of ``field``, unless the model can be trained on ``dataset``: its kind, shape and labels."""
+        """Raise JobError for ``field`` unless the model can be trained on ``dataset``: its kind, shape and labels."""
         if dataset.kind != self.data_kind:
             raise JobError(field, dataset, DATA_KINDS[self.data_kind].format(type(self).__name__))
         check_table(field, dataset, self.table_shape(dataset.shape))
 
     def baseline_loss(self, train: Any, held_out: Any) -> float | None:
-        """The metric on ``held_out`` of the best constant prediction of ``train``; None where nobody can tell.
+        """The metric on ``held_out`` of the best constant prediction from ``train``; None if it is not defined.
 
-        Both are datasets in their own units that passed `check_data`.
+        Both are datasets in their original units that passed `check_data`.
         """
         return None
 
     def interaction(self, params: Float32, minibatch: Any) -> float:
-        """Mean square of what products of parameters make of the predictions; 0.0 where none do.
+        """Mean square of the part of the predictions that comes from products of parameters; 0.0 without products.
 
-        At a random start it is next to nothing, however far the rest of the model has come: until it has grown, the
-        main descent of the loss is still to come.
+        At a random start it is close to zero, however well the rest of the model is trained. The main decrease of the
+        loss comes only after it has grown.
         """
         return 0.0
 
     def has_emerged(self, params: Float32, shape: tuple[int, ...]) -> bool:
-        """Whether products of parameters have outgrown their random start; True where there are none."""
+        """Whether products of parameters have grown beyond their random start; True without products."""
         return True
 
     def metric_value(self, loss_sum: float, count: float) -> float:
@@ -126,11 +126,11 @@ class Model(ABC):
 
     @property
     def dense_l2(self) -> float:
-        """Strength of a penalty on rows that the minibatch need not touch; 0.0 for none."""
+        """Strength of a penalty on all rows, touched by the minibatch or not; 0.0 for none."""
         return self.l2 or 0.0
 
     def dense_l2_rows(self, shape: tuple[int, ...]) -> int:
-        """The rows below this one are penalised: all of them."""
+        """The penalty is on the rows below this one; here on all rows."""
         return self.table_shape(shape)[0]
 
     def to_json(self) -> dict[str, Any]:
@@ -139,13 +139,13 @@ class Model(ABC):
 
 
 def register_model(kind: Kind) -> Kind:
-    """Make the `Model` class ``kind`` one that jobs, functions and `load_model` know: for the line above it."""
+    """Class decorator: register a `Model`, so that jobs, functions and `load_model` know it."""
     _registered[kind.kind] = kind
     return kind
 
 
 def registered_models() -> dict[str, type[Model]]:
-    """The models that there are, by kind."""
+    """The registered models, by kind."""
     return dict(_registered)
 
 

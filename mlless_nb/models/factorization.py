@@ -19,12 +19,12 @@ from .storage import write_arrays
 
 Float32 = NDArray[np.float32]
 
-#: Ratings that the strength of the factors is told from, at most.
+#: Most ratings from which `PMF.interaction` is estimated.
 N_SAMPLED = 512
-#: Growth of the factors' mean square by which they have emerged from their random start: it falls to 0.7 at first. The
-#: validation loss may still rise at 3, and falls at 5; on MovieLens it grows to 13 to 24.
+#: The factors have emerged once their mean square is this many times that of their random start. It falls to 0.7 at
+#: first. The validation loss may still rise at 3, and falls at 5; on MovieLens the ratio grows to 13 to 24.
 EMERGED = 5.0
-#: Mean square of the products of such factors, of standardised ratings, that stand for more than a random start.
+#: Mean square of the factors' products, for standardised ratings, that is more than a random start gives.
 STRONG = 0.05
 
 
@@ -35,8 +35,8 @@ class PMFModel:
     ----------
     params : dict
         user_factors (n_users, rank), item_factors (n_items, rank), user_bias (n_users,), item_bias (n_items,), mean ();
-        float32. Where it is known who and what had ratings in training, seen_users (n_users,) and seen_items (n_items,)
-        too, bool.
+        float32. If known, also which users and items had ratings in training: seen_users (n_users,) and seen_items
+        (n_items,); bool.
     """
 
     kind: ClassVar[str] = "pmf"
@@ -66,7 +66,7 @@ class PMFModel:
         self.params[name] = np.asarray(flags, bool)
 
     def with_seen(self, users: NDArray[np.bool_], items: NDArray[np.bool_]) -> PMFModel:
-        """The same model, which knows who and what had ratings in training.
+        """The same model with the users and items that had ratings in training.
 
         Parameters
         ----------
@@ -76,18 +76,18 @@ class PMFModel:
 
     @property
     def n_users(self) -> int:
-        """Users; their ids are 0 to ``n_users - 1``."""
+        """Number of users; their ids are 0 to ``n_users - 1``."""
         return len(self.params["user_bias"])
 
     @property
     def n_items(self) -> int:
-        """Items; their ids are 0 to ``n_items - 1``."""
+        """Number of items; their ids are 0 to ``n_items - 1``."""
         return len(self.params["item_bias"])
 
     def predict(self, users: ArrayLike, items: ArrayLike) -> Float32:
         """Predicted ratings of pairs.
 
-        Of a user or an item without ratings in training, nothing is known: the mean and the other's bias remain.
+        For a user or an item without ratings in training, the prediction is the mean plus the other one's bias.
 
         Parameters
         ----------
@@ -118,9 +118,9 @@ class PMFModel:
         user : int
             0-based id.
         n : int
-            At most so many; fewer where fewer are left.
+            Number of items; fewer are returned if fewer are left.
         exclude : iterable of int
-            Items not to name, such as those the user has rated.
+            Items not to recommend, such as those that the user has rated.
 
         Returns
         -------
@@ -151,7 +151,7 @@ class PMFModel:
                 np.column_stack([params["item_factors"], params["item_bias"]]),
             ]
         )
-        if "seen_users" in params:  # the factors of the others are as they were drawn: noise
+        if "seen_users" in params:  # the factors of unseen ones are still their random start
             table[~np.concatenate([params["seen_users"], params["seen_items"]])] = 0
         return table
 
@@ -175,25 +175,25 @@ def _ids(field: str, ids: ArrayLike, n: int) -> NDArray[np.int32]:
 @specification
 @dataclass(frozen=True)
 class PMF(Model):
-    """Matrix factorisation of ratings: ``mean + b_u + b_i + p_u.q_i``, by squared error.
+    """Matrix factorisation of ratings: ``mean + b_u + b_i + p_u.q_i``, with squared error.
 
-    Minimises, over the ratings, the sum of ``e^2/2 + l2/2 * (|p_u|^2 + |q_i|^2 + b_u^2 + b_i^2)``. The table has a row
-    a user, then a row an item: the factors, then the bias.
+    Minimises the sum over the ratings of ``e^2/2 + l2/2 * (|p_u|^2 + |q_i|^2 + b_u^2 + b_i^2)``. The table has one row
+    for each user, then one for each item: the factors, then the bias.
 
     Parameters
     ----------
     rank : int
-        Factors of a user and of an item.
+        Number of factors of a user and of an item.
     l2 : float, optional
-        Penalty a rating puts on its user and its item. None: chosen when a run starts, by how many ratings there are
-        of a user and of an item; fewer ask for more.
+        Penalty that each rating puts on its user and its item. None: chosen when a run starts, from the numbers of
+        ratings of a user and of an item; fewer ratings need a larger penalty.
     biases : bool
-        Whether users and items have one.
+        Whether users and items have a bias.
     init_scale : float
         Standard deviation of the factors at the start; biases start at 0.
     standardize : bool
-        Train on ``(rating - mean) / deviation``, so that rates, penalty and start suit ratings on any scale. Losses,
-        targets and the fitted model are in the ratings' own units all the same; ``e`` above is then not.
+        Train on ``(rating - mean) / deviation``, so that learning rate, penalty and start suit ratings on any scale.
+        ``e`` above is then in standardised units; losses, targets and the fitted model are in the original units.
 
     References
     ----------
@@ -225,15 +225,15 @@ class PMF(Model):
         super().check_data(dataset, field)
 
     def baseline_loss(self, train: Any, held_out: Any) -> float:
-        """RMSE of the mean rating."""
+        """RMSE of predicting the training mean."""
         return float(np.sqrt(np.mean((held_out.ratings - train.mean) ** 2, dtype=np.float64)))
 
     def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """(n_users + n_items, rank + 1), or rank where there are no biases."""
+        """(n_users + n_items, rank + 1); without biases, the width is rank."""
         return shape[0] + shape[1], self.rank + self.biases
 
     def init(self, shape: tuple[int, ...], mean: float, seed: int) -> Float32:
-        """Factors normal with ``init_scale``, biases 0; the same for the same arguments."""
+        """Normal factors with standard deviation ``init_scale``, biases 0; equal arguments give equal tables."""
         n_rows, width = self.table_shape(shape)
         table = np.zeros((n_rows, width), np.float32)
         draws = np.random.default_rng([seed, 1]).standard_normal((n_rows, self.rank), np.float32)
@@ -262,7 +262,7 @@ class PMF(Model):
         )
 
     def sgd_pass(self, params: Float32, minibatch: Any, mean: float, rate: float) -> float:
-        """A step of SGD after every rating, on ``params`` in place; the sum of squared errors, each before its step."""
+        """One step of SGD for each rating, in place; returns the sum of squared errors, each before its step."""
         ratings = minibatch.user, minibatch.item, minibatch.rating
         return pmf_sgd_pass(params, minibatch.ids, *ratings, mean, self.penalty, rate, self.biases)
 
@@ -276,7 +276,7 @@ class PMF(Model):
     def has_emerged(self, params: Float32, shape: tuple[int, ...]) -> bool:
         """Whether the items' factors have `EMERGED` times the mean square of their start, or are `STRONG` anyway.
 
-        Every worker has these.
+        Every worker has all items' factors.
         """
         items = params[shape[0] :, : self.rank]
         square = float(np.mean(items * items))
@@ -288,7 +288,7 @@ class PMF(Model):
 
     @property
     def penalty(self) -> float:
-        """``l2``, 0.0 where none was chosen."""
+        """``l2``, 0.0 if it is None."""
         return self.l2 or 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""What linear models of sparse features share, whatever their loss: the table, its intercept, the fitted form."""
+"""The common part of linear models of sparse features, for any loss: the table, the intercept, the fitted form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Int32 = NDArray[np.int32]
 
 
 class FittedLinearModel:
-    """A fitted linear model: ``w.x + intercept`` of a row, and what a subclass makes of it.
+    """A fitted linear model: ``w.x + intercept`` of a row, from which a subclass makes predictions.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class FittedLinearModel:
     def _margins(self, X: Any) -> Float32:
         """``w.x + intercept`` of each row of X, scipy sparse or array (n, n_features); float32 (n,)."""
         n_features = len(self.params["weights"])
-        from scipy.sparse import csr_matrix  # a quarter of a second that no function needs
+        from scipy.sparse import csr_matrix  # takes 0.25 s, and no function needs it
 
         rows = csr_matrix(X, dtype=np.float32)
         if rows.shape[1] != n_features:
@@ -67,13 +67,13 @@ class FittedLinearModel:
 class LinearModel(Model):
     """Minimises the mean of a loss of ``w.x + intercept`` and the label, plus ``l2/2 * |w|^2``.
 
-    The table has a row a feature, then the intercept's, which is not penalised and which every minibatch touches. It
-    starts at 0.
+    The table has one row for each feature, then the intercept's row, which is not penalised and which every minibatch
+    touches. It starts at 0.
 
     Attributes
     ----------
     loss : str
-        As `mlless_nb.kernels.linear_gradient` calls it.
+        Its name in `mlless_nb.kernels.linear_gradient`.
     fitted_type : type of `FittedLinearModel`
     """
 
@@ -86,14 +86,14 @@ class LinearModel(Model):
         return shape[0] + 1, 1
 
     def rows(self, minibatch: Any, shape: tuple[int, ...]) -> Int32:
-        """Those of its features, then the intercept's."""
+        """The rows of the minibatch's features, then the intercept's."""
         ids = minibatch.ids
         rows = np.empty(len(ids) + 1, np.int32)
         rows[:-1], rows[-1] = ids, shape[0]
         return rows
 
     def n_touched(self, n_ids: int) -> int:
-        """One more: the intercept's."""
+        """One more than the ids, for the intercept."""
         return n_ids + 1
 
     def init(self, shape: tuple[int, ...], mean: float, seed: int) -> Float32:
@@ -101,7 +101,7 @@ class LinearModel(Model):
         return np.zeros(self.table_shape(shape), np.float32)
 
     def gradient(self, params: Float32, minibatch: Any, mean: float, divisor: float, grad: Float32) -> float:
-        """Overwrite ``grad`` (m, 1); returns the sum of losses before any update. The penalty is not in it."""
+        """Overwrite ``grad`` (m, 1), without the penalty; returns the sum of losses before any update."""
         return linear_gradient(self.loss, params, **vars(minibatch), divisor=divisor, grad=grad)
 
     def evaluate(self, params: Float32, minibatch: Any, mean: float) -> float:
@@ -109,7 +109,7 @@ class LinearModel(Model):
         return linear_loss(self.loss, params, **vars(minibatch))
 
     def dense_l2_rows(self, shape: tuple[int, ...]) -> int:
-        """Every row but the intercept's."""
+        """All rows except the intercept's."""
         return shape[0]
 
     def fitted(self, params: Float32, shape: tuple[int, ...], mean: float) -> Any:
@@ -122,7 +122,7 @@ class LinearModel(Model):
 
 
 def check_binary(field: str, labels: NDArray[Any], model: str) -> None:
-    """Raise DataError, which names the first that is wrong, unless all ``labels`` (n,) are 0 or 1, for ``model``."""
+    """Raise DataError, which names the first wrong label, unless all ``labels`` (n,) are 0 or 1, for ``model``."""
     is_wrong = (labels != 0) & (labels != 1)
     if bool(is_wrong.any()):
         at = int(np.flatnonzero(is_wrong)[0])

@@ -47,7 +47,7 @@ class LogisticModel(FittedLinearModel):
         return np.column_stack([1.0 - one, one]).astype(np.float32)
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """The likelier class, 0 or 1, of each row; int64 (n,)."""
+        """The more probable class, 0 or 1, of each row; int64 (n,)."""
         return (self._margins(X) > 0).astype(np.int64)
 
     @staticmethod
@@ -60,19 +60,19 @@ class LogisticModel(FittedLinearModel):
 @specification
 @dataclass(frozen=True)
 class LogisticRegression(LinearModel):
-    """Logistic regression: ``P(y = 1) = sigmoid(w.x + intercept)``, by log loss; labels are 0 and 1.
+    """Logistic regression: ``P(y = 1) = sigmoid(w.x + intercept)``, with log loss; labels are 0 and 1.
 
-    Minimises the mean log loss plus ``l2/2 * |w|^2``; the intercept is not penalised. The table has a row a feature,
-    then the intercept, and starts at 0.
+    Minimises the mean log loss plus ``l2/2 * |w|^2``; the intercept is not penalised. The table has one row for each
+    feature, then the intercept's, and starts at 0.
 
     Parameters
     ----------
     l2 : float, optional
         At least 0. scikit-learn's ``C`` for n rows is ``1 / (n * l2)``. None: chosen when a run starts, as ``C = 1``.
     scale : bool
-        Train on columns that are divided by the root mean square of their values that are not 0 (and centred where
-        nearly every row has one), so that rates and penalty suit columns on any scale. Rows stay sparse, columns of
-        ones stay ones, and the fitted coefficients are for the data as they are; the penalty is on the scaled ones.
+        Train on columns divided by the root mean square of their non-zero values (and centred if nearly every row has
+        a value), so that learning rate and penalty suit columns on any scale. Rows stay sparse, and columns of ones
+        stay ones. The fitted coefficients are for the unscaled data; the penalty is on the scaled coefficients.
 
     References
     ----------
@@ -96,7 +96,7 @@ class LogisticRegression(LinearModel):
         check_binary(f"{field}.y", dataset.y, type(self).__name__)
 
     def baseline_loss(self, train: Any, held_out: Any) -> float | None:
-        """Log loss of the share of ones, in nats; None where all training labels are the same."""
+        """Log loss of predicting the training share of ones, in nats; None if all training labels are equal."""
         told, share = (float(np.mean(each.y, dtype=np.float64)) for each in (train, held_out))
         return -share * math.log(told) - (1 - share) * math.log1p(-told) if 0 < told < 1 else None
 

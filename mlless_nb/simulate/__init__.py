@@ -1,4 +1,4 @@
-"""A run on a virtual clock: the real loops of workers and supervisor, the time of everything else computed.
+"""A simulator: the real loops of workers and supervisor on a virtual clock, with computed times for all else.
 
 ::
 
@@ -7,10 +7,10 @@
     run = simulate(Workload(workers=1024, pattern="scatter-reduce"), CLOUD)
     print(run.step_s, run.cost)
 
-``events`` is virtual time, ``cores`` and ``shards`` the queues in it; ``coordinator`` and ``services`` are what the
-loops talk to, ``server_requests`` what that does at the servers, ``replicas`` what the loops compute; ``machine`` and
-``workload`` say where and what, ``stragglers`` and ``curves`` how unevenly and how well. It needs greenlet:
-``pip install 'mlless_nb[simulate]'``.
+``timeline`` and ``events`` are virtual time, ``cores`` and ``shards`` its queues. ``coordinator`` and ``services``
+replace the services of the loops, ``server_requests`` their servers, ``replicas`` the arithmetic. ``machine`` and
+``workload`` describe what is simulated, ``stragglers`` its delays, ``curves`` its losses. It needs greenlet: ``pip
+install 'mlless_nb[simulate]'``. No real server is contacted.
 """
 
 from .curves import PowerCurve, RecordedCurve, SentFraction

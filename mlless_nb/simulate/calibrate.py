@@ -1,7 +1,8 @@
-"""Calibration: measures what pieces of work cost on this machine, in processor time, which other load disturbs little.
+"""Calibration: measures the processor time of each piece of work on this machine; other load disturbs it little.
 
-Kernels and frames are timed on a replica; the connection and Redis' thread by plain commands to a private server; the
-loop by a tiny job of one worker. What many processes do to each other is not seen here: `Machine.crowding` is for that.
+Kernels and frames are timed on a replica, the connection and Redis' thread with plain commands to a private server, and
+the loop with a tiny job of one worker. The effect of many processes on each other is not measured here, see
+`Machine.crowding`.
 """
 
 from __future__ import annotations
@@ -36,28 +37,28 @@ from ..worker.replica import Replica
 from .machine import Costs
 from .workload import Workload
 
-#: Ratings of a minibatch, and the shape of the data: those of PMF on MovieLens-1M.
+#: Ratings in a minibatch, and the shape of the data: those of PMF on MovieLens-1M.
 MINIBATCH, SHAPE = 6250, (6040, 3706)
-#: Repetitions of which the quickest counts.
+#: Repetitions, of which the fastest counts.
 REPEATS = 30
-#: Bytes of a value, and how many are moved.
+#: Size of a large value, bytes, and how many are moved.
 VALUE_BYTES, N_VALUES = 400_000, 200
-#: Small values that are asked for at once.
+#: Small values that are requested at once.
 N_SMALL = 50
-#: Steps of the tiny job, and steps between what it never does.
+#: Steps of the tiny job, and an interval for what it never does (evaluations, checkpoints).
 TINY_STEPS, NEVER = 1000, 10**9
-#: Seconds that leases last and peers are waited for: longer than anything here takes.
+#: Duration of leases and round timeouts, seconds: longer than anything here takes.
 PATIENCE_S = 60.0
 RATES = Rates(price_profile("aws-lambda-x86"), 2048)
 
 
 def calibrate() -> Costs:
-    """Measure `Costs` here; takes some seconds.
+    """Measure `Costs` on this machine; takes some seconds.
 
     Raises
     ------
     ServiceError
-        There is no Redis to be started.
+        No Redis server could be started.
     """
     return dataclasses.replace(_arithmetic(), **_server(), **_loop(), read_report_s=_report_s())
 
@@ -73,7 +74,7 @@ def _quickest(action: Callable[[], Any]) -> float:
 
 
 def _invocation(slot: int, n_workers: int, manifest: Manifest, sync: Sync | None = None) -> Invocation:
-    """What worker ``slot`` is told, of the job whose pieces are timed."""
+    """The invocation of worker ``slot`` in the job whose pieces are timed."""
     workload = Workload(
         n_workers,
         model=PMF(rank=20, l2=0.02),
@@ -116,7 +117,7 @@ def _arithmetic() -> Costs:
     replica = Replica(_invocation(0, peers, manifest), manifest)
     filtering = Replica(_invocation(0, peers, manifest, ISP(0.7)), manifest)
     make_s = _quickest(lambda: replica.make([rows[0]], 1, peers))
-    # Everything is significant in the first step: it is the pass that is timed, not what it keeps.
+    # Everything is significant in the first step: the pass over the values is timed, not the part that it keeps.
     filter_s = _quickest(lambda: filtering.make([rows[0]], 1, peers)) - make_s
     frame = replica.encode(1, NO_STATS)
     n_bytes = len(frame)
@@ -140,7 +141,7 @@ def _arithmetic() -> Costs:
 
 
 def _server() -> dict[str, float]:
-    """A connection over the unix socket, on either side."""
+    """The costs of both sides of a connection over the unix socket."""
     with EmbeddedRedis() as server:
         client = connect(server.url)
         line, value = PipelinedConnection(client), bytes(VALUE_BYTES)
@@ -172,7 +173,7 @@ def _server() -> dict[str, float]:
 
 
 def _small_frame_s() -> float:
-    """A peer's frame in which there is next to nothing, but for its reading."""
+    """The cost of applying a peer's nearly empty frame, without reading it from the connection."""
     objects = MemoryObjects()
     manifest = pack(datasets.synthetic_ratings(40, 30, 240, seed=1), 40, 0, objects)
     replica = Replica(_invocation(0, 2, manifest), manifest)
@@ -186,7 +187,7 @@ def _small_frame_s() -> float:
 
 
 def _loop() -> dict[str, float]:
-    """What a step takes beside its bytes and its rows: of a worker, and of Redis. The worker is alone."""
+    """The cost of a step without its bytes and rows, for the worker and for Redis; measured with one worker."""
     objects = MemoryObjects()
     manifest = pack(datasets.synthetic_ratings(40, 30, 240, seed=1), 40, 0, objects)
     with EmbeddedRedis() as server:
@@ -216,6 +217,6 @@ def _redis_s(client: Any) -> float:
 
 
 def _report_s() -> float:
-    """The supervisor reads a report."""
+    """The cost for the supervisor to read a report."""
     bodies = [Report().encode()] * 64
     return 2 * _quickest(lambda: Report._make(zip(*map(Report.decode, bodies), strict=True))) / len(bodies)

@@ -1,4 +1,4 @@
-"""The coordinator in virtual time: the rules of the in-memory one, behind the simulated servers' queues."""
+"""The coordinator in virtual time: the logic of the in-memory one, with the queues of simulated servers."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from .shards import Line
 class SimulatedCoordinator(MemoryCoordinator):
     """See `Coordinator`.
 
-    What a worker's step takes is queued at the servers; the few other requests (leases, money, announcements) are
+    The requests of a worker's step are queued at the servers. The few others (leases, money, announcements) are
     answered at once.
 
     Parameters
     ----------
     hub : SimulatedHub
     process : Process or None
-        Who uses it; None: nobody that ever waits.
+        The process that uses it; None if it never waits.
     nonce : str
     """
 
@@ -44,7 +44,7 @@ class SimulatedCoordinator(MemoryCoordinator):
         self._process, self._line = process, Line()
         self._servers = ServerRequests(hub, nonce)
         self._latency_s = hub.machine.link.latency_s
-        self._n_seen = 0  # wake-up calls before the last look
+        self._n_seen = 0  # wake-up messages before the last poll
 
     @property
     def _now(self) -> float:
@@ -71,7 +71,7 @@ class SimulatedCoordinator(MemoryCoordinator):
     # -- a worker's round
 
     def _send(self, part: RoundRequest, reads: bool, sought: Sequence[FrameKey] | None = None) -> Reader:
-        """Write what a round takes to the servers; the worker's own work for that is done first."""
+        """Send a round's requests to the servers, after the worker's own work for them."""
         hub, process = self._hub, self._process
         assert process is not None
         costs, shards = hub.machine.costs, hub.shards
@@ -87,13 +87,13 @@ class SimulatedCoordinator(MemoryCoordinator):
         return reader
 
     def _await(self, reader: Reader, pay: Callable[[], None]) -> None:
-        """Wait until ``reader`` has what it asked for."""
+        """Wait until ``reader`` has the answers to its requests."""
         process, hub, part = reader.process, self._hub, reader.part
         give_up_at = self._now + part.deadline_s
-        # Where there is no cap nothing comes of paying while one waits, and nobody looks around for it.
+        # Without a cap, paying while waiting has no effect, so the worker need not wake up for it.
         look_s = part.deadline_s if hub.cap is None else min(WAIT_POLL_S, part.deadline_s)
         while process.pause(None if reader.n_pending else look_s) is None:
-            if not reader.n_pending and reader.arrival is not None:  # else it waits for the servers, not for peers
+            if not reader.n_pending and reader.arrival is not None:  # else it is waiting for the servers, not for peers
                 pay()
                 if self._now >= give_up_at:
                     hub.waiting.pop(reader, None)
@@ -157,7 +157,7 @@ class SimulatedCoordinator(MemoryCoordinator):
         frames, slots = self._frames(part, gathering), gathering.slots or part.publishers
         return Exchanged(reader.arrival, frames, reader.published_at, complete_at, slots)
 
-    # -- looking for frames of rounds that need not be complete
+    # -- polling for frames of rounds that need not be complete
 
     def _found(self, reader: Reader) -> list[Frame | None]:
         assert self._process is not None

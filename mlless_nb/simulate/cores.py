@@ -1,4 +1,4 @@
-"""Processor time: a core for everyone, as in a cloud, or a few that all share, as on one machine."""
+"""Processor time: one core for each process, as in a cloud, or a few shared cores, as on one machine."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any, Protocol
 
 from .timeline import Timeline
 
-#: Seconds of service by which two jobs that end together may differ.
+#: Two jobs end together if their service differs by at most this, seconds.
 _TOGETHER_S = 1e-12
 
 
 class Cores(Protocol):
-    """Where processor time is spent.
+    """Runs jobs that need processor time.
 
     Attributes
     ----------
     return_s : float
-        What a process that waited has to spend to go on.
+        Processor time that a process needs to continue after waiting, seconds.
     """
 
     return_s: float
 
     def run(self, cpu_s: float, action: Callable[..., None], *arguments: Any) -> None:
-        """Call ``action`` once a job of ``cpu_s`` seconds of one core, which begins now, is done."""
+        """Start a job of ``cpu_s`` seconds of one core now, and call ``action`` once it is done."""
 
 
 class OwnCore:
-    """Every job has a core of its own.
+    """Every job has its own core.
 
     Parameters
     ----------
     timeline : Timeline
     speed : float
-        Of a core; 1 is one on which the constants were measured.
+        Speed of a core, relative to the one on which the constants were measured.
     """
 
     def __init__(self, timeline: Timeline, speed: float = 1.0) -> None:
@@ -54,22 +54,21 @@ class SharedCores:
     timeline : Timeline
     count : int
     crowding : float
-        How much longer a job takes when many processes share the cores, and push each other's data out of the caches:
-        ``1 + crowding * max(0, 1 - count / n_processes)`` times as long.
+        A job takes ``1 + crowding * max(0, 1 - count / n_processes)`` times as long when many processes share the
+        cores, because they evict each other's data from the caches.
     switch_s : float
-        Seconds that a process needs to be back on a core after it waited for many others; ``1 - 1 / n_processes`` of
-        that with ``n_processes``.
+        A process that waited for ``n_processes`` needs ``switch_s * (1 - 1 / n_processes)`` seconds to continue.
     """
 
     def __init__(self, timeline: Timeline, count: int, crowding: float = 0.0, switch_s: float = 0.0) -> None:
         self._timeline, self._count = timeline, count
         self._crowding, self._switch_s = crowding, switch_s
         self._slowdown = 1.0
-        #: What a process that waited has to spend now.
+        #: Processor time that a process needs to continue after waiting, seconds.
         self.return_s = 0.0
         self._jobs: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._n_made = 0
-        self._attained_s = 0.0  # service that a job which was always there would have had
+        self._attained_s = 0.0  # service of a job that runs since the start
         self._looked_at_s = 0.0
         self._plan = 0
         #: Core-seconds used.
@@ -87,7 +86,7 @@ class SharedCores:
         self._n_made += 1
         end_s = self._attained_s + cpu_s * self._slowdown
         heapq.heappush(self._jobs, (end_s, self._n_made, action, arguments))
-        # Another job only makes the next end later, which is found out then, unless it is itself the next to end.
+        # A new job only delays the next end, which is corrected then, unless the new job is the next to end.
         if self._jobs[0][1] == self._n_made:
             self._look_ahead()
 
@@ -109,7 +108,7 @@ class SharedCores:
 
     def _end(self, plan: int) -> None:
         if plan != self._plan:
-            return  # a job that ends earlier has come since
+            return  # a job that ends earlier was added since
         self._advance()
         done = []
         until_s = self._attained_s + _TOGETHER_S

@@ -1,4 +1,4 @@
-"""Loss curves in place of training: recorded ones, or a power law."""
+"""Loss curves instead of training: recorded ones, or a power law."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Curve(Protocol):
-    """What the loss is after so much training.
+    """The loss as a function of training progress.
 
     Attributes
     ----------
@@ -23,7 +23,7 @@ class Curve(Protocol):
         """The loss, in the model's metric, after ``progress`` full steps."""
 
     def gain(self, n_workers: int) -> float:
-        """How many full steps a step of ``n_workers`` workers is worth."""
+        """The progress, in full steps, of one step of ``n_workers`` workers."""
 
 
 def _gain(n_workers: int, full: int, noise_workers: float) -> float:
@@ -37,16 +37,16 @@ class PowerCurve:
     Parameters
     ----------
     start, floor : float
-        The loss before any training, and what it comes down to.
+        The loss before any training, and its limit.
     speed, power : float
-        How quickly.
+        Speed of the decrease.
     noise : float
         See `Curve`.
     full_workers : int
-        Workers whose step is a full one.
+        Number of workers whose step is a full step.
     noise_workers : float
-        The gradient's noise scale in minibatches: with so many workers a step is worth half of what it is with endless
-        ones, ``gain(p) ~ 1 / (1 + noise_workers / p)``. 0: a step is worth the same with any number.
+        The gradient's noise scale in minibatches: with this number of workers, a step makes half the progress of a step
+        with infinitely many, ``gain(p) ~ 1 / (1 + noise_workers / p)``. 0: the progress does not depend on the number.
 
     References
     ----------
@@ -72,14 +72,14 @@ class PowerCurve:
 
 @dataclass(frozen=True)
 class RecordedCurve:
-    """The losses of a run, read between its steps; beyond the last it stays where it is.
+    """The losses of a run, interpolated between its steps; constant after the last one.
 
     Parameters
     ----------
     losses : sequence of float
-        Before the first step, after it, and so on.
+        The loss before the first step, after it, and so on.
     noise, full_workers, noise_workers
-        See `PowerCurve`; ``full_workers`` is what the run had.
+        See `PowerCurve`; ``full_workers`` is the number of workers in the run.
     """
 
     losses: Sequence[float]
@@ -104,8 +104,8 @@ class RecordedCurve:
 class SentFraction:
     """Share of an update that ISP publishes: ``first * step ** -power * n_workers ** -by_workers``, at most 1.
 
-    As measured on PMF, MovieLens-1M and ISP(0.7). It falls as updates shrink against the parameters, and the mean over
-    more workers makes them smaller.
+    Measured with PMF, MovieLens-1M and ISP(0.7). It falls because updates get smaller relative to the parameters, both
+    over the steps and by averaging over more workers.
     """
 
     first: float = 1.0

@@ -1,8 +1,8 @@
-"""Virtual time: a queue of events, and processes that run ordinary blocking code between them.
+"""Processes in virtual time: they run ordinary blocking code between events.
 
-A process is a greenlet. What blocks in it hands over to the event loop and comes back at a later virtual time, so the
-loops of `Worker` and `Supervisor` run as they are. Events of one time are taken in the order in which they were made:
-a simulation is a pure function of what it is given.
+A process is a greenlet. A blocking call in it switches to the event loop and returns at a later virtual time, so the
+loops of `Worker` and `Supervisor` run unchanged. Events at the same time are handled in the order of their creation, so
+a simulation is a pure function of its arguments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .timeline import Timeline
 
 
 class Killed(BaseException):
-    """A process is ended from outside, as a platform ends a function: no ``except Exception`` sees it."""
+    """A process was killed, as a platform kills a function; ``except Exception`` does not catch it."""
 
 
 class Process:
@@ -27,11 +27,11 @@ class Process:
     ----------
     timeline : Timeline
     cores : Cores
-        Where its processor time is spent.
+        Provides its processor time.
     body : callable
-        Takes the process.
+        The code to run; called with the process.
     on_end : callable
-        Takes the process, once its body has returned or it was killed.
+        Called with the process, once its body has returned or it was killed.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Process:
             self._on_end(self)
 
     def start(self) -> None:
-        """Begin, as an event."""
+        """Schedule the start as an event."""
         self._has_begun = True
         self._greenlet.switch()
 
@@ -69,7 +69,7 @@ class Process:
         return not self._greenlet.dead
 
     def kill(self) -> None:
-        """End it where it stands; from the event loop only."""
+        """End the process at once; only from the event loop."""
         self._turn += 1
         if self._has_begun and not self._greenlet.dead:
             self._greenlet.throw(Killed())
@@ -77,15 +77,15 @@ class Process:
     # -- for the body
 
     def spend(self, cpu_s: float) -> None:
-        """Note that the body has used ``cpu_s`` of a core; time passes for it when it next looks at the clock."""
+        """Add ``cpu_s`` seconds of a core to the body's work; its time advances when it next reads the clock."""
         self._owed_s += cpu_s
 
     def switch(self) -> None:
-        """Note that it is back on its core after it waited for others."""
+        """Add the processor time of continuing after a wait."""
         self._owed_s += self._cores.return_s
 
     def clock(self) -> float:
-        """The virtual time once everything noted has been computed; what a loop takes for ``time.monotonic``."""
+        """The virtual time after all added work is done, seconds; the loops use it as ``time.monotonic``."""
         if self._owed_s:
             self._settle()
         return self._timeline.now
@@ -98,23 +98,23 @@ class Process:
             self.pause()
 
     def expect(self) -> int:
-        """A ticket for the next `pause`: whoever holds it may end that pause with `wake`."""
+        """A ticket for the next `pause`, which `wake` with this ticket ends."""
         self._turn += 1
         return self._turn
 
     def pause(self, timeout_s: float | None = None) -> Any:
-        """Wait for `wake`; returns its value, None when ``timeout_s`` have passed. The ticket is `expect`'s latest."""
+        """Wait for `wake` with `expect`'s latest ticket; returns its value, or None after ``timeout_s`` seconds."""
         if timeout_s is not None:
             self._timeline.after(timeout_s, self.wake, self._turn, None)
         return self._timeline.loop.switch()
 
     def sleep(self, seconds: float) -> None:
-        """Let ``seconds`` pass without using a core."""
+        """Wait ``seconds`` without using a core."""
         self._timeline.after(seconds, self.wake, self.expect())
         self.pause()
 
     def wake(self, ticket: int, value: Any = True) -> None:
-        """End the pause of ``ticket``; nothing happens when that is over. From the event loop only."""
+        """End the pause of ``ticket``; without effect if that has ended. Only from the event loop."""
         if ticket == self._turn and not self._greenlet.dead:
             self._turn += 1
             self._greenlet.switch(value)

@@ -1,4 +1,4 @@
-"""Functions in virtual time: what `mlless_nb.function` does around a worker or the supervisor, in the same order."""
+"""Functions in virtual time: the same actions, in the same order, as `mlless_nb.function` around a worker's loop."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .services import SimulatedBus, SimulatedFeed, SimulatedObjects, Topics
 from .timeline import Timeline
 from .workload import Workload
 
-#: Seconds of running that are bought at a time, in the end, for a function that waits and has no cap.
+#: Longest time that a waiting function without a cap buys at once, seconds.
 LONGEST_SLICE_S = 30.0
 
 
 class World:
-    """All that the functions of one run share.
+    """The state that the functions of one run share.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class World:
     machine : Machine
     hub : SimulatedHub
     workload : Workload or None
-        None: the arithmetic is done.
+        None if the arithmetic is really computed.
     """
 
     def __init__(self, timeline: Timeline, machine: Machine, hub: SimulatedHub, workload: Workload | None) -> None:
@@ -56,7 +56,7 @@ class Function:
     cores : Cores
     invocation : Invocation
     on_end : callable
-        Called once it is over, however.
+        Called once it has ended, for any reason.
     """
 
     def __init__(self, world: World, cores: Cores, invocation: Invocation, on_end: Callable[[Function], None]) -> None:
@@ -67,14 +67,14 @@ class Function:
         self.objects = SimulatedObjects(world.objects, self.process, world.machine, world.workload)
         self.prepaid = self._prepaid()
         self._slice_s = 0.1
-        #: The last message; None while it runs, and when it was killed.
+        #: The last message; None while the function runs, and if it was killed.
         self.last: Message | None = None
         #: Its bill once it has ended, nano-dollars: the function, and its requests to the storage.
         self.function_nusd = self.storage_nusd = 0
 
     @property
     def rates(self) -> Rates:
-        """Its prices."""
+        """The function's prices."""
         job = self.invocation
         return Rates(price_profile(job.prices), job.memory_mb, len(job.redis_urls), job.has_broker)
 
@@ -143,7 +143,7 @@ class Function:
         left_s = prepaid.left_s
         pause_s = left_s if was_called else left_s - BUY_AHEAD_S
         if hub.cap is not None:
-            pause_s = min(pause_s, BUY_AHEAD_S)  # what is too much goes back soon
+            pause_s = min(pause_s, BUY_AHEAD_S)  # what is bought in excess is returned soon
         timeline.after(max(pause_s, 0.01), self._watch, was_called)
 
     def _replica(self, invocation: Invocation, manifest: Manifest) -> Any:

@@ -15,7 +15,7 @@ from .timeline import Timeline
 
 
 class SharedPlan(Plan):
-    """A plan whose active slots are listed once for all who ask: thousands do, every step."""
+    """A plan that caches its active slots, because thousands of workers ask for them in every step."""
 
     def active(self, step: int, n_workers: int) -> list[int]:
         """See `Plan`; not to be changed."""
@@ -31,7 +31,7 @@ class SharedPlan(Plan):
 
 
 class Reader:
-    """A worker that waits for a round, or for the frames of ``sought``, and what it has learnt so far."""
+    """A worker that waits for a round, or for the frames of ``sought``, and the answers it has so far."""
 
     __slots__ = (
         *("arrival", "error", "found", "n_pending", "n_seen", "part", "process", "published_at", "reads"),
@@ -43,7 +43,7 @@ class Reader:
     ) -> None:
         self.process, self.line, self.part, self.reads, self.sought = process, line, part, reads, sought
         self.found: list[Any] = [None] * len(sought or ())
-        self.n_seen = 0  # wake-up calls before it looked
+        self.n_seen = 0  # wake-up messages before its poll
         self.was_woken = False
         self.ticket = process.expect()
         self.arrival: Arrival | None = None
@@ -56,7 +56,7 @@ class Reader:
 
 
 class Gathering:
-    """A round as the servers know it."""
+    """The state of a round at the servers."""
 
     __slots__ = (
         "arrivals",
@@ -77,16 +77,16 @@ class Gathering:
         self.frames: dict[int, dict[int | None, Any]] = {}
         self.readers: list[Reader] = []
         self.complete_at: float | None = None
-        self.slots: list[int] | None = None  # whose frames count, where that is not everybody
+        self.slots: list[int] | None = None  # slots whose frames count, if not all
         self.is_sized = False
-        # By server: bytes and frames kept there.
+        # Bytes and frames kept, by server.
         self.n_bytes, self.counts = [0] * n_shards, [0] * n_shards
         self.own: dict[int, tuple[int, int]] = {}
-        self.there: set[int] = set()  # whose frames have come to their server
+        self.there: set[int] = set()  # slots whose frames have arrived at their server
         self.stats = (0.0, 0.0, 0.0, 0.0)
 
     def keep(self, part: RoundRequest, shard: int) -> None:
-        """Keep what a worker publishes."""
+        """Keep the frames that a worker publishes."""
         frames: dict[int | None, Any] = dict(part.outgoing)
         n_bytes = count = 0
         for frame in frames.values():
@@ -113,7 +113,7 @@ class Gathering:
                 count, n_bytes = by_shard.get(peer % n_shards, (0, 0))
                 by_shard[peer % n_shards] = count + 1, n_bytes + len(self.frames[peer][slot])
             return [(number, *sizes) for number, sizes in sorted(by_shard.items())]
-        # Of parts that are only counted, everybody is addressed the same share.
+        # Parts are only counted, so each peer gets the same share of them.
         share = 1.0 if part.parts is None else 1.0 / max(len(part.publishers) - 1, 1)
         for number in range(n_shards):
             is_home = number == slot % n_shards
@@ -125,7 +125,7 @@ class Gathering:
 
 
 class SimulatedHub(MemoryHub):
-    """What the coordinators of one simulated job share: its servers, and what is kept on them."""
+    """The state that the coordinators of one simulated job share: its servers and the data on them."""
 
     def __init__(self, timeline: Timeline, machine: Machine, shards: list[Shard]) -> None:
         super().__init__()
@@ -133,9 +133,9 @@ class SimulatedHub(MemoryHub):
         self.plan = SharedPlan()
         self.rounds: dict[str, Gathering] = {}
         self.waiting: dict[Reader, None] = {}
-        self.watching: dict[Reader, None] = {}  # who may not go on without one of the frames it looks for
-        self.n_calls = 0  # wake-up calls: rounds that are complete
-        self.listener: tuple[Process, int] | None = None  # who waits for a step's end
+        self.watching: dict[Reader, None] = {}  # workers that block until one of their sought frames is there
+        self.n_calls = 0  # wake-up messages: completed rounds
+        self.listener: tuple[Process, int] | None = None  # the process that waits for a step's end
         #: Frames kept, and frames read.
         self.n_kept = self.n_read = 0
 
@@ -147,14 +147,14 @@ class SimulatedHub(MemoryHub):
         return found
 
     def drop(self, step: int) -> None:
-        """Forget the rounds of ``step``, and the grants made in them."""
+        """Delete the rounds of ``step``, and the grants made in them."""
         for kind in KINDS:
             gone = self.rounds.pop(f"{step}{kind}", None)
             for slot in gone.arrivals if gone is not None else ():
                 self.grants.pop((f"{step}{kind}", slot), None)
 
     def call_off(self) -> None:
-        """Wake all who wait."""
+        """Wake all waiting processes."""
         for reader in self.waiting:
             self.timeline.at(self.timeline.now, reader.wake)
         self.waiting.clear()

@@ -1,4 +1,4 @@
-"""The simulated machine: what work costs, network latencies, and how functions start and end."""
+"""The simulated machine: costs of work, network latencies, and how functions start and end."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from .stragglers import Even, Stragglers
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of a core that each piece of work takes; `calibrate` measures them.
+    """Processor time of each piece of work, seconds of one core; `calibrate` measures them.
 
     Attributes
     ----------
     step_s : float
-        The worker's loop: report, money, plan, whatever is done once a step.
+        The worker's loop: report, budget, plan and all else that is done once a step.
     row_s, filter_value_s : float
-        Gradient and optimiser, a training row; the significance filter, a value.
+        Gradient and optimiser, per training row; the significance filter, per value.
     evaluate_row_s : float
-        A held-out row.
+        Evaluation, per held-out row.
     encode_byte_s, apply_byte_s, merge_byte_s : float
-        An update into a frame, a frame into the parameters, frames into their sum; a byte of the frame.
+        Encoding an update, applying a frame, summing frames; per byte of a frame.
     frame_s, part_s : float
-        Beside its bytes: a peer's frame that is read, a part that is addressed.
+        Per peer's frame that is read, and per part that is addressed, without their bytes.
     send_byte_s, receive_byte_s : float
-        A function's side of its connection.
+        A function's side of its connection, per byte.
     command_s, arrival_s, report_s : float
-        Redis' thread: a frame that is kept or read, an arrival at a round with its wake-up call, a report that is put
-        into the log.
+        Redis' thread: per frame stored or read, per arrival at a round with its wake-up message, per report that is
+        added to the step log.
     in_byte_s, out_byte_s : float
-        Redis' side of a connection.
+        Redis' side of a connection, per byte.
     look_s, read_report_s : float
-        The supervisor: a look around, and a worker's report of a step.
+        The supervisor: per pass of its loop, and per worker's report of a step.
     """
 
     step_s: float = 100e-6
@@ -75,7 +75,7 @@ class StartUp:
 
 @dataclass(frozen=True)
 class Storage:
-    """The object storage: seconds of a request, and bytes a second of one function."""
+    """The object storage: latency of a request, seconds, and throughput of one function, bytes/s."""
 
     latency_s: float = 100e-6
     bytes_s: float = 1e9
@@ -90,20 +90,20 @@ class Machine:
     cores : int or None
         Shared by all functions and servers, as on one machine; None: every function and server has its own core.
     speed : float
-        Of a function's own core, against the one on which ``costs`` were measured.
+        Speed of a function's own core, relative to the one on which ``costs`` were measured.
     crowding, switch_s : float
         See `SharedCores`.
     costs : Costs
     link : Link
     shards : int
-        Redis servers.
+        Number of Redis servers.
     storage : Storage
     start_up : StartUp
     stragglers : Stragglers
     lifetime_s : float
-        After which a platform ends a function, counted from its start.
+        Seconds from a function's start after which the platform ends it.
     is_local : bool
-        What functions are given to start on: as on one machine, or as on a cloud.
+        Whether the functions' first grants are those of one machine, or of a cloud.
     """
 
     cores: int | None = None
@@ -141,12 +141,12 @@ MEASURED = Costs(
     look_s=300e-6,
     read_report_s=9e-6,
 )
-#: What a byte costs where processes take turns, against where one has the caches to itself.
+#: Cost of a byte when processes take turns on a core, relative to a process that has the caches to itself.
 SHARED = 1.3
 BYTES = ("encode_byte_s", "apply_byte_s", "merge_byte_s", "send_byte_s", "receive_byte_s", "in_byte_s", "out_byte_s")
-#: That machine: two cores for all, Redis on a unix socket. What the probe does not see, above all the price of taking
-#: turns, was fitted to measured growth with one Redis server: ``benchmarks/simulate_fit.py`` prints these four
-#: constants, ``docs/scale.md`` how well they do on figures that came later.
+#: That machine: two cores for all processes, Redis on a unix socket. Costs that calibration does not measure, above all
+#: of taking turns, were fitted to measured step times over P with one Redis server. ``benchmarks/simulate_fit.py`` prints
+#: these four constants; ``docs/scale.md`` compares them with later measurements.
 TWO_CORES = Machine(
     cores=2,
     crowding=0.255,

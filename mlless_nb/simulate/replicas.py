@@ -1,4 +1,4 @@
-"""What stands for a worker's arithmetic: a curve and the sizes of frames, or the real replica; what either costs."""
+"""The replicas of simulated workers: a loss curve with sizes of frames, or the real replica; and their costs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .workload import HEADER_BYTES, SPARSE_VALUE_BYTES, Workload
 
 
 class Rows:
-    """A minibatch, or several of them together, that is only counted."""
+    """One or several minibatches without data: only the number of rows."""
 
     __slots__ = ("n",)
 
@@ -38,9 +38,9 @@ def _(first: Rows, parts: Sequence[Rows]) -> Rows:
 
 
 class Sized:
-    """A frame, or ``count`` of them together, by its size and what its header would tell.
+    """One frame, or ``count`` frames together, without data: its size and the stats of its header.
 
-    ``worth`` is the progress that it brings to a replica to which updates are added one by one.
+    ``worth`` is the progress that it gives to a replica that applies updates one by one.
     """
 
     __slots__ = ("count", "n_bytes", "stats", "worth")
@@ -53,11 +53,11 @@ class Sized:
 
 
 class CurveReplica:
-    """A replica whose loss follows a curve; see `Replica` for what its methods stand for.
+    """A replica whose loss follows a curve; see `Replica` for the meaning of its methods.
 
-    Peers' frames come as one `Sized`, which holds the sums of all stats of the round: a step costs the same for any
-    number of workers. With bounded staleness they come one by one, and each brings the replica on by its share of a
-    step, so that one that is behind has a higher loss.
+    All peers' frames are one `Sized` with the sums of the round's stats, so that simulating a step costs the same for
+    any number of workers. With bounded staleness the frames are separate, and each adds its share of a step to the
+    replica's progress, so that a replica that lags behind has a higher loss.
     """
 
     is_finite = has_emerged = merges = True
@@ -68,7 +68,7 @@ class CurveReplica:
     def __init__(self, invocation: Invocation, manifest: Manifest, workload: Workload) -> None:
         self.model = model_from_json(invocation.model)
         self.n_rows, self.width = self.model.table_shape(manifest.shape)
-        #: Of the right size, and as good as no memory.
+        #: Has the right shape, but takes almost no memory.
         self.params = np.broadcast_to(np.float32(0), (self.n_rows, self.width))
         self._workload, self._curve = workload, workload.curve
         self._draws = random.Random(f"noise {invocation.seed} {invocation.slot}")
@@ -83,7 +83,7 @@ class CurveReplica:
         self.averages = workload.sync.averages and threshold > 0
 
     def _sum(self, loss: float, n: float) -> float:
-        """What ``n`` rows of this loss, in the model's metric, sum to."""
+        """The loss sum of ``n`` rows whose metric is ``loss``."""
         return n * loss * loss if self._is_squared else n * loss
 
     def make(
@@ -107,7 +107,7 @@ class CurveReplica:
         """Nothing: the curve knows."""
 
     def encode(self, step: int, stats: Stats) -> Sized:
-        """The frame for everybody."""
+        """The frame that all peers read."""
         return Sized(self._workload.update_bytes(self._share), stats, worth=self._worth)
 
     def apply(self, active: list[int], frames: Sequence[Sized], stats: Stats) -> Stats:
@@ -115,11 +115,11 @@ class CurveReplica:
         return frames[0].stats if frames else stats
 
     def apply_own(self) -> None:
-        """The own update's share of a step."""
+        """Add the own update's share of a step to the progress."""
         self._progress += self._worth
 
     def apply_late(self, frame: Sized) -> Stats:
-        """A peer's update's share of a step; its stats."""
+        """Add a peer's share of a step to the progress; returns its stats."""
         self._progress += frame.worth
         return frame.stats
 
@@ -127,7 +127,7 @@ class CurveReplica:
         """Nothing: the curve knows."""
 
     def encode_parts(self, step: int, stats: Stats, active: list[int]) -> dict[int, Sized]:
-        """This slot's own part, and those of all others as one."""
+        """This slot's own part, and the parts for all peers as one."""
         return self._parts(self._workload.update_bytes(self._share), stats, len(active))
 
     def _parts(self, n_bytes: int, stats: Stats, n_active: int) -> dict[int, Sized]:
@@ -147,11 +147,11 @@ class CurveReplica:
         return 4 * self.n_rows * self.width
 
     def _held_bytes(self) -> int:
-        """What is held back: of the whole table, a share."""
+        """Size of the residual, as a share of the whole table, bytes."""
         return min(int(SPARSE_VALUE_BYTES / 4 * (1.0 - self._share) * self._table_bytes), self._table_bytes)
 
     def flush(self, step: int) -> Sized:
-        """A frame of all that is held back."""
+        """A frame of the whole residual."""
         return Sized(HEADER_BYTES + self._held_bytes())
 
     def flush_parts(self, step: int, active: list[int]) -> dict[int, Sized]:
@@ -172,15 +172,15 @@ class CurveReplica:
         """Nothing: the curve knows."""
 
     def snapshot(self, into: float | None = None) -> float:
-        """How far the curve has come."""
+        """The progress on the curve."""
         return self._progress
 
     def restore(self, snapshot: float) -> None:
-        """Go back along the curve."""
+        """Set the progress on the curve."""
         self._progress = snapshot
 
     def encode_stats(self, step: int, stats: Stats) -> Sized:
-        """A frame that only tells ``stats``."""
+        """A frame without values, only with ``stats``."""
         return Sized(HEADER_BYTES, stats)
 
     def sum_stats(self, active: list[int], frames: Sequence[Sized], stats: Stats) -> Stats:
@@ -201,7 +201,7 @@ class CurveReplica:
 
 
 class CostedReplica:
-    """A replica whose every piece of arithmetic is charged to its process, at the machine's costs."""
+    """A replica whose arithmetic is charged to its process, at the machine's costs."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class CostedReplica:
     def make(
         self, minibatches: Sequence[Any], step: int, n_active: int, n_shards: int = 1, n_all: int | None = None
     ) -> float:
-        """See `Replica`; how slow the worker is in this step is drawn here."""
+        """See `Replica`; draws the worker's straggler factor for this step."""
         loss = self._inner.make(minibatches, step, n_active, n_shards, n_all)
         costs = self._costs
         self._factor = self._stragglers.factor(self._draws, self._slot, step, self._process.clock())
@@ -341,10 +341,10 @@ class CostedReplica:
         return self._inner.evaluate(minibatch)
 
     def interaction(self, minibatch: Any) -> float:
-        """See `Replica`; next to nothing beside the evaluation."""
+        """See `Replica`; costs almost nothing compared with the evaluation."""
         return self._inner.interaction(minibatch)
 
 
 def _size(minibatch: Any) -> int:
-    """What a kernel's time grows with: ratings, or products of features and weights."""
+    """The number that a kernel's time is proportional to: ratings, or products of features and weights."""
     return minibatch.n_terms if isinstance(minibatch, CsrMinibatch) else int(minibatch.n)

@@ -1,4 +1,4 @@
-"""From a job to a simulated run: what the driver does, in virtual time."""
+"""The simulated run of a job: the driver's work, in virtual time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .workload import Workload
 
 @dataclass(frozen=True)
 class Traffic:
-    """What the Redis servers did: frames kept and read, bytes in and out, seconds of each server's thread."""
+    """The Redis servers' load: frames stored and read, bytes in and out, processor time of each server, seconds."""
 
     n_kept: int
     n_read: int
@@ -48,26 +48,26 @@ class Traffic:
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """How a simulated run went.
+    """The result of a simulated run.
 
     Attributes
     ----------
     status, reason : str
-        As of a real run.
+        As in a real run.
     history : History
     cost : Cost
         At the prices of the job's profile.
     time_s : float
         Virtual seconds from the invocation to the final message.
     events : tuple of Event
-        What the supervisor told.
+        The supervisor's events.
     decisions : tuple of dict
-        What the auto-tuner decided, on which numbers; see `mlless_nb.supervisor.policy.decision.Decision`.
+        The auto-tuner's decisions with their numbers; see `mlless_nb.supervisor.policy.decision.Decision`.
     departures : tuple of (int, int)
-        (slot, last step) of the workers that left before the end, in the order of their steps.
+        (slot, last step) of the workers that left before the end, in the order of steps.
     traffic : Traffic
     params : float32 (n_rows, width) or None
-        The model, where the arithmetic was done.
+        The model, if the arithmetic was computed.
     """
 
     status: str
@@ -83,7 +83,7 @@ class SimulatedRun:
 
     @property
     def step_s(self) -> float:
-        """The median step, seconds, the first third (at most ten steps) left out; NaN where there are too few."""
+        """Median duration of a step, seconds, without the first third (at most ten steps); NaN with too few steps."""
         steps = np.diff(self.history["time_s"])
         steps = steps[min(10, self.history.n_steps // 3) :]
         return float(np.median(steps)) if len(steps) else float("nan")
@@ -96,23 +96,23 @@ def simulate(
     *,
     commands: Iterable[tuple[float, Command]] = (),
 ) -> SimulatedRun:
-    """Run ``job`` on a virtual clock, by the loops of the real workers and the real supervisor.
+    """Run ``job`` on a virtual clock, with the loops of the real workers and the real supervisor.
 
     Parameters
     ----------
     job : TrainingJob or Workload
-        A job is trained in earnest (its arithmetic takes real time: for small models and some dozens of workers); a
-        workload follows its curve.
+        A job is really trained (its arithmetic takes real time, so use small models and at most some dozens of
+        workers); a workload follows its curve.
     machine : Machine
     seed : int
-        Decides all that is drawn: start-up, stragglers, noise. The same arguments give the same run.
+        Of all random draws: start-up, stragglers, noise. Equal arguments give equal runs.
     commands : iterable of (float, Command)
-        What a user asks, and when, in virtual seconds.
+        The user's commands with their times, virtual seconds.
 
     Raises
     ------
     JobError
-        A job that cannot be simulated, or a budget that does not pay for the start.
+        The job cannot be simulated, or the budget does not cover the start.
     """
     return _Simulation(job, machine, seed).run(commands)
 
@@ -155,10 +155,10 @@ class _Simulation:
 
     def _share(self) -> None:
         if self._shared is not None:
-            # Servers run while workers wait: it is the workers that push each other off.
+            # Servers run while workers wait, so only the workers compete for the cores.
             self._shared.share(len(self._running) - ("supervisor" in self._running))
 
-    # -- what the driver tells the functions
+    # -- the functions' invocations
 
     def _invocations(self) -> list[Invocation]:
         job, machine = self._job, self._machine
@@ -203,16 +203,16 @@ class _Simulation:
             held_out = job.manifest(job.n_held_out, "held-out") if job.n_held_out else None
             return job.manifest(job.n, "train"), held_out
         packed = JobData(job).pack(self._world.objects, lambda: False)
-        assert packed is not None  # nobody asked it to stop
+        assert packed is not None  # it was not told to stop
         return packed
 
     def _scatter_from(self, manifest: Manifest) -> int:
         job, link = self._job, self._machine.link
         how = "broadcast" if job.sync.staleness else job.pattern
-        n_bytes = exchanged_bytes(job, manifest) if isinstance(job, TrainingJob) else (0, 0)  # a workload says how
+        n_bytes = exchanged_bytes(job, manifest) if isinstance(job, TrainingJob) else (0, 0)  # a workload names its pattern
         return scatter_from(how, job.workers, *n_bytes, 2 * link.latency_s, min(link.server_bytes_s, 3e9))
 
-    # -- what came of it
+    # -- the result
 
     def _outcome(self, functions: Sequence[Function]) -> SimulatedRun:
         rows: list[list[float | None]] = []
@@ -252,7 +252,7 @@ class _Simulation:
         )
 
     def _last_word(self, functions: Sequence[Function]) -> Ended:
-        """What the driver says where the supervisor did not: the bill is that of the functions' ends."""
+        """The final message if the supervisor sent none; the bill is the sum over the functions."""
         supervisor, *workers = functions
         plan, now = self._hub.plan, self._timeline.now
         status, reason = self._hub.called_off or (plan.stop_status or "failed", plan.stop_reason)

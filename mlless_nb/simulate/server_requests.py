@@ -1,4 +1,4 @@
-"""What a worker's requests do at the simulated servers: arrivals, frames that are asked for, and their replies."""
+"""A worker's requests at the simulated servers: arrivals, reads of frames, and their replies."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from ..exchange.step_report import Report
 from .hub import Gathering, Reader, SimulatedHub
 from .shards import Shard
 
-#: Bytes of a command, of an arrival with its report, of a frame's key, and of the shortest reply.
+#: Sizes of a command, an arrival with its report, a frame's key, and the shortest reply, bytes.
 COMMAND_BYTES, ARRIVAL_BYTES, KEY_BYTES, REPLY_BYTES = 100, 600, 40, 20
 
 
 class ServerRequests:
-    """The requests of one invocation, as the servers carry them out at their times.
+    """The requests of one invocation, which the servers carry out in virtual time.
 
     Parameters
     ----------
     hub : SimulatedHub
     nonce : str
-        Of the invocation: another one of its slot is refused.
+        Identifies the invocation: a duplicate of it is refused.
     """
 
     def __init__(self, hub: SimulatedHub, nonce: str) -> None:
@@ -30,7 +30,7 @@ class ServerRequests:
         return self._hub.timeline.now
 
     def write(self, reader: Reader, home: Shard, n_bytes: int, count: int) -> None:
-        """Store ``count`` frames of a round at the worker's own server, and have it arrive."""
+        """Store ``count`` frames of a round at the worker's own server, then let the worker arrive."""
         costs, first = self._hub.machine.costs, self._hub.shards[0]
         storing_s = costs.command_s * count + costs.in_byte_s * n_bytes
         if home is first:
@@ -48,7 +48,7 @@ class ServerRequests:
         first.request(reader.line, arrival_s, ARRIVAL_BYTES, self._arrive, reader)
 
     def _arrive(self, reader: Reader) -> None:
-        """At the first server: the arrival counts; whoever is last completes the round."""
+        """At the first server: count the arrival; the last one completes the round."""
         hub, part = self._hub, reader.part
         now, first = self._now, hub.shards[0]
         if hub.claims.get(part.slot) != self._nonce:
@@ -59,7 +59,7 @@ class ServerRequests:
             first.reply(reader.line, REPLY_BYTES, reader.wake)
             return
         hub.latest = max(hub.latest, part.step)
-        with hub.changed:  # nobody else is there, but the twin's announcements notify
+        with hub.changed:  # there is one thread, but announcements notify this condition
             granted = hub.grant((part.round_id, part.slot), part.wanted)
         gathering = hub.gathering(part.round_id)
         gathering.there.add(part.slot)
@@ -106,7 +106,7 @@ class ServerRequests:
             process.wake(ticket)
 
     def fetch(self, reader: Reader, gathering: Gathering, *, at_server: bool) -> None:
-        """Ask every server for its frames; at the first one the question lies behind the wait already."""
+        """Read the frames from every server; at the first server, the command is already queued behind the wait."""
         hub, part, costs = self._hub, reader.part, self._hub.machine.costs
         hub.waiting.pop(reader, None)
         wanted = gathering.read_by(part)
@@ -131,7 +131,7 @@ class ServerRequests:
             reader.wake()
 
     def look_for(self, reader: Reader) -> None:
-        """At the first server: what is there of the frames it keeps goes back, then the other servers are asked."""
+        """At the first server: reply with its sought frames that are there, then ask the other servers."""
         hub, sought = self._hub, reader.sought or ()
         hub.waiting.pop(reader, None)
         reader.n_seen = hub.n_calls
@@ -149,7 +149,7 @@ class ServerRequests:
                 hub.timeline.after(self._latency_s, hub.shards[shard].request, *arguments)
 
     def _answer(self, reader: Reader, shard: int, numbers: list[int]) -> None:
-        """At a server that was asked for the frames of these ``numbers``."""
+        """At a server: reply with the sought frames of these ``numbers``."""
         hub, n_bytes, sought = self._hub, 0, reader.sought or ()
         for number in numbers:
             round_id, slot = sought[number]
@@ -163,7 +163,7 @@ class ServerRequests:
         server.serve(hub.machine.costs.out_byte_s * n_bytes, *answer)
 
     def watch(self, reader: Reader) -> None:
-        """At the first server: look once a round is complete that was not at the last look, or after a while."""
+        """At the first server: poll again once another round is complete, or after a timeout."""
         hub = self._hub
         if hub.n_calls > reader.n_seen:
             reader.was_woken = True

@@ -19,7 +19,7 @@ from .workload import Workload
 
 
 class Topics:
-    """What the simulated buses of one job share."""
+    """The topics that the simulated buses of one job share."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
@@ -27,7 +27,7 @@ class Topics:
         self.listeners: dict[str, tuple[Process, int]] = {}
 
     def send(self, topic: str, body: bytes) -> None:
-        """Put ``body`` on ``topic`` and wake whoever listens."""
+        """Put ``body`` on ``topic`` and wake its reader."""
         self.messages[topic].append(body)
         listener = self.listeners.pop(topic, None)
         if listener is not None:
@@ -36,7 +36,7 @@ class Topics:
 
 
 class SimulatedBus:
-    """See `Bus`; messages are there at once."""
+    """See `Bus`; messages arrive at once."""
 
     def __init__(self, topics: Topics, process: Process, machine: Machine) -> None:
         self._topics, self._process, self._machine = topics, process, machine
@@ -44,13 +44,13 @@ class SimulatedBus:
 
     def send(self, topic: str, body: bytes) -> None:
         """See `Bus`."""
-        self._process.clock()  # no earlier than what was computed before
+        self._process.clock()  # after all work that was added before
         self._topics.send(topic, body)
 
     def receive(self, topic: str, timeout_s: float) -> list[bytes]:
         """See `Bus`."""
         messages, process = self._topics.messages[topic], self._process
-        if topic == "supervisor":  # once in every look around
+        if topic == "supervisor":  # once in each pass of its loop
             process.spend(self._machine.costs.look_s)
         if timeout_s > 0:
             process.clock()
@@ -68,7 +68,7 @@ class SimulatedBus:
 
 
 class SimulatedObjects:
-    """See `ObjectStore`; what it holds is shared, requests are counted for one process and take its time."""
+    """See `ObjectStore`; its objects are shared, and requests count for one process and take its time."""
 
     def __init__(self, shared: MemoryObjects, process: Process, machine: Machine, workload: Workload | None) -> None:
         self.shared, self.process, self.workload = shared, process, workload
@@ -77,7 +77,7 @@ class SimulatedObjects:
         self.puts = 0
 
     def request_s(self, n_bytes: int) -> float:
-        """Seconds of moving ``n_bytes``."""
+        """Duration of a request of ``n_bytes``, seconds."""
         return self._storage.latency_s + n_bytes / self._storage.bytes_s
 
     def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
@@ -88,7 +88,7 @@ class SimulatedObjects:
         return blob
 
     def put(self, key: str, blob: bytes) -> None:
-        """See `ObjectStore`; a table that only has a size is not kept."""
+        """See `ObjectStore`; a table without data is not kept."""
         self.puts += 1
         self._take(self.request_s(len(blob)))
         if self.workload is None:
@@ -110,12 +110,12 @@ class SimulatedObjects:
 
 
 class SimulatedFeed:
-    """See `MinibatchFeed`: one request at a time goes on beside the worker, and what was read is kept."""
+    """See `MinibatchFeed`: one request at a time runs in parallel with the worker, and what was read is kept."""
 
     def __init__(self, objects: SimulatedObjects, manifest: Manifest, decoded: dict[str, Minibatch]) -> None:
         self._objects, self._manifest, self._decoded = objects, manifest, decoded
         self._runs = Runs(manifest)
-        self._there_at: dict[Run, float] = {}  # what was asked for
+        self._there_at: dict[Run, float] = {}  # of requested runs
         self._indexed: set[int] = set()
         self._free_at = 0.0
 
@@ -151,7 +151,7 @@ class SimulatedFeed:
         return len(unread) + len({run.bundle for run in unread} - self._indexed)
 
     def _begin(self, run: Run, now: float) -> float:
-        """Ask for ``run`` unless that was done; when it is there."""
+        """Request ``run`` unless that was done; returns the time when it is read."""
         if run not in self._there_at:
             objects, seconds = self._objects, 0.0
             if run.bundle not in self._indexed:

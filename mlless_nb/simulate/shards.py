@@ -1,4 +1,4 @@
-"""A Redis server in virtual time: requests queue for the network in, for its one thread, and for the network out."""
+"""A Redis server in virtual time: requests queue for the incoming link, its one thread and the outgoing link."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .timeline import Timeline
 
 @dataclass(frozen=True)
 class Link:
-    """The way between a function and a server.
+    """The network between a function and a server.
 
     Parameters
     ----------
     latency_s : float
         One way, seconds.
     server_bytes_s, function_bytes_s : float
-        What the server's line, shared by all functions, and a function's own carry, bytes a second in either direction.
+        Bandwidth of the server, shared by all functions, and of one function, bytes/s in either direction.
     """
 
     latency_s: float = 0.0
@@ -39,28 +39,28 @@ class Line:
 
 
 class Shard:
-    """One server: three queues, each first come, first served.
+    """One server: three queues, each in order of arrival.
 
     Parameters
     ----------
     timeline : Timeline
     link : Link
     cores : Cores or None
-        Shared with others; None: a core of its own.
+        Cores shared with other processes; None if the server has its own core.
     """
 
     def __init__(self, timeline: Timeline, link: Link, cores: Cores | None) -> None:
         self._timeline, self._link, self._cores = timeline, link, cores
         self._in_free_s = self._out_free_s = self._cpu_free_s = 0.0
         self._waiting: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
-        self._first = 0  # of those that wait
+        self._first = 0  # index of the first waiting request
         self._is_busy = False
-        #: Seconds of its thread, and bytes moved in and out.
+        #: Processor time of its thread, seconds, and bytes moved in and out.
         self.cpu_s = 0.0
         self.bytes_in = self.bytes_out = 0.0
 
     def request(self, line: Line, cpu_s: float, n_bytes: float, action: Callable[..., None], *arguments: Any) -> None:
-        """Send ``n_bytes`` to the server; ``action`` is called there once they have been dealt with for ``cpu_s``."""
+        """Send ``n_bytes`` to the server, which works ``cpu_s`` seconds on them and then calls ``action``."""
         self.bytes_in += n_bytes
         link, now = self._link, self._timeline.now
         line.sent_s = max(now, line.sent_s) + n_bytes / link.function_bytes_s
@@ -72,7 +72,7 @@ class Shard:
             self.serve(cpu_s, action, *arguments)
 
     def serve(self, cpu_s: float, action: Callable[..., None], *arguments: Any) -> None:
-        """Deal with something that is at the server already."""
+        """Work ``cpu_s`` seconds on data that is at the server already, then call ``action``."""
         self.cpu_s += cpu_s
         if self._cores is None:
             self._cpu_free_s = max(self._timeline.now, self._cpu_free_s) + cpu_s

@@ -1,4 +1,4 @@
-"""How unevenly functions compute: factors by which a step's computing takes longer, drawn worker by worker.
+"""Stragglers: random factors by which the computation of a step takes longer, drawn for each worker.
 
 The distributions are those of the literature on stragglers; see Xu, Neglia and Sebastianelli, "Dynamic backup workers
 for parallel machine learning", whose experiments draw round-trip times from ``1 - a + a Exp(1)``.
@@ -64,14 +64,14 @@ class Pareto:
 
 @dataclass(frozen=True)
 class SlowWorkers:
-    """Some workers are slow, from some moment on.
+    """Some workers are slow from a given time on.
 
     Parameters
     ----------
     factors : mapping of int to float
-        By slot; the others' are 1.
+        Factor by slot; 1 for the other slots.
     from_s : float
-        Virtual time.
+        Virtual time, seconds.
     """
 
     factors: Mapping[int, float] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class SlowWorkers:
 
 @dataclass(frozen=True)
 class Trace:
-    """Measured factors, read round and round; each worker begins at another place.
+    """Measured factors, repeated cyclically; each worker begins at another position.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Virtual time and the queue of what is to happen in it."""
+"""Virtual time and its queue of events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ except ImportError:
 
 
 class Timeline:
-    """Virtual time and what is to happen in it.
+    """Virtual time and its queue of events.
 
     Attributes
     ----------
@@ -41,11 +41,11 @@ class Timeline:
         heapq.heappush(self._queue, (self.now + seconds, self._n_made, action, arguments))
 
     def stop(self) -> None:
-        """Take no further event."""
+        """Process no further event."""
         self._is_over = True
 
     def run(self) -> None:
-        """Take the events in their order until there is none, or `stop` was called."""
+        """Process events in order until there are none, or `stop` was called."""
         queue, pop = self._queue, heapq.heappop
         while queue and not self._is_over:
             self.now, _, action, arguments = pop(queue)

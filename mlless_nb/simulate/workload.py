@@ -14,39 +14,39 @@ from ..job.sync import BSP, Sync
 from ..models import PMF, Model
 from .curves import Curve, PowerCurve, SentFraction
 
-#: Bytes of a frame beside its values, and of a value that is sent on its own with its position.
+#: Size of a frame without its values, and of a single value with its position, bytes.
 HEADER_BYTES, SPARSE_VALUE_BYTES = 64, 5
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What `simulate` needs of a job that is not trained in earnest.
+    """The sizes and the loss curve of a job that is simulated without training.
 
     Parameters
     ----------
     workers : int
     curve : Curve
-        What the loss does.
+        The loss over the steps.
     model, optimizer, sync, stop, minibatch, seed, eval_every, checkpoint_every, prices, memory_mb
-        As of a `TrainingJob`; of model and optimiser only the sizes matter, and the metric.
+        As in a `TrainingJob`; model and optimiser only give sizes and the metric.
     scale_in : ScaleIn
-        The auto-tuner; off.
+        The auto-tuner; off by default.
     pattern : {"broadcast", "scatter-reduce"}
-        With bounded staleness updates are broadcast.
+        Must be "broadcast" with bounded staleness.
     budget : float or None
         US dollars.
     shape : tuple of int
-        Of the data: (n_users, n_items), or (n_features,).
+        Shape of the data: (n_users, n_items), or (n_features,).
     n, n_held_out : int
-        Training and held-out rows.
+        Numbers of training and held-out rows.
     n_touched : int
-        Rows of the parameter table that a minibatch touches.
+        Number of rows of the parameter table that a minibatch touches.
     kernel_s : float or None
         Seconds of one minibatch's gradient and optimiser; None: ``minibatch`` times the machine's ``row_s``.
     minibatch_bytes : int
-        Of a minibatch in the object storage.
+        Size of a minibatch in the object storage.
     sent : SentFraction
-        What ISP publishes.
+        The share of updates that ISP publishes.
     """
 
     workers: int
@@ -98,17 +98,17 @@ class Workload:
 
     @property
     def n_values(self) -> int:
-        """Values of one worker's update."""
+        """Number of values in one worker's update."""
         return self.n_touched * self.table_shape[1]
 
     def update_bytes(self, share: float = 1.0) -> int:
-        """Bytes of a frame that publishes ``share`` of an update."""
+        """Size of a frame that publishes ``share`` of an update, bytes."""
         if self.sync.filters:
             return HEADER_BYTES + int(SPARSE_VALUE_BYTES * share * self.n_values)
         return HEADER_BYTES + 4 * self.n_values + 2 * self.n_touched
 
     def sum_bytes(self, n_workers: int, share: float = 1.0) -> int:
-        """Bytes of the sum of ``n_workers`` updates, of each of which ``share`` is published."""
+        """Size of the frame with the sum of ``n_workers`` updates, if each publishes ``share`` of its values, bytes."""
         n_rows, width = self.table_shape
         touched = share * self.n_touched / n_rows
         n_values = n_rows * width * (1.0 - (1.0 - touched) ** n_workers)

@@ -1,1 +1,4 @@
-"""The object storage: named blobs, and the format of checkpoints and models that are stored in it."""
+"""The object storage: ``objects`` reads and writes named blobs, ``checkpoint`` is the format of stored parameters.
+
+When a checkpoint is made, and which model a run returns, is decided by `mlless_nb.worker`.
+"""

@@ -1,7 +1,7 @@
-"""Checkpoints and final models as checked blobs in the object storage: header, CRC, tables.
+"""Checkpoints and final models as blobs in the object storage: header, CRC, tables.
 
-The first table are the parameters. Where a run ended well, those of the optimiser's state follow, from which another
-run can go on.
+The first table has the parameters. If the run ended regularly, the tables of the optimiser's state follow, from which
+another run can continue.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _HEADER = struct.Struct("<4sIIIIIIQQd")
 _CRC = struct.Struct("<I")
 _MAGIC, _VERSION = b"MLCK", 2
 _BODY = _HEADER.size + _CRC.size
-#: How many checkpoints of a run are kept.
+#: Number of checkpoints of a run that are kept.
 KEPT = 3
-#: Steps before the first checkpoint, and between two at most, unless the job says otherwise.
+#: Step of the first checkpoint, and most steps between two, unless the job sets another interval.
 FIRST, MOST_APART = 1000, 4000
 
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """How far training is: the parameters, and what else it takes to go on from there.
+    """The state of training: the parameters, and what else a run needs to continue from them.
 
     Attributes
     ----------
@@ -109,20 +109,20 @@ def decode(blob: bytes) -> tuple[Float32, int]:
 
 
 def _checksum(header: bytes, parts: Sequence[memoryview]) -> int:
-    """CRC32C of the header followed by the parts' own."""
+    """CRC32C of the header followed by the CRC32C of each part."""
     return crc32c(header + b"".join(_CRC.pack(crc32c(part)) for part in parts))
 
 
 def checkpoint_key(job_id: str, step: int) -> str:
-    """Where the checkpoint after ``step`` lies."""
+    """The key of the checkpoint after ``step``."""
     return f"runs/{job_id}/checkpoint-{step:09d}"
 
 
 def is_due(step: int, every: int) -> bool:
-    """Whether a checkpoint is stored after ``step``: every so many steps; 0: after `FIRST`, twice as many, and so on.
+    """Whether a checkpoint is stored after ``step``: every ``every`` steps; 0: after `FIRST`, 2 `FIRST` and so on.
 
-    What is lost with a worker is then half of the run at most, or `MOST_APART` steps; and requests to the object
-    storage, each as dear as a handful of quick steps, stay few.
+    With 0, a lost run loses at most half of its steps, or `MOST_APART` of them, and requests to the object storage,
+    each as expensive as several fast steps, stay few.
     """
     if every:
         return step % every == 0
@@ -130,28 +130,28 @@ def is_due(step: int, every: int) -> bool:
 
 
 def model_key(job_id: str) -> str:
-    """Where the model lies that the run returns: the best one by validation loss, else the last."""
+    """The key of the model that the run returns: the best one by validation loss, else the last one."""
     return f"runs/{job_id}/model"
 
 
 def last_key(job_id: str) -> str:
-    """Where the last model lies when it is not the one that is returned."""
+    """The key of the last model, if it is not the one that is returned."""
     return f"runs/{job_id}/last"
 
 
 def start_key(job_id: str) -> str:
-    """Where that lies from which a run goes on."""
+    """The key of the progress that a run continues from."""
     return f"runs/{job_id}/start"
 
 
 def save(objects: ObjectStore, job_id: str, params: Float32, step: int, every: int) -> None:
-    """Store a checkpoint and drop the one that is no longer kept; ``every`` as of `is_due`."""
+    """Store a checkpoint and delete the one that is no longer kept; ``every`` is as in `is_due`."""
     objects.put(checkpoint_key(job_id, step), encode(params, step))
     objects.delete(_checkpoint_keys(job_id, step, every)[KEPT:])
 
 
 def _checkpoint_keys(job_id: str, step: int, every: int) -> list[str]:
-    """Where the checkpoints of a run lie that is at ``step``: the newest first, and last one that may be dropped."""
+    """The keys of a run's checkpoints at ``step``, newest first; the last key is of one that may be deleted."""
     unit = every or FIRST
     due = (past for past in range(step - step % unit, 0, -unit) if is_due(past, every))
     return [checkpoint_key(job_id, past) for past in itertools.islice(due, KEPT + 1)]
@@ -163,10 +163,10 @@ def remove(objects: ObjectStore, job_id: str, step: int | None, every: int) -> N
     Parameters
     ----------
     step : int or None
-        The last step of a run that ended in good order, whose objects are known; of others they are listed, and a
-        listing is as dear as storing an object.
+        The last step of a run that ended regularly, whose objects are known. With None they are listed, and a listing
+        costs as much as storing an object.
     every : int
-        As of `is_due`.
+        As in `is_due`.
     """
     if step is None:
         objects.delete(objects.list(f"runs/{job_id}/"))

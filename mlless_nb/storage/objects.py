@@ -1,4 +1,4 @@
-"""Object storage as the engine sees it: named blobs. through Lithops, or in memory for unit tests."""
+"""Object storage: named blobs, through Lithops, or in memory for unit tests."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class ObjectStore(Protocol):
     puts: int
 
     def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
-        """The blob under ``key``; of one with an ``end`` the bytes [first, end), as far as there are so many.
+        """The blob under ``key``; with ``end``, its bytes [first, end), fewer if the blob is shorter.
 
-        `KeyError` when there is no blob; one that ends before ``first`` may raise `ServiceError`.
+        Raises `KeyError` if there is no blob; a blob that ends before ``first`` may raise `ServiceError`.
         """
 
     def put(self, key: str, blob: bytes) -> None:
@@ -28,7 +28,7 @@ class ObjectStore(Protocol):
         """The keys that begin with ``prefix``, sorted."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove ``keys``; those that are not there are passed over."""
+        """Remove ``keys``; those that do not exist are skipped."""
 
 
 class MemoryObjects:
@@ -66,7 +66,7 @@ class LithopsObjects:
     Parameters
     ----------
     storage : lithops.Storage
-        As Lithops hands it to a function, or as ``launch`` makes it in the driver.
+        As Lithops passes it to a function, or as ``launch`` makes it in the driver.
     prefix : str
         Put before every key.
     """

@@ -1,4 +1,4 @@
-"""The best replica so far by validation loss, kept in the worker's memory: it is what a run returns."""
+"""The replica with the best validation loss so far, kept in the worker's memory. A run returns it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from .replica import Replica, Snapshot
 
 
 class BestReplica:
-    """Snapshots of one worker's replica at its evaluations: the best one, and those that are not judged yet.
+    """Snapshots of one worker's replica at its evaluations: the best one, and those whose loss is not known yet.
 
-    The validation loss of an evaluation is known once every worker has told its part, a step later, or with bounded
-    staleness some steps later. All workers judge the same losses, so all keep the same step.
+    The validation loss of an evaluation is known once every worker has sent its part: one step later, or some steps
+    later with bounded staleness. All workers compare the same losses, so all keep the snapshot of the same step.
 
     Parameters
     ----------
@@ -20,9 +20,9 @@ class BestReplica:
     Attributes
     ----------
     step : int or None
-        The step after which the best one was taken; None before there is one.
+        The step after which the best snapshot was taken; None before there is one.
     loss : float
-        Its validation loss.
+        Validation loss of the best snapshot.
     """
 
     def __init__(self, replica: Replica) -> None:
@@ -34,11 +34,11 @@ class BestReplica:
         self._free: list[Snapshot] = []
 
     def take(self, step: int) -> None:
-        """The replica is evaluated after ``step``: keep how it is."""
+        """Take a snapshot of the replica, which is evaluated after ``step``."""
         self._unjudged[step] = self._replica.snapshot(self._free.pop() if self._free else None)
 
     def judge(self, step: int, loss: float) -> None:
-        """The evaluation after ``step`` found this validation loss."""
+        """Compare the snapshot of ``step``, whose validation loss is now known, with the best one."""
         snapshot = self._unjudged.pop(step, None)
         if snapshot is None:
             return
@@ -50,11 +50,11 @@ class BestReplica:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a best one."""
+        """Whether there is a best snapshot."""
         return self._best is not None
 
     def swap(self) -> None:
-        """Exchange the replica and the best one; a second time undoes it."""
+        """Exchange the replica and the best snapshot; a second call undoes it."""
         assert self._best is not None
         current = self._replica.snapshot(self._free.pop() if self._free else None)
         self._replica.restore(self._best)

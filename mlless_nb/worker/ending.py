@@ -14,14 +14,14 @@ from .evaluation import ROW_SHARE, HeldOut
 from .reintegration import Reintegration
 from .replica import Float32, Replica
 
-#: Bytes a second at which a model is taken to be stored until one was.
+#: Assumed speed of storing a model until it has been measured, bytes/s.
 PUT_BYTES_S = 25e6
-#: The step of the model that is returned, the loss sum of its evaluation here, and the count.
+#: The step of the model that is returned, and the loss sum and row count of its evaluation in this worker.
 Kept = tuple[int, float, float]
 
 
 class Ending:
-    """What one worker stores, and its part in choosing what the run returns.
+    """What one worker stores, and its part in choosing the model that the run returns.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Ending:
     held_out : HeldOut
     handing_over : Reintegration
     clock : callable
-        Seconds that pass.
+        Wall time, seconds.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class Ending:
         self._job_id, self._slot, self._every = invocation.job_id, invocation.slot, invocation.checkpoint_every
         self._objects, self._replica, self._best, self._held_out = objects, replica, best, held_out
         self._handing_over, self._clock = handing_over, clock
-        self._put_s = replica.params.nbytes / PUT_BYTES_S  # storing a model, the longest so far
+        self._put_s = replica.params.nbytes / PUT_BYTES_S  # longest time that storing a model took so far
 
     def exit_s(self, active: list[int], quickest_s: float) -> float:
-        """Seconds that a good end takes beside saying goodbye: evaluating, and storing the model where that is done.
+        """Seconds to reserve for a regular end: two evaluations, and storing the models on the worker that does so.
 
-        ``quickest_s`` are those of a step's computation.
+        ``quickest_s`` is the shortest computation time of a step so far.
         """
-        # Before the first evaluation: a row takes a share of a training row's time, in a step that nothing held up.
+        # Before the first evaluation, estimate it: a held-out row takes `ROW_SHARE` of a training row's time.
         guess_s = ROW_SHARE * len(self._held_out.share(active)) * quickest_s
         took_s = self._held_out.seconds
         evaluating_s = guess_s if took_s is None else took_s
@@ -64,13 +64,13 @@ class Ending:
         return 2 * evaluating_s + n_puts * self._put_s
 
     def n_puts(self, step: int, active: list[int]) -> int:
-        """Writes to the storage that may come before the end: two models, and a checkpoint where one may be due."""
+        """Writes to the storage that may still be made: two models, and a checkpoint if one may be due."""
         if self._slot != active[0]:
             return 0
         return 2 + any(checkpoint.is_due(near, self._every) for near in range(step, step + STEPS_TO_END + 1))
 
     def checkpoint(self, step: int, active: list[int]) -> None:
-        """Store the parameters after ``step``, where a checkpoint is due."""
+        """Store the parameters after ``step`` if a checkpoint is due."""
         if not checkpoint.is_due(step, self._every):
             return
         params = self._handing_over.whole(step, active, active[0])
@@ -80,10 +80,10 @@ class Ending:
             self._put_s = max(self._clock() - began, self._put_s)
 
     def finish(self, verdict: Verdict, step: int, active: list[int], weight: float) -> tuple[tuple[float, float], Kept]:
-        """Evaluate for the last time, and store the models if this worker is the one to.
+        """Evaluate for the last time, and store the models if this is the first active worker.
 
-        Returns the sums of this worker's evaluation of the last model, and what the run returns. ``weight`` is the
-        share of the optimiser's state that is this worker's.
+        Returns this worker's sums for the last model, and `Kept` for the model that the run returns. ``weight`` is this
+        worker's weight in the average of the optimiser's state.
         """
         sums = kept_sums = self._held_out.evaluate(active)
         kept_step, has_ended_well = step, verdict.status != "failed"
@@ -101,10 +101,11 @@ class Ending:
         return sums, (kept_step, *kept_sums)
 
     def _go_back_to_best(self, step: int, active: list[int], loss: float) -> tuple[int, tuple[float, float]] | None:
-        """Make the best replica the model, and evaluate it; its step and its sums.
+        """Make the best replica the model and evaluate it; returns its step and its sums.
 
-        Under ISP the replicas differ a little from what they have in common, and what was found to be the best may not
-        be better than the last model, of this ``loss``: then that one stays, and None is returned.
+        Under ISP each replica differs a little from the common parameters, so the snapshot with the best validation
+        loss may, once all residuals are applied, be no better than the last model, whose loss is ``loss``. Then the
+        last model stays, and None is returned.
         """
         self._best.swap()
         self._handing_over.end_best(step, active)
@@ -115,6 +116,6 @@ class Ending:
         return self._best.step or 0, sums
 
     def _store(self, key: str, step: int, active: list[int], state: list[Float32]) -> None:
-        """Store the model, and ``state`` of the optimiser, under ``key`` where this worker is the one to."""
+        """Store the model and the optimiser's ``state`` under ``key`` if this is the first active worker."""
         if self._slot == active[0] and self._replica.is_finite:
             self._objects.put(key, self._replica.progress(step, state).encode())

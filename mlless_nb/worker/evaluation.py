@@ -1,4 +1,4 @@
-"""How a worker evaluates its replica on held-out rows: its share of them, and a minibatch that is common to all."""
+"""A worker's evaluation of its replica: on its share of the held-out rows, and on one minibatch common to all."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from .minibatch_loader import MinibatchFeed
 from .minibatch_schedule import DEALERS
 from .replica import Replica
 
-#: Held-out rows are evaluated after so many steps at the earliest unless the job says otherwise.
+#: Fewest steps between two evaluations, unless the job sets another number.
 LEAST_STEPS = 10
-#: Share of the run's time that evaluations may take, and what evaluating a row takes of a training row's time.
+#: Largest share of the run's time for evaluations, and the time to evaluate a row relative to training on one.
 MOST_SHARE, ROW_SHARE = 0.05, 1 / 3
 
 
 def eval_every(n_held_out: int, step_rows: int) -> int:
-    """Steps between two evaluations of ``n_held_out`` rows, where a step takes ``step_rows``.
+    """Steps between two evaluations of ``n_held_out`` rows, if a step trains on ``step_rows`` rows.
 
-    By their numbers and not by the clock: every run of a job evaluates after the same steps.
+    It depends on these numbers and not on measured times, so every run of a job evaluates after the same steps.
     """
     return max(LEAST_STEPS, math.ceil(ROW_SHARE * n_held_out / (MOST_SHARE * step_rows)))
 
 
 class HeldOut:
-    """The held-out rows of a job, if there are any, as one worker sees them.
+    """One worker's part of a job's held-out rows, if the job has any.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class HeldOut:
     objects : ObjectStore
     replica : Replica
     clock, make_feed : callable
-        Seconds that pass, and the minibatches.
+        Wall time in seconds, and the source of minibatches.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class HeldOut:
         )
         if self._feed is not None and self._shares is not None:
             self._feed.expect([*self._shares.part, *self._common])
-        # Requests to be made yet, and among how many workers that was counted: 0 means that it may have changed.
+        # Requests of the next evaluation, and the number of workers they were counted for (0: to be counted again).
         self._n_unread = self._counted = 0
-        #: What products of parameters made of the predictions, at the newest evaluation.
+        #: `Replica.interaction` at the newest evaluation.
         self.interaction = 0.0
-        #: Seconds that an evaluation took, the longest so far; None before there was one.
+        #: Duration of the longest evaluation so far, seconds; None before the first.
         self.seconds: float | None = None
 
     @property
     def has_rows(self) -> bool:
-        """Whether the job holds rows out at all."""
+        """Whether the job has held-out rows."""
         return self._manifest is not None
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class HeldOut:
             self._feed.close()
 
     def share(self, active: list[int]) -> list[int]:
-        """Which minibatches this worker evaluates when the slots ``active`` do so together."""
+        """The minibatches that this worker evaluates when the slots ``active`` share the evaluation."""
         if self._shares is None:
             return []
         if self._shares.reassign(active) and self._feed is not None:
@@ -88,11 +88,11 @@ class HeldOut:
 
     @property
     def _common(self) -> list[int]:
-        """The minibatch, if any, on which replicas are compared: always the same, for every worker fetches it."""
+        """The minibatch, if any, on which replicas are compared; one and the same, because every worker fetches it."""
         return [0] if self._feed is not None and self._replica.divergence.is_comparable else []
 
     def n_unread(self, active: list[int]) -> int:
-        """Requests that the next evaluation is to make, at most."""
+        """Upper bound of the storage requests of the next evaluation."""
         feed = self._feed
         if feed is not None and self._counted != len(active):
             indices = {*self.share(active), *self._common}
@@ -107,14 +107,14 @@ class HeldOut:
         share = self.share(active)
         sums = self._sums(self._feed, share)
         if share:
-            # Of one that is at hand, as that which came last is: another fetch would not be paid for.
+            # On a minibatch in memory, as the last one is: another read would not be prepaid.
             sampled = share[0] if self._feed.has(share[0]) else share[-1]
             self.interaction = self._replica.interaction(self._feed.get(sampled))
         self.seconds = max(self._clock() - began, self.seconds or 0.0)
         return sums
 
     def compare(self) -> tuple[float, float]:
-        """Loss sum and count of this replica on rows that are the same for all, zeros where it is like all others."""
+        """Loss sum and count of this replica on the rows common to all workers; zeros if replicas cannot differ."""
         return self._sums(self._feed, self._common) if self._feed is not None else (0.0, 0.0)
 
     def _sums(self, feed: MinibatchFeed, indices: list[int]) -> tuple[float, float]:

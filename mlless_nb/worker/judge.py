@@ -1,4 +1,4 @@
-"""When training ends, and at which learning rate it goes on: judged by every worker, on the same losses."""
+"""When training ends and how the learning rate is cut. Every worker decides both, from the same losses."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class Judge:
     """The stop rules and the rate schedule of one worker.
 
     All workers judge the same rounds in the same order. In lockstep they do so at the same step, and all end there.
-    Where they do so at different steps of their own, what they find is announced, and training goes on to the step that
-    was announced first.
+    With bounded staleness they do so at different steps. A worker whose rules end training then announces a stop, and
+    all workers train to the stop step that was announced first.
 
     Parameters
     ----------
     invocation : Invocation
     bus : Bus
-        For word of a cut of the learning rate.
+        Carries the message that the learning rate was cut.
     replica : Replica
-        Its rate factor is set.
+        Its ``rate_factor`` is set here.
     best : BestReplica
-        Is told the validation losses.
+        Receives the validation losses.
     membership : Membership
     has_validation : bool
-        Whether the job holds rows out.
+        Whether the job has held-out rows.
     is_lockstep : bool
         See `RoundPolicy`.
     """
@@ -54,15 +54,15 @@ class Judge:
         self._rules = StopRules(invocation.stop, replica.model.metric, self._rate)
         self._schedule = Schedule(invocation.schedule, replica.rate_factor)
         replica.rate_factor = self._schedule.factor
-        self._verdict: Verdict | None = None  # of the rules, on the losses so far
+        self._verdict: Verdict | None = None  # what the rules decided on the losses so far
 
     def judge(self, completed: Sequence[CompletedRound], step: int, epoch: float) -> Verdict | None:
-        """Whether training ends after ``step``, which leaves ``epoch`` passes over the data behind it."""
+        """The verdict if training ends after ``step``, when ``epoch`` passes over the data are done; else None."""
         value = self._replica.model.metric_value
         for one in completed:
             loss, validation_loss = value(*one.sums[:2]), value(*one.sums[2:]) if one.sums[3] else None
             if validation_loss is not None:
-                self._best.judge(one.step - 1, validation_loss)  # of the evaluation that was told with this step
+                self._best.judge(one.step - 1, validation_loss)  # step s + 1 carries the evaluation after s
             verdict = self._rules.observe(one.step, one.epoch, loss, validation_loss, self._has_validation)
             if verdict is None and validation_loss is not None:
                 verdict = self._follow_schedule(one.step, one.epoch, validation_loss)
@@ -77,11 +77,11 @@ class Judge:
         return self._verdict
 
     def is_last(self, step: int, epoch: float) -> bool:
-        """Whether ``step`` is the last one whatever the losses; told of its plan, every worker says the same."""
+        """Whether ``step`` is the last one whatever the losses. Workers with the same plan give the same answer."""
         return self._membership.is_stopped(step) or self._rules.end(step, epoch) is not None
 
     def _follow_schedule(self, step: int, epoch: float, validation_loss: float) -> Verdict | None:
-        """Set the learning rate by the newest validation loss; a verdict where it is that the descent has settled."""
+        """Set the learning rate from the newest validation loss; returns a verdict if the loss has settled."""
         replica = self._replica
         before, has_emerged = replica.rate_factor, replica.has_emerged
         replica.rate_factor = self._schedule.observe(step, epoch, validation_loss, has_emerged=has_emerged)

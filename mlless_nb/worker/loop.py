@@ -1,12 +1,12 @@
 """The worker: minibatches -> the replica's update -> exchange -> the peers' updates, step by step.
 
-Which minibatches a worker takes is a pure function of the plan (`minibatch_schedule`). In lockstep updates are applied
-in slot order, so that replicas are bit-identical under BSP, and every worker judges the stop rules on the same numbers
-(they travel in the frames' headers), so that all end at the same step without asking anyone.
+Which minibatches a worker takes is a pure function of the plan (`minibatch_schedule`). In lockstep, updates are applied
+in slot order, so that replicas are bit-identical under BSP. Every worker evaluates the stop rules on the same losses
+(they are in the frames' headers), so that all workers end at the same step without further communication.
 
-With bounded staleness workers are at different steps and wait only for what is due. A verdict on a step's losses then
-finds them at different steps, and becomes an announced stop. At the end each waits for all that the others published,
-so that there, too, nothing is lost.
+With bounded staleness, workers are at different steps and wait only for updates that are older than the bound. A worker
+whose stop rules end training therefore announces a stop step in the plan. At the end, each worker waits for all updates
+that the others published, so that no update is lost.
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ class Worker:
     invocation : Invocation
     log : Coordinator
     bus : Bus
-        For word to the supervisor.
+        Carries messages to the supervisor.
     objects : ObjectStore
         Minibatches, checkpoints, the final model.
     prepaid : Prepaid
-        The money it may spend.
-    clock, cpu_clock, make_replica, make_feed : callable
-        Seconds that pass, those that this thread was at work, the arithmetic and the minibatches: a simulation has its
-        own.
+        The money that this worker may spend.
+    clock, cpu_clock : callable
+        Wall time and processor time of this thread, seconds. A simulation passes its own.
+    make_replica, make_feed : callable
+        Create the replica and the source of minibatches. A simulation passes its own.
     """
 
     def __init__(
@@ -114,10 +115,10 @@ class Worker:
         self._step = 0
         self._position = 0  # minibatches taken by all workers before this step
         self._quality = (0.0, 0.0)
-        self._met: set[int] = set()  # minibatches whose users are known to be of their shards
+        self._met: set[int] = set()  # minibatches whose users' shard is already recorded in the ownership
 
     def run(self) -> Left | Failed:
-        """Train until the end; returns (and sends) how it went."""
+        """Train until the end; returns, and sends to the supervisor, the outcome."""
         self._bus.send("supervisor", Started(self._slot, self._log.now_s() - self._job.launched_at_s).encode())
         try:
             verdict = self._train()
@@ -144,7 +145,7 @@ class Worker:
     # -- the loop
 
     def _train(self) -> Verdict:
-        """Step until a verdict; on leaving, the verdict's status is "left"."""
+        """Run steps until a verdict; its status is "left" when this worker leaves before the end."""
         sums, members = (0.0, 0.0), self._membership
         while True:
             self._step += 1
@@ -164,7 +165,7 @@ class Worker:
             if verdict is not None:
                 self._handing_over.end(self._step, active)
                 return verdict
-            # Where workers are at different steps, those that stay apply the residuals of the leaving as they arrive.
+            # With bounded staleness, the staying workers apply the leaving workers' residuals on arrival instead.
             if leaving and (self._policy.is_lockstep or self._slot in leaving):
                 self._handing_over.leave(self._step, leaving, staying, self._best)
             if self._slot in leaving:
@@ -178,7 +179,7 @@ class Worker:
             self._exchange.note_extra()
 
     def _reassign(self, active: list[int]) -> None:
-        """Deal the minibatches anew where others are active from this step on."""
+        """Reassign the minibatches if the set of active workers changes with this step."""
         if self._shares.reassign(active):
             self._feed.expect(self._shares.part)
             if self._replica.divergence.owned_rows:
@@ -186,10 +187,10 @@ class Worker:
             self._replica.hold(len(self._shares.held))
 
     def _take(self) -> list[Minibatch]:
-        """The minibatches of a step: of each local step, those of all shards that this worker holds, as one or not."""
+        """The minibatches of a step: one for each local step (merged from all held shards), or one for each shard."""
         shares, replica = self._shares, self._replica
         groups = shares.take(self._job.local_steps)
-        if not replica.merges:  # one step at a time then
+        if not replica.merges:  # then there is one local step
             return [self._feed.get([index]) for index in groups[0]]
         minibatches = [self._feed.get(group) for group in groups]
         if replica.divergence.owned_rows:
@@ -199,10 +200,10 @@ class Worker:
         return minibatches
 
     def _foresee(self, active: list[int]) -> None:
-        """Say which requests and seconds must be paid for before the next grant, or a run that ends before that."""
+        """Tell the prepaid budget which requests and seconds must be paid before the next grant or the end."""
         prepaid = self._prepaid
         prepaid.puts_ahead = self._ending.n_puts(self._step, active)
-        # Up to the next grant: what this step and the next begin to read; and a run that nobody could foresee.
+        # Up to the next grant: the reads that this step and the next begin, and 2 for a read that cannot be foreseen.
         following = self._shares.next(2 * self._job.local_steps)
         prepaid.gets_ahead = 2 + self._feed.n_gets(following) + self._held_out.n_unread(active)
         prepaid.keep_for_exit(self._ending.exit_s(active, self._exchange.quickest_s))
@@ -210,7 +211,7 @@ class Worker:
     def _make(self, minibatches: list[Minibatch], n_active: int, sums: tuple[float, float]) -> Stats:
         shares, quorum = self._shares, self._policy.quorum(self._step, n_active)
         self._exchange.quorum = quorum if quorum < n_active else 0
-        # Of the updates that a step takes, the mean.
+        # The mean is over the updates that a step waits for, which is fewer than all with a quorum.
         n_all = shares.n_all if quorum == n_active else shares.n_all * quorum / n_active
         loss = self._replica.make(minibatches, self._step, n_active, len(shares.held), n_all)
         return loss, float(sum(minibatch.n for minibatch in minibatches)), *sums
@@ -224,7 +225,7 @@ class Worker:
             self._feed.prefetch(group)
 
     def _report(self, n_bytes: int) -> Report:
-        """What the supervisor is told of this step; the tally is that of the step before."""
+        """The report of this step for the supervisor; its durations and merged bytes are those of the step before."""
         tally, replica = self._exchange.tally, self._replica
         return Report(
             *self._exchange.stats,
@@ -245,7 +246,7 @@ class Worker:
         )
 
     def _finish(self, verdict: Verdict) -> Left:
-        """Store the model if this worker is the one to, evaluate for the last time, and say goodbye."""
+        """Evaluate for the last time, store the model if this is the first active worker, and report the end."""
         if verdict.status == "left":
             return self._left(verdict.status, verdict.reason)
         active, weight = self._membership.active(self._step), len(self._shares.held) / self._shares.n_all

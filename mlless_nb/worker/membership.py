@@ -1,4 +1,4 @@
-"""What one worker knows of the plan: who takes part in which step, when training ends, whether somebody supervises."""
+"""One worker's copy of the plan: the active slots of each step, when training ends, and the supervisor's lease."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..money.budget import Prepaid
 
 
 class Membership:
-    """The plan as one worker knows it; every arrival at a round may bring a newer one.
+    """The plan as one worker knows it. Every arrival at a round may return a newer one.
 
     Parameters
     ----------
     invocation : Invocation
     log : Coordinator
     prepaid : Prepaid
-        Is given the money that arrivals grant.
+        Receives the money that arrivals grant.
     clock : callable
-        Seconds that pass.
+        Wall time, seconds.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Membership:
         self._log, self._prepaid, self._clock = log, prepaid, clock
         self._n_workers, self._lease_s = invocation.n_workers, invocation.lease_s
         self.plan = Plan()
-        # A supervisor that was never there is missed only once it is late.
+        # A supervisor that has not started yet counts as lost only after START_LEASES leases.
         self._missed_from = clock() + START_LEASES * invocation.lease_s
 
     def active(self, step: int) -> list[int]:
@@ -40,11 +40,11 @@ class Membership:
         return self.plan.active(step, self._n_workers)
 
     def leaving(self, step: int) -> list[int]:
-        """Slots that take part for the last time in ``step``, ascending."""
+        """Slots whose last step is ``step``, ascending."""
         return sorted(slot for slot, first in self.plan.leaves.items() if first == step + 1)
 
     def is_stopped(self, step: int) -> bool:
-        """Whether ``step`` is the last one by an announcement."""
+        """Whether an announced stop makes ``step`` the last one."""
         return self.plan.stop_after is not None and step >= self.plan.stop_after
 
     def announce_stop(self, status: str, reason: str) -> None:
@@ -53,13 +53,13 @@ class Membership:
             self.plan = self._log.announce_stop(status, reason)
 
     def learn(self, arrival: Arrival, step: int) -> None:
-        """Take note of what arriving at a round of ``step`` told."""
+        """Take over the grant, the plan and the supervisor's lease from an arrival at a round of ``step``."""
         self._prepaid.add(arrival.granted_nusd)
         self.plan = arrival.plan or self.plan
         self._miss_supervisor(arrival.has_supervisor, step)
 
     def _miss_supervisor(self, is_there: bool, step: int) -> None:
-        """End the run when the supervisor is gone for a lease, or has not come long after the start."""
+        """End the run when the supervisor's lease has been missing for a whole lease, or it never started."""
         now = self._clock()
         if is_there:
             self._missed_from = math.inf

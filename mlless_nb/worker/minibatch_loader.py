@@ -1,4 +1,4 @@
-"""Minibatches for one worker: read ahead in runs by a thread, checked, retried, kept in memory while there is room."""
+"""The minibatches of one worker: a thread prefetches them in runs, checks and retries reads; a cache keeps them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ..storage.objects import ObjectStore
 
 T = TypeVar("T")
 
-#: Minibatches that a worker keeps, bytes.
+#: Size of a worker's cache of minibatches, bytes.
 CACHE_BYTES = 256 << 20
-#: A bundle of at most so many bytes is read as a whole.
+#: Bundles up to this size are read with one request, bytes.
 SMALL_BYTES = 2 << 20
-#: How often what is missing or damaged is read before the run fails.
+#: Tries to read a missing or damaged object before the run fails.
 TRIES = 3
 #: Seconds before the second of these tries; twice that before the third.
 RETRY_S = 0.1
 
 
 class MinibatchFeed:
-    """The minibatches of one packed dataset. To be used by one thread.
+    """The minibatches of one packed dataset. For one thread.
 
     Parameters
     ----------
@@ -38,19 +38,19 @@ class MinibatchFeed:
 
     def __init__(self, objects: ObjectStore, manifest: Manifest) -> None:
         self._objects, self._manifest = objects, manifest
-        # Two threads: what is at hand is not decoded behind what is still on its way.
+        # Two threads, so that decoding does not wait behind a read.
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="mlless-feed")
         self._decoding = ThreadPoolExecutor(1, thread_name_prefix="mlless-decode")
         self._runs = Runs(manifest)
         self._indexes: dict[int, BundleIndex] = {}  # by bundle; written by the reading thread
         self._small: dict[int, bytes] = {}  # bundles that were read as a whole
-        self._asked: set[int] = set()  # bundles whose index is there, or was asked for
-        self._kept: OrderedDict[Run, Future[bytes]] = OrderedDict()  # at hand, or on their way
+        self._asked: set[int] = set()  # bundles whose index was read or requested
+        self._kept: OrderedDict[Run, Future[bytes]] = OrderedDict()  # read, or being read
         self._kept_bytes = 0
         self._minibatches: dict[int, Future[Minibatch] | Minibatch] = {}
 
     def expect(self, indices: Iterable[int]) -> None:
-        """From now on these minibatches (0-based) are needed, in about this order: they are read many at a time."""
+        """Announce the minibatches (0-based) needed from now on, in about this order: they are read in runs."""
         self._runs.expect(indices, list(self._kept))
 
     def get(self, index: int) -> Minibatch:
@@ -59,7 +59,7 @@ class MinibatchFeed:
         Raises
         ------
         RunError
-            When its object is missing or damaged, after several tries; it names the object.
+            When its object is missing or damaged after several tries; the message names the object.
         """
         run = self._begin(index)
         found = self._minibatches.get(index)
@@ -76,7 +76,7 @@ class MinibatchFeed:
         return blob is not None and blob.done()
 
     def prefetch(self, index: int) -> None:
-        """Begin to read minibatch ``index`` unless it is at hand, and what is likely to be needed after its run."""
+        """Begin to read minibatch ``index`` unless it is in memory, and the run that is likely to be needed next."""
         run = self._begin(index)
         if index not in self._minibatches:
             self._minibatches[index] = self._decoding.submit(self._decode, run, index, self._kept[run])
@@ -87,17 +87,17 @@ class MinibatchFeed:
             self._read(following)
 
     def n_gets(self, indices: Collection[int]) -> int:
-        """Requests, at most, that reading these minibatches, run by run, takes, and what is read ahead of them."""
+        """Upper bound of the requests to read these minibatches in runs, and the runs prefetched after them."""
         runs = {self._runs.of(index) for index in indices}
         runs |= {run for run in map(self._runs.after, runs) if run is not None}
         if sum(map(self._runs.n_bytes, runs)) <= CACHE_BYTES:
             for run in runs & self._kept.keys():
-                self._kept.move_to_end(run)  # others are to make room before they do
+                self._kept.move_to_end(run)  # other runs are evicted first
             runs -= self._kept.keys()
         return len(runs) + len({run.bundle for run in runs} - self._asked)
 
     def _begin(self, index: int) -> Run:
-        """See to it that the run of ``index`` is at hand or on its way."""
+        """Make sure that the run of ``index`` is read or being read."""
         run = self._runs.of(index)
         if run in self._kept:
             self._kept.move_to_end(run)
@@ -127,7 +127,7 @@ class MinibatchFeed:
         return self._tried(run.bundle, lambda: self._range(run.bundle, begin, end))
 
     def _index(self, bundle: int) -> BundleIndex:
-        """Where the minibatches of a bundle lie."""
+        """The index of a bundle: the positions of its minibatches."""
         found = self._indexes.get(bundle)
         if found is None:
             found = self._indexes[bundle] = self._tried(bundle, lambda: self._read_index(bundle))
@@ -136,7 +136,7 @@ class MinibatchFeed:
     def _read_index(self, bundle: int) -> BundleIndex:
         first, end = self._manifest.bundles[bundle : bundle + 2]
         if (end - first) * self._manifest.minibatch_bytes <= SMALL_BYTES:
-            # One request for all of it costs less than one for the index and one for a part.
+            # One request for the whole bundle costs less than one for its index and one for a part.
             self._small[bundle] = blob = self._objects.get(self._manifest.object_key(bundle), 0, 2 * SMALL_BYTES)
         else:
             blob = self._range(bundle, 0, index_bytes(end - first))
@@ -152,7 +152,7 @@ class MinibatchFeed:
         return blob
 
     def _decode(self, run: Run, number: int, blob: Future[bytes]) -> Minibatch:
-        """A minibatch of a run. One that is damaged is read once more, alone."""
+        """A minibatch of a run. If it is damaged, it alone is read again."""
         bytes_read, index = blob.result(), self._indexes[run.bundle]
         try:
             return decode_minibatch(
@@ -165,7 +165,7 @@ class MinibatchFeed:
             )
 
     def _tried(self, bundle: int, read: Callable[[], T], first: int = 0) -> T:
-        """What ``read`` returns, at one of `TRIES` tries."""
+        """The result of ``read``, which is tried up to `TRIES` times."""
         for attempt in range(first, TRIES):
             time.sleep(RETRY_S * attempt)
             try:

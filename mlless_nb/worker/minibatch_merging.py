@@ -1,4 +1,4 @@
-"""Several minibatches as one: what a worker takes in a step when it holds more than one shard."""
+"""Merging several minibatches into one, for a step of a worker that holds more than one shard."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from .minibatch_loader import CACHE_BYTES, MinibatchFeed
 
 @singledispatch
 def merge(first: Any, parts: Sequence[Any]) -> Any:
-    """The rows of ``parts``, of which ``first`` is the first, as one minibatch; its loss and gradient are their sums.
+    """One minibatch with the rows of all ``parts``; its loss and gradient are the sums of theirs.
 
     Parameters
     ----------
     first : RatingsMinibatch or CsrMinibatch
-    parts : sequence of the same, at least one
+        The first of ``parts``; its type selects the implementation.
+    parts : sequence of the same type, at least one
 
     Raises
     ------
     TypeError
-        When it is no minibatch.
+        When ``first`` is not a minibatch.
     """
     raise TypeError(f"{type(first).__name__}: must be a minibatch")
 
 
 def _union(parts: Sequence[Any]) -> tuple[Int32, list[Int32]]:
-    """The ids of all ``parts``, int32 (m,), and where those of each are among them."""
+    """The union of the ids of all ``parts``, int32 (m,), and the positions of each part's ids in it."""
     ids = np.unique(np.concatenate([part.ids for part in parts]))
     return ids, [np.searchsorted(ids, part.ids).astype(np.int32) for part in parts]
 
@@ -41,7 +42,7 @@ def _(first: RatingsMinibatch, parts: Sequence[RatingsMinibatch]) -> RatingsMini
     ids, places = _union(parts)
     user = np.concatenate([place[part.user] for place, part in zip(places, parts, strict=True)])
     item = np.concatenate([place[part.item] for place, part in zip(places, parts, strict=True)])
-    # By (user, item), as each part is: a kernel keeps a user's row at hand.
+    # Sorted by (user, item) like each part, so that a kernel reuses a user's row.
     order = np.argsort(user.astype(np.int64) * len(ids) + item, kind="stable")
     rating = np.concatenate([part.rating for part in parts])
     return RatingsMinibatch(ids, user[order], item[order], rating[order])
@@ -52,7 +53,7 @@ def _(first: CsrMinibatch, parts: Sequence[CsrMinibatch]) -> CsrMinibatch:
     ids, places = _union(parts)
     columns = np.unique(np.concatenate([place[part.columns] for place, part in zip(places, parts, strict=True)]))
     bounds = np.cumsum([0, *(part.n for part in parts)])
-    # A column that one part holds dense may have entries in another: a margin is the sum of both.
+    # A column that is dense in one part may have sparse entries in another: a margin is the sum of both.
     dense = np.zeros((len(columns), bounds[-1]), np.float32)
     for place, part, begin, end in zip(places, parts, bounds, bounds[1:], strict=False):
         dense[np.searchsorted(columns, place[part.columns]), begin:end] = part.dense
@@ -73,7 +74,7 @@ def _(first: CsrMinibatch, parts: Sequence[CsrMinibatch]) -> CsrMinibatch:
 
 
 class MergedFeed:
-    """The minibatches of a feed, merged by groups that are taken in one step; kept in memory while there is room.
+    """The minibatches of a feed, merged by groups that one step takes, with a cache of the merged ones.
 
     Parameters
     ----------
@@ -86,7 +87,7 @@ class MergedFeed:
         self._kept_bytes = 0
 
     def get(self, indices: Sequence[int]) -> Any:
-        """The minibatches of these numbers as one. Raises as `MinibatchFeed.get` does."""
+        """The minibatches ``indices``, merged into one. Raises like `MinibatchFeed.get`."""
         if len(indices) == 1:
             return self._feed.get(indices[0])
         key = tuple(indices)
@@ -107,7 +108,7 @@ class MergedFeed:
         return ids
 
     def expect(self, indices: Sequence[int]) -> None:
-        """See `MinibatchFeed`; the groups are others from now on."""
+        """See `MinibatchFeed`. The groups change, so the cache is emptied."""
         self._kept.clear()
         self._kept_bytes = 0
         self._feed.expect(indices)
@@ -117,7 +118,7 @@ class MergedFeed:
         return self._feed.n_gets([index for group in groups if tuple(group) not in self._kept for index in group])
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        """Begin to fetch those of ``indices`` that are not at hand, unless they are merged already."""
+        """Begin to read the minibatches ``indices`` that are not in memory, unless they are merged already."""
         if tuple(indices) not in self._kept:
             for index in indices:
                 self._feed.prefetch(index)
@@ -128,4 +129,4 @@ class MergedFeed:
 
 
 def _n_bytes(minibatch: Any) -> int:
-    return sum(array.nbytes for array in getattr(minibatch, "__dict__", {}).values())  # none of one that is counted
+    return sum(array.nbytes for array in getattr(minibatch, "__dict__", {}).values())  # 0 for a simulated minibatch

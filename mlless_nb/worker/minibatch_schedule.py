@@ -1,13 +1,13 @@
-"""The minibatches of a packed dataset in P shards, whoever holds them: what keeps the global minibatch when some leave.
+"""The schedule of minibatches in P shards, which keeps the global minibatch constant when workers leave.
 
-Every step takes one minibatch of each shard (or ``local_steps``, each in a group with those of the other shards), so a
-run's steps are over the same rows whether workers have left or not. Who stays takes over the shards of who leaves,
-whole. That keeps the statistical efficiency of a step: a global minibatch that shrinks at the same learning rate is
-noisier, and its loss settles higher.
+Every step takes one minibatch of each shard (or ``local_steps`` of each), so a step covers the same rows whether
+workers have left or not: the staying workers take over whole shards of the leaving ones. That keeps the statistical
+efficiency of a step: a smaller global minibatch at the same learning rate is noisier, and its loss converges to a
+higher value.
 
 References
 ----------
-MLLess (journal), Table 3 and LambdaML, section 4, for what a constant global minibatch keeps.
+MLLess (journal), Table 3, and LambdaML, section 4, on a constant global minibatch.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from .shrinking_schedule import Shares
 
 
 class Shards:
-    """The shards of one packed dataset, seen by one worker.
+    """The shards of one packed dataset, as one worker sees them.
 
-    All workers must `reassign` to the same sequence of active slots, after as many minibatches taken.
+    All workers must call `reassign` with the same active slots after the same number of minibatches.
 
     Parameters
     ----------
     manifest : Manifest
     slot : int
-        Whose minibatches are asked for.
+        The worker's slot.
     n_workers : int
         P, the number of shards; shard k begins with slot k.
     by_shard : bool
-        Whether the shards are those of ``manifest``; else each has as many minibatches, side by side.
+        Whether to use the shards of ``manifest``; else the minibatches are cut into P equal contiguous shards.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Shards:
         self.owners: list[int] = list(range(n_workers))
         self.held: list[int] = []
         self._sequences: dict[int, Shares] = {}
-        self._n_taken = 0  # of each shard
+        self._n_taken = 0  # minibatches taken of each shard
         self._hold()
 
     def _hold(self) -> None:
@@ -61,18 +61,18 @@ class Shards:
 
     @property
     def n_all(self) -> int:
-        """Shards of all workers: minibatches of a step."""
+        """Number of shards of all workers, which is the number of minibatches in a step."""
         return self._n_workers
 
     @property
     def part(self) -> list[int]:
-        """The minibatches of this slot where each is to be one worker's."""
+        """The minibatches of this slot, when all minibatches are divided among the workers."""
         return [index for shard in self.held for index in self._sequences[shard].part]
 
     def reassign(self, active: Sequence[int]) -> bool:
-        """From now on only ``active`` slots hold shards; False where they did before.
+        """From now on only ``active`` slots hold shards; returns False if that is no change.
 
-        A shard whose owner has left goes to the one that holds the fewest, of several the first.
+        A shard whose owner has left goes to the slot that holds the fewest shards, the lowest slot in a tie.
         """
         if len(active) == self._n_active:
             return False
@@ -86,25 +86,25 @@ class Shards:
         return True
 
     def shard_of(self, index: int) -> int:
-        """The shard of a minibatch, of data that is packed in shards."""
+        """The shard of a minibatch, for data that is packed in shards."""
         return bisect.bisect(self._manifest.shards, index) - 1
 
     def next(self, n: int) -> list[list[int]]:
-        """The ``n`` groups of minibatches, one of each shard that is held, that this slot takes next."""
+        """The ``n`` groups of minibatches that this slot takes next; a group has one of each held shard."""
         columns = [self._sequences[shard].next(n) for shard in self.held]
         return [list(group) for group in zip(*columns, strict=True)]
 
     def take(self, n: int) -> list[list[int]]:
-        """The next ``n`` groups, which are taken then."""
+        """Take and return the next ``n`` groups."""
         self._n_taken += n
         columns = [self._sequences[shard].take(n) for shard in self.held]
         return [list(group) for group in zip(*columns, strict=True)]
 
 
 class ShrinkingShares:
-    """`Shares` as groups of one minibatch each: a step takes one of every worker that is left, as the paper has it.
+    """`Shares` in groups of one minibatch: a step takes one from each active worker, as in the MLLess paper.
 
-    Parameters and attributes are those of `Shards`; ``owners`` has None for shards that several slots have.
+    Parameters and attributes are those of `Shards`; ``owners`` has None for shards that several slots share.
     """
 
     def __init__(self, manifest: Manifest, slot: int, n_workers: int, *, by_shard: bool = False) -> None:
@@ -115,7 +115,7 @@ class ShrinkingShares:
 
     @property
     def n_all(self) -> int:
-        """Minibatches of a step: as many as workers."""
+        """Minibatches of a step: one for each active worker."""
         return self._n_active
 
     @property
@@ -142,5 +142,5 @@ class ShrinkingShares:
         return [[index] for index in self._shares.take(n)]
 
 
-#: By the name of what becomes of the global minibatch when workers leave, see `mlless_nb.ScaleIn`.
+#: Schedules by what happens to the global minibatch at a scale-in, see `mlless_nb.ScaleIn`.
 DEALERS: dict[str, type[Shards] | type[ShrinkingShares]] = {"keep": Shards, "shrink": ShrinkingShares}

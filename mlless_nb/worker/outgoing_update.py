@@ -1,7 +1,7 @@
-"""A worker's contribution on its way out: what is published of it now, and what stays in the residual.
+"""The split of a worker's contribution: the part that is published now, and the part that stays in the residual.
 
-The significance filter, a lossy codec and the ownership of rows each keep something back. What is kept is in the
-residual, one table, until it is handed over (`flush`): nothing that is produced is lost.
+The significance filter, a lossy codec and the ownership of rows each keep a part back. That part is added to the
+residual, one table, until it is published by `flush`, so that no part of an update is lost.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class Divergence:
-    """In what a worker's replica may differ from its peers' between two steps.
+    """How a worker's replica may differ from its peers' replicas between two steps.
 
     Attributes
     ----------
     owned_rows : bool
-        Rows of the users that were dealt to it: the others learn of them when they are handed over.
+        In the rows of its own users: the peers get these rows when they are handed over.
     residual : bool
-        Of any row, what the significance filter or a lossy codec has not let through yet.
+        In any row, by what the significance filter or a lossy codec has not published yet.
     staleness : int
-        Steps of whose updates some may not have been applied yet.
+        Number of last steps of which some peer updates may not be applied yet.
     """
 
     owned_rows: bool
@@ -50,12 +50,12 @@ class Divergence:
 
     @property
     def is_unpublished(self) -> bool:
-        """Whether something that was produced here may not have been published yet."""
+        """Whether a part of this worker's updates may not have been published yet."""
         return self.owned_rows or self.residual
 
     @property
     def is_comparable(self) -> bool:
-        """Whether replicas differ though each of them knows all rows, so that one can be better than another."""
+        """Whether replicas differ while each has all rows, so that their losses can be compared."""
         return not self.owned_rows and (self.residual or self.staleness > 0)
 
 
@@ -65,19 +65,19 @@ class OutgoingUpdate:
     Parameters
     ----------
     params : float32 (n_rows, width)
-        The replica's.
+        The replica's parameters.
     residual : float32 (n_rows, width) or None
-        The table to use; None where nothing is ever kept back.
+        The table of the residual; None if nothing is ever kept back.
     ownership : Ownership
     slot : int
     codec : {"float32", "bf16", "int8"}
     filters : bool
-        Whether anything but owned rows may be kept back.
+        Whether values of rows that are not owned may be kept back, too.
 
     Attributes
     ----------
     n_made, n_sent : int
-        Values of the contribution, and how many of them are published.
+        Number of values in the contribution, and how many of them are published.
     """
 
     def __init__(
@@ -90,31 +90,31 @@ class OutgoingUpdate:
         self._split = SignificanceSplit(self.n_rows, self.width, residual) if residual is not None else None
         self._owned: SignificanceSplit | None = None
         if residual is not None and ownership.n_users:
-            # Of owned rows nothing is significant: what they move by is held back and added in one pass.
+            # The update of owned rows is never published: one pass adds it to the residual and to the parameters.
             self._owned = SignificanceSplit(self.n_rows, self.width, residual)
             self._owned.threshold, self._owned.moves = np.inf, True
         self._all_rows = np.arange(self.n_rows, dtype=np.int32)
         self._rows: Int32 | None = None
         self._values = np.empty((0, self.width), np.float32)
-        # The first so many rows are not published, and of them the first so many are in the parameters already.
+        # The first n_kept rows are not published; the first n_added of them are in the parameters already.
         self._n_kept = self.n_added = 0
         self.n_made = self.n_sent = 0
 
     # -- taking a contribution
 
     def begin(self, threshold: float, *, fuses: bool, is_alone: bool, moves: bool) -> Fusion | None:
-        """Before a contribution is made.
+        """Prepare for the next contribution.
 
         Parameters
         ----------
         threshold : float
-            What is significant, relative to the parameter.
+            An update is significant above this size, relative to the parameter.
         fuses : bool
-            Whether whoever makes the contribution uses the fusion that is returned.
+            Whether the algorithm uses the fusion that is returned.
         is_alone : bool
-            Whether there is nobody to read what would be published.
+            Whether there are no peers, so that nothing is published.
         moves : bool
-            Whether what is kept back may be added to the parameters as soon as it is made.
+            Whether the part that is kept back may be added to the parameters as soon as it is made.
         """
         self._is_alone = is_alone
         self._publishes = self._split if self._filters and not is_alone else None
@@ -127,7 +127,7 @@ class OutgoingUpdate:
         return Fusion(self._publishes, self._owned, self._ownership) if fuses else None
 
     def take(self, made: Contribution) -> None:
-        """The contribution is ``made``."""
+        """Take the contribution ``made`` of the step, and split it."""
         self._rows, self._values = made.rows, made.values
         self._n_kept = self.n_added = made.n_owned
         self.n_made = made.values.size
@@ -140,7 +140,7 @@ class OutgoingUpdate:
         self.n_sent = 0 if self._is_alone else split.count if split is not None else values.size
 
     def _keep_owned(self) -> None:
-        """Rows that nobody else touches are not published: they wait in the residual until they are handed over."""
+        """Add the rows that no other worker touches to the residual: they are not published until handed over."""
         if self._ownership.n_users and self.residual is not None:
             rows = self._all_rows if self._rows is None else self._rows
             order, n_kept = self._ownership.own_first(rows)
@@ -151,34 +151,34 @@ class OutgoingUpdate:
 
     @property
     def is_added(self) -> bool:
-        """Whether all of the contribution is in the parameters already."""
+        """Whether the whole contribution is in the parameters already."""
         return self._split is not None and self._split.moves
 
     def part(self, first: int) -> tuple[Int32 | None, Float32]:
-        """The rows of the contribution from the one numbered ``first`` on, and their values."""
+        """The rows of the contribution from position ``first`` on, and their values."""
         return self._rows[first:] if self._rows is not None else None, self._values[first:]
 
     def add_to(self, table: Float32) -> None:
-        """Add the contribution, unless that was done when it was made."""
+        """Add the contribution, unless it was added when it was made."""
         if not self.is_added:
             self._add_kept(table)
             apply_rows(table, *self.part(self._n_kept))
 
     def add_unsent_to(self, table: Float32) -> None:
-        """Add what was not sent of the contribution, once `encode_ranges` has split it."""
+        """Add the unsent part of the contribution, once `encode_ranges` has split it."""
         self._add_kept(table)
         if self._filters:
             apply_rows(table, *self.part(self._n_kept))
 
     def _add_kept(self, table: Float32) -> None:
-        """Add what is kept of the contribution, unless that was done when it was made."""
+        """Add the rows that are kept back, unless they were added when the contribution was made."""
         if self._n_kept > self.n_added and self._rows is not None:
             apply_rows(table, self._rows[: self._n_kept], self._values[: self._n_kept])
 
     # -- frames of it
 
     def encode(self, step: int, stats: Stats) -> bytes:
-        """The frame for everybody."""
+        """The frame that all peers read."""
         if self._split is None or not self._filters:
             return encode_update(*self.part(self._n_kept), step, self._slot, self.n_rows, stats)
         return self._encode_sent(self._split, (0, self.n_rows), step, stats)
@@ -189,12 +189,12 @@ class OutgoingUpdate:
         if self._split is None or not self._filters:
             return [self._encode_range(rows, values, bounds, step, stats) for bounds in ranges]
         frames = [self._encode_sent(self._split, bounds, step, stats) for bounds in ranges]
-        # The merged ranges bring what was sent: here only the rest is added.
+        # The merged ranges contain what was sent, so only the rest is added here.
         subtract_sent(rows, values, self._split.sent_positions, self._split.sent_values)
         return frames
 
     def _encode_sent(self, split: SignificanceSplit, bounds: Range, step: int, stats: Stats) -> bytes:
-        """A frame of what was split off in a range of rows."""
+        """A frame of the significant values in a range of rows."""
         first, end = bounds
         positions, values = self._between(split.sent_positions, split.sent_values, bounds)
         rest = split.residual[first:end]
@@ -206,13 +206,13 @@ class OutgoingUpdate:
         first, end = bounds
         if rows is None:
             return encode_update(None, values[first:end], step, self._slot, end - first, stats)
-        low, high = np.searchsorted(rows, np.array(bounds, rows.dtype))  # of another type it casts all rows
+        low, high = np.searchsorted(rows, np.array(bounds, rows.dtype))  # another dtype would cast all rows
         return encode_update(rows[low:high] - np.int32(first), values[low:high], step, self._slot, end - first, stats)
 
     def _between(
         self, positions: NDArray[np.uint32], values: Float32, bounds: Range
     ) -> tuple[NDArray[np.uint32], Float32]:
-        """Those of the values that lie in a range of rows, and where they lie in a table of it."""
+        """The positions and values inside a range of rows; the positions count from the range's begin."""
         first, end = bounds
         if (first, end) == (0, self.n_rows):
             return positions, values
@@ -222,7 +222,7 @@ class OutgoingUpdate:
     # -- the residual
 
     def flush(self, step: int, ranges: list[Range]) -> list[bytes]:
-        """Frames of all that is kept back in each range of rows; it is kept back no more."""
+        """Frames of the residual, one for each range of rows; the residual is zero afterwards."""
         size = self.residual.size if self.residual is not None else 0
         positions, values = np.empty(size, np.uint32), np.empty(size, np.float32)
         count = flush_residual(self.residual, positions, values) if self.residual is not None else 0
@@ -234,7 +234,7 @@ class OutgoingUpdate:
         return frames
 
     def halve(self, rows: NDArray[np.int64] | slice) -> Float32:
-        """Half of what is kept back of ``rows``, which is then all that is kept back of them."""
+        """Halve the residual of ``rows``, and return that half."""
         assert self.residual is not None
         half: Float32 = self.residual[rows] * np.float32(0.5)
         self.residual[rows] = half

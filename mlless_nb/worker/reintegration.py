@@ -1,12 +1,12 @@
-"""Handing over what workers hold back, so that nothing produced is lost: at the end, and when workers leave.
+"""Handing over residuals and owned rows, so that no update is lost: when workers leave, and at the end.
 
-Who leaves publishes what it holds back, and all who stay read it: few leave at a time. At the end everybody holds back
-nearly a whole model, and for everybody to read that of everybody takes ``P (P - 1)`` of them. So each worker then
-addresses to each other what it holds back of that one's range of rows, as in a scatter-reduce; adds what it is sent to
-its own parameters there, in slot order; and publishes these, which all take over. A worker then reads about two models,
-whatever P, and the replicas end bit-identical. (Of two workers each reads as much either way.)
+A leaving worker publishes its residual, and all staying workers read it; few workers leave at a time. At the end, every
+residual has nearly the size of the model, so a broadcast would move ``P (P - 1)`` models. Instead, each worker sends to
+each peer its residual of the peer's range of rows, as in a scatter-reduce. The peer adds the residuals to its own
+parameters in that range, in slot order, and publishes the result, which all workers copy. Each worker then reads about
+two models for any P, and the replicas end bit-identical. (With two workers, both ways move the same number of bytes.)
 
-The same is done for the best replicas, as they were at their best evaluation: a second time, from their snapshots.
+The same is then done for the best replicas, from the snapshots of their best evaluation.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Reintegration:
     Parameters
     ----------
     slot : int
-    log : StepLog
+    log : Coordinator
     replica : Replica
     prepaid : Prepaid
     pay : callable
-        Called while it waits.
+        Called while waiting, to pay for it.
     make_round : callable
-        Takes the round's id, publishers, waiters and frame, and ``parts``.
+        Makes a `RoundRequest` from the round's id, publishers, waiters and frame, and ``parts``.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class Reintegration:
         self._holds_back = False
 
     def leave(self, step: int, leaving: list[int], staying: list[int], best: BestReplica) -> None:
-        """Hand over what ``leaving`` hold back after ``step`` to those that stay, and what their best replicas do.
+        """Hand the residuals of ``leaving`` after ``step``, and those of their best replicas, to ``staying``.
 
-        Where nothing is held back the leaving give nothing, but are waited for all the same: until then they read the
-        step's frames, which their owners remove two steps later.
+        If there are no residuals, the leaving workers send empty frames. The others wait for these all the same,
+        because until then the leaving workers may still read the step's frames, which are deleted two steps later.
         """
         replica = self._replica
         self._give(f"{step}r", step, leaving, staying)
@@ -71,16 +71,16 @@ class Reintegration:
             best.swap()
 
     def end(self, step: int, active: list[int]) -> None:
-        """Hand over all that ``active`` hold back after ``step``, the last one."""
+        """Exchange all residuals and owned rows of ``active`` after ``step``, the last one."""
         replica = self._replica
         self._holds_back = replica.divergence.is_unpublished
         self._give_all(step, active, "r", "p")
         replica.ownership.end()
 
     def end_best(self, step: int, active: list[int]) -> None:
-        """The same for the best replicas, which are the replicas by now. After `end`."""
+        """The same for the best replicas, which were swapped in as the replicas. To be called after `end`."""
         if self._replica.staleness and not self._replica.divergence.residual:
-            # Each one's best is of a moment of its own: the first one's is everybody's.
+            # The workers' snapshots were taken at different times: all take over that of the first worker.
             replica, first = self._replica, active[0]
             frame = encode_update(None, np.ascontiguousarray(replica.params), step, first, replica.n_rows, NO_STATS)
             for told in self._passed_on(f"{step}q", [first], active[1:], frame if self._slot == first else b""):
@@ -95,12 +95,12 @@ class Reintegration:
             self._give(f"{step}{residuals}", step, active, active)
 
     def _give(self, round_id: str, step: int, givers: list[int], takers: list[int]) -> None:
-        """Every giver publishes what it holds back, every taker adds it."""
+        """Every giver publishes its residual, every taker adds it."""
         frame = self._replica.flush(step) if self._slot in givers else b""
         self._replica.apply_all(self._passed_on(round_id, givers, takers, frame))
 
     def whole(self, step: int, active: list[int], taker: int) -> Float32:
-        """The parameters as all know them together, on ``taker``: others own rows of them, and tell it only."""
+        """On ``taker``, the whole parameters: the other workers send it the rows that they own."""
         replica, slot = self._replica, self._slot
         if not replica.divergence.owned_rows:
             return replica.params
@@ -115,7 +115,7 @@ class Reintegration:
         return params
 
     def _passed_on(self, round_id: str, givers: list[int], takers: list[int], frame: bytes) -> Sequence[Any]:
-        """The frames that ``givers`` publish, on ``takers``."""
+        """Publish ``frame`` if this slot is in ``givers``; returns the givers' frames if it is in ``takers``."""
         is_giver = self._slot in givers
         part = self._make_round(round_id, givers, takers, frame)
         is_complete = False
@@ -131,17 +131,17 @@ class Reintegration:
 
     def _give_by_range(self, step: int, active: list[int], residuals: str, ranges: str) -> None:
         replica = self._replica
-        replica.ownership.end()  # the ranges are of all rows
+        replica.ownership.end()  # from here on the ranges cover all rows
         parts = replica.flush_parts(step, active)
         given = self._exchange(self._make_round(f"{step}{residuals}", active, active, b"", parts=parts))
         own = replica.take_in(active, given, step)
         replica.take_over(active, own, self._exchange(self._make_round(f"{step}{ranges}", active, active, own)))
 
     def state(self, step: int, active: list[int], weight: float) -> list[Float32]:
-        """The optimiser's state after ``step``, the last one: all workers' together, on the first of ``active``.
+        """On the first of ``active``, the optimiser's state after ``step``, the last one: the mean over the workers.
 
-        Each counts by ``weight``, the shards that it holds of all. Momenta are linear in the gradients, so that of the
-        mean has all momentum that there is. A worker adds up one range of rows, as at the end, and tells the first.
+        ``weight`` is this worker's share of all shards. Momentum is linear in the gradients, so the weighted mean is
+        the momentum of the mean gradient. Each worker sums one range of rows and sends it to the first worker.
         """
         tables, slot, rank = self._replica.state, self._slot, active.index(self._slot)
         if not tables or len(active) == 1:
@@ -172,9 +172,9 @@ class Reintegration:
         return encode_update(None, block, step, self._slot, len(block), NO_STATS)
 
     def loss(self, kind: str, step: int, active: list[int], sums: tuple[float, float]) -> float:
-        """The validation loss whose ``sums`` all of ``active`` tell after ``step``, the last one; NaN of no rows.
+        """The validation loss after ``step``, the last one, from the ``sums`` of all ``active``; NaN without rows.
 
-        ``kind`` is that of the round, "e" or "f".
+        ``kind`` is the round's kind, "e" or "f".
         """
         stats = (0.0, 0.0, *sums)
         frame = self._replica.encode_stats(step, stats)

@@ -1,7 +1,7 @@
 """A worker's replica: the parameters, and all the arithmetic of a step on them.
 
-Nothing here waits or knows of other machines: an algorithm's contribution becomes frames, frames become additions, in
-slot order.
+An algorithm's contribution is encoded into frames, and the peers' frames are added to the parameters in slot order.
+Nothing here waits or communicates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Float32 = NDArray[np.float32]
 
 @dataclass
 class Snapshot:
-    """What a replica had learnt at some step: parameters, and what was held back; float32 (n_rows, width)."""
+    """A replica's parameters and its residual at some step; float32 (n_rows, width)."""
 
     params: Float32
     residual: Float32 | None
@@ -45,22 +45,22 @@ class Replica:
     ----------
     invocation : Invocation
     manifest : Manifest
-        Of the training minibatches.
+        That of the training minibatches.
 
     Attributes
     ----------
     params : float32 (n_rows, width)
     ownership : Ownership
-        Which rows are its own until they are handed over.
+        Which rows only this worker updates until they are handed over.
     algorithm : WorkerAlgorithm
     averages : bool
-        Whether replicas of those who leave are averaged in.
+        Whether the replica of a leaving worker is averaged into those that stay.
     staleness : int
-        Steps that this replica may be ahead of what it has applied of its peers.
+        Steps by which this replica may be ahead of the newest peer updates that it has applied.
     rate_factor : float
-        Of the learning rate; whoever trains sets it, on all replicas alike.
+        Factor of the learning rate. The training loop sets it to the same value on all replicas.
     n_steps_before, n_updates_before : int
-        Steps, and steps of the optimiser, of the runs that this one goes on from.
+        Steps, and steps of the optimiser, of the earlier runs that this run continues.
     """
 
     def __init__(self, invocation: Invocation, manifest: Manifest) -> None:
@@ -70,7 +70,7 @@ class Replica:
         optimizer = optimizer_from_json(invocation.optimizer)
         self._slot, self._local_steps, self._scatters = invocation.slot, invocation.local_steps, invocation.scatters
         self._is_mean, self._manifest = invocation.aggregate == "mean", manifest
-        self._loss_unit = manifest.deviation**2  # losses are told in the ratings' own units
+        self._loss_unit = manifest.deviation**2  # losses are reported in the ratings' original units
         shape = manifest.shape
         self.n_rows, self.width = self.model.table_shape(shape)
         n_users = shape[0] if manifest.n_shards > 1 else 0
@@ -96,7 +96,7 @@ class Replica:
     # -- from one run to the next
 
     def go_on_from(self, start: Progress) -> None:
-        """Begin where another run ended; before the first step."""
+        """Continue from where another run ended; to be called before the first step."""
         n_users = self.ownership.n_users
         if start.params.shape != self.params.shape or (
             n_users and (start.owners is None or len(start.owners) != n_users)
@@ -116,7 +116,7 @@ class Replica:
         return list(self.algorithm.state().values())
 
     def progress(self, step: int, state: Sequence[Float32]) -> Progress:
-        """How far training is after ``step``, ``state`` being all workers' together."""
+        """The progress of training after ``step``. ``state`` is the optimiser's state, combined over all workers."""
         n_updates = self.n_updates_before + step * self._local_steps
         return Progress(self.params, step, tuple(state), self.n_steps_before + step, n_updates, self.rate_factor)
 
@@ -124,17 +124,17 @@ class Replica:
 
     @property
     def merges(self) -> bool:
-        """Whether a step takes the minibatches of all shards that are held as one."""
+        """Whether a step merges the minibatches of all shards that this worker holds into one."""
         return self.algorithm.merges
 
     @property
     def n_made(self) -> int:
-        """Values of the last update."""
+        """Number of values in the last update."""
         return self._outgoing.n_made
 
     @property
     def n_sent(self) -> int:
-        """Values of the last update that are published."""
+        """Number of values of the last update that are published."""
         return self._outgoing.n_sent
 
     def make(
@@ -142,11 +142,11 @@ class Replica:
     ) -> float:
         """Make the update of ``step`` (1-based) from this worker's minibatches; returns the sum of their losses.
 
-        The parameters are as they were until `apply`; where replicas differ anyway, the update may be in them already.
+        The parameters stay unchanged until `apply`. Where replicas may differ, the update may be added to them here.
 
-        Each minibatch has those of ``n_shards`` shards, of ``n_all`` (``n_active`` unless given) that all workers have
-        together: the update is that of their mean gradient, and counts for as many. Where the algorithm does not merge
-        shards, there is a minibatch of each instead, and the update is the sum of theirs.
+        Each minibatch is merged from those of ``n_shards`` shards, out of ``n_all`` (default ``n_active``) shards of
+        all workers. The update is computed from their mean gradient and weighted by ``n_shards``. If the algorithm does
+        not merge shards, there is one minibatch for each shard, and the update is the sum of theirs.
         """
         weight = n_shards / (n_all or n_active) if self._is_mean else float(n_shards)
         fusion = self._outgoing.begin(
@@ -161,19 +161,19 @@ class Replica:
         return made.loss * self._loss_unit
 
     def finish(self, step: int, n_active: int) -> None:
-        """The contributions of ``step`` are applied, all that were waited for."""
+        """Finish ``step``: all contributions that this worker waited for are applied."""
         self.algorithm.finish(step, n_active)
 
     # -- broadcast
 
     def encode(self, step: int, stats: Stats) -> bytes:
-        """The frame of the update for everybody."""
+        """The frame of the update that all peers read."""
         return self._outgoing.encode(step, stats)
 
     def apply(self, active: Sequence[int], frames: Sequence[Frame], stats: Stats) -> Stats:
-        """Add the updates of ``active`` in slot order, the own one (if it is among them) and the peers' ``frames``.
+        """Add the updates of ``active`` in slot order: the own one (if its slot is in it) and the peers' ``frames``.
 
-        Returns the sums of all their stats.
+        Returns the sums of their stats.
         """
         own, table, rest = self._slot, self.algorithm.accumulator, iter(frames)
         loss_sum = loss_count = val_sum = val_count = 0.0
@@ -190,19 +190,19 @@ class Replica:
         return loss_sum, loss_count, val_sum, val_count
 
     def apply_own(self) -> None:
-        """Add the own update, unless that was done when it was made."""
+        """Add the own update, unless it was added when it was made."""
         self._outgoing.add_to(self.algorithm.accumulator)
 
     def apply_late(self, frame: Frame) -> Stats:
-        """Add a peer's update; its stats."""
+        """Add a peer's late update; returns its stats."""
         return apply_frame(frame, self.algorithm.accumulator)
 
     def apply_all(self, frames: Sequence[Frame]) -> None:
-        """Add frames that nothing of this replica's own comes with."""
+        """Add ``frames`` to the parameters, without an update of this replica."""
         for frame in frames:
             apply_frame(frame, self.params)
 
-    # -- scatter-reduce: everybody merges one range of rows, a table of its own, and publishes the merged range
+    # -- scatter-reduce: each worker merges one range of rows (a table of its own) and publishes the merged range
 
     def ranges(self, n_active: int) -> list[Range]:
         """The rows [first, end) that each rank merges."""
@@ -212,7 +212,7 @@ class Replica:
         return self.ranges(len(active))[active.index(self._slot)]
 
     def encode_parts(self, step: int, stats: Stats, active: list[int]) -> dict[int, bytes]:
-        """Frames of the update by range, for the slot that merges it; this slot's own among them."""
+        """One frame of the update for each range, by the slot that merges the range; this slot's is included."""
         frames = self._outgoing.encode_ranges(step, stats, self.ranges(len(active)))
         return dict(zip(active, frames, strict=True))
 
@@ -224,13 +224,13 @@ class Replica:
         return merge_frames(parts, 0, end - first, step, self._slot, NO_STATS), sum_of([told(part) for part in parts])
 
     def apply_merged(self, active: list[int], own: bytes, frames: Sequence[Frame]) -> None:
-        """Add what was not sent of the own update, then the merged ranges in their order."""
+        """Add the unsent part of the own update, then the merged ranges in slot order."""
         table = self.algorithm.accumulator
         self._outgoing.add_unsent_to(table)
         self._put(active, own, frames, table, adds=True)
 
     def _put(self, active: list[int], own: bytes, frames: Sequence[Frame], table: Float32, *, adds: bool) -> None:
-        """Add each slot's range to ``table``, or set it."""
+        """Add each slot's range to ``table``, or overwrite the range in it."""
         rest = iter(frames)
         for slot, (first, end) in zip(active, self.ranges(len(active)), strict=True):
             apply_frame(own if slot == self._slot else next(rest), table[first:end], add=adds)
@@ -239,21 +239,21 @@ class Replica:
 
     @property
     def divergence(self) -> Divergence:
-        """In what this replica may differ from its peers'."""
+        """How this replica may differ from its peers' replicas."""
         residual = self._is_lossy or self._sync.threshold_at(1) > 0
         return Divergence(self.ownership.n_users > 0, residual, self.staleness)
 
     def reassign(self, owners: Sequence[int | None]) -> None:
-        """Shards of users belong to ``owners`` now."""
+        """From now on the shards of users belong to ``owners``."""
         self.ownership.reassign(owners)
         self.algorithm.lose_rows()
 
     def hold(self, n_shards: int) -> None:
-        """From now on minibatches have those of ``n_shards`` shards."""
+        """From now on each step takes the minibatches of ``n_shards`` shards."""
         self.algorithm.hold(n_shards)
 
     def snapshot(self, into: Snapshot | None = None) -> Snapshot:
-        """A copy of what was learnt so far, in the memory of ``into`` if that is given."""
+        """A copy of the parameters and the residual, in the memory of ``into`` if that is given."""
         residual = self._outgoing.residual
         if into is None:
             return Snapshot(self.params.copy(), None if residual is None else residual.copy())
@@ -263,21 +263,21 @@ class Replica:
         return into
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back to what a snapshot has; the algorithm's state stays."""
+        """Set parameters and residual to those of a snapshot; the algorithm's state stays."""
         self.params[...] = snapshot.params
         if self._outgoing.residual is not None:
             self._outgoing.residual[...] = snapshot.residual
 
     def flush(self, step: int) -> bytes:
-        """A frame of all that is held back, which is held back no more."""
+        """A frame of the whole residual, which is zero afterwards."""
         return self._outgoing.flush(step, [(0, self.n_rows)])[0]
 
     def flush_parts(self, step: int, active: list[int]) -> dict[int, bytes]:
-        """`flush` of all rows by range, for the slot that takes it in. The own range has the own values already."""
+        """`flush` in one frame for each range, by the slot that owns the range. The own range is applied already."""
         return dict(zip(active, self._outgoing.flush(step, self.ranges(len(active))), strict=True))
 
     def take_in(self, active: list[int], frames: Sequence[Frame], step: int) -> bytes:
-        """Add what the peers held back of this slot's range to the parameters; a frame of these."""
+        """Add the peers' residuals of this slot's range to the parameters; returns a frame of these parameters."""
         first, end = self._own_range(active)
         for frame in frames:
             apply_frame(frame, self.params[first:end])
@@ -285,15 +285,15 @@ class Replica:
         return encode_update(None, values, step, self._slot, end - first, NO_STATS)
 
     def take_over(self, active: list[int], own: bytes, frames: Sequence[Frame]) -> None:
-        """The parameters are those that each slot of ``active`` publishes of its range."""
+        """Overwrite each range of the parameters with those that its slot published."""
         self._put(active, own, frames, self.params, adds=False)
 
     def average(self) -> None:
-        """Average in the replica of a worker that leaves: ``params <- (params + its params) / 2``.
+        """Average the replica of a leaving worker into this one: ``params <- (params + its params) / 2``.
 
-        Its residual has been published and applied, so that its parameters are what all replicas have in common: this
-        one's less what it holds back. Half of that is taken back, and published no more. Rows that this replica owns
-        are not the other's to say.
+        The leaving worker's residual has been published and applied, so its parameters are the common ones, and this
+        replica equals them plus its own residual. The average is therefore reached by subtracting half of the residual
+        from the parameters; the other half stays in the residual. Rows that have an owner are left as they are.
         """
         if self.averages:
             for rows in self.ownership.everybodys():
@@ -302,17 +302,17 @@ class Replica:
     # -- evaluation
 
     def encode_stats(self, step: int, stats: Stats) -> bytes:
-        """A frame that only tells ``stats``."""
+        """A frame without values, to send ``stats`` in its header."""
         rows, update = np.empty(0, np.int32), np.empty((0, self.width), np.float32)
         return encode_update(rows, update, step, self._slot, self.n_rows, stats)
 
     def sum_stats(self, active: list[int], frames: Sequence[Frame], stats: Stats) -> Stats:
-        """The sums of the own ``stats`` and of those that the peers' frames tell, in slot order."""
+        """The sums of the own ``stats`` and those in the headers of the peers' frames, added in slot order."""
         rest = iter(frames)
         return sum_of([stats if slot == self._slot else told(next(rest)) for slot in active])
 
     def evaluate(self, minibatch: Minibatch) -> float:
-        """Sum of losses of held-out rows."""
+        """Sum of the losses of the held-out rows in ``minibatch``."""
         return self.model.evaluate(self.params, minibatch, self._manifest.mean) * self._loss_unit
 
     @property
@@ -321,10 +321,10 @@ class Replica:
         return self.model.has_emerged(self.params, self._manifest.shape)
 
     def interaction(self, minibatch: Minibatch) -> float:
-        """How much of the predictions for held-out rows products of parameters make, see `models.base.Model`."""
+        """Share of the predictions for held-out rows that is due to products of parameters, see `models.base.Model`."""
         return self.model.interaction(self.params, minibatch) * self._loss_unit
 
     @property
     def is_finite(self) -> bool:
-        """Whether every parameter is."""
+        """Whether every parameter is finite."""
         return bool(np.isfinite(self.params).all())

@@ -1,4 +1,4 @@
-"""Which rows of a table are one worker's own while users are dealt out: nobody else needs them until it leaves."""
+"""Which rows of the table one worker owns when users are sharded: no other worker touches them until it leaves."""
 
 from __future__ import annotations
 
@@ -12,60 +12,60 @@ Int32 = NDArray[np.int32]
 
 
 class Ownership:
-    """One worker's rows: the first ``n_users`` of a table have owners, the others are everybody's.
+    """The owned rows of one worker: the first ``n_users`` rows of a table have owners, the others are common.
 
-    Users come in shards. Once an owner has left, its shards are everybody's, until another one adopts them. Which shard
-    a user is of a worker learns from the minibatches that it takes.
+    Users are sharded across workers. When an owner leaves, its shards are common until another worker takes them over.
+    A worker learns the shard of a user from the minibatches that it takes.
 
     Parameters
     ----------
     slot : int
     n_users : int
-        0 where every row is everybody's.
+        0 if all rows are common.
     n_shards : int
-        As many as workers at the start; about as many users in each.
+        One for each worker at the start, with about the same number of users.
     """
 
     def __init__(self, slot: int, n_users: int, n_shards: int) -> None:
         self._slot, self.n_users = slot, n_users
-        self._shards = np.full(n_users, n_shards, np.int32)  # of no shard that it knows
+        self._shards = np.full(n_users, n_shards, np.int32)  # shard n_shards: not known
         self.reassign(range(n_shards))
 
     def reassign(self, owners: Sequence[int | None]) -> None:
-        """From now on shards belong to ``owners``, None: to everybody."""
+        """From now on shards belong to ``owners``; None stands for a common shard."""
         self._owners = owners
         self._n_common = sum(owner is None for owner in owners)
         self._is_common = np.array([*(owner is None for owner in owners), False])
-        self._is_own = np.array([*(owner == self._slot for owner in owners), True])  # nobody else says so either
+        self._is_own = np.array([*(owner == self._slot for owner in owners), True])  # unknown shards count as own
 
     def meet(self, rows: Int32, shard: int) -> None:
-        """The users among ``rows`` are of ``shard``."""
+        """Record that the users among ``rows`` are in ``shard``."""
         self._shards[rows[: self._count_users(rows)]] = shard
 
     def know(self, shards: Int32) -> None:
-        """The shard of each user, int32 (n_users,)."""
+        """Set the shard of each user, int32 (n_users,)."""
         self._shards[:] = shards
 
     def _count_users(self, rows: Int32) -> int:
         return int(np.searchsorted(rows, np.int32(self.n_users)))
 
     def count_own(self, rows: Int32) -> int:
-        """How many rows of one minibatch, the first ones, are this worker's own: its users are of one shard."""
+        """How many rows of one minibatch this worker owns; they come first. Its users are all in one shard."""
         n_users = self._count_users(rows)
         return n_users if n_users and self._is_own[self._shards[rows[0]]] else 0
 
     def own_rows(self) -> Int32:
-        """The users that are this worker's own, of those that it has met."""
+        """The users that this worker owns, among those whose shard it knows."""
         return np.flatnonzero(np.append(self._is_own[:-1], False)[self._shards]).astype(np.int32)
 
     def others(self) -> NDArray[np.int64]:
-        """The users that have become another one's own, of those that this worker has met."""
+        """The users that another worker owns, among those whose shard this worker knows."""
         return np.flatnonzero(~(self._is_own | self._is_common)[self._shards])
 
     def own_first(self, rows: Int32) -> tuple[NDArray[np.int64] | None, int]:
-        """An order of ``rows`` that has those which nobody else touches first (None: as they are), and their number.
+        """An order of ``rows`` with the rows that no other worker touches first (None: as they are), and their number.
 
-        Rows that this worker has not met count among them: it does not touch these either.
+        Users whose shard is not known count among these rows, because this worker does not touch them either.
         """
         n_users = self._count_users(rows)
         if not self._n_common:
@@ -75,13 +75,13 @@ class Ownership:
         return order, n_users - int(np.count_nonzero(is_common))
 
     def everybodys(self) -> tuple[NDArray[np.int64], slice]:
-        """The rows that are everybody's: users, of those that this worker has met, and the rest."""
+        """The common rows: users in common shards, among those whose shard is known, and all rows after the users."""
         return np.flatnonzero(self._is_common[self._shards[: self.n_users]]), slice(self.n_users, None)
 
     def ranges(self, n_rows: int, n_active: int) -> list[tuple[int, int]]:
-        """The rows [first, end) that each of ``n_active`` workers merges, with about as many exchanged ones in each.
+        """The rows [first, end) that each of ``n_active`` workers merges, with about equally many exchanged rows.
 
-        Every worker finds the same ones: of users about as many are exchanged as shards are everybody's.
+        Every worker computes the same ranges: the number of exchanged users is estimated from that of common shards.
         """
         n_users, n_common = self.n_users, self.n_users * self._n_common // len(self._owners)
         places = [(n_common + n_rows - n_users) * rank // n_active for rank in range(n_active + 1)]
@@ -89,5 +89,5 @@ class Ownership:
         return list(itertools.pairwise(bounds))
 
     def end(self) -> None:
-        """From now on every row is everybody's."""
+        """From now on all rows are common."""
         self.n_users = 0

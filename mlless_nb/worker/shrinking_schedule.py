@@ -1,12 +1,12 @@
-"""Which worker takes which minibatches, and in what order: a pure function of who was active when.
+"""Which worker takes which minibatches, and in what order: a pure function of which slots were active at which step.
 
-Each worker has a share of the minibatches and goes through it over and over, so that it fetches only those, once. When
-workers leave, the rest keep theirs and are dealt what the leaving had. What M minibatches leave over when P workers
-have ``M // P`` each is common: in every P passes each worker takes each of it once. So no minibatch is taken more often
-than another in the long run, whatever P is, and with all workers an epoch takes every one of them once.
+Each worker has a share of the minibatches and repeats it, so that it fetches each of them only once. When workers
+leave, the others keep their shares and receive parts of the leaving workers' shares. With M minibatches and P workers,
+each owns ``M // P``; the remainder is common, and in every P passes each worker takes each common one once. So in the
+long run all minibatches are taken equally often, and with all workers an epoch takes every minibatch once.
 
-Of data in shards, one a worker, who stays keeps its own to itself: nobody else knows its users. Shards whose owner left
-are adopted whole as soon as there is one for everybody, and are common until then.
+If users are sharded across workers, a staying worker keeps its shard to itself, because no other worker has its users.
+Shards whose owner left are common at first. They are assigned whole once there is one for each active worker.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ..data.prepare import Manifest
 
 
 class Shares:
-    """The minibatches of one packed dataset as the workers share them, seen by one of them.
+    """How the workers divide the minibatches of one packed dataset, as one worker sees it.
 
-    All workers must `reassign` to the same sequence of active slots, after as many minibatches taken.
+    All workers must call `reassign` with the same active slots after the same number of minibatches.
 
     Parameters
     ----------
     manifest : Manifest
     slot : int
-        Whose minibatches are asked for.
+        The worker's slot.
     n_workers : int
         P; all are active at the start.
     by_shard : bool
@@ -39,9 +39,9 @@ class Shares:
     Attributes
     ----------
     part : list of int
-        The minibatches of this slot where each is to be somebody's: its own, and one of those that are common.
+        The minibatches of this slot when all are divided among the workers: its own, and at most one common one.
     owners : list of int or None
-        Whose each shard is, with all of its minibatches; None where several slots have them. Empty unless ``by_shard``.
+        The owner of each shard with all its minibatches; None if several slots share it. Empty unless ``by_shard``.
     """
 
     def __init__(self, manifest: Manifest, slot: int, n_workers: int, *, by_shard: bool = False) -> None:
@@ -50,30 +50,30 @@ class Shares:
         self._active: Sequence[int] = range(n_workers)
         self._common: list[int] = [] if by_shard else list(range(n_own * n_workers, manifest.n_minibatches))
         self.owners: list[int | None] = list(range(n_workers)) if by_shard else []
-        self._owned: dict[int, list[int]] = {}  # once it was dealt anew; before, see `_first`
+        self._owned: dict[int, list[int]] = {}  # after the first `reassign`; before, see `_first`
         self._begin()
 
     def _begin(self) -> None:
-        self._n_taken = 0  # by each worker since the minibatches were dealt
+        self._n_taken = 0  # by each worker since the last `reassign`
         self._order = itertools.chain.from_iterable(self._passes(self._slot))
         self._ahead: list[int] = []
         rank = self._active.index(self._slot)
         self.part = [*self._own(self._slot), *self._common[rank : rank + 1]]
 
     def _first(self, slot: int) -> Sequence[int]:
-        """What ``slot`` has of its own at the start."""
+        """The minibatches that ``slot`` owns at the start."""
         if self._by_shard:
             return self._manifest.shard(slot)
         n_own = self._manifest.n_minibatches // len(self._active)
-        return range(slot * n_own, (slot + 1) * n_own)  # side by side: they are read in few requests
+        return range(slot * n_own, (slot + 1) * n_own)  # contiguous, so that few requests read them
 
     def _own(self, slot: int) -> Sequence[int]:
         return self._owned[slot] if self._owned else self._first(slot)
 
     def _passes(self, slot: int) -> Iterator[Sequence[int]]:
-        """One after another what ``slot`` takes in its passes through its share."""
+        """The minibatches of each pass of ``slot`` through its share, pass by pass."""
         own, common, n_active, rank = self._own(slot), self._common, len(self._active), self._active.index(slot)
-        if not own:  # fewer minibatches than workers: each begins with another one
+        if not own:  # fewer minibatches than workers: each worker begins at another one
             begin = rank % len(common)
             yield from itertools.repeat(common[begin:] + common[:begin])
         for number in itertools.count(rank):
@@ -81,9 +81,9 @@ class Shares:
             yield [*own, *common[first : first + 1]]
 
     def reassign(self, active: Sequence[int]) -> bool:
-        """From now on only ``active`` slots, ascending, take minibatches: those they had, and what the others had.
+        """From now on only ``active`` slots (ascending) take minibatches: their own, and those of the slots that left.
 
-        False where they are those they were.
+        Returns False if that is no change.
         """
         if len(active) == len(self._active):
             return False
@@ -110,7 +110,7 @@ class Shares:
         return True
 
     def _adopt(self, active: Sequence[int]) -> None:
-        """Give shards whose owner has left to another one, whole, as far as all then have as many."""
+        """Assign whole shards whose owner has left to active slots, as long as all slots get the same number."""
         if not self._by_shard:
             return
         owners = [owner if owner in active else None for owner in self.owners]
@@ -130,7 +130,7 @@ class Shares:
         return self.owners[self.shard_of(index)] if self._by_shard else None
 
     def _mixed(self, indices: list[int]) -> list[int]:
-        """Those of each shard spread evenly over all: many in a row of the same few users would lead these astray."""
+        """Interleave the shards evenly: a long run of minibatches with the same few users would overfit these."""
         if not self._by_shard:
             return indices
         shards = [self.shard_of(index) for index in indices]
@@ -142,7 +142,7 @@ class Shares:
         return [indices[k] for k in np.argsort(places, kind="stable")]
 
     def _rest(self, slot: int) -> list[int]:
-        """What ``slot`` has of its own, the one whose turn it is first."""
+        """The minibatches that ``slot`` owns, beginning with the next one to be taken."""
         own, n_own, left = list(self._own(slot)), 0, self._n_taken
         for turns in self._passes(slot) if own else ():
             n_own += min(len(own), left)
@@ -159,7 +159,7 @@ class Shares:
         return self._ahead[:n]
 
     def take(self, n: int) -> list[int]:
-        """The next ``n``, which are taken then."""
+        """Take and return the next ``n`` minibatches."""
         taken = self.next(n)
         del self._ahead[:n]
         self._n_taken += n

@@ -1,4 +1,4 @@
-"""One worker's rounds: its part in each, what they take, and what the supervisor is told of it."""
+"""One worker's part in the rounds of a step, the durations of the step, and its report to the supervisor."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..exchange.step_report import Report
 from ..money.budget import Prepaid
 from .membership import Membership
 
-#: Steps whose longest duration stands for the next one's when money is asked for.
+#: Decay per step of the longest step duration, which a budget request expects of the next step.
 _STEP_MEMORY = 0.9
 
 
 @dataclass
 class Tally:
-    """What one step took and moved, for the report that goes out with the next one."""
+    """The durations and bytes of one step, for the report that is sent in the next one."""
 
     compute_s: float = 0.0
     exchange_s: float = 0.0
@@ -29,7 +29,7 @@ class Tally:
 
 
 class StepExchange:
-    """What a round policy works with in each step (`mlless_nb.exchange.policies.Step`), and the rounds beside those.
+    """The rounds of a step as a round policy uses them (`mlless_nb.exchange.policies.Step`), and all other rounds.
 
     Parameters
     ----------
@@ -38,22 +38,22 @@ class StepExchange:
     prepaid : Prepaid
     membership : Membership
     clock, cpu_clock : callable
-        Seconds that pass, and those that this thread was at work.
+        Wall time and processor time of this thread, seconds.
     prefetch : callable
         Begins to fetch the next minibatches; called once the update is made and encoded.
     report : callable
-        The report of the step, given the bytes that are published.
+        Makes the report of the step from the number of bytes that are published.
     is_last : callable
-        Whether the step is the last one whatever the losses.
+        Returns whether the step is the last one whatever the losses.
 
     Attributes
     ----------
     tally : Tally
-        Of the step before.
+        That of the step before.
     step_s, quickest_s : float
-        What a step takes at the most, lately, and what its computation takes at the least; 0.0 before there was one.
+        The longest recent step, and the shortest computation of a step so far; 0.0 before the first step.
     kept_steps, quorum
-        See `RoundRequest`; the policy's, in a step's own round.
+        See `RoundRequest`; the round policy sets them for a step's own round.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class StepExchange:
         self.waited_s, self.merged_bytes = 0.0, 0
 
     def end(self) -> None:
-        """The updates are applied: remember where the time of the step went, for the next report."""
+        """The updates are applied: record how the time of the step was spent, for the next report."""
         applied, computed = self._clock(), self._computed
         compute_s, exchange_s = computed - self._began, applied - computed - self.waited_s
         self.tally = Tally(compute_s, exchange_s, self.waited_s, self.merged_bytes, self._computed_cpu_s)
@@ -100,13 +100,13 @@ class StepExchange:
         self.step_s = max(applied - self._began, _STEP_MEMORY * self.step_s)
 
     def note_extra(self) -> None:
-        """What came after the updates of the step, evaluating or a checkpoint, is over."""
+        """Count the work after the updates of the step (an evaluation, a checkpoint) into its duration."""
         self.step_s = max(self._clock() - self._began, self.step_s)
 
     # -- what a policy asks for
 
     def request(self, frame: bytes, *, kind: str = "", parts: dict[int, bytes] | None = None) -> RoundRequest:
-        """This worker's part in the round of ``kind`` of the step. The first one ends the step's computation."""
+        """This worker's part in the step's round of ``kind``. The first round ends the step's computation."""
         report = None
         if not self._is_computed:
             self._is_computed = True
@@ -116,21 +116,21 @@ class StepExchange:
         return self.round(f"{self.number}{kind}", self.active, self.active, frame, report=report, parts=parts)
 
     def exchange(self, request: RoundRequest) -> Exchanged:
-        """Carry a round out, and learn what arriving told."""
+        """Carry a round out, and take over what its arrival returned."""
         done = self._log.exchange(request, self.pay)
         self._membership.learn(done.arrival, self.number)
         return done
 
     def learn(self, arrival: Arrival) -> None:
-        """Take note of the money, the plan and the supervisor's lease of an arrival."""
+        """Take over the grant, the plan and the supervisor's lease from an arrival."""
         self._membership.learn(arrival, self.number)
 
     def leaving(self) -> list[int]:
-        """Slots that take part for the last time in this step."""
+        """Slots whose last step is this one."""
         return self._membership.leaving(self.number)
 
     def pay(self) -> None:
-        """Pay for waiting; where there is no money for that the end of the run is announced."""
+        """Pay for waiting; if the budget does not cover that, announce the end of the run."""
         if not self._prepaid.buy(WAIT_POLL_S, self._log.reserve):
             self._log.announce_stop("capped", "the budget does not pay for another step")
 
@@ -146,7 +146,7 @@ class StepExchange:
         report: Report | None = None,
         parts: dict[int, bytes] | None = None,
     ) -> RoundRequest:
-        """This worker's part in a round. Money is asked for in a step's own round, the one with a report."""
+        """This worker's part in a round. Only a step's own round, the one with a report, requests money."""
         return RoundRequest(
             round_id,
             self.number,

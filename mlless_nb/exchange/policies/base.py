@@ -1,4 +1,4 @@
-"""What a round policy is: who waits for whom in a step, and when whose update is applied. Each is one file here."""
+"""The interface of a round policy: whom a worker waits for in a step, and when it applies the peers' updates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _registered: dict[str, type[RoundPolicy]] = {}
 
 @dataclass(frozen=True)
 class CompletedRound:
-    """A round of which everything is applied, and the sums of all its stats, in slot order."""
+    """A round whose updates are all applied, and the sums of its stats, added in slot order."""
 
     step: int
     epoch: float
@@ -24,51 +24,51 @@ class CompletedRound:
 
 
 class Updates(Protocol):
-    """What a policy asks of a replica: see `mlless_nb.worker.replica.Replica`."""
+    """The methods of a replica that a policy calls: see `mlless_nb.worker.replica.Replica`."""
 
     def encode(self, step: int, stats: Stats) -> bytes:
-        """The frame of the own update for everybody."""
+        """The frame of the own update that all peers read."""
 
     def apply(self, active: Sequence[int], frames: Sequence[Frame], stats: Stats) -> Stats:
-        """Add the updates of ``active`` in slot order; the sums of all their stats."""
+        """Add the updates of ``active`` in slot order; returns the sums of their stats."""
 
     def apply_own(self) -> None:
         """Add the own update."""
 
     def apply_late(self, frame: Frame) -> Stats:
-        """Add a peer's update; its stats."""
+        """Add a peer's late update; returns its stats."""
 
     def average(self) -> None:
-        """Average in the replica of a worker that leaves."""
+        """Average the replica of a leaving worker into this one."""
 
     def encode_parts(self, step: int, stats: Stats, active: list[int]) -> dict[int, bytes]:
-        """Frames of the own update by range, for the slot that merges it."""
+        """One frame of the own update for each range, by the slot that merges the range."""
 
     def merge(self, active: list[int], own: bytes, frames: Sequence[Frame], step: int) -> tuple[bytes, Stats]:
         """The merged range of this slot as a frame, and the sums of all stats."""
 
     def apply_merged(self, active: list[int], own: bytes, frames: Sequence[Frame]) -> None:
-        """Add the merged ranges, and what was not sent of the own update."""
+        """Add the merged ranges, and the unsent part of the own update."""
 
 
 class Step(Protocol):
-    """One step as a policy sees it: what the worker lends it.
+    """One step as a policy sees it: the methods and values that the worker provides.
 
     Attributes
     ----------
     number : int
         1-based, of this run.
     active : list of int
-        Slots that take part in it.
+        Slots that take part in the step.
     epoch : float
-        Passes over the data after it.
+        Passes over the data after the step.
     stats : Stats
-        Of the own update.
+        Those of the own update.
     slot : int
     waited_s : float
-        Seconds that were waited for peers, which the policy adds up.
+        Seconds spent waiting for peers; the policy sets it.
     merged_bytes : int
-        Of the merged range that this worker published.
+        Size of the merged range that this worker published; the policy sets it.
     """
 
     number: int
@@ -80,13 +80,13 @@ class Step(Protocol):
     merged_bytes: int
 
     def request(self, frame: bytes, *, kind: str = "", parts: dict[int, bytes] | None = None) -> RoundRequest:
-        """This worker's part in the round of ``kind`` of the step. The first one ends the step's computation."""
+        """This worker's part in the step's round of ``kind``. The first round ends the step's computation."""
 
     def exchange(self, request: RoundRequest) -> Exchanged:
-        """Carry a round out, and learn what arriving told."""
+        """Carry a round out, and take over what its arrival returned."""
 
     def learn(self, arrival: Arrival) -> None:
-        """Take note of the money, the plan and the supervisor's lease of an arrival."""
+        """Take over the grant, the plan and the supervisor's lease from an arrival."""
 
     def pay(self) -> None:
         """Pay for waiting."""
@@ -95,11 +95,11 @@ class Step(Protocol):
         """Whether this step is the last one whatever the losses, as far as this worker knows."""
 
     def leaving(self) -> list[int]:
-        """Slots that take part for the last time in this step."""
+        """Slots whose last step is this one."""
 
 
 class RoundPolicy(ABC):
-    """How the workers of a job wait for each other, in one of them.
+    """How one worker waits for its peers.
 
     Parameters
     ----------
@@ -108,14 +108,14 @@ class RoundPolicy(ABC):
     sync : Sync
         The protocol that names the policy.
     scatters : callable
-        Whether so many active workers scatter and reduce their updates.
+        Returns whether a given number of active workers uses scatter-reduce.
     clock : callable
-        Seconds that pass.
+        Wall time, seconds.
 
     Attributes
     ----------
     is_lockstep : bool
-        Whether all workers have completed the same rounds at the same step, so that all judge the same losses there.
+        Whether all workers complete the same rounds at the same step, and therefore judge the same losses there.
     """
 
     is_lockstep: ClassVar[bool] = True
@@ -131,7 +131,7 @@ class RoundPolicy(ABC):
         self.log, self.replica, self.sync, self.scatters, self.clock = log, replica, sync, scatters, clock
 
     def quorum(self, step: int, n_active: int) -> int:
-        """How many updates, the first ones, a step takes; all of them. A pure function: every worker says the same."""
+        """How many updates (the first to arrive) a step waits for; here all. Pure, so that all workers agree."""
         return n_active
 
     @property
@@ -141,15 +141,15 @@ class RoundPolicy(ABC):
 
     @abstractmethod
     def exchange(self, step: Step) -> list[CompletedRound]:
-        """Publish the update of ``step``, apply its peers' as far as they are due; the rounds completed by that."""
+        """Publish the update of ``step`` and apply the peers' updates that are due; returns the rounds completed."""
 
     def staleness(self, step: int) -> int:
-        """How many steps the oldest update that is not applied is behind when ``step`` is computed."""
+        """Age, in steps, of the oldest update that is not applied when ``step`` is computed."""
         return 0
 
 
 def register_policy(name: str) -> Callable[[_Kind], _Kind]:
-    """Make a `RoundPolicy` the one that protocols call ``name`` (`Sync.policy`): for the line above it."""
+    """Class decorator: register a `RoundPolicy` under the ``name`` that protocols use (`Sync.policy`)."""
 
     def register(kind: _Kind) -> _Kind:
         _registered[name] = kind

@@ -1,4 +1,4 @@
-"""Lockstep: every worker waits for all updates of a step and applies them in slot order, so that replicas agree."""
+"""Lockstep: every worker waits for all updates of a step and applies them in slot order, so replicas stay equal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .base import CompletedRound, RoundPolicy, Step, register_policy
 
 @register_policy("lockstep")
 class Lockstep(RoundPolicy):
-    """By broadcast each worker reads every peer's frame; by scatter-reduce it merges one range of rows."""
+    """With broadcast, each worker reads every peer's frame; with scatter-reduce, it merges one range of rows."""
 
     def exchange(self, step: Step) -> list[CompletedRound]:
         """See `RoundPolicy`."""

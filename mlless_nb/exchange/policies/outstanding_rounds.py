@@ -1,8 +1,8 @@
-"""Rounds that a worker has taken part in and has not applied in full: what is missing, what is due. Pure.
+"""Rounds that a worker has published into, but of which some peer updates are not applied yet. Pure.
 
-With bounded staleness a worker goes on while frames of its peers are still to come. They are read and applied in the
-order of rounds and, within one, of slots, as far as they are there; a round is done with once all of it is applied and
-all before it are, so that the losses come in order.
+With bounded staleness, a worker continues while some frames of its peers are not published yet. The frames that are
+published are applied by round and, within a round, by slot. A round is completed once all its frames are applied and
+all earlier rounds are completed, so that losses are reported in order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .base import CompletedRound
 
 @dataclass
 class _Pending:
-    """A round; ``epoch``: passes over the data after it, ``stats``: of the slots whose updates were applied."""
+    """A round; ``epoch``: passes over the data after it, ``stats``: by slot, of the updates that were applied."""
 
     step: int
     epoch: float
@@ -26,26 +26,26 @@ class _Pending:
 
 
 class OutstandingRounds:
-    """The rounds of one worker that are not applied in full, oldest first."""
+    """The rounds of one worker that are not fully applied, oldest first."""
 
     def __init__(self) -> None:
         self._rounds: deque[_Pending] = deque()
 
     def begin(self, step: int, epoch: float, slot: int, stats: Stats, peers: list[int]) -> None:
-        """Take part in the round of ``step`` as ``slot``; a frame of each of the ``peers`` is missing."""
+        """Add the round of ``step``, in which ``slot`` published; the frames of all ``peers`` are missing."""
         self._rounds.append(_Pending(step, epoch, [(str(step), peer) for peer in peers], {slot: stats}))
 
     def expect_residuals(self, slots: list[int]) -> None:
-        """Those of ``slots`` leave after the newest round: what they hold back belongs to it."""
+        """Expect the residuals of ``slots``, which leave after the newest round, as part of that round."""
         newest = self._rounds[-1]
         newest.missing += [(f"{newest.step}r", slot) for slot in slots]
 
     def sought(self, step: int | None = None) -> list[FrameKey]:
-        """What is missing of the rounds up to ``step`` (None: of all), in the order in which it is applied."""
+        """The missing frames of the rounds up to ``step`` (None: of all rounds), in the order of application."""
         return [one for pending in self._rounds if step is None or pending.step <= step for one in pending.missing]
 
     def take(self, sought: FrameKey, stats: Stats) -> bool:
-        """A frame was applied; whether it was the residual of one that left."""
+        """Note that a frame was applied; returns whether it was the residual of a worker that left."""
         round_id, slot = sought
         pending = next(one for one in self._rounds if one.step == int(round_id.rstrip("r")))
         pending.missing.remove(sought)
@@ -55,7 +55,7 @@ class OutstandingRounds:
         return False
 
     def settle(self) -> list[CompletedRound]:
-        """The rounds that are done with by now, which are forgotten."""
+        """Remove and return the rounds that are completed."""
         settled = []
         while self._rounds and not self._rounds[0].missing:
             done = self._rounds.popleft()
@@ -64,5 +64,5 @@ class OutstandingRounds:
         return settled
 
     def staleness(self, step: int) -> int:
-        """How many steps the oldest update that is not applied is behind when ``step`` is computed."""
+        """Age, in steps, of the oldest update that is not applied when ``step`` is computed."""
         return step - self._rounds[0].step if self._rounds else 0

@@ -1,4 +1,4 @@
-"""Bounded staleness: a worker applies what there is of its peers' updates, and waits only for those that are due."""
+"""Bounded staleness: a worker applies the peers' updates on arrival, and waits only for those that are too old."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .outstanding_rounds import OutstandingRounds
 
 @register_policy("stale")
 class BoundedStaleness(RoundPolicy):
-    """A worker is at most ``sync.staleness`` steps ahead of what it has applied of its peers' updates."""
+    """A worker is at most ``sync.staleness`` steps ahead of the peer updates that it has applied."""
 
     is_lockstep = False
 
@@ -39,13 +39,13 @@ class BoundedStaleness(RoundPolicy):
         self._publish(request, step)
         is_last = step.is_last()
         leaving = [] if is_last else step.leaving()
-        if step.slot not in leaving:  # who leaves needs no more
+        if step.slot not in leaving:  # a leaving worker needs no further updates
             self._pending.expect_residuals(leaving)
             self._catch_up(request, step.number if is_last else step.number - self.sync.staleness, step)
         return self._pending.settle()
 
     def _publish(self, request: RoundRequest, step: Step) -> None:
-        """Publish the replica's update, add it, and add those of the peers that are there."""
+        """Publish and apply the own update, and apply the peer updates that are published already."""
         self._pending.begin(request.step, step.epoch, request.slot, step.stats, request.peers)
         sought = self._pending.sought()
         arrival, frames = self.log.publish_and_poll(request, sought)
@@ -54,7 +54,7 @@ class BoundedStaleness(RoundPolicy):
         step.learn(arrival)
 
     def _catch_up(self, request: RoundRequest, due: int, step: Step) -> None:
-        """Wait for all that is missing of the rounds up to that of step ``due``, and add it."""
+        """Wait for all missing frames of the rounds up to step ``due``, and apply them."""
         while self._pending.sought(due):
             sought, asked = self._pending.sought(), self.clock()
             frames = self.log.wait_for_any(request, sought, step.pay)

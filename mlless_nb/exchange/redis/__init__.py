@@ -1,1 +1,5 @@
-"""The exchange of updates over Redis: rounds of frames, and the coordination of a run."""
+"""The coordinator on Redis.
+
+``coordinator`` implements the interface; ``rounds``, ``arrivals`` and ``frames`` are its part that runs in every step,
+over a pipelined ``connection``. The Lua scripts are the operations that must be atomic.
+"""

@@ -1,5 +1,5 @@
--- Call the run off and wake every worker.  Does nothing when the job is gone: a key made now would outlive it.
--- KEYS  1 job  2 wake-up calls     ARGV  1 status and reason  2 ttl_ms
+-- Abort the run and wake every worker.  Does nothing if the job is deleted: a key made now would never be deleted.
+-- KEYS  1 job  2 wake-up stream     ARGV  1 status and reason  2 ttl_ms
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 redis.call('HSETNX', KEYS[1], 'abort', ARGV[1])
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', 100, '*', 'round', 'abort')

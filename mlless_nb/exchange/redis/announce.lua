@@ -1,4 +1,4 @@
--- Announce a departure or the end for a step that nobody has reached.  Returns the plan.
+-- Announce a scale-in or the end of the run for a step that no worker has reached.  Returns the plan.
 -- KEYS  1 job     ARGV  1 generation  2 'leave' or 'stop'  3... slots, or status and reason
 local job = KEYS[1]
 local state = redis.call('HMGET', job, 'generation', 'latest', 'plan')

@@ -1,4 +1,4 @@
-"""Arriving at a round on Redis: the script's command, and what its answer tells."""
+"""Arriving at a round on Redis: the command that runs the script, and the decoding of its reply."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ..protocol import Aborted, Arrival, Plan, RoundRequest
 
 #: Seconds between two renewals of the TTL of the job's own keys, which is a day.
 REFRESH_S = 600.0
-#: A lease is renewed by an arrival once this share of it has passed, and is that much longer.
+#: An arrival renews a lease once this share of it has passed; leases are longer by the same share.
 LEASE_SHARE = 1 / 8
 GONE = "the run's data is gone from Redis (was it restarted or flushed?)"
 FENCED = "this worker's slot was given to another invocation"
 
 
 def called_off(text: bytes) -> Aborted:
-    """The exception of a run that was called off, from what `abort` left: the status, a space, the reason."""
+    """The exception of an aborted run, from the text that `abort` stored: the status, a space, the reason."""
     status, _, reason = text.decode().partition(" ")
     return Aborted(reason, status)
 
 
 def slots_from(text: bytes | None) -> list[int] | None:
-    """The slots whose frames count, ascending, as the script tells them; None where that is everybody."""
+    """The slots whose frames count, ascending, from the script's reply; None if all count."""
     return sorted(map(int, text.split(b","))) if text else None
 
 
@@ -45,7 +45,7 @@ class Arrivals:
         self._prefix, self._generation, self._nonce = prefix, generation, nonce
         self.script, self._sha = script, hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         self._ttl = str(ttl_s * 1000)
-        # When the lease and the TTLs were renewed, by slot; and by the arrival that is on its way.
+        # Times of the last renewal of lease and TTLs, by slot; and those that the arrival being sent would set.
         self._renewed: dict[int, tuple[float, float]] = {}
         self._renewing = (0.0, 0.0)
 
@@ -86,7 +86,7 @@ class Arrivals:
         )
 
     def learnt(self, reply: Any, part: RoundRequest) -> Arrival:
-        """What the script says; only now is what was sent known to be done."""
+        """The arrival from the script's reply. Only now is it certain that the renewals that were sent took effect."""
         code, told, granted, text, slots = (1, reply, 0, b"", b"") if isinstance(reply, int) else (*reply, b"")[:5]
         if code == -3:
             raise called_off(text)
@@ -98,7 +98,7 @@ class Arrivals:
         return Arrival(n_arrived >= part.n_due, plan, granted, bool(has_supervisor), slots_from(slots))
 
     def looking(self, part: RoundRequest) -> list[tuple[Any, ...]]:
-        """Commands that ask how the round and the run stand, and renew the lease."""
+        """Commands that read the state of the round and the run, and renew the lease."""
         prefix = self._prefix
         arrivals = f"{prefix}arrivals:{part.round_id}"
         return [
@@ -110,12 +110,12 @@ class Arrivals:
 
     @staticmethod
     def seen(replies: list[Any], part: RoundRequest) -> tuple[bool, list[int] | None]:
-        """Whether the round is complete by the replies to `looking`, and whose frames count.
+        """Whether the round is complete, and the slots whose frames count, from the replies to `looking`.
 
         Raises
         ------
         Aborted
-            The run was called off, or its data is gone.
+            The run was aborted, or its data was lost.
         """
         (generation, aborted), n_arrived, slots, _ = replies
         if generation is None:
@@ -126,5 +126,5 @@ class Arrivals:
 
 
 def lease_ms(part: RoundRequest) -> int:
-    """Milliseconds for which an arrival renews the lease."""
+    """Duration of a lease that an arrival renews, milliseconds."""
     return int(part.lease_s * (1 + LEASE_SHARE) * 1000)

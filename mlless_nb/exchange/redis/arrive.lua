@@ -1,17 +1,17 @@
--- Arrive at a round: fence, renew the lease, grant money, count the arrival, wake all when it is the last.
--- KEYS  1 job  2 arrivals of the round  3 step log  4 lease  5 claim  6 supervisor's lease  7 wake-up calls  8 prefix
--- ARGV  1 generation  2 nonce  3 round  4 step  5 slot  6 lease_ms (0: it is young)  7 ttl_ms  8 report ('' = not logged)
---       9 wanted  10 least wanted  11 known plan version  12 arrivals that complete it  13 somebody waits (1)  14 renew the TTLs (1)
---       15 steps that arrivals are kept (2)  16 these are not all (1)
--- Returns 2 * arrived + (1: the supervisor is alive) when there is nothing else to tell, which costs less than a table;
--- else {code, that number, granted, plan or '', slots that count or ''}; code 1 ok, -1 another generation, -2 another invocation, -3 called off,
--- with status and reason instead of the plan.  A redis.call costs a fifth of the whole: what one worker in P finds out, or
--- one step in many, is asked for only then.
+-- Arrive at a round: check the fence, renew the lease, grant money, count the arrival; the last one wakes the waiters.
+-- KEYS  1 job  2 arrivals of the round  3 step log  4 lease  5 claim  6 supervisor's lease  7 wake-up stream  8 prefix
+-- ARGV  1 generation  2 nonce  3 round  4 step  5 slot  6 lease_ms (0: do not renew)  7 ttl_ms  8 report ('': none)
+--       9 wanted  10 least wanted  11 known plan version  12 arrivals that complete it  13 others wait (1)
+--       14 renew the TTLs (1)  15 steps that arrivals are kept (default 2)  16 it is a quorum: not all frames count (1)
+-- Returns the number 2 * arrived + (1: the supervisor is alive) if that is all: it is cheaper than a table.
+-- Else {code, that number, granted, plan or '', slots that count or ''}.  Codes: 1 ok, -1 another generation,
+-- -2 another invocation, -3 aborted, with status and reason instead of the plan.  One redis.call takes a fifth of the
+-- script's time, so what only the last arrival or few steps need is read only then.
 local call = redis.call
--- Values (slots and reports) that an entry of the log has at most; Lua cannot unpack 8,000.  A step with more workers is
--- several entries, all but the last with 'more'.
+-- Most values (slots and reports) in one entry of the step log; Lua cannot unpack 8,000.  A step with more workers
+-- takes several entries, and all but the last have the field 'more'.
 local MOST = 4000
--- As `SHARES` in money/request.py: beyond the least that it wants a worker is given no more than such a part of what is left.
+-- As `SHARES` in money/request.py: beyond the least amount, one grant is at most 1/SHARES of what is left.
 local SHARES = 16
 local job, arrivals, log, lease, claim, supervisor, wake, prefix = unpack(KEYS)
 local round, step, slot, ttl = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[7]
@@ -28,7 +28,7 @@ if step > latest then
   call('HSET', job, 'latest', step)
 end
 
--- A grant is remembered by round, so that a repeated call is given the same money once.
+-- A grant is stored with its round, so that a repeated call gets the same money only once.
 local granted, wanted, least = 0, tonumber(ARGV[9]), tonumber(ARGV[10])
 if wanted > 0 then
   local money = call('HMGET', job, 'cap', 'reserved', 'grant:' .. slot)
@@ -55,7 +55,7 @@ if wanted > 0 then
   end
 end
 
--- Where a round is complete before all have arrived, field 'slots' of the arrivals tells whose frames count.
+-- If a round is complete before all have arrived, the field 'slots' of the arrivals lists the slots whose frames count.
 local due = tonumber(ARGV[12])
 local is_new, arrived = call('HSETNX', arrivals, slot, ARGV[8]), call('HLEN', arrivals)
 if is_new == 1 then
@@ -72,7 +72,7 @@ if is_new == 1 then
       end
       call('XADD', log, 'MAXLEN', '~', 10000, '*', 'step', step, 'at', at, unpack(reports, first))
       local past = prefix .. 'arrivals:' .. string.format('%d', step - (ARGV[15] or 2))
-      call('UNLINK', past, past .. 'm', past .. 'r', past .. 'b', past .. 'c')  -- others come at the end only
+      call('UNLINK', past, past .. 'm', past .. 'r', past .. 'b', past .. 'c')  -- the other kinds exist only at the end
     end
     if ARGV[16] then call('HSET', arrivals, 'slots', slots) end
     if ARGV[13] == '1' then
@@ -80,7 +80,7 @@ if is_new == 1 then
     end
   end
 end
--- Last, when the streams are there; every worker's first arrival renews, so the one that begins them does.
+-- Last, when the streams exist.  Every worker's first arrival renews the TTLs, so the one that creates them does, too.
 if ARGV[14] == '1' then
   for _, key in ipairs({job, claim, log, wake}) do call('PEXPIRE', key, ttl) end
 end

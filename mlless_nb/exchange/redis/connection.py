@@ -1,10 +1,10 @@
-"""One connection that carries a whole step's commands in a single write: the hot path of the exchange.
+"""One connection that sends all commands of a step in a single write: the hot path of the exchange.
 
-The server keeps what comes behind a blocking command until that is done. So a worker can publish, arrive, wait for its
-peers and ask for their frames in one go, and only read from then on: one round trip a step instead of three.
+The server queues the commands behind a blocking command until that is done. So a worker can publish, arrive, wait for
+its peers and request their frames in one write, and then only read: one round trip a step instead of three.
 
-redis-py makes the connection, with whatever authentication and TLS the URL asks for; from then on the line writes and
-reads its socket itself: the frames of a step are neither joined before they are sent nor copied when they come.
+redis-py opens the connection, with the authentication and TLS that the URL requires. From then on this class reads and
+writes the socket itself, so that frames are neither joined before they are sent nor copied when they are received.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from redis import exceptions
 
 from ...kernels.resp import ReplyError, ReplyReader, pack
 
-#: Times that the commands of a step are sent again over a new connection when one is lost; all are safe to repeat.
+#: Times that the commands of a step are sent, over a new connection if one is lost; all are safe to repeat.
 TRIES = 5
-#: Pieces handed to the kernel at once; systems allow 1024.
+#: Buffers passed to one ``sendmsg``; systems allow 1024.
 _MOST_PIECES = 512
 #: Errors by the first word of the server's message; all others are a plain ``ResponseError``.
 _ERRORS: dict[str, type[exceptions.RedisError]] = {
@@ -32,12 +32,12 @@ _ERRORS: dict[str, type[exceptions.RedisError]] = {
 
 
 class PipelinedConnection:
-    """A connection like those of ``client``, for one thread.
+    """A connection with the settings of ``client``, for one thread.
 
     Parameters
     ----------
     client : redis.Redis
-        Its pool says how to connect, and how long to wait for an answer.
+        Its pool has the settings of the connection and the timeout of a reply.
     """
 
     def __init__(self, client: redis.Redis) -> None:
@@ -47,14 +47,14 @@ class PipelinedConnection:
         self._reader = ReplyReader(lambda view: 0)
 
     def send(self, commands: list[tuple[Any, ...]]) -> None:
-        """Send ``commands`` in one write; views that were read before lose their meaning.
+        """Send ``commands`` in one write; views that were read before become invalid.
 
-        Each is answered by one reply: `read` them all, or `drop` the line.
+        Each command has one reply: `read` all replies, or `drop` the connection.
 
         Raises
         ------
         redis.ConnectionError, redis.TimeoutError
-            The connection was lost or could not be made; what was sent may have been carried out.
+            The connection was lost or could not be opened; the commands may have been carried out.
         """
         if self._socket is None:
             self._connect()
@@ -71,7 +71,7 @@ class PipelinedConnection:
         Raises
         ------
         redis.ResponseError
-            The command failed; the replies behind it can still be read.
+            The command failed; the replies after it can still be read.
         redis.ConnectionError, redis.TimeoutError
             The connection was lost.
         """
@@ -87,7 +87,7 @@ class PipelinedConnection:
         return reply
 
     def drop(self) -> None:
-        """Close the connection: replies that were not read are lost with it. The next `send` opens another."""
+        """Close the connection, with all replies that were not read. The next `send` opens a new one."""
         self._socket = None
         if self._connection is not None:
             self._connection.disconnect()
@@ -125,7 +125,7 @@ class PipelinedConnection:
             n_sent = self._socket.sendmsg(rest[:_MOST_PIECES])
 
     def _lost(self, error: BaseException) -> BaseException:
-        """Ends the connection; what went wrong as redis-py tells it."""
+        """Close the connection; returns ``error`` as an exception of redis-py."""
         self.drop()
         if isinstance(error, TimeoutError):
             error = redis.TimeoutError("Redis did not answer in time")

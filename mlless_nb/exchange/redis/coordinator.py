@@ -17,11 +17,11 @@ from ..stores import FrameStore, StoredRounds
 from .arrivals import GONE, Arrivals, called_off
 from .rounds import Rounds
 
-#: Seconds that a key outlives its last use, whatever happens to those who made it.
+#: Seconds until an unused key expires, also if the run's processes were killed.
 TTL_S = 86_400
-#: JSON of a plan that nothing was announced in yet.
+#: JSON of the plan before the first announcement.
 NO_PLAN = '{"version":0}'
-#: Seconds that the answer to a request for money is kept: longer than `connect` goes on repeating the request.
+#: Seconds that the answer to a budget request is kept: longer than a client of `connect` repeats the request.
 ANSWER_KEPT_S = 300
 
 
@@ -30,7 +30,7 @@ def _script(name: str) -> str:
 
 
 def connect(url: str) -> redis.Redis:
-    """A client for ``url`` that repeats a command when the connection was lost: every one of ours is safe to repeat."""
+    """A client for ``url`` that repeats a command if the connection was lost; all our commands are safe to repeat."""
     return redis.Redis.from_url(
         url,
         socket_timeout=15,
@@ -42,7 +42,7 @@ def connect(url: str) -> redis.Redis:
 
 
 class RedisCoordinator:
-    """See `Coordinator`. What a worker does in a round, and `read_steps`, serve one thread, the rest any.
+    """See `Coordinator`. The methods of a round, and `read_steps`, are for one thread, the others for any.
 
     Parameters
     ----------
@@ -51,11 +51,11 @@ class RedisCoordinator:
     job_id : str
         Every key begins with ``mlless:{job_id}:``.
     generation : str
-        Fences whoever belongs to an earlier life of the job.
+        Names this start of the job: arrivals of functions from an earlier start are refused.
     nonce : str
-        Tells this invocation from a duplicate of it.
+        Identifies this invocation: arrivals of a duplicate of it are refused.
     store : FrameStore, optional
-        Where frames are kept instead.
+        Keeps the frames instead of Redis.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class RedisCoordinator:
         self._reserve = self._redis.register_script(_script("reserve"))
         self._abort = self._redis.register_script(_script("abort"))
         self._last_entry = "0-0"
-        self._reports: dict[int, Report] = {}  # of a step of which not every entry was read
+        self._reports: dict[int, Report] = {}  # of a step whose entries are not all read yet
         arrivals = Arrivals(self._prefix, generation, nonce, _script("arrive"), TTL_S)
         rounds = Rounds(self._shards, self._prefix, arrivals, TTL_S)
         self._store = store
@@ -181,7 +181,7 @@ class RedisCoordinator:
         return bool(self._request("start", list(nusd.values()), claims, request_id))
 
     def _request(self, what: str, amounts: list[int], claims: Sequence[str] = (), request_id: str = "") -> int:
-        """Ask for money under an id of its own, which the client's retries repeat."""
+        """Request money under a unique id, which the client's retries repeat."""
         keys = [self._job, self._key("request", request_id or uuid.uuid4().hex), *claims]
         return self._answer(self._reserve(keys=keys, args=[what, 1000 * ANSWER_KEPT_S, *amounts]))
 

@@ -1,4 +1,4 @@
-"""Frames on Redis: which server keeps which, the commands that keep, ask for and drop them, and their replies."""
+"""Frames on Redis: the server of each frame, and the commands that store, read and delete frames."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Command = tuple[Any, ...]
 
 
 class Frames:
-    """The frames of a job, as one worker keeps and reads them.
+    """The frames of a job, as one worker writes and reads them.
 
     Parameters
     ----------
     lines : list of PipelinedConnection
         One for each server; the frames of ``slot`` are kept on number ``slot % len(lines)``.
     prefix : str
-        What every key of the job begins with.
+        Prefix of every key of the job.
     ttl_s : int
-        Seconds that a frame is kept at most.
+        Seconds until a frame expires.
     """
 
     def __init__(self, lines: list[PipelinedConnection], prefix: str, ttl_s: int) -> None:
@@ -31,15 +31,15 @@ class Frames:
         self._kept: defaultdict[int, deque[tuple[int, dict[str, None]]]] = defaultdict(deque)
 
     def home(self, slot: int) -> PipelinedConnection:
-        """The server that keeps the frames of ``slot``."""
+        """The connection to the server that keeps the frames of ``slot``."""
         return self._lines[slot % len(self._lines)]
 
     def at_first(self, slots: list[int]) -> list[int]:
-        """Those of ``slots`` whose frames are on the first server."""
+        """The slots among ``slots`` whose frames are on the first server."""
         return slots if len(self._lines) == 1 else [slot for slot in slots if self.home(slot) is self._lines[0]]
 
     def storing(self, part: RoundRequest) -> list[Command]:
-        """Commands that keep the frames, if anybody reads them, and drop those that nobody needs any more."""
+        """Commands that store the frames, if another slot reads them, and delete those that all workers have read."""
         commands: list[Command] = []
         kept = self._kept[part.slot]
         if part.is_awaited:
@@ -48,7 +48,7 @@ class Frames:
             keys = kept[-1][1]
             for receiver, frame in part.outgoing.items():
                 key = frame_key(self._prefix, part.round_id, part.slot, receiver)
-                # Not over again when repeated: a twin of this worker cannot replace what was read already.
+                # NX: neither a repeated request nor a duplicate of this worker replaces a frame that was read.
                 commands.append(("SET", key, frame, "NX", "PX", self._ttl))
                 keys[key] = None
         newest = part.step - part.kept_steps
@@ -57,17 +57,17 @@ class Frames:
         return commands
 
     def forget(self, part: RoundRequest) -> None:
-        """What `storing` dropped is known to be gone."""
+        """Forget the keys that the commands of `storing` deleted; to be called once these were carried out."""
         kept, newest = self._kept[part.slot], part.step - part.kept_steps
         while kept and kept[0][0] <= newest:
             kept.popleft()
 
     def asking(self, part: RoundRequest, slots: list[int]) -> Command:
-        """The command that asks one server for the frames of ``slots`` in a round."""
+        """The command that reads the frames of ``slots`` in a round from one server."""
         return ("MGET", *(frame_key(self._prefix, part.round_id, slot, part.inbox) for slot in slots))
 
     def fetch(self, part: RoundRequest, slots: list[int], found: dict[int, Frame | None]) -> list[Frame]:
-        """The frames of ``slots``, in their order; those that ``found`` lacks are asked for, of all servers at once.
+        """The frames of ``slots``, in their order; those not in ``found`` are read, from all servers at once.
 
         Raises
         ------
@@ -89,7 +89,7 @@ class Frames:
 
 
 class Search:
-    """Looking for frames of rounds that need not be complete: which are there.
+    """Reads those of the ``sought`` frames that are published; their rounds need not be complete.
 
     Parameters
     ----------
@@ -105,12 +105,12 @@ class Search:
             self._by_line.setdefault(frames.home(slot), []).append(number)
 
     def asking(self, line: PipelinedConnection) -> list[Command]:
-        """The command, if there is to be one, that asks this server."""
+        """The command that reads the sought frames on this server; empty if there are none."""
         keys = [frame_key(self._prefix, *self._sought[number], None) for number in self._by_line.get(line, ())]
         return [("MGET", *keys)] if keys else []
 
     def found(self, first: PipelinedConnection) -> list[Frame | None]:
-        """What is there, in the order asked for; ``first`` was asked already, the other servers are asked now."""
+        """The sought frames in their order, None for missing ones. The command for ``first`` was sent already."""
         for line in self._by_line:
             if line is not first:
                 line.send(self.asking(line))

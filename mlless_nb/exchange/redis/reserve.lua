@@ -1,13 +1,13 @@
--- Take money out of the budget if the cap allows it, give some back, or set the cap.  Returns what was taken, or 1 when
--- done, 0 when refused, -1 when the job is gone.
+-- Reserve money if the cap allows it, return some, or set the cap.  Returns the amount reserved, or 1 when done, 0 when
+-- refused, -1 when the job is deleted.
 -- KEYS  1 job  2 the answer to this request (reserve, start)  3... claims (start)
--- ARGV  1 what is asked, and then
---       reserve  2 milliseconds that the answer is kept  3 nano-dollars  4 the least of them  5 shares
+-- ARGV  1 the operation, and then
+--       reserve  2 milliseconds that the answer is kept  3 nano-dollars  4 the least amount  5 shares
 --       start    2 milliseconds that the answer is kept  3... nano-dollars, one amount for each claim
 --       refund   2 nano-dollars  3 slot and part
 --       cap      2 nano-dollars
--- Every request is safe to repeat: a refund counts once for a slot and part, and what was answered to a request is kept
--- under its id, so that the same request again takes nothing and gets the same answer.
+-- Every request is safe to repeat: a refund counts once for a slot and part, and the answer to a request is kept under
+-- its id, so that a repeated request reserves nothing and gets the same answer.
 local what, state = ARGV[1], redis.call('HMGET', KEYS[1], 'cap', 'reserved')
 if not state[1] then return -1 end
 local cap, reserved = tonumber(state[1]), tonumber(state[2])
@@ -28,7 +28,7 @@ local answered = redis.call('GET', KEYS[2])
 if answered then return tonumber(answered) end
 local taken, answer = 0, 0
 if what == 'start' then
-  -- For functions that have not claimed their slots: the others reserve for themselves.
+  -- For functions that have not claimed their slots; the others reserve money themselves.
   local waiting = {}
   for i = 3, #KEYS do
     if redis.call('EXISTS', KEYS[i]) == 0 then
@@ -43,7 +43,7 @@ if what == 'start' then
     taken = 0
   end
 else
-  -- Beyond the least of it no more than a share of what is left.
+  -- Beyond the least amount, at most 1/shares of what is left.
   local wanted, least, room = tonumber(ARGV[3]), tonumber(ARGV[4]), cap - reserved
   if cap < 0 then
     taken = wanted

@@ -1,17 +1,17 @@
-"""A worker's rounds on Redis: what it publishes, how it waits and what it reads, in as few writes as the servers allow.
+"""A worker's rounds on Redis: publishing, waiting and reading in as few writes as the servers allow.
 
-A worker that may be ahead of its peers publishes and looks for their frames in one write, too, and goes on with those
-that are there. Only when it may not go on does it block, again with the question for the frames behind it.
+With one server, a round is one write: store the frames, arrive, block until the round is complete, read the peers'
+frames. The server carries these commands out in order, so a worker that is woken finds every frame.
 
-With one server a round is one write: keep the frames, arrive, block until the round is complete, fetch the peers'
-frames. The server carries that out in this order, so whoever is woken finds every frame.
+With several servers, the frames of a slot are kept on that slot's server and everything else is on the first. A worker
+arrives once its own server has answered, so here too a worker that is woken finds every frame. (Writing to both servers
+at once, and reading a late frame again, was no faster with two servers on one machine, and is more complex. Over a slow
+link it would save one round trip.)
 
-With several, the frames of a slot are kept on its own server and everything else is on the first. A worker arrives once
-its own server has answered, so here too whoever is woken finds every frame. (Writing to both at once, and asking again
-for a frame that is late, was no quicker with two servers on one machine, and has a case more to get wrong. Where a
-round trip takes longer than that, it would save one.)
+With bounded staleness, a worker publishes and polls for its peers' frames in one write, and continues with those that
+are published. Only at the staleness bound does it block, with the poll in the same write.
 
-A round that is complete before all have arrived is two writes or three: whose frames count is known only then.
+With a quorum, a round takes two or three writes: the slots whose frames count are known only when it is complete.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _Result = TypeVar("_Result")
 
 
 class Rounds:
-    """The worker's part of a `Coordinator`: what it does in a round, for one thread.
+    """The worker's part of a `Coordinator`: the methods of a round, for one thread.
 
     Parameters
     ----------
     clients : list of redis.Redis
         One for each server.
     prefix : str
-        What every key of the job begins with.
+        Prefix of every key of the job.
     arrivals : Arrivals
     ttl_s : int
-        Seconds that a key outlives its last use.
+        Seconds until an unused key expires.
     """
 
     def __init__(self, clients: list[redis.Redis], prefix: str, arrivals: Arrivals, ttl_s: int) -> None:
@@ -50,7 +50,7 @@ class Rounds:
         self._first = self._lines[0]
         self._prefix, self._arrivals = prefix, arrivals
         self._frames = Frames(self._lines, prefix, ttl_s)
-        self._seen = "0"  # the last wake-up call read
+        self._seen = "0"  # id of the last wake-up message read
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
@@ -85,18 +85,18 @@ class Rounds:
         return self._safely(lambda: self._wait_for_any(part, sought, pay))
 
     def look(self, part: RoundRequest) -> bool:
-        """Whether the round is complete now; renews the lease. `Aborted` where the run was called off."""
+        """Whether the round is complete now; renews the lease. Raises `Aborted` if the run was aborted."""
         return self._safely(lambda: self._look(part))[0]
 
     def _safely(self, action: Callable[[], _Result]) -> _Result:
-        """Do ``action`` again when a connection was lost on the way; all that is sent may be repeated."""
+        """Do ``action``, and repeat it if a connection was lost; all commands are safe to repeat."""
         seen = self._seen
         for attempt in range(TRIES):
             try:
                 return action()
             except (redis.ConnectionError, redis.TimeoutError) as error:
                 self._drop()
-                self._seen = seen  # the call for this round may have been read already: so it is read again
+                self._seen = seen  # this round's wake-up may have been read already: read it again
                 if attempt == TRIES - 1:
                     raise ServiceError(f"Redis is gone: {error}") from None
                 time.sleep(0.02 * 2**attempt)
@@ -104,7 +104,7 @@ class Rounds:
                 self._drop()
                 self._load()
             except BaseException:
-                self._drop()  # with the replies that nobody reads any more
+                self._drop()  # with the replies that were not read
                 raise
         raise ServiceError("Redis forgets the run's scripts: it is restarted over and over")
 
@@ -117,7 +117,7 @@ class Rounds:
             self._first.send([("SCRIPT", "LOAD", self._arrivals.script)])
             self._first.read()
         except (redis.ConnectionError, redis.TimeoutError):
-            self._drop()  # the next try finds out
+            self._drop()  # the next try reports it
 
     # -- publishing
 
@@ -127,7 +127,7 @@ class Rounds:
         return arrival
 
     def _arrive(self, part: RoundRequest, behind: list[Command]) -> Arrival:
-        """Keep the frames and arrive; the commands ``behind`` follow in the same write, their replies are not read."""
+        """Store the frames and arrive; the commands ``behind`` are sent in the same write, without reading replies."""
         storing, home = self._frames.storing(part), self._frames.home(part.slot)
         arriving = self._arrivals.command(part)
         if home is self._first:
@@ -161,7 +161,7 @@ class Rounds:
         frames = self._first.read(views=True) if here else []
         self._frames.forget(part)
         if part.round_id.encode() not in woken:
-            # Too early, or woken by something else: on with the patient way.
+            # The block timed out, or another round woke this worker: wait in a loop, and read the frames afterwards.
             frames = []
             if not arrival.is_complete:
                 self._wait(part, pay, woken)
@@ -180,14 +180,14 @@ class Rounds:
         return Exchanged(arrival, frames, published_at, complete_at, part.publishers if slots is None else slots)
 
     def _watching(self) -> Command:
-        """The command that blocks until somebody is woken."""
+        """The command that blocks until the next wake-up message."""
         return ("XREAD", "BLOCK", int(WAIT_POLL_S * 1000), "STREAMS", f"{self._prefix}wake", self._seen)
 
     def _woken(self, reply: Any) -> set[bytes]:
-        """The rounds that are complete by an answer to `_watching`, and ``b"abort"`` when the run was called off."""
+        """The rounds that are complete by a reply to `_watching`, and ``b"abort"`` if the run was aborted."""
         if not reply:
             return set()
-        # A list of streams; where the connection speaks RESP 3, a map.
+        # A list of streams; with RESP 3, a map.
         entries = reply[0][1] if isinstance(reply[0], list) else reply[1]
         self._seen = entries[-1][0].decode()
         return {fields[1] for _, fields in entries}
@@ -215,16 +215,16 @@ class Rounds:
             raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
 
     def _look(self, part: RoundRequest) -> tuple[bool, list[int] | None]:
-        """Whether the round is complete by the count, the truth when a call was lost, and whose frames count."""
+        """Whether the round is complete by its arrivals (a wake-up may be lost), and the slots whose frames count."""
         looking = self._arrivals.looking(part)
         self._first.send(looking)
         return self._arrivals.seen(self._read_all(self._first, looking), part)
 
-    # -- looking for frames of rounds that need not be complete
+    # -- polling for frames of rounds that need not be complete
 
     def _publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         search = Search(self._frames, self._prefix, sought)
-        # Should it have to wait for what it does not find, it need not be woken by what was before it looked.
+        # If the worker has to wait afterwards, wake-up messages older than this poll must not wake it.
         newest = ("XREVRANGE", f"{self._prefix}wake", "+", "-", "COUNT", 1)
         arrival = self._arrive(part, [newest, *search.asking(self._first)])
         if entries := self._first.read():

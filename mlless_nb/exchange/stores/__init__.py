@@ -1,4 +1,8 @@
-"""Where frames lie between who publishes and who reads them, if not on Redis beside the arrivals: one file a store."""
+"""Frame stores: where frames are kept between the worker that publishes them and the workers that read them.
+
+``base`` is the interface, each store is one file, and ``rounds`` runs a worker's rounds over any store. Redis, the
+default, needs no file here. A store keeps frames only; arrivals, leases, plan and budget stay on Redis.
+"""
 
 from .base import REDIS, FrameStore, Usage, check_store, open_store, register_store
 from .rounds import StoredRounds

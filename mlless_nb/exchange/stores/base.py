@@ -1,7 +1,7 @@
-"""What a frame store is: where updates lie between the worker that publishes them and those that read them.
+"""The interface of a frame store: it keeps updates between the worker that publishes them and those that read them.
 
-Redis, the default, needs no file here: there frames ride in the same write as the arrival (``exchange/redis``). Every
-other store keeps frames alone; arrivals, leases, plan and money stay on Redis.
+Redis, the default, needs no file here: its frames are sent in the same write as the arrival (``exchange/redis``). Every
+other store keeps frames only; arrivals, leases, plan and budget stay on Redis.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ...money import Rates
 from ...storage.objects import ObjectStore
 from ..protocol import Frame
 
-#: The store that is no `FrameStore`: frames lie beside the arrivals.
+#: The default store, which is not a `FrameStore`: frames are kept beside the arrivals.
 REDIS = "redis"
 _Kind = TypeVar("_Kind", bound="type[FrameStore]")
 _registered: dict[str, type[FrameStore]] = {}
 
 
 class Usage(NamedTuple):
-    """What one worker has asked of a store so far: what the meter prices."""
+    """One worker's requests to a store so far, which the meter prices."""
 
     n_puts: int = 0
     n_gets: int = 0
@@ -32,21 +32,21 @@ class Usage(NamedTuple):
 
 
 class FrameStore(ABC):
-    """Frames by key, as one worker keeps and reads them; for one thread.
+    """Frames by key, as one worker writes and reads them; for one thread.
 
     Every request is safe to repeat: a key is written once, and always with the same bytes.
 
     Parameters
     ----------
     prefix : str
-        What every key of the job begins with.
+        Prefix of every key of the job.
     objects : ObjectStore
         The job's object storage.
 
     Attributes
     ----------
     max_frame_bytes : int
-        Of the largest frame that the store takes.
+        Size of the largest frame that the store accepts.
     """
 
     max_frame_bytes: ClassVar[int]
@@ -56,26 +56,26 @@ class FrameStore(ABC):
 
     @abstractmethod
     def put_many(self, frames: Mapping[str, bytes]) -> None:
-        """Keep frames; when this returns, everybody finds them."""
+        """Store frames; when this returns, all workers can read them."""
 
     @abstractmethod
     def get_many(self, keys: Sequence[str]) -> list[Frame | None]:
-        """The frames of ``keys`` in their order, None for one that is not there."""
+        """The frames of ``keys`` in their order, None for one that does not exist."""
 
     @abstractmethod
     def delete_many(self, keys: Sequence[str]) -> None:
-        """Drop frames; one that is not there is passed over."""
+        """Delete frames; one that does not exist is skipped."""
 
     @abstractmethod
     def clear(self) -> int:
-        """Drop every frame of the job; returns how many there were."""
+        """Delete every frame of the job; returns how many there were."""
 
     @abstractmethod
     def usage(self) -> Usage:
-        """What was asked of the store so far."""
+        """The requests made to the store so far."""
 
     def cost_nusd(self, rates: Rates) -> int:
-        """What `usage` costs, nano-dollars; 0 where requests are free."""
+        """Cost of `usage`, nano-dollars; 0 if requests are free."""
         return 0
 
     def close(self) -> None:  # noqa: B027 - many have nothing to release
@@ -83,7 +83,7 @@ class FrameStore(ABC):
 
 
 def register_store(name: str) -> Callable[[_Kind], _Kind]:
-    """Make a `FrameStore` the one that jobs call ``name`` (``store=``): for the line above it."""
+    """Class decorator: register a `FrameStore` under the ``name`` that jobs use (``store=``)."""
 
     def register(kind: _Kind) -> _Kind:
         _registered[name] = kind

@@ -1,7 +1,7 @@
-"""A worker's rounds where frames lie in a store: they are kept there first, then the worker arrives on Redis.
+"""A worker's rounds over a frame store: the worker first writes its frames to the store, then arrives on Redis.
 
-So whoever learns that a round is complete finds every frame. A worker that looks for frames of rounds that need not be
-complete asks the store again and again, at growing intervals: nothing wakes it.
+So a worker that learns that a round is complete finds every frame. A worker that waits for frames of incomplete rounds
+polls the store at growing intervals, because nothing wakes it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ..protocol import (
 )
 from .base import FrameStore
 
-#: Seconds between two looks into the store for frames that are not there yet: the first, and the longest.
+#: Seconds between two polls of the store for frames that are not published yet: the first and the longest interval.
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.001, 0.05
 
 
 class RoundBackend(Protocol):
-    """Arriving and waiting, without frames: see `mlless_nb.exchange.redis.rounds.Rounds`."""
+    """Arrivals and waiting, without frames: see `mlless_nb.exchange.redis.rounds.Rounds`."""
 
     def publish(self, part: RoundRequest) -> Arrival:
         """Arrive."""
@@ -40,7 +40,7 @@ class RoundBackend(Protocol):
         """Wait until the round is complete."""
 
     def look(self, part: RoundRequest) -> bool:
-        """Whether the round is complete now; `Aborted` where the run is called off."""
+        """Whether the round is complete now; raises `Aborted` if the run was aborted."""
 
     def close(self) -> None:
         """Release the connections."""
@@ -86,7 +86,7 @@ class StoredRounds:
             self._kept[part.slot].append((part.step, list(frames)))
 
     def _drop(self, part: RoundRequest) -> None:
-        """Drop the frames that nobody needs any more."""
+        """Delete the frames that all workers have read."""
         kept, gone = self._kept[part.slot], []
         while kept and kept[0][0] <= part.step - part.kept_steps:
             gone += kept.popleft()[1]

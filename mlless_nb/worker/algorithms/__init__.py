@@ -1,4 +1,8 @@
-"""What a worker computes from its minibatches, and what becomes of all workers' contributions: a file an algorithm."""
+"""Algorithms: what a worker computes from its minibatches, and how the contributions of all workers are applied.
+
+``base`` is the interface, and each algorithm is one file: ``gradient_averaging``, with ``local_steps``. Filtering,
+encoding and sending a contribution is not their business, see `mlless_nb.worker.outgoing_update`.
+"""
 
 from .base import Contribution, Setting, Share, WorkerAlgorithm, implementation, implements
 from .gradient_averaging import AveragedGradients

@@ -1,4 +1,4 @@
-"""What carries out an algorithm in a worker: one interface, each algorithm one file beside this one."""
+"""The interface of an algorithm in a worker. Each algorithm is one file beside this one."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _Kind = TypeVar("_Kind", bound="type[WorkerAlgorithm]")
 
 @dataclass(frozen=True)
 class Setting:
-    """What an algorithm works on: a worker's tables and the definition of its job.
+    """The tables and the job that an algorithm works on.
 
     Attributes
     ----------
     params : float32 (n_rows, width)
         The replica's parameters.
     state : dict of str to float32 (n_rows, width)
-        Tables of the names that `Algorithm.state_names` gives, zero at the start.
+        The tables that `Algorithm.state_names` names, zero at the start.
     spec : Algorithm
-        The algorithm's own parameters.
+        The specification, with the algorithm's own settings.
     model, optimizer, manifest
-        The job's.
+        Those of the job.
     ownership : Ownership
-        Which rows are this worker's own.
+        Which rows only this worker updates.
     local_steps : int
     """
 
@@ -56,7 +56,7 @@ class Setting:
     def rows(self, minibatch: Minibatch) -> Int32:
         """The rows of the table that a minibatch touches, int32 (m,), strictly ascending.
 
-        They are remembered as long as the minibatch is kept.
+        They are cached as long as the minibatch exists.
         """
         rows = self._rows_of.get(minibatch)
         if rows is None:
@@ -65,9 +65,9 @@ class Setting:
 
 
 class Fusion(NamedTuple):
-    """Where an algorithm may put values in the pass that computes them, which saves a pass over them.
+    """Lets an algorithm split its values in the pass that computes them, which saves a second pass.
 
-    ``published`` splits the significant part off, None where all of it is published; ``owned`` takes the update of the
+    ``published`` splits off the significant part; None if everything is published. ``owned`` receives the update of the
     first ``count_owned(rows)`` rows, which no other worker touches.
     """
 
@@ -76,7 +76,7 @@ class Fusion(NamedTuple):
     ownership: Ownership
 
     def count_owned(self, rows: Int32) -> int:
-        """How many of ``rows``, the first ones, are this worker's own."""
+        """How many of ``rows`` belong to this worker; these come first."""
         return self.ownership.count_own(rows) if self.owned is not None else 0
 
 
@@ -86,17 +86,17 @@ class Share(NamedTuple):
     Attributes
     ----------
     step : int
-        1-based, of this run.
+        Number of the step in this run, 1-based.
     n_updates_before : int
-        Steps that the optimiser took in the runs before this one.
+        Steps of the optimiser in the earlier runs that this run continues.
     weight : float
-        Factor of what it contributes: 1 / n for the mean of n contributions.
+        Factor of the contribution: 1 / n for the mean of n contributions.
     n_shards : int
-        Shards of the data whose minibatches it takes.
+        Number of shards of the data whose minibatches this worker takes.
     rate_factor : float
-        Of the learning rate.
+        Factor of the learning rate.
     fusion : Fusion or None
-        None where the contribution is filtered only after it is made.
+        None if the contribution is filtered after it is made.
     """
 
     step: int
@@ -115,11 +115,11 @@ class Contribution(NamedTuple):
     rows : int32 (m,) or None
         Strictly ascending; None stands for all rows.
     values : float32 (m, width)
-        To be added to the accumulator of every worker.
+        Added to the accumulator of every worker.
     loss : float
         Sum of the losses of the minibatches.
     n_owned : int
-        The first rows, of which `Fusion.owned` has the values.
+        Number of first rows whose values went to `Fusion.owned`.
     """
 
     rows: Int32 | None
@@ -134,9 +134,9 @@ class WorkerAlgorithm(ABC):
     Attributes
     ----------
     kind : str
-        That of the specification that it carries out.
+        The ``kind`` of its specification.
     merges : bool
-        Whether a step takes the minibatches of all shards that are held as one; else it is given one of each shard.
+        Whether a step merges the minibatches of all shards that this worker holds; else it gets one of each shard.
     """
 
     kind: ClassVar[str]
@@ -146,45 +146,45 @@ class WorkerAlgorithm(ABC):
         self.setting = setting
 
     def fuses(self, n_shards: int) -> bool:
-        """Whether `contribute` uses `Share.fusion` for minibatches of so many shards."""
+        """Whether `contribute` uses `Share.fusion` for the minibatches of ``n_shards`` shards."""
         return False
 
     @abstractmethod
     def contribute(self, minibatches: Sequence[Minibatch], share: Share) -> Contribution:
-        """This worker's contribution, from one minibatch for each local step (or shard, where these are not merged).
+        """This worker's contribution, from one minibatch for each local step (or for each shard if not merged).
 
-        The parameters are as they were when it returns, but for what was fused.
+        It leaves the parameters unchanged, except for values that the fusion added.
         """
 
     @property
     def accumulator(self) -> Float32:
-        """Where contributions are added, in slot order, float32 (n_rows, width): the parameters themselves here."""
+        """The table to which contributions are added in slot order, float32 (n_rows, width); here the parameters."""
         return self.setting.params
 
-    def finish(self, step: int, n_active: int) -> None:  # noqa: B027 - where sums are the parameters, nothing
-        """All contributions of ``step`` are in the accumulator: make the parameters of them."""
+    def finish(self, step: int, n_active: int) -> None:  # noqa: B027 - nothing to do if sums are the parameters
+        """Compute the parameters from the accumulator, which has all contributions of ``step``."""
 
     def state(self) -> dict[str, Float32]:
-        """What a checkpoint needs, with the parameters, to go on bit-identically: float32 (n_rows, width) by name."""
+        """The tables that, with the parameters, continue a run bit-identically: float32 (n_rows, width) by name."""
         return self.setting.state
 
     def resume(self, state: Sequence[Float32]) -> None:
-        """Begin with the ``state`` of another run, in the order of `state_names`."""
+        """Start from the ``state`` of another run, tables in the order of `state_names`."""
         for table, before in zip(self.setting.state.values(), state, strict=False):
             table[...] = before
 
     def hold(self, n_shards: int) -> None:  # noqa: B027
-        """From now on minibatches have those of ``n_shards`` shards."""
+        """From now on each step takes the minibatches of ``n_shards`` shards."""
 
     def lose_rows(self) -> None:  # noqa: B027
-        """Rows have become other workers' own: `Ownership.others`."""
+        """Rows now belong to other workers: `Ownership.others`."""
 
 
 _implemented: dict[str, type[WorkerAlgorithm]] = {}
 
 
 def implements(spec: type[Algorithm]) -> Callable[[_Kind], _Kind]:
-    """Make a `WorkerAlgorithm` what carries out ``spec``: for the line above it."""
+    """Class decorator: register a `WorkerAlgorithm` as the implementation of ``spec``."""
 
     def register(kind: _Kind) -> _Kind:
         kind.kind = spec.kind
@@ -195,6 +195,6 @@ def implements(spec: type[Algorithm]) -> Callable[[_Kind], _Kind]:
 
 
 def implementation(spec: dict[str, Any]) -> tuple[Algorithm, type[WorkerAlgorithm]]:
-    """The algorithm of an `Invocation`, and what carries it out."""
+    """The specification of an `Invocation`'s algorithm, and the class that implements it."""
     algorithm = algorithm_from_json(spec)
     return algorithm, _implemented[algorithm.kind]

@@ -1,6 +1,6 @@
-"""Gradient averaging: a minibatch's gradient becomes the optimiser's update, which every worker adds.
+"""Gradient averaging: the optimiser turns a minibatch's gradient into an update, which every worker adds.
 
-Local steps are the same with a walk of several steps in between; `local_steps.LocalWalk` takes it.
+With local steps, the update is the sum of several steps of the optimiser; `local_steps.LocalWalk` computes it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .row_unions import RowUnions
 
 @implements(GradientAveraging)
 class AveragedGradients(WorkerAlgorithm):
-    """The optimiser's update of one minibatch, or how far several local steps lead.
+    """The optimiser's update of one minibatch, or the total of several local steps.
 
-    Minibatches of several shards are merged into one, but not under an adaptive optimiser: what it makes of one large
-    minibatch is another, longer step than the mean of what it makes of several. There each shard has a state of its
-    own, and the update is the sum of theirs.
+    Minibatches of several shards are merged into one, except with an adaptive optimiser: its step for one large
+    minibatch is longer than the mean of its steps for several small ones. Then each shard has its own state, and the
+    update is the sum over the shards.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -37,9 +37,9 @@ class AveragedGradients(WorkerAlgorithm):
         self._walk = LocalWalk(setting, self._optimize) if walks else None
         owns = setting.ownership.n_users > 0
         self.merges = is_plain or walks or owns
-        # Where replicas differ anyway, each may add its own update at once: in the pass that makes it.
+        # Where replicas may differ, each may add its own update at once, in the pass that computes it.
         self._fuses = not (walks or (owns and self._is_dense))
-        self._states = [setting.state]  # of each shard that is held, where they are not merged
+        self._states = [setting.state]  # one for each held shard if they are not merged
         self._n_held = 1
         self._unions = RowUnions(setting.rows)
         self._grad = self._out = np.empty((0, setting.params.shape[1]), np.float32)
@@ -110,10 +110,10 @@ class AveragedGradients(WorkerAlgorithm):
             apply_rows(total, place, one.values)
         return Contribution(rows, total, loss)
 
-    # -- the optimiser's state, from one holder to the next
+    # -- the optimiser's state when a run is continued or shards change their owner
 
     def state(self) -> dict[str, Float32]:
-        """The optimiser's tables; the mean of those of several shards."""
+        """The optimiser's tables; with one state for each shard, their mean."""
         if len(self._states) == 1:
             return self.setting.state
         return {name: np.mean([state[name] for state in self._states], axis=0) for name in self.setting.state}
@@ -124,16 +124,17 @@ class AveragedGradients(WorkerAlgorithm):
         ownership = self.setting.ownership
         if ownership.n_users:
             for table in self.setting.state.values():
-                # One shard of many, its owner's minibatches have so many times as much of a user; the mean has not.
+                # A user is in its owner's minibatches only, so there its gradient is n_shards times that in the mean.
                 table[ownership.own_rows()] *= np.float32(self.setting.manifest.n_shards)
                 table[ownership.others()] = 0.0
 
     def hold(self, n_shards: int) -> None:
-        """From now on minibatches have those of ``n_shards`` shards.
+        """From now on each step takes the minibatches of ``n_shards`` shards.
 
-        A user's ratings are of one of them, so that its gradient becomes a smaller part of the mean: the velocity that
-        it has been given follows. Common rows keep theirs, which stands for that of the leavers' too. Where shards are
-        not merged, those that are taken over begin with a copy of this replica's own state.
+        All ratings of a user are in one shard, so the user's gradient has a smaller weight in the mean over more
+        shards: the velocity of own users is scaled likewise. Common rows keep their velocity, which also stands for
+        that of the workers that left. If shards are not merged, each shard that is taken over starts with a copy of
+        this replica's state.
         """
         self._unions.clear()
         while not self.merges and len(self._states) < n_shards:
@@ -146,9 +147,9 @@ class AveragedGradients(WorkerAlgorithm):
                 table[own] *= ratio
 
     def lose_rows(self) -> None:
-        """What momentum is left of users that are another worker's own now is lost.
+        """Set the momentum of users that now belong to other workers to zero.
 
-        It would go on moving this replica's copy of them, and come to light when all is handed over, long out of date.
+        Otherwise it would keep moving this replica's copy of these rows, and the stale sum would be handed over later.
         """
         if self._is_dense:
             others = self.setting.ownership.others()

@@ -14,7 +14,7 @@ from .base import Contribution, Float32, Setting, Share
 
 
 class LocalWalk:
-    """Walks on one replica alone, notes how far it came, and goes back.
+    """Runs several steps on the own replica, computes the total change, and restores the parameters.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class LocalWalk:
         self._out = np.empty((0, width), np.float32)
 
     def contribute(self, minibatches: Sequence[Minibatch], share: Share, divisor: float) -> Contribution:
-        """A step for each of ``minibatches``, begun where the one before ended."""
+        """The total of one step for each of ``minibatches``, each starting from the parameters of the one before."""
         params, loss = self._setting.params, 0.0
         first = share.n_updates_before + (share.step - 1) * self._setting.local_steps + 1
         for local_step, minibatch in enumerate(minibatches, first):
@@ -51,8 +51,8 @@ class LocalWalk:
         return Contribution(rows, values, loss)
 
     def _pass(self, minibatch: Any, rate: float) -> float:
-        """SGD over the minibatch's ratings one by one."""
-        model: Any = self._setting.model  # one that has such a pass, or the job would have been refused
+        """SGD over the minibatch's ratings, one step for each rating; returns the sum of their losses."""
+        model: Any = self._setting.model  # it has such a pass: the job's checks require it
         return float(model.sgd_pass(self._setting.params, minibatch, self._setting.manifest.mean, rate))
 
     def _room(self, n: int) -> Float32:

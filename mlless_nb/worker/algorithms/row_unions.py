@@ -1,4 +1,4 @@
-"""Which rows several minibatches touch together, remembered: the same ones come together again in every epoch."""
+"""A cache of the rows that a group of minibatches touches: the same groups occur again in every epoch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from ...data.minibatches import Minibatch
 from .base import Int32
 
-#: Groups of minibatches of which it is remembered which rows they touch together.
+#: Most groups of minibatches in the cache.
 MOST_UNIONS = 256
 
 
@@ -27,7 +27,7 @@ class RowUnions:
         self._found: dict[tuple[int, ...], tuple[Sequence[Minibatch], Int32, list[Int32]]] = {}
 
     def of(self, minibatches: Sequence[Minibatch]) -> tuple[Int32, list[Int32]]:
-        """The rows that ``minibatches`` touch together, and where those of each are among them."""
+        """The union of the rows of ``minibatches``, and the positions of each minibatch's rows in it."""
         key = tuple(map(id, minibatches))
         found = self._found.get(key)
         if found is None:
@@ -36,9 +36,9 @@ class RowUnions:
             each = [self._rows_of(minibatch) for minibatch in minibatches]
             rows = np.unique(np.concatenate(each))
             places = [np.searchsorted(rows, touched).astype(np.int32) for touched in each]
-            found = self._found[key] = (minibatches, rows, places)  # they live as long: no other has their id
+            found = self._found[key] = (minibatches, rows, places)  # keeps them alive, so ids stay unique
         return found[1], found[2]
 
     def clear(self) -> None:
-        """Forget all: other minibatches will come together."""
+        """Empty the cache, because other groups of minibatches follow."""
         self._found.clear()
