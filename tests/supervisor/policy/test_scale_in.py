@@ -115,7 +115,7 @@ def test_where_too_little_lies_within_reach_nobody_goes(monkeypatch: pytest.Monk
         monkeypatch.setattr(projection, "horizon", lambda steps, losses, ahead=ahead: float(ahead))
         run = Run({"target": 0.53})
         left[ahead] = live(lambda step, _: hyperbola(step), 250, 8, run)[-1]
-        assert any("cannot be told from its curve yet" in decision.text for decision in run.decisions)
+        assert any("loss curve is not reliable enough yet" in decision.text for decision in run.decisions)
     assert left[12] == 8
     # A quarter of the 50 steps that the horizon has is enough; of the more that quicker steps make of it, it is not.
     assert 1 < left[25] < 8
@@ -125,7 +125,7 @@ def test_nobody_goes_by_losses_that_are_not_closely_known(monkeypatch: pytest.Mo
     monkeypatch.setattr(projection, "SURE", 1e-7)
     run = Run({"target": 0.53})
     assert live(lambda step, _: hyperbola(step), 250, 8, run)[-1] == 8
-    assert any("cannot be told from its curve yet" in decision.text for decision in run.decisions)
+    assert any("loss curve is not reliable enough yet" in decision.text for decision in run.decisions)
 
 
 @pytest.mark.parametrize("noise", [0.001, 0.02, 0.1])
