@@ -1,15 +1,15 @@
-"""``%%mlless`` and ``%mlless``: what ``%load_ext mlless_nb`` brings into a notebook.
+"""The magics ``%%mlless`` and ``%mlless``, which ``%load_ext mlless_nb`` adds to a notebook. They do not train.
 
 ::
 
-    mlless.py      the magic itself: it parses and delegates
-    options.py     what stands on the %%mlless line
+    mlless.py      the magic: parses its line and calls the other modules
+    options.py     the options of the %%mlless line
     cell.py        cell text + the notebook's variables -> TrainingJob, or an error with its line    pure
-    launching.py   start a job: one live run a name, hand the handle to the notebook, show it
+    launching.py   starts a job: one live run per name, puts the handle into the notebook, shows it
     messages.py    one-line sentences about a run                                                 pure
     commands.py    %mlless status, stop, scale_in, tune, budget, wait, dashboard, report, runs
-    waiting.py     wait for a run so that an interrupt means what a user meant by it
-    completion.py  the options, commands and run names behind the Tab key
+    waiting.py     waits for a run and handles interrupts
+    completion.py  Tab completion of options, commands and run names
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Take the magics and their completions out of ``shell`` again; refused while a run is live.
+    """Remove the magics and their completions from ``shell``; refused while a run is live.
 
     Raises
     ------
     UsageError
-        Naming the live runs and their cost: without the magics nobody would see what they spend.
+        If runs are live. It names them and their cost, which would be invisible without the magics.
     """
     from IPython.core.error import UsageError
 

@@ -1,4 +1,4 @@
-"""The text of a ``%%mlless`` cell and the notebook's variables -> a `TrainingJob`. Launches and bills nothing."""
+"""Makes a `TrainingJob` from the text of a ``%%mlless`` cell and the notebook's variables. Launches nothing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..job.job import TrainingJob
 from ..job.limits import Stop
 from ..validation import hint, nearest
 
-#: Lines of the cell above its body: the ``%%mlless`` line itself.
+#: Lines of the cell above its body: the ``%%mlless`` line.
 LINES_ABOVE = 1
 FIELDS = tuple(field.name for field in fields(TrainingJob))
 REQUIRED = ("model", "data")
 
 
 class CellError(MllessError):
-    """The cell does not say what to train. ``line`` is 1-based in the cell, whose line 1 is the ``%%mlless`` line."""
+    """The cell does not define a valid job. ``line`` is 1-based; line 1 is the ``%%mlless`` line."""
 
     def __init__(self, line: int, message: str) -> None:
         self.line = line
@@ -34,10 +34,10 @@ def read_cell(
     rules: Mapping[str, Any] | None = None,
     filename: str = "<mlless cell>",
 ) -> TrainingJob:
-    """The job that a cell names.
+    """The job that a cell defines.
 
-    The body is Python. It reads the notebook's variables and writes none of them; what it assigns to ``model``,
-    ``optimizer``, ``data``, ``sync``, ``stop`` or any other field of `TrainingJob` makes the job.
+    The body is Python. It can read the notebook's variables but does not change them. The values that it assigns to
+    ``model``, ``optimizer``, ``data``, ``sync``, ``stop`` or any other field of `TrainingJob` make the job.
 
     Parameters
     ----------
@@ -46,17 +46,17 @@ def read_cell(
     namespace : Mapping
         The notebook's variables.
     options : Mapping, optional
-        Fields of the job that the ``%%mlless`` line gives.
+        Fields of the job from the ``%%mlless`` line.
     rules : Mapping, optional
-        Rules of `Stop` that the ``%%mlless`` line gives.
+        Rules of `Stop` from the ``%%mlless`` line.
     filename : str
-        What tracebacks call the cell.
+        The cell's name in tracebacks.
 
     Raises
     ------
     CellError
-        With the cell's line: a syntax error, an exception of the body itself, a field that is missing, of the wrong
-        kind, misspelt or given twice. An exception from deeper down, in code the body calls, passes as it is.
+        With the cell's line: for a syntax error, an exception of the body itself, or a field that is missing, invalid,
+        misspelt or given twice. An exception in code that the body calls is raised unchanged.
     """
     body = _parse(text, filename)
     lines = _assigned_lines(body)
@@ -73,7 +73,7 @@ def read_cell(
     for name in REQUIRED:
         if name not in given:
             raise CellError(1, _missing(name, lines, namespace))
-    # What a job can do without may be misspelt all the same, and read by the cell, which is no slip to the line above.
+    # An optional field may be misspelt too, and `_refuse_misspelt` misses it if the cell reads that name.
     if "optimizer" not in given and nearest("optimizer", [name for name in lines if name not in FIELDS], 0.75):
         raise CellError(1, _missing("optimizer", lines, namespace))
     try:
@@ -83,7 +83,7 @@ def read_cell(
 
 
 def unused(text: str) -> str:
-    """One line on the names that the cell, whose body is ``text``, assigns for nothing; "" where there are none."""
+    """One line on the names that the cell's body ``text`` assigns but does not use; "" if there are none."""
     body = _parse(text, "<mlless cell>")
     names = _unused(text, body, _assigned_lines(body))
     if not names:
@@ -93,14 +93,14 @@ def unused(text: str) -> str:
 
 
 def at_its_line(text: str, error: JobError) -> CellError:
-    """``error`` with the line of the cell that assigns its field; line 1 where the body, ``text``, does not."""
+    """``error`` with the line that assigns its field; line 1 if the body ``text`` does not assign it."""
     return CellError(_assigned_lines(_parse(text, "<mlless cell>")).get(error.field.partition(".")[0], 1), str(error))
 
 
 def _parse(text: str, filename: str) -> ast.Module:
     try:
         body = ast.parse(text, filename)
-        compile(body, filename, "exec")  # finds what ast.parse lets pass, e.g. `return` outside a function
+        compile(body, filename, "exec")  # finds errors that ast.parse accepts, e.g. `return` outside a function
     except SyntaxError as error:
         line = (error.text or "").strip()
         shown = f": {line}" if line else ""
@@ -111,7 +111,7 @@ def _parse(text: str, filename: str) -> ast.Module:
 
 
 def _assigned_lines(body: ast.Module) -> dict[str, int]:
-    """Name -> the cell's line that last stores to it."""
+    """Name -> the last line of the cell that assigns it."""
     stores = [n for n in ast.walk(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     lines = {name.id: name.lineno for name in sorted(stores, key=lambda name: name.lineno)}
     for node in ast.walk(body):
@@ -160,7 +160,7 @@ def _with_rules(stop: object, rules: Mapping[str, Any], line: int) -> Stop:
 
 
 def _unused(text: str, body: ast.Module, lines: Mapping[str, int]) -> dict[str, int]:
-    """Name -> line, of what the body assigns though it neither is a field nor is read; _names and loops' names pass."""
+    """Name -> line of names that are assigned, are not fields and are never read; except _names and loop variables."""
     table = symtable.symtable(text, "<mlless cell>", "exec")
     nodes = list(ast.walk(body))
     looped = [node.target for node in nodes if isinstance(node, (ast.For, ast.comprehension))]
@@ -178,7 +178,7 @@ def _unused(text: str, body: ast.Module, lines: Mapping[str, int]) -> dict[str, 
 
 
 def _refuse_misspelt(text: str, body: ast.Module, lines: Mapping[str, int]) -> None:
-    """A name that nothing reads and that is nearly a field's is a slip: without it the job would be another one."""
+    """Raise CellError for an unused name that resembles a field: it is probably misspelt, and would be ignored."""
     for name, line in _unused(text, body, lines).items():
         if meant := hint(name, FIELDS):
             fields = ", ".join(FIELDS)

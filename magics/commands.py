@@ -1,4 +1,4 @@
-"""The commands of ``%mlless``: each finds the run that is meant, does one thing with it, and prints what it did."""
+"""The commands of ``%mlless``: each finds its run, does one thing with it, and prints what it did."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def perform(line: str) -> None:
-    """Carry out ``line``, the text after ``%mlless``: a verb and its arguments; nothing at all means ``status``.
+    """Carry out ``line``, the text after ``%mlless``: a verb and its arguments; an empty line means ``status``.
 
     Raises
     ------
     UsageError
-        The verb or the run is not known, or an argument is missing, left over or no number.
+        If the verb or the run is unknown, or an argument is missing, superfluous or not a number.
     MllessError
-        The run refuses.
+        If the run refuses the command.
     """
     words = line.split() or ["status"]
     if words[0] not in VERBS:
@@ -39,7 +39,7 @@ def perform(line: str) -> None:
 
 
 def status(words: list[str]) -> None:
-    """``status [RUN]``: one line a live run, or for the latest run when none is live."""
+    """``status [RUN]``: one line per live run, or the latest run if none is live."""
     if words:
         print(status_line(_the_run("status", words)))
         return
@@ -49,7 +49,7 @@ def status(words: list[str]) -> None:
 
 
 def stop(words: list[str]) -> None:
-    """``stop [RUN]``: end at the next step, with the model so far."""
+    """``stop [RUN]``: end the run at the next step and keep its model."""
     run = _the_run("stop", words, live=True)
     run.stop()
     print(f"{run.name}: asked to stop at step {run.telemetry.state.step}, {cost_so_far(run)}")
@@ -79,7 +79,7 @@ def tune(words: list[str]) -> None:
 
 
 def budget(words: list[str]) -> None:
-    """``budget USD [RUN]``: another cap; without USD, the cap there is."""
+    """``budget USD [RUN]``: set the cap; without USD, print the present one."""
     cap, words = _number("budget", words)
     run = _the_run("budget", words, live=cap is not None)
     if cap is None:
@@ -91,7 +91,7 @@ def budget(words: list[str]) -> None:
 
 
 def wait(words: list[str]) -> None:
-    """``wait [RUN] [SECONDS]``: until the run has ended; an interrupt ends the waiting, not the run."""
+    """``wait [RUN] [SECONDS]``: wait until the run has ended; an interrupt ends the waiting, not the run."""
     timeout_s, words = _number("wait", words)
     run = _the_run("wait", words)
     try:
@@ -104,12 +104,12 @@ def wait(words: list[str]) -> None:
 
 
 def dashboard(words: list[str]) -> None:
-    """``dashboard [RUN]``: the dashboard, again, e.g. when the page was reloaded before it was saved."""
+    """``dashboard [RUN]``: show the dashboard again, e.g. after the page was reloaded before it was saved."""
     _the_run("dashboard", words).dashboard()
 
 
 def report(words: list[str]) -> None:
-    """``report [RUN]``: what came of the run, as a table and a curve that stay in the saved notebook."""
+    """``report [RUN]``: show the result as a table and curves that stay in the saved notebook."""
     run = _the_run("report", words)
     display({**widgets.static_bundle(run), "text/plain": run.report()}, raw=True)
 
@@ -134,7 +134,7 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
 }
 
 
-#: What a verb's number is.
+#: The meaning of each verb's number.
 _NUMBERS = {
     "scale_in": "one whole number of workers, e.g. %mlless scale_in 1",
     "budget": "one amount in US dollars, e.g. %mlless budget 0.40",
@@ -143,7 +143,7 @@ _NUMBERS = {
 
 
 def _number(verb: str, words: list[str]) -> tuple[float | None, list[str]]:
-    """The number among ``words``, None where there is none, and the other words."""
+    """The number among ``words`` (None if there is none), and the other words."""
     numbers, others = [], []
     for word in words:
         try:
@@ -156,7 +156,7 @@ def _number(verb: str, words: list[str]) -> tuple[float | None, list[str]]:
 
 
 def _the_run(verb: str, words: list[str], *, live: bool = False) -> TrainingRun:
-    """The run that ``words`` name, or the only live one, or (unless it must be ``live``) the latest."""
+    """The run that ``words`` name, else the only live run, else the latest one unless it must be ``live``."""
     known = mlless_nb.runs()
     if len(words) > 1:
         raise UsageError(f"%mlless {verb}: {' '.join(words)} is not one run; write %mlless {verb} [RUN]")
@@ -177,5 +177,5 @@ def _the_run(verb: str, words: list[str], *, live: bool = False) -> TrainingRun:
             raise UsageError(f"%mlless {verb}: no run yet; a %%mlless cell starts one")
         run = alive[0] if alive else known[-1]
     if live and not is_live(run):
-        raise UsageError(f"%mlless {verb}: {run.name} has ended ({run.status}); only a live run can be asked")
+        raise UsageError(f"%mlless {verb}: {run.name} has ended ({run.status}); this needs a live run")
     return run

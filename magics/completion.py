@@ -1,4 +1,4 @@
-"""What the Tab key offers after ``%%mlless`` and ``%mlless``: options, commands and names of runs."""
+"""Tab completion after ``%%mlless`` and ``%mlless``: options, commands and names of runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .options import OPTIONS
 
 @context_matcher()
 def complete(context: CompletionContext) -> SimpleMatcherResult:
-    """Completions of the word before the cursor on a line of ours; none on any other line."""
+    """Completions of the word before the cursor on a line of these magics; none on other lines."""
     words = context.line_with_cursor.split(" ")
     text = context.token
     offered = candidates(words)
@@ -23,7 +23,7 @@ def complete(context: CompletionContext) -> SimpleMatcherResult:
 
 
 def candidates(words: list[str]) -> list[str]:
-    """What may stand where the last of ``words``, the line up to the cursor, stands."""
+    """Candidates for the last of ``words``, which are the line up to the cursor."""
     if words[0] == "%%mlless" and words[-2:-1] == ["--resume"]:
         return _names()
     if words[0] == "%%mlless" and len(words) > 1:

@@ -1,4 +1,4 @@
-"""Start the job of a cell: one live run a name, hand the handle to the notebook, show the run."""
+"""Starts the job of a cell: one live run per name, puts the handle into the notebook, shows the run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..job.job import TrainingJob
 
-#: What a run is called when the cell does not say.
+#: The run's name if the cell gives none.
 DEFAULT_NAME = "run"
 
 
@@ -38,18 +38,19 @@ def start(
     force: bool = False,
     on_interrupt: str = "stop",
 ) -> TrainingRun:
-    """Start ``job``, put its handle under its name among the notebook's variables and show it.
+    """Start ``job``, assign its handle to the notebook's variable of its name, and show it.
 
-    With ``resume`` it goes on from the ended run of that name or id.
+    With ``resume`` it resumes from the ended run of that name or id.
 
-    Returns at once where a user can click; waits for the end with ``wait`` and, unasked, where nobody can (nbclient,
-    papermill, a script): there the kernel would end with the last cell and take the handle of a paid run along.
+    In an interactive notebook it returns at once. It waits for the end with ``wait``, and always in batch mode
+    (nbclient, papermill, a script): there the kernel exits after the last cell, and the handle of a paid run would be
+    lost.
 
     Raises
     ------
     UsageError
-        A run of this name is live and ``force`` is not set; the name belongs to another variable; the run failed while
-        the cell waited for it.
+        If a run of this name is live and ``force`` is not set, the name belongs to another variable, or the run failed
+        while the cell waited for it.
     MllessError
         As `mlless_nb.train`.
     """
@@ -77,11 +78,13 @@ def handle_name(name: str, variables: Mapping[str, object]) -> str:
     Raises
     ------
     UsageError
-        It is a word of Python's, or the notebook uses it for something else than a run.
+        If it is a keyword or builtin of Python, or a variable of the notebook that is not a run.
     """
     variable = name.replace("-", "_")
     if keyword.iskeyword(variable) or hasattr(builtins, variable):
-        raise UsageError(f"--name {name}: must not be a word of Python's; the run's handle becomes a variable")
+        raise UsageError(
+            f"--name {name}: must not be a keyword or builtin of Python; the run's handle becomes a variable"
+        )
     held = variables.get(variable)
     if held is not None and not isinstance(held, TrainingRun):
         raise UsageError(
@@ -92,10 +95,10 @@ def handle_name(name: str, variables: Mapping[str, object]) -> str:
 
 
 def blocks_by_itself(shell: InteractiveShell) -> bool:
-    """Whether nobody can click or type while the run goes: a batch executor, or a script."""
+    """Whether the cell must wait, because no user can click or type: in a batch executor or a script."""
     kind = frontend.detect()
     if kind == "terminal":
-        # `ipython file.ipy`, `ipython -c ...` and `ipython < file` do not come back to a user's prompt
+        # `ipython file.ipy`, `ipython -c ...` and `ipython < file` do not return to a prompt
         return not (getattr(shell.parent, "interact", True) and sys.stdin.isatty())
     if kind == "none":
         return not getattr(getattr(shell, "kernel", None), "_allow_stdin", True)
@@ -103,7 +106,7 @@ def blocks_by_itself(shell: InteractiveShell) -> bool:
 
 
 def _free_name(name: str, force: bool) -> str:
-    """``name`` if no live run has it; else, by ``force``, the first of name-2, name-3 ... that is free."""
+    """``name`` if no live run has it; else, with ``force``, the first free one of name-2, name-3 ..."""
     live = {run.name: run for run in mlless_nb.runs() if is_live(run)}
     if name not in live:
         return name

@@ -19,18 +19,18 @@ def is_live(run: TrainingRun) -> bool:
 
 
 def cost_so_far(run: TrainingRun) -> str:
-    """What ``run`` has cost so far, e.g. "$0.0123 so far"."""
+    """The cost of ``run`` so far, e.g. "$0.0123 so far"."""
     return f"{usd(run.telemetry.state.spent_usd)} so far"
 
 
 def status_line(run: TrainingRun) -> str:
-    """Where ``run`` stands, what was asked for and not yet done, and once it has ended, why."""
+    """The status of ``run``, its pending commands, and the reason if it has ended."""
     state = run.telemetry.state
     return " · ".join([line_of(state), *state.pending, *([] if is_live(run) or not run.reason else [run.reason])])
 
 
 def stopping_line(run: TrainingRun) -> str:
-    """Said when an interrupt asked ``run`` to stop."""
+    """Printed when an interrupt has asked ``run`` to stop."""
     step = run.telemetry.state.step
     return (
         f"{run.name}: interrupted at step {step}, {cost_so_far(run)}; asked it to stop in good order. "
@@ -39,22 +39,22 @@ def stopping_line(run: TrainingRun) -> str:
 
 
 def left_line(run: TrainingRun) -> str:
-    """Said when a second interrupt returned before ``run`` had stopped."""
+    """Printed when a second interrupt returned before ``run`` had stopped."""
     workers = run.telemetry.state.n_workers
     return (
         f"{run.name}: returned while it stops; {workers} worker(s) and the supervisor still run, {cost_so_far(run)}. "
-        f"%mlless status {run.name} tells when they are gone."
+        f"%mlless status {run.name} shows when they have ended."
     )
 
 
 def detached_line(run: TrainingRun) -> str:
-    """Said when an interrupt ended the waiting and not ``run``."""
+    """Printed when an interrupt ended the waiting and not ``run``."""
     rate = run.telemetry.state.rate_usd_s * 3600
     return f"{run.name}: goes on, {cost_so_far(run)}, {usd(rate)} an hour; %mlless stop {run.name} ends it."
 
 
 def ended_line(run: TrainingRun) -> str:
-    """Said when ``run`` has stopped after an interrupt."""
+    """Printed when ``run`` has stopped after an interrupt."""
     state = run.telemetry.state
     kept = "its model is kept" if state.step else "it took no step, so there is no model"
     best = f", {best_text(state)}" if state.best else ""

@@ -1,4 +1,4 @@
-"""The magic itself: parse, read the cell, start the job."""
+"""The magic: parses its line, reads the cell, starts the job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .options import BEHAVIOUR, OPTIONS, job_options
 
 
 def with_options(magic: Any) -> Any:
-    """``magic`` with a parser for `OPTIONS`, which also writes its help."""
+    """``magic`` with a parser for `OPTIONS`, which also generates its help."""
     for flag, details in reversed(OPTIONS):
         magic = argument(flag, **details)(magic)
     magic = magic_arguments()(magic)
@@ -27,18 +27,18 @@ def with_options(magic: Any) -> Any:
 
 @magics_class
 class MllessMagics(Magics):
-    """``%%mlless`` trains what the cell names; ``%mlless`` asks about a run, or asks it for something."""
+    """``%%mlless`` trains the job of the cell; ``%mlless`` shows a run or sends it a command."""
 
     @line_cell_magic
     @with_options
     def mlless(self, line: str, cell: str | None = None) -> None:
         """Train a model on serverless functions, live, under a budget.
 
-        %%mlless [options]           the body is Python that names model, optimizer and data, and if need be sync, stop
-                                     or any other field of TrainingJob; it sees the notebook's variables
-        %mlless status [RUN]         where the run stands             %mlless budget USD [RUN]     another cap
-        %mlless stop [RUN]           end it, with the model so far    %mlless wait [RUN] [SECONDS]
-        %mlless scale_in [N] [RUN]   remove N workers                 %mlless report [RUN]         what came of it
+        %%mlless [options]           the body is Python; it assigns model and data, and optionally optimizer, sync, stop
+                                     or any other field of TrainingJob; it can read the notebook's variables
+        %mlless status [RUN]         the run's status                 %mlless budget USD [RUN]     set the cap
+        %mlless stop [RUN]           end it and keep its model        %mlless wait [RUN] [SECONDS]
+        %mlless scale_in [N] [RUN]   remove N workers                 %mlless report [RUN]         show the result
         %mlless dashboard [RUN]      show it again                    %mlless tune on|off [RUN]    the auto-tuner
         %mlless runs                 the runs of this kernel
         """

@@ -1,4 +1,4 @@
-"""What may stand on the ``%%mlless`` line. Pure: text in, values out; what a value may be is the job's business."""
+"""The options of the ``%%mlless`` line. Pure: text in, values out; the job checks the values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from ..job.scale_in import ScaleIn
 
-#: Rules of `mlless_nb.Stop` that have an option of their own.
+#: Rules of `mlless_nb.Stop` that are options.
 STOP_RULES = ("target", "epochs", "steps", "time_s", "patience", "confirmations")
-#: Options that say how the magic behaves; all others are fields of the job.
+#: Options of the magic itself; all others are fields of the job.
 BEHAVIOUR = ("resume", "wait", "force", "on_interrupt")
 
 
@@ -54,7 +54,7 @@ def _switch(flag: str, help: str) -> tuple[str, dict[str, Any]]:
     return flag, {"action": "store_true", "help": help, "default": argparse.SUPPRESS}
 
 
-#: Flags, each with the arguments of argparse's ``add_argument``. A flag that is not given leaves the job's own default.
+#: Flags, each with the arguments of argparse's ``add_argument``. Without a flag the job's default is used.
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     _option(
         "--workers",
@@ -66,9 +66,9 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--budget",
         "USD",
         number,
-        "the most the run may cost, US dollars (default: no cap); a run that no rule ends trains until that is spent",
+        "the most the run may cost, US dollars (default: no cap); without a stop rule the run trains until it is spent",
     ),
-    _option("--target", "X", number, "end once the validation loss is at or below X"),
+    _option("--target", "X", number, "end when the validation loss is at or below X"),
     _option(
         "--epochs",
         "N",
@@ -77,12 +77,12 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     _option("--steps", "N", integer, "end after N steps"),
     _option("--time-s", "S", number, "end S seconds after the functions were invoked"),
-    _option("--patience", "N", integer, "end once N evaluations in a row brought no better validation loss"),
+    _option("--patience", "N", integer, "end after N evaluations in a row without a better validation loss"),
     _option(
         "--confirmations", "N", integer, "evaluations in a row at or below the target that end the run (default 1)"
     ),
-    _option("--scale-in", "on|off", scale_in, "let workers go while that pays (default on), or keep them all"),
-    _option("--name", "NAME", str, "what the run, and the notebook's variable for it, is called (default run)"),
+    _option("--scale-in", "on|off", scale_in, "remove workers when that pays (default on), or keep them all"),
+    _option("--name", "NAME", str, "name of the run and of the notebook's variable for it (default run)"),
     _option(
         "--minibatch",
         "B",
@@ -93,9 +93,9 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     _option("--validation", "F", fraction, "fraction of the data to hold out, or none (default 0.1)"),
     _option("--aggregate", "HOW", str, "mean or sum of the workers' updates (default mean)"),
     _option("--local-steps", "H", integer, "minibatches a worker takes on its own in a step (default 1)"),
-    _option("--codec", "NAME", str, "how published values are written: float32 (default), bf16 or int8"),
-    _option("--pattern", "NAME", str, "how updates get around: broadcast, scatter-reduce or auto (default)"),
-    _option("--partition", "BY", str, "what is dealt out to the workers: rows, user or auto (default)"),
+    _option("--codec", "NAME", str, "encoding of published values: float32 (default), bf16 or int8"),
+    _option("--pattern", "NAME", str, "how updates are exchanged: broadcast, scatter-reduce or auto (default)"),
+    _option("--partition", "BY", str, "how data is sharded across workers: rows, user or auto (default)"),
     _option(
         "--schedule",
         "HOW",
@@ -103,13 +103,13 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "auto (default): cut the learning rate once the loss stops falling; or constant",
     ),
     _option("--backend", "B", str, "embedded (this machine, the default) or the name of a Lithops backend"),
-    _option("--redis", "URL", str, "URL of Redis; given several times, they share the updates", action="append"),
+    _option("--redis", "URL", str, "URL of Redis; if repeated, updates are sharded over the servers", action="append"),
     _option("--bus", "URL", str, "URL of the control bus: amqp://... for RabbitMQ"),
     _option("--prices", "PROFILE", str, "price profile that the run is billed by (default aws-lambda-x86)"),
     _option("--memory-mb", "MB", integer, "memory of a function; clouds price by it (default 1769)"),
     _option("--eval-every", "N", integer, "steps between two evaluations of the held-out rows"),
     _option("--checkpoint-every", "N", integer, "steps between two checkpoints"),
-    _option("--resume", "NAME", str, "go on from an ended run of this name or id, with its optimiser's state"),
+    _option("--resume", "NAME", str, "resume from an ended run of this name or id, with its optimiser's state"),
     _switch("--insecure", "allow Redis or RabbitMQ on another machine without TLS and a password"),
     _switch("--wait", "return when the run has ended, not at once"),
     _switch("--force", "start even if a run of this name is live, as NAME-2"),
@@ -124,7 +124,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def job_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options that were given (argparse's ``vars``), as (fields of the job, rules of `mlless_nb.Stop`)."""
+    """``given`` options (argparse's ``vars``), split into fields of the job and rules of `mlless_nb.Stop`."""
     fields = {name: value for name, value in given.items() if name not in BEHAVIOUR}
     rules = {rule: fields.pop(rule) for rule in STOP_RULES if rule in fields}
     if len(fields.get("redis", ())) == 1:

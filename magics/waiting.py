@@ -1,4 +1,4 @@
-"""Wait for a run so that an interrupt means what a user meant by it."""
+"""Waits for a run; an interrupt stops the run or only ends the waiting."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .messages import detached_line, ended_line, is_live, left_line, stopping_li
 if TYPE_CHECKING:
     from ..driver.run import TrainingRun
 
-#: Seconds of one wait. An interrupt is only seen between two of them, so never one long wait on the main thread.
+#: Seconds of one wait. The main thread handles an interrupt only between two waits, so they are short.
 POLL_S = 0.05
 
 
 def until_end(run: TrainingRun, timeout_s: float | None = None) -> bool:
-    """Wait until ``run`` has ended or ``timeout_s`` seconds have passed; whether it has ended."""
+    """Wait until ``run`` has ended or ``timeout_s`` seconds have passed; returns whether it has ended."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while is_live(run):
         left = POLL_S if deadline is None else min(POLL_S, deadline - time.monotonic())
@@ -27,13 +27,13 @@ def until_end(run: TrainingRun, timeout_s: float | None = None) -> bool:
 
 
 def wait_or_stop(run: TrainingRun, watch: Callable[[], object]) -> None:
-    """Wait for the end of ``run``; an interrupt asks it to stop, a second one returns at once and says what is left.
+    """Wait for the end of ``run``; an interrupt asks it to stop, a second one returns at once with a message.
 
     Parameters
     ----------
     run : TrainingRun
     watch : callable
-        What shows the run; it may return at once or only at the end.
+        Shows the run; it may return at once or only at the end.
     """
     try:
         watch()
@@ -49,7 +49,7 @@ def wait_or_stop(run: TrainingRun, watch: Callable[[], object]) -> None:
 
 
 def wait_or_detach(run: TrainingRun, watch: Callable[[], object]) -> None:
-    """As `wait_or_stop`, but an interrupt ends the waiting only; the run goes on."""
+    """Like `wait_or_stop`, but an interrupt only ends the waiting; the run goes on."""
     try:
         watch()
         until_end(run)

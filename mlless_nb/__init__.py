@@ -1,14 +1,14 @@
 """Cost-capped, serverless machine-learning training from a notebook cell.
 
-The way of a cell, which is also the map of this tree::
+The folders, in the order in which a cell passes through them::
 
     magics/        text of a cell -> TrainingJob
-    job/           what a job is, checked before anything is launched or billed
-    driver/        packs, launches P workers and a supervisor, follows them, always cleans up
-    function/      what is true inside any function
-    worker/        minibatches -> update -> exchange -> the peers' updates, step by step
-    supervisor/    steps in -> telemetry out, decisions (policy/) announced, the bill
-    exchange/      how updates reach the other workers; leases, plan and money
+    job/           the definition of a job, checked before anything is launched or billed
+    driver/        packs the data, launches P workers and a supervisor, follows them, always cleans up
+    function/      entry point of every function
+    worker/        per step: minibatch -> update -> exchange -> apply the peers' updates
+    supervisor/    reads step reports, sends telemetry, removes workers (policy/), keeps the bill
+    exchange/      carries updates between workers; holds leases, plan and budget
     bus/           control messages: Redis Streams, RabbitMQ, memory
     telemetry/     rows and state of a run, live and on disk -> widgets/ (the dashboard)
     models/ data/ money/ storage/ simulate/ kernels/
@@ -76,8 +76,8 @@ __all__ = [
 ]
 
 
-#: Where each name is defined. They are loaded when they are asked for: functions, which start in the time that a
-#: person waits, need few of them.
+#: Where each name is defined. Names are loaded on first use: a user waits while functions start, and functions need
+#: few of them.
 _HOMES = {
     "data.datasets": ["datasets"],
     "errors": [
@@ -102,7 +102,7 @@ _HOMES = {
 }
 
 
-if not TYPE_CHECKING:  # who reads types is to know what there is not
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept names that do not exist
 
     def __getattr__(name: str) -> Any:
         for home, names in _HOMES.items():

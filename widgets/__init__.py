@@ -1,12 +1,12 @@
-"""The views of a run: a live dashboard in the notebook, and pictures, tables and text that stay when it is saved.
+"""The views of a run: a live dashboard in the notebook, and pictures, tables and text for the saved notebook.
 
-::
+Views read telemetry and send the user's commands; they decide nothing::
 
-    view_model.py  RunState and rows -> words and figures, pure; format.py rows.py
-    dashboard.py   the live widget, with its .js and .css; feed.py controls.py
-    static.py      picture, table and text that stay in a saved notebook; svg.py
+    view_model.py  RunState and rows -> words and figures, pure; uses format.py rows.py
+    dashboard.py   the live widget, with its .js and .css; uses feed.py controls.py
+    static.py      picture, table and text of a saved notebook; uses svg.py
     plotly_figure.py  the same curves for plotly
-    display.py     which of these a front end gets; frontend.py
+    display.py     chooses the view for a front end; uses frontend.py
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Dashboard", "can_click", "detect", "plot", "show", "static_bundle", 
 
 
 def __getattr__(name: str) -> Any:
-    # the widget's packages take 0.3 s to import, and a terminal needs none of them
+    # imported on first use: the widget's packages take 0.3 s to import, and a terminal does not need them
     if name == "Dashboard":
         from .dashboard import Dashboard
 

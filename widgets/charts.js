@@ -1,6 +1,6 @@
-// The three charts: what is to be drawn, and two that draw it, a canvas (at once, everywhere) and plotly.js (when it is
-// there: zoom and hover). The first part of the widget's one
-// module, which dashboard.py puts together.
+// The three charts: the figure to draw, and two renderers: a canvas (at once, everywhere) and plotly.js (once it is
+// loaded: zoom and hover). The first part of the widget's one
+// module, which dashboard.py concatenates.
 
 // rows.py's VIEW_COLUMNS
 const COLUMNS = ["step", "epoch", "time_s", "loss", "validation_loss", "n_workers", "spent_usd", "servers_usd"];
@@ -8,9 +8,9 @@ const WIDTH = COLUMNS.length;
 const [STEP, EPOCH, TIME, LOSS, VALIDATION, WORKERS, SPENT, SERVERS] = COLUMNS.keys();
 const AXES = { step: STEP, seconds: TIME, dollars: SPENT };
 const AXIS_TITLES = { step: "step", seconds: "seconds", dollars: "dollars spent" };
-const CAP_IN_SIGHT = 2; // as in state.py: a cap further off is said in words, for its line would flatten the curve
-const BASE_IN_SIGHT = 0.25; // as in state.py: the base line is drawn up to so far above the losses, of their range
-const MOST_POINTS = 1200; // a line, on screen
+const CAP_IN_SIGHT = 2; // as in view_model.py: a higher cap is shown as text, since its line would flatten the curve
+const BASE_IN_SIGHT = 0.25; // as in view_model.py: most distance of a drawn baseline, as a share of the losses' range
+const MOST_POINTS = 1200; // of a line on screen
 
 // ------------------------------------------------------------------------------------- plotly.js, once for the page
 
@@ -103,7 +103,7 @@ function points(rows, xColumn, yColumn, span) {
 /** The three charts as data: what both the canvas and plotly draw. */
 function panels({ rows, status }, { against, zoom, log }) {
   const xColumn = AXES[against];
-  // level labels stand at the left, where the loss is still high and little is spent
+  // labels of levels are at the left, where the loss is still high and the cost low
   const last = rows.n ? rows.at(rows.n - 1, xColumn) : 0;
   const span = zoom || [0, last > 0 ? last * 1.04 : 1];
   const line = (column) => points(rows, xColumn, column, span);
@@ -115,7 +115,7 @@ function panels({ rows, status }, { against, zoom, log }) {
   const seen = [...training.y, ...validation.y, ...levels].filter((v) => !log || v > 0);
   let [low, high] = seen.length ? [Math.min(...seen), Math.max(...seen)] : [0, 1];
   const hasBase = status.base != null && seen.length > 0 && status.base <= high + BASE_IN_SIGHT * (high - low);
-  // with room for its words where it is the lowest, and log may be asked for
+  // with room for its label if it is the lowest line; the axis may be logarithmic
   const under = log ? status.base / (high / status.base) ** 0.2 : status.base - 0.2 * (high - status.base);
   if (hasBase) [low, high] = [status.base < low ? under : low, Math.max(high, status.base)];
   const pad = (high - low) * 0.06 || Math.abs(high) * 0.05 || 1;

@@ -1,7 +1,7 @@
 """The dashboard's controls: a command with an id in, one acknowledgement out.
 
-The browser sends a command again until it is acknowledged, so each id is carried out once. A handler may run on any
-thread (a subshell's, or the main one); everything asked of a run returns at once.
+The browser repeats a command until it is acknowledged, so a command is carried out only once per id. A handler may run
+on any thread (a subshell's or the main one); the run's methods return at once.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from ..errors import MllessError
 
-#: Acknowledgements that are kept for a command that comes again.
+#: Acknowledgements that are kept for repeated commands.
 KEPT_REPLIES = 200
-#: A comma that can only part thousands; all others may be meant as the point.
+#: Commas that can only separate thousands; any other comma may be meant as a decimal point.
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
 
 
@@ -29,13 +29,13 @@ class Controls:
         self.stop_asked = False
 
     def handle(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Carry out ``{"cmd", "id", "value"}`` unless it was before.
+        """Carry out ``{"cmd", "id", "value"}`` unless that id was carried out before.
 
         Returns
         -------
         dict
-            ``{"kind": "ack", "id", "ok", "text"}``. ``text`` says why not; what was asked for and is not done yet is
-            for the run's own state to say.
+            ``{"kind": "ack", "id", "ok", "text"}``. ``text`` is the reason of a refusal; the run's state shows pending
+            commands.
         """
         command_id = str(message.get("id", ""))[:64]
         with self._lock:

@@ -1,5 +1,5 @@
-// The live widget's face. It draws what Python tells (words and figures come ready-made from state.py) and sends what a
-// person asks; it decides nothing. dashboard.py puts charts.js and store.js before it: one
+// The live widget's front end. It shows the words and figures that view_model.py makes, and sends the user's commands;
+// it decides nothing. dashboard.py puts charts.js and store.js before it: one
 // module without imports, so it works offline.
 
 const DRAW_MS = 250;
@@ -83,7 +83,7 @@ class View {
     this.watchers[0].observe(this.refs.charts);
     this.watchers[1].observe(document.body, { attributes: true, attributeFilter: ["class", "data-jp-theme-light", "data-jp-theme-name"] });
     this.draw();
-    // the canvas has painted; plotly's five megabytes may come now
+    // the canvas is painted; now load plotly's five megabytes
     setTimeout(() => page.want(store.model, this.update), 50);
   }
 
@@ -310,7 +310,7 @@ function tableRows(rows, bestStep) {
   const all = [...Array(rows.n).keys()].reverse();
   if (all.length <= MOST_LINES) return all;
   const evaluated = all.filter((i) => !Number.isNaN(rows.at(i, VALIDATION)));
-  // few evaluations would hide the training in between
+  // few evaluations would hide the training steps between them
   const listed = evaluated.length > MOST_LINES / 10 ? evaluated : all;
   const every = Math.ceil(listed.length / MOST_LINES);
   const best = all.filter((i) => rows.at(i, STEP) === bestStep);

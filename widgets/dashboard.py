@@ -1,8 +1,9 @@
-"""The live widget: one anywidget, whose face is charts.js, store.js and dashboard.js.
+"""The live widget: one anywidget; its front end is charts.js, store.js and dashboard.js.
 
-Two ways lead to the browser. Custom messages carry what is new (float32 rows in a buffer, and the figures); those sent
-before a view is there are lost. So the ``snapshot`` and ``status`` traits carry a small whole, and a view says hello
-when it appears and whenever a batch is missing, and is answered with all. The only way back is a custom message.
+Data reaches the browser in two ways. Custom messages carry new rows (float32, in a buffer) and figures; messages sent
+before a view exists are lost. The ``snapshot`` and ``status`` traits therefore carry a small version of the whole run.
+A view sends "hello" when it appears and whenever a batch is missing, and receives all rows in reply. The browser
+answers by custom messages only.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from .static import static_bundle
 from .view_model import RECENT_ROWS, view_of
 
 _HERE = Path(__file__).parent
-#: Sent once a page, on request: inside ``_esm`` it would lie in every widget and every saved notebook.
+#: Sent once per page, on request: inside ``_esm`` it would be part of every widget and every saved notebook.
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-#: Rows that answer a hello: a view that is there can take more than a saved snapshot.
+#: Most rows in the reply to "hello": more than in a snapshot, which is saved with the notebook.
 HELLO_ROWS = 4000
 
 
@@ -35,14 +36,14 @@ class Dashboard(anywidget.AnyWidget):
     Parameters
     ----------
     run : TrainingRun
-        Anything with ``telemetry``, ``stop()``, ``scale_in(n)`` and a ``budget``, all of which return at once.
+        Any object with ``telemetry``, ``stop()``, ``scale_in(n)`` and ``budget``, all of which return at once.
     """
 
     _esm = "\n".join((_HERE / part).read_text("utf-8") for part in ("charts.js", "store.js", "dashboard.js"))
     _css = _HERE / "dashboard.css"
     #: float32: one row whose first value is the number of rows of the run, then at most 600 rows; see rows.py.
     snapshot = traitlets.Bytes(b"").tag(sync=True)
-    #: What `state.view_of` returns.
+    #: The result of `view_model.view_of`.
     status = traitlets.Dict().tag(sync=True)
 
     def __init__(self, run: Any) -> None:
@@ -50,7 +51,7 @@ class Dashboard(anywidget.AnyWidget):
         self._controls = Controls(run)
         #: Whether a browser has shown this widget.
         self.is_seen = False
-        self._told: object = None  # the events that the browser has
+        self._told: object = None  # the events that were sent to the browser
         self._display_id = ""
         self._feed = Feed(run.telemetry, self, self._on_end)
         rows = view_rows(run.telemetry.rows_since(0))
@@ -59,7 +60,7 @@ class Dashboard(anywidget.AnyWidget):
         self.on_msg(self._on_message)
 
     def display(self) -> None:
-        """Show the widget in the present cell's output; the static picture takes that place at the end of the run."""
+        """Show the widget in the present cell's output; the static picture replaces it at the end of the run."""
         self._display_id = f"mlless-{self.model_id}"
         display(self, display_id=self._display_id)
         self._feed.start()
@@ -69,7 +70,7 @@ class Dashboard(anywidget.AnyWidget):
         self._feed.join(timeout_s)
 
     def close(self) -> None:
-        """Stop feeding and take the widget from the page. Idempotent."""
+        """Stop the feed and remove the widget from the page. Idempotent."""
         self._feed.close()
         super().close()
 
@@ -113,10 +114,10 @@ class Dashboard(anywidget.AnyWidget):
 
 
 def _let_browser_choose_subshell(comm: Any) -> None:
-    """Have presses handled where the browser asks for, while a cell is busy too.
+    """Handle the browser's messages in the subshell that it names, also while a cell is busy.
 
-    ipykernel 7.4 routes every message of a comm to the subshell that last published on it: with a feed thread that is
-    the busy main one, or one that a page reload deleted. Browsers ask for a subshell of their own, as in 7.3.
+    ipykernel 7.4 routes every message of a comm to the subshell that last published on it. With a feed thread this is
+    the busy main one, or one that a page reload deleted. With this change browsers choose the subshell, as in 7.3.
     """
     if hasattr(comm, "_reply_subshell_for"):
         comm._reply_subshell_for = lambda _data, default: default

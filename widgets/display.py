@@ -1,4 +1,4 @@
-"""Put a run on the screen, as the front end allows: a live widget, whole lines of text, or nothing."""
+"""Shows a run as the front end allows: as a live widget, as lines of text, or not at all."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from .frontend import Frontend, can_click, detect
 from .static import static_bundle
 from .view_model import line_of
 
-#: Seconds between two lines of text, and between the first two: they come apart by twice as much each time, so that a
-#: run of some seconds shows that it moves.
+#: Longest interval between two lines of text, seconds, and the first one. The interval doubles each time, so that a run
+#: of a few seconds shows progress too.
 LINE_EVERY_S, FIRST_LINE_S = 10.0, 1.0
-#: How long the main thread sleeps at most while it waits, so that Interrupt is answered at once.
+#: Longest sleep of the main thread while it waits, seconds, so that an interrupt is handled at once.
 _POLL_S = 0.05
 
 
 def show(run: Any, wait: bool = False, frontend: Frontend | None = None) -> None:
     """Show ``run`` from now on.
 
-    In a notebook that a user can click in, a live `Dashboard` is displayed; when the run ends, a static picture takes
-    its place, which stays in the saved notebook. Elsewhere whole lines are printed: one now, and with ``wait`` one
-    every ten seconds (sooner at first) and one at the end.
+    In an interactive notebook a live `Dashboard` is displayed; when the run ends, a static picture replaces it, which
+    stays in the saved notebook. Elsewhere lines are printed: one now, and with ``wait`` one every ten seconds (sooner
+    at first) and one at the end.
 
     Parameters
     ----------
     run : TrainingRun
     wait : bool
-        Return when the run has ended. ``KeyboardInterrupt`` gets through within 50 ms; the run is not touched by it.
+        Return when the run has ended. ``KeyboardInterrupt`` is raised within 50 ms and does not affect the run.
     frontend : Frontend, optional
-        Instead of what `detect` finds.
+        Replaces the result of `detect`.
     """
     kind = frontend or detect()
     if can_click(kind):
@@ -56,7 +56,7 @@ def show(run: Any, wait: bool = False, frontend: Frontend | None = None) -> None
 
 
 def _follow(run: Any, may_print: Any) -> None:
-    """Wait for the end of ``run`` and print lines, at last one every `LINE_EVERY_S`, while ``may_print()``."""
+    """Wait for the end of ``run`` and print lines, at least one every `LINE_EVERY_S`, while ``may_print()``."""
     gap_s = min(FIRST_LINE_S, LINE_EVERY_S)
     seen, next_line = 0, time.monotonic() + gap_s
     while run.telemetry.state.is_live:

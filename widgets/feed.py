@@ -1,4 +1,4 @@
-"""The thread that sends a run's telemetry to a view: in batches, no faster than the view draws."""
+"""The thread that sends a run's telemetry to a view, in batches and no faster than the view can draw."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from .rows import Rows
 
 #: Seconds between two batches of rows.
 BATCH_S = 0.25
-#: Seconds between two snapshots, what a reloaded page starts from.
+#: Seconds between two snapshots; a reloaded page starts from the newest one.
 SNAPSHOT_S = 2.0
-#: A send that took longer than this is followed by a pause of one batch: rows gather, nothing queues.
+#: After a send that took longer than this the feed skips one batch, so that messages do not queue.
 SLOW_SEND_S = 0.05
 
 
 class Sink(Protocol):
-    """What a feed feeds."""
+    """Receives a feed's telemetry."""
 
     def on_rows(self, first: int, rows: Rows, state: RunState) -> None:
-        """``rows`` are new, the first of them being row number ``first`` of the run; there may be none."""
+        """Receive new ``rows``, maybe none; the first one is row number ``first`` of the run."""
 
     def on_snapshot(self, rows: Rows, state: RunState) -> None:
-        """All rows so far."""
+        """Receive all rows so far."""
 
 
 class Feed:
-    """Feeds ``sink`` from ``telemetry`` until the run has ended, then calls ``at_end`` once."""
+    """Sends ``telemetry`` to ``sink`` until the run has ended, then calls ``at_end`` once."""
 
     def __init__(self, telemetry: Telemetry, sink: Sink, at_end: Callable[[], None]) -> None:
         self._telemetry, self._sink, self._at_end = telemetry, sink, at_end
@@ -37,16 +37,16 @@ class Feed:
         self._thread = threading.Thread(target=self._loop, name="mlless-feed", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start the thread; returns at once."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop feeding, without waiting for the end of the run. Idempotent."""
+        """Stop the feed before the end of the run. Idempotent."""
         self._closing.set()
         self.join(5.0)
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait until the feed is over."""
+        """Wait until the feed has ended."""
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
 
@@ -55,7 +55,7 @@ class Feed:
         shown: RunState | None = None
         while not self._closing.is_set():
             seen = self._telemetry.wait_for_change(seen, BATCH_S)
-            # the state first: rows that come after it are only newer, and an end is never seen before its last row
+            # read the state before the rows: so the run's end is never sent before its last row
             state = self._telemetry.state
             rows = self._telemetry.rows_since(sent)
             began = time.monotonic()

@@ -7,7 +7,7 @@ from .format import duration, metric, usd
 
 
 def forecast_lines(state: RunState) -> list[str]:
-    """What the forecast of a live run says, a sentence each; nothing once it has ended."""
+    """The forecast of a live run, one sentence each; empty once the run has ended."""
     forecast = state.forecast
     if forecast is None or not state.is_live:
         return []

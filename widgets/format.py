@@ -1,4 +1,4 @@
-"""Formatting of figures: dollars, durations, sizes. Used by every view, so that all say the same. Pure."""
+"""Formatting of figures: dollars, durations, sizes. Every view uses it, so that all show the same text. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def usd(amount: float | None, *, trim: bool = False) -> str:
     Parameters
     ----------
     trim : bool
-        Drop trailing zeros after the cents: for figures that a user chose, such as a budget.
+        Drop trailing zeros after the cents, for amounts that a user chose, such as a budget.
     """
     if amount is None or not math.isfinite(amount):
         return NOTHING
@@ -62,14 +62,14 @@ def size(n_bytes: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of 1 as ``21 %``; one decimal below 10 %."""
+    """A fraction as a percentage, ``21 %``; one decimal below 10 %."""
     if not math.isfinite(share):
         return NOTHING
     return f"{share * 100:.1f} %" if 0 < share < 0.0995 else f"{share * 100:.0f} %"
 
 
 def metric(value: float | None) -> str:
-    """A loss to four decimals, or to four digits where that says too little or too much."""
+    """A loss to four decimals, or to four digits if it is very small or large."""
     if value is None or not math.isfinite(value):
         return NOTHING
     return f"{value:.4f}" if 0.01 <= abs(value) < 1000 or value == 0 else f"{value:.4g}"

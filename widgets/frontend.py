@@ -1,4 +1,4 @@
-"""Which kind of front end a run is watched from."""
+"""Detects the kind of front end that shows a run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _FORCED: dict[str, Frontend] = {"widget": "live", "text": "batch", "none": "none
 def detect(shell: Any = None) -> Frontend:
     """The front end of this process.
 
-    * ``live``: a notebook that a user can click in: a widget is shown, and nothing blocks;
-    * ``voila``: as live; the page is blank until its cells are over, so a cell never waits;
-    * ``batch``: nbclient, nbconvert, papermill: whole lines are printed, and cells wait for their run;
-    * ``terminal``: ipython or plain Python: as batch;
+    * ``live``: an interactive notebook: a widget is shown, and cells return at once;
+    * ``voila``: like live; the page is blank until all cells have run, so a cell never waits;
+    * ``batch``: nbclient, nbconvert, papermill: lines of text are printed, and cells wait for their run;
+    * ``terminal``: ipython or plain Python: like batch;
     * ``none``: nothing is printed.
 
-    ``MLLESS_PROGRESS=widget|text|none`` decides instead. ``shell`` is for tests.
+    ``MLLESS_PROGRESS=widget|text|none`` overrides the detection. ``shell`` is for tests.
     """
     asked = os.environ.get("MLLESS_PROGRESS", "").strip().lower()
     if asked:
@@ -36,10 +36,10 @@ def detect(shell: Any = None) -> Frontend:
         return "terminal"
     if os.environ.get("SERVER_SOFTWARE", "").startswith("voila"):
         return "voila"
-    # a client that cannot answer input() has nobody in front of it
+    # a client that cannot answer input() has no user in front of it
     return "live" if getattr(kernel, "_allow_stdin", True) else "batch"
 
 
 def can_click(frontend: Frontend) -> bool:
-    """Whether someone there can press Stop: where nobody can, a cell waits for its run."""
+    """Whether a user can press Stop; if not, a cell waits for its run."""
     return frontend in ("live", "voila")

@@ -1,4 +1,4 @@
-"""A run as a plotly figure, for users who want to go on drawing."""
+"""A run as a plotly figure, which users can change further."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def plot(run: Any, against: str = "step") -> Any:
     Raises
     ------
     JobError
-        ``against`` is none of these.
+        If ``against`` is none of these.
     """
     if against not in _AXES:
         raise JobError("against", against, "step, seconds or dollars")

@@ -1,7 +1,7 @@
-"""A run in a saved notebook: picture, table and text, without a widget and without scripts.
+"""The static view of a run for a saved notebook: picture, table and text, without a widget and without scripts.
 
-JupyterLab shows an error line instead of the text/html of an output whose widget model is gone, so at the end of a run
-this replaces the widget. It reads on its own in each of its forms: text/plain in a log, text/html without its styles.
+For an output whose widget model no longer exists, JupyterLab shows an error line instead of text/html. So this view
+replaces the widget at the end of a run. Each form is readable by itself: text/plain in a log, text/html without styles.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _CARD = (
 _CELL = "border:0;background:none;max-width:none;font-size:12px"
 _TABLE = "border:0;margin:4px 0 0;table-layout:auto"
 _ROW = '<tr style="background:none;border:0">'
-#: Colours that read on white and on JupyterLab's dark grey alike.
+#: Colours that are readable on white and on JupyterLab's dark grey.
 _ACCENTS = {"finished": "#00855f", "stopped": "#7a7d82", "capped": "#c26a00", "failed": "#dd3a50"}
 _SHOWN_EVENTS = 12
-#: Lines of the table of steps.
+#: Rows of the table of steps.
 _SHOWN_STEPS = 8
 
 
@@ -62,7 +62,7 @@ def text_summary(run: Any) -> str:
 
 
 def _facts(view: dict[str, Any]) -> list[tuple[str, str]]:
-    """What the figures of ``view`` say, as pairs of label and text."""
+    """The figures of ``view``, as pairs of label and text."""
     note = f" ({view['metric_note']})" if view["metric_note"] else ""
     price = view["spent_label"].partition("(")[2].rstrip(")")
     return [
@@ -79,7 +79,7 @@ def _facts(view: dict[str, Any]) -> list[tuple[str, str]]:
 def _html(view: dict[str, Any], rows: ViewRows, charts: list[str], label: str) -> str:
     accent = _ACCENTS.get(view["status"], "#00855f")
     parts = [
-        f'<div class="mathjax_ignore tex2jax_ignore" style="{_CARD}">',  # two dollar signs are no formula
+        f'<div class="mathjax_ignore tex2jax_ignore" style="{_CARD}">',  # dollar signs are not formulas
         f'<div><b style="font-size:15px">{escape(view["name"] or view["run_id"])}</b> &nbsp;',
         f'<span style="border:{_RULE};border-radius:10px;padding:1px 9px;font-size:12px;white-space:nowrap">',
         f'<b style="color:{accent}">{view["icon"]}</b> {escape(view["word"])}</span> &nbsp;',
@@ -102,7 +102,7 @@ def _figures(view: dict[str, Any]) -> str:
         (view["spent_label"], view["spent_text"], view["spent_note"], ""),
         ("Time", view["time_text"], "", ""),
     ]
-    # blocks, not a table: where it is narrow they go below one another
+    # blocks, not a table: on a narrow page they wrap
     blocks = "".join(
         f'<div style="display:inline-block;vertical-align:top;white-space:nowrap;margin:0 30px 6px 0">'
         f'<div style="font-size:12px;{_MUTED}">{escape(label)}</div>'
@@ -115,7 +115,7 @@ def _figures(view: dict[str, Any]) -> str:
 
 
 def _charts(charts: list[str], label: str) -> str:
-    """Three side by side, or fewer in a row where the page is narrow; the first one's text tells of all."""
+    """Three charts side by side, fewer per row on a narrow page; the first one's alternative text covers all."""
     texts = (label, "Workers against the step", "Dollars against the step")
     return "".join(
         f'<img alt="{escape(text)}" style="width:33.3%;min-width:250px;vertical-align:top" '
@@ -125,7 +125,7 @@ def _charts(charts: list[str], label: str) -> str:
 
 
 def _steps(metric_name: str, rows: ViewRows, best_step: int | None) -> str:
-    """Steps evenly over the run, evaluated ones where there are, the best, in bold, and the last."""
+    """A table of evenly spaced steps, evaluated ones if possible, with the best one in bold and the last one."""
     column = dict(zip(VIEW_COLUMNS, rows.T, strict=True))
     evaluated = np.flatnonzero(np.isfinite(column["validation_loss"]))
     among = evaluated if len(evaluated) >= _SHOWN_STEPS else np.arange(len(rows))
@@ -155,7 +155,7 @@ def _folded(title: str, table: str, *, is_open: bool) -> str:
 
 
 def _events(view: dict[str, Any]) -> str:
-    """The newest events and the exchange, folded away unless the run failed: then they are what is to be read."""
+    """The newest events and the exchange; collapsed unless the run failed, when they are most important."""
     cell = f"{_CELL};text-align:left;padding:1px 14px 1px 0"
     rows = [(time, text) for time, text in view["events"][:_SHOWN_EVENTS]]
     if view["exchange"]:

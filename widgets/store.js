@@ -1,7 +1,7 @@
-// What a page knows of a run, and what it has asked for: rows, status, commands without an answer. The second part of the
+// The page's copy of a run: rows, status, and commands without an acknowledgement. The second part of the
 // widget's one module, between charts.js and dashboard.js.
 
-const MOST_ROWS = 20000; // then they are thinned to half: a spike stays
+const MOST_ROWS = 20000; // beyond that rows are thinned to half; spikes stay
 const ASK_AGAIN_MS = 1500;
 
 /** The rows of a run as one growing Float32Array; `next` is the number of the run's row that comes next. */
@@ -72,8 +72,8 @@ class Store {
     this.model = model;
     this.rows = new Rows();
     this.status = model.get("status") || {};
-    this.notice = null; // {text, tone}, of the newest question
-    this.open = new Map(); // questions without an answer: id -> timer
+    this.notice = null; // {text, tone} of the newest command
+    this.open = new Map(); // commands without an acknowledgement: id -> timer
     this.listeners = new Set();
     this.rows.replace(floatsOf(model.get("snapshot")));
     model.on("msg:custom", (message, buffers) => this.receive(message, buffers));

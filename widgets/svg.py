@@ -1,4 +1,4 @@
-"""The three curves as SVG: the picture that stays in a saved notebook. Standard library and NumPy, no fonts."""
+"""The three curves as SVG, the picture in a saved notebook. Needs only the standard library and NumPy, no fonts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .view_model import base_text, best_text, is_base_in_sight, is_cap_in_sight,
 _PANEL, _GAP = 276, 24
 WIDTH, HEIGHT = 3 * _PANEL + 2 * _GAP, 184
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 17, 30, 37
-#: Rows that are drawn: one a unit of the picture's width, which keeps the saved notebook small.
+#: Most rows that are drawn: one per unit of the picture's width, which keeps the saved notebook small.
 _ROWS = 240
-#: How far a curve may pass by one of its points, in units of the picture.
+#: Largest distance between a simplified curve and one of its points, in units of the picture.
 _NEAR = 0.2
 
-# Light by default; where an image may follow its page (color-scheme) it turns dark with it.
+# Light by default; dark if the page is dark and the image may follow it (color-scheme).
 _STYLE = (
     "text{font:10px system-ui,'DejaVu Sans',sans-serif;fill:#5f6368}.h{font-size:12px;font-weight:600;fill:#1b1b1b}"
     ".n{font-size:12px}"
@@ -53,7 +53,7 @@ _SWATCHES = {
 
 
 def ticks(low: float, high: float, about: int = 7) -> list[float]:
-    """Round numbers within [low, high], ``about`` + 1 at most: in steps of 1, 2 or 5 times a power of ten."""
+    """At most ``about`` + 1 round numbers within [low, high], in steps of 1, 2 or 5 times a power of ten."""
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
         return [low] if math.isfinite(low) else []
     power = 10 ** math.floor(math.log10((high - low) / about))
@@ -63,7 +63,7 @@ def ticks(low: float, high: float, about: int = 7) -> list[float]:
 
 
 def tick_texts(values: Sequence[float], dollars: bool = False) -> list[str]:
-    """``values`` with as many decimals as tell them apart, the same for all."""
+    """``values`` with the same number of decimals, enough to distinguish them."""
     gap = min((abs(b - a) for a, b in pairwise(values)), default=abs(values[0]) if values else 1.0)
     decimals = min(max(0, -math.floor(math.log10(gap) + 1e-9)), 9) if gap > 0 else 0
     if any(abs(round(v, decimals) - v) > 1e-12 for v in values):
@@ -73,7 +73,7 @@ def tick_texts(values: Sequence[float], dollars: bool = False) -> list[str]:
 
 @dataclass
 class _Panel:
-    """One chart: where it lies, what its axes span, and the SVG written so far."""
+    """One chart: its position, the ranges of its axes, and the SVG written so far."""
 
     left: float
     x: tuple[float, float]
@@ -131,14 +131,14 @@ class _Panel:
             self.parts.append(f'<path style="stroke:none" class="{kind}" d="{path}V{floor:.1f}Z"/>')
 
     def level(self, kind: str, value: float, text: str, *, last: float | None = None) -> None:
-        """A line all across; its text stands at the left, or away from a curve whose ``last`` value is given."""
+        """A line across the chart; its text is at the left, or away from a curve whose ``last`` value is given."""
         (x1, y), (x2, _) = self.at(self.x[0], value), self.at(self.x[1], value)
         self.parts.append(f'<line class="{kind}" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
         self._levels.append(y)
-        # at the left, where the loss is still high and little is spent
+        # at the left, where the loss is still high and the cost low
         below = (value - self.y[0]) / (self.y[1] - self.y[0]) > 0.18
         if last is not None:
-            # at the right, where the loss is low, or above where its last value is written right below the line
+            # at the right, where the loss is low, or above the line if the curve's last value is right below it
             is_near = 0 <= self.at(0, last)[1] - y < 30 and y > _TOP + 14
             where = f'x="{x2 - 3:.1f}" y="{y + (12 if below and not is_near else -4):.1f}" text-anchor="end"'
         else:
@@ -146,7 +146,7 @@ class _Panel:
         self.parts.append(f'<text class="o {kind}t" {where}>{escape(text)}</text>')
 
     def end(self, x: float, y: float, text: str) -> None:
-        """Write the last value of a line above its end, or below it where a level lies above. Levels come first."""
+        """Write the last value of a line above its end, or below it if a level is above. Draw levels first."""
         x, y = self.at(x, y)
         y += 17 if any(y - 20 < level < y for level in self._levels) else -7
         self.parts.append(f'<text class="e o" x="{x + 4:.1f}" y="{y:.1f}" text-anchor="end">{escape(text)}</text>')
@@ -167,7 +167,7 @@ def picture(state: RunState, rows: ViewRows) -> str:
 
 
 def pictures(state: RunState, rows: ViewRows) -> list[str]:
-    """The charts of `picture` as an SVG document each: a narrow page puts them one below another."""
+    """The three charts as separate SVG documents, which wrap on a narrow page."""
     if not len(rows):
         return []
     panels, titles = _panels(state, rows), (loss_title(state.metric), "Workers", "Dollars")
@@ -178,7 +178,7 @@ def pictures(state: RunState, rows: ViewRows) -> list[str]:
 
 
 def label_of(state: RunState) -> str:
-    """The picture in one sentence, for who cannot see it."""
+    """The picture in one sentence, as alternative text for screen readers."""
     if not state.step:
         return "No step was taken."
     loss = state.validation_loss if state.validation_loss is not None else state.loss
@@ -204,7 +204,7 @@ def _document(body: str, label: str, *, left: float = 0, width: int = WIDTH, hei
 
 
 def _bends(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """``points`` without those a straight line passes by at `_NEAR` or less: a smooth curve needs few."""
+    """``points`` without those within `_NEAR` of a straight line between the others, to save space."""
     kept = points[:1]
     passed: list[tuple[float, float]] = []
     for point, after in pairwise(points[1:]):
@@ -228,7 +228,7 @@ def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[f
     low, high = (min([*seen, *levels]), max([*seen, *levels])) if len(seen) + len(levels) else (0.0, 1.0)
     base = state.baseline_loss
     if base is not None and is_base_in_sight(float(low), float(high), base):
-        # with room for its words where it is the lowest
+        # with room for its label if it is the lowest line
         low, high = base - 0.2 * (high - base) if base < low else low, max(high, base)
     else:
         base = None
@@ -253,7 +253,7 @@ def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[f
 
 
 def _mark_best(panel: _Panel, state: RunState, column: dict[str, NDArray[np.float64]], end: float) -> None:
-    """A ring around the best evaluation, with a word unless the curve ends there, at ``end`` units from the left."""
+    """A ring around the best evaluation, labelled unless the curve ends there, at ``end`` units from the left."""
     for i in np.flatnonzero((column["step"] == state.best_step) & np.isfinite(column["validation_loss"])):
         x, y = panel.at(column["step"][i], column["validation_loss"][i])
         panel.parts.append(f'<circle class="b" cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>')
@@ -291,6 +291,6 @@ def _dollars(state: RunState, column: dict[str, NDArray[np.float64]], span: tupl
         x, y = panel.at(0, top)
         text = f"↑ cap {usd(budget, trim=True)}"
         panel.parts.append(f'<text class="o ct" x="{x + 5:.1f}" y="{y + 9:.1f}">{text}</text>')
-    # with what came after the last step, as the figures beside it
+    # includes costs after the last step, like the figures beside it
     panel.end(float(column["step"][-1]), float(spent[-1]), usd(state.spent_usd))
     return panel

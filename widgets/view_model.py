@@ -1,6 +1,6 @@
-"""The view model: `RunState` and the newest rows -> words and figures. Pure.
+"""The view model: converts `RunState` and the newest rows to words and figures. Pure.
 
-Every view (live widget, static bundle, text) shows what `view_of` returns, so that none says anything of its own.
+All views (live widget, static bundle, text) show the result of `view_of`, so that they agree.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from ..telemetry.live import COLUMNS, RunState
 from .format import NOTHING, count, duration, metric, passes, percent, short_time, size, usd
 from .rows import Rows
 
-#: How many of the newest rows the exchange line and the time bar are taken over.
+#: Number of newest rows that the exchange line and the time bar are computed from.
 RECENT_ROWS = 50
-#: How many of the newest events a view shows.
+#: Number of newest events that a view shows.
 SHOWN_EVENTS = 40
-#: A cap of more than so many times what is spent is said in words: its line would flatten the curve.
+#: A cap above this many times the cost so far is shown as text, since its line would flatten the curve.
 CAP_IN_SIGHT = 2.0
-#: The base line is drawn up to so far above the losses that are, as a share of their range: else it would flatten them.
+#: The baseline is drawn if it is at most this far above the losses, as a share of their range; else it would flatten
+#: the curve.
 BASE_IN_SIGHT = 0.25
 WORDS = {
     "starting": "Starting",
@@ -30,12 +31,12 @@ WORDS = {
     "capped": "Budget reached",
     "failed": "Failed",
 }
-#: Beside the word, so that a state is not told by colour alone.
+#: Icons beside the status words, so that a status is not shown by colour alone.
 ICONS = {"starting": "○", "running": "●", "finished": "✓", "stopped": "■", "capped": "▲", "failed": "✕"}
 
 
 def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[str, Any]:
-    """All that a view shows beside the curves, as plain JSON.
+    """Everything that a view shows beside the curves, as plain JSON.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[
     recent : ndarray, float64, shape (n, len(COLUMNS))
         The newest rows, at most `RECENT_ROWS`; there may be none.
     stop_asked : bool
-        Stop was pressed in this view and the run has not ended yet.
+        Whether Stop was pressed in this view.
     """
     return {
         **_figures(state, int(recent[-1, COLUMNS.index("n_workers")]) if len(recent) else 0),
@@ -80,7 +81,7 @@ def _figures(state: RunState, last_workers: int = 0) -> dict[str, Any]:
     progress = f"step {state.step:,} · epoch {state.epoch:.1f}" if state.step else ""
     evaluated = state.validation_loss is not None
     last = metric(state.validation_loss if evaluated else state.loss)
-    # At the end the figure is that of the model that is returned, the best one.
+    # At the end the figure is that of the returned model, the best one.
     shown = metric(state.best.loss) if state.best and not state.is_live else last
     notes = [f"target {metric(state.target)}"] if state.target is not None else []
     notes += [f"last {last}"] if shown != last else []
@@ -128,17 +129,17 @@ def best_text(state: RunState) -> str:
 
 
 def base_text(state: RunState) -> str:
-    """What the base line is: ``predicting the mean: 1.1260``."""
+    """The label of the baseline: ``predicting the mean: 1.1260``."""
     return f"predicting the {constant_of(state)}: {metric(state.baseline_loss)}" if state.baseline_loss else ""
 
 
 def is_base_in_sight(low: float, high: float, baseline_loss: float | None) -> bool:
-    """Whether the base line is drawn beside losses from ``low`` to ``high``: see `BASE_IN_SIGHT`."""
+    """Whether the baseline is drawn beside losses from ``low`` to ``high``, see `BASE_IN_SIGHT`."""
     return baseline_loss is not None and baseline_loss <= high + BASE_IN_SIGHT * (high - low)
 
 
 def is_cap_in_sight(spent_usd: float, budget_usd: float | None) -> bool:
-    """Whether the cap is drawn as a line above ``spent_usd``, the most that is drawn: see `CAP_IN_SIGHT`."""
+    """Whether the cap is drawn as a line above ``spent_usd``, the highest value drawn, see `CAP_IN_SIGHT`."""
     return budget_usd is not None and budget_usd <= CAP_IN_SIGHT * spent_usd
 
 
@@ -163,7 +164,7 @@ def exchange_of(recent: Rows) -> dict[str, Any] | None:
         f"{size(float(np.median(column['received_bytes'] / workers)))} in per worker and step",
         f"{percent(float(np.median(column['sent_fraction'])))} of parameters sent",
     ]
-    # the newest row's times come with the next step's, and a run's last row has none
+    # a row's times arrive with the next step, so a run's last row has none
     timed = np.isfinite(column["compute_s"])
     names = ("compute", "exchange", "wait")
     times = {name: float(np.median(column[f"{name}_s"][timed])) if timed.any() else 0.0 for name in names}
@@ -177,7 +178,7 @@ def exchange_of(recent: Rows) -> dict[str, Any] | None:
 
 
 def _cannot(state: RunState, stop_asked: bool) -> dict[str, str]:
-    """Why a control does nothing now; an empty sentence where it works."""
+    """Why each control is disabled; an empty sentence if it works."""
     ended = "" if state.is_live else "The run has ended."
     stopping = ended or ("The run is stopping." if stop_asked else "")
     scale_in = stopping

@@ -1,4 +1,4 @@
-"""What users ask of a live run, on its way to the supervisor: sent until it is acknowledged, shown as pending."""
+"""Users' commands to a live run: sent to the supervisor until acknowledged, and shown as pending until then."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Commands:
     ----------
     services : Services
     telemetry : Telemetry
-        Where they are shown until they are done.
+        Shows pending commands.
 
     Attributes
     ----------
     is_stop_asked : bool
     is_over : bool
-        It is too late for commands.
+        Whether the run has ended, so that commands have no effect.
     """
 
     def __init__(self, services: Services, telemetry: Telemetry) -> None:
@@ -37,12 +37,12 @@ class Commands:
         self.is_stop_asked = self.is_over = False
 
     def close(self) -> None:
-        """The run has ended, and is about to say so."""
+        """Accept no further commands: the run has ended."""
         with self._lock:
             self.is_over = True
 
     def send(self, command: Command, pending: str) -> None:
-        """Send ``command``, shown as the sentence ``pending`` until it is done; nothing when it is too late."""
+        """Send ``command``, shown as the sentence ``pending`` until it is done; no effect if the run has ended."""
         with self._lock:
             if self.is_over:
                 return
@@ -52,11 +52,11 @@ class Commands:
         try:
             self._services.bus.send("supervisor", command.encode())
         except ServiceError:
-            if not self.is_over:  # else the bus was closed in between
+            if not self.is_over:  # otherwise the bus was closed in the meantime
                 raise
 
     def resend(self, now: float, is_launched: bool) -> None:
-        """Send again what was not acknowledged; a stop that the supervisor does not hear is announced from here."""
+        """Send unacknowledged commands again; an unacknowledged stop is also announced in the plan from here."""
         with self._lock:
             late = [entry for entry in self._pending.values() if now - entry[2] > RESEND_S]
         for command, pending, _ in late:
@@ -67,7 +67,7 @@ class Commands:
             self._services.bus.send("supervisor", command.encode())
 
     def settle(self, done: dict[str, str]) -> None:
-        """The supervisor dealt with these: what came of each, by its id, "" when all went well."""
+        """Remove commands that the supervisor has handled; by id, why each was refused, "" if it was carried out."""
         with self._lock:
             for command_id, outcome in done.items():
                 self._pending.pop(command_id, None)
@@ -76,5 +76,5 @@ class Commands:
             self._show()
 
     def _show(self) -> None:
-        """Tell what is pending; under the lock, so that no older word overtakes a newer one."""
+        """Show what is pending; under the lock, so that no older state overwrites a newer one."""
         self._telemetry.update(pending=tuple(pending for _, pending, _ in self._pending.values()))

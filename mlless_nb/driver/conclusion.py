@@ -1,4 +1,4 @@
-"""The end of a run: its model is fetched, everything else is removed, its record is kept, who waits for it goes on."""
+"""The end of a run: fetches its model, removes everything else, writes its record, and wakes threads that wait."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .services import Services
 
 
 class Conclusion:
-    """The end of one run, whose final message is there.
+    """The end of one run, after its final message.
 
     Parameters
     ----------
@@ -34,16 +34,16 @@ class Conclusion:
     services : Services
     rates : Rates
     start : Start or None
-        What the run went on from.
+        The start of a resumed run.
     is_launched : bool
         Whether functions were invoked.
     set_aside_nusd : int
-        What the bill has for the driver's own requests, 0 where it counted them itself.
+        Nano-dollars in the bill for the driver's own requests, estimated before the launch; 0 if they were counted.
 
     Attributes
     ----------
     note : str
-        What to say beside the reason.
+        A text to append to the reason.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class Conclusion:
         self._rates, self._start = rates, start
         self._is_launched, self._set_aside_nusd = is_launched, set_aside_nusd
         self._model: FittedModel | None = None
-        self._last_model: FittedModel | None = None  # where it is not the one that is returned
-        self._progress: Progress | None = None  # what a run that goes on from this one needs
-        self._is_best_earlier = False  # whether the model that is returned is the earlier run's
+        self._last_model: FittedModel | None = None  # if it is not the returned model
+        self._progress: Progress | None = None  # needed to resume from this run
+        self._is_best_earlier = False  # whether the returned model is the earlier run's
         self.note = ""
 
     def clean_up(self) -> None:
-        """Fetch the model and remove everything else. What fails is told, and leaves no model."""
+        """Fetch the model and remove everything else. An error is added to ``note``, and there is no model then."""
         try:
             self._clean_up()
         except Exception as error:
@@ -81,7 +81,7 @@ class Conclusion:
         cap_usd = telemetry.state.budget_usd
         if ended.status == "capped" and cap_usd is not None:
             note = teardown.unspent(cap_usd, sum(self._costs_nusd.values()), self._rates) + note
-        # A model that could not be read is not to be lost: its objects stay.
+        # Objects of a model that could not be read stay, so that it is not lost.
         keep_objects = self._model is None if self._is_launched else self._start is None
         left = teardown.remove_all(self._services, None if keep_objects else self._remove_objects)
         state = dataclasses.replace(telemetry.state, status=ended.status, **self._losses)
@@ -91,7 +91,7 @@ class Conclusion:
         self.note = note
 
     def _fetch_models(self) -> str:
-        """Fetch the model that is returned, and the last one; returns what to say of them."""
+        """Fetch the model that is returned, and the last one; returns a note on them."""
         ended, start, objects = self._ended, self._start, self._services.launcher.objects
         begun = "untrained" if start is None else "the one that it went on from"
         fetch = partial(teardown.fetch_model, objects, self._run.id, ended, self._begin, begun)
@@ -103,21 +103,21 @@ class Conclusion:
             self._last_model, self._model = self._last_model or self._model, start.best
             self._is_best_earlier = True
             earlier = self._run.resumed_from
-            note = f"; nothing was better than what it went on from: its model is that of {earlier!r}"
+            note = f"; no better model was found than that of {earlier!r}, which is returned"
             if ended.status == "failed":
                 self._progress = start.progress
         return note
 
     def _remove_objects(self) -> None:
-        """Remove what the run has stored."""
-        # Where the supervisor had the final message and nothing failed it is known what that is.
+        """Remove the run's objects."""
+        # If the supervisor sent the final message and nothing failed, the run's objects are known.
         is_known = self._set_aside_nusd > 0 and self._ended.status != "failed"
         objects, step = self._services.launcher.objects, self._ended.step if is_known else None
         checkpoint.remove(objects, self._run.id, step, self._job.checkpoint_every or 0)
 
     @property
     def _costs_nusd(self) -> dict[str, int]:
-        """The bill by component; of the requests that were set aside only those count that were made."""
+        """The bill by component, with the driver's requests as counted instead of as estimated."""
         costs, objects = dict(self._ended.costs_nusd), self._services.launcher.objects
         if self._set_aside_nusd:
             made = self._rates.requests_nusd(objects.gets, objects.puts)
@@ -126,7 +126,7 @@ class Conclusion:
 
     @property
     def _losses(self) -> dict[str, Any]:
-        """Fields of the run's state that tell how good its last model is, and the one that it returns."""
+        """Fields of the run's state: the losses of its last model and of the returned one."""
         ended = self._ended
         losses: dict[str, Any] = {}
         if ended.validation_loss is not None:
@@ -141,19 +141,19 @@ class Conclusion:
         return losses
 
     def _begin(self) -> Progress:
-        """What the workers began with."""
+        """The progress that the workers started from."""
         if self._start is not None:
             return self._start.progress
         return Progress(self._job.model.init(self._data.shape, self._data.mean, self._job.seed))
 
     def _fitted(self, progress: Progress | None) -> FittedModel | None:
-        """The model that a user gets of it."""
+        """The fitted model of ``progress``, in the data's own units."""
         if progress is None:
             return None
         return self._data.restored(self._job.model.fitted(progress.params, self._data.shape, self._data.mean))
 
     def publish(self, record: Record | None, replayed: dict[str, Any]) -> None:
-        """Keep the record, with ``replayed`` for replays, and let those who wait go on."""
+        """Write the record, with ``replayed`` for replays, and end the run for threads that wait for it."""
         ended, run = self._ended, self._run
         cost = Cost.of_nusd(self._costs_nusd)
         changes: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""A job's data on its way to the workers: split, judged against the target, packed into the object storage."""
+"""Prepares a job's data for the workers: splits it, checks the target against it, packs it into the object storage."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class JobData:
     Attributes
     ----------
     job : TrainingJob
-        With a penalty and a learning rate where these were left open.
+        With l2 penalty and learning rate chosen where these were left open.
     shape : tuple of int
     mean : float
         Of the training rows, in the units of training; see `Dataset`.
     held_out_gets : int
-        Requests that a worker reads its share of the held-out rows with, at most.
+        Most requests that a worker needs to read its share of the held-out rows.
     baseline_loss : float or None
         Of the best constant prediction on the held-out rows, see `mlless_nb.job.baseline`.
     owners : int32 (n_users,) or None
-        The shard of each user where users are sharded.
+        The shard of each user if users are sharded.
     held_out : str or None
         Fingerprint of the held-out rows.
     """
@@ -74,21 +74,21 @@ class JobData:
 
     @property
     def units(self) -> str:
-        """The same where parameters mean the same: the units of training, and the mean that is added."""
+        """A string that is equal if parameters are comparable: the units of training, and the model's mean."""
         return f"{self._units.key} {self.mean!r}"
 
     def table_of(self, model: FittedModel) -> NDArray[np.float32]:
-        """The parameters of ``model``, which is in the data's own units, in those of training."""
+        """The parameters of ``model``, which is in the data's own units, converted to the units of training."""
         return self.job.model.table_of(self._units.adopt(model))
 
     def check_target(self, start: NDArray[np.float32] | None = None) -> None:
-        """Raise JobError when the target is met before any training, by the parameters ``start`` if there are such."""
+        """Raise JobError if the parameters ``start`` (None: the initial ones) already meet the target."""
         job, target = self._job, self._job.stop_rules.target
         if target is None:
             return
         params = job.model.init(self.shape, self.mean, job.seed) if start is None else start
         judged = self._validation_set or self._train_set
-        # Without held-out rows the target is for the training loss, of which a sample says enough.
+        # Without held-out rows the target is for the training loss, for which a sample is enough.
         most = None if self._validation_set is not None else SMOOTHED_STEPS
         sums = [
             (job.model.evaluate(params, minibatch, self.mean), minibatch.n)
@@ -97,18 +97,18 @@ class JobData:
         total = sum(total for total, _ in sums) * judged.deviation**2
         loss = job.model.metric_value(total, sum(count for _, count in sums))
         if loss <= target:
-            when = "before any training" if start is None else "of the model that it goes on from"
+            when = "before any training" if start is None else "of the model that it resumes from"
             raise JobError("stop.target", target, f"below {loss:.4f}, the {job.model.metric} {when}")
 
     def restored(self, model: FittedModel | None) -> FittedModel | None:
-        """``model``, fitted in the units of training, in the data's own; it knows what has training rows."""
+        """``model``, fitted in the units of training, in the data's own; PMF also gets users and items with rows."""
         if model is None:
             return None
         model = self._units.restore(model)
         return model.with_seen(*self._seen) if isinstance(model, PMFModel) and self._seen is not None else model
 
     def n_puts(self, objects: ObjectStore) -> int:
-        """Objects that `pack` has yet to write, at most."""
+        """The most objects that `pack` still has to write."""
         n_puts = 0
         for dataset in (self._train_set, self._validation_set):
             if dataset is None:
@@ -122,7 +122,7 @@ class JobData:
         return n_puts
 
     def _manifest(self, dataset: Dataset, objects: ObjectStore) -> Manifest:
-        """Of ``dataset``, which is packed now unless `n_puts` found it."""
+        """The manifest of ``dataset``, which is packed now unless `n_puts` found it packed."""
         size, seed = self._job.minibatch, self._order_seed(dataset)
         found = self._packed.get(pack_key(dataset, size, seed, self.owners))
         return found or write(dataset, size, seed, objects, self.owners)
@@ -132,7 +132,7 @@ class JobData:
         return self._job.seed if dataset is self._train_set else None
 
     def pack(self, objects: ObjectStore, is_stopped: Callable[[], bool]) -> tuple[Manifest, Manifest | None] | None:
-        """Store the minibatches, and let go of the rows; None when a stop was asked for meanwhile."""
+        """Store the minibatches and free the rows; None if a stop was requested in the meantime."""
         job = self._job
         manifest = self._manifest(self._train_set, objects)
         if is_stopped():
@@ -141,7 +141,7 @@ class JobData:
         n_shares = manifest.n_minibatches // job.local_steps
         if n_shares < job.workers:
             raise JobError("workers", job.workers, f"at most {n_shares}, the minibatches by local steps")
-        del self._train_set, self._validation_set  # copies of the data: nobody needs them any more
+        del self._train_set, self._validation_set  # these copies of the data are no longer needed
         return manifest, validation
 
 

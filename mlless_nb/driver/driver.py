@@ -1,4 +1,4 @@
-"""The driver: from a job to a run. Prepares, starts the supervisor and the workers, follows them, always cleans up."""
+"""The driver of a run: prepares the data, starts the supervisor and the workers, follows them, always cleans up."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from .run import TrainingRun
 from .services import Services
 from .update_feed import UpdateFeed
 
-#: Lease of the driver, seconds; when it is gone the run ends.
+#: Lease of the driver, seconds; when it expires the run ends.
 DRIVER_LEASE_S = 30.0
-#: Seconds between two looks at the functions and at what is to be sent when the supervisor says nothing.
+#: Most seconds between two checks of the functions and of pending commands when no message arrives.
 BUS_POLL_S = 0.1
-#: Seconds between two looks at which of the functions on this machine are gone.
+#: Seconds between two checks which local functions have exited.
 LOST_POLL_S = 0.25
-#: Seconds that a final message may be on its way when the functions are gone.
+#: Seconds to wait for a final message after the functions have exited.
 LAST_WORD_S = 1.0
-#: Seconds by which the start of functions that are late is paid for at a time.
+#: Seconds of start-up time that are reserved at a time for functions that start late.
 START_SLICE_S = 0.2
-#: Seconds without word from the supervisor after which the run counts as lost.
+#: Seconds without a message from the supervisor after which the run counts as lost.
 SILENCE_S = 60.0
 
 
 class Driver:
-    """One run's driver. Making it checks everything and opens the services; `drive` does the rest in a thread.
+    """One run's driver. The constructor checks everything and opens the services; `drive` does the rest in a thread.
 
     Parameters
     ----------
     job : TrainingJob
     run_id, name : str
     on_end : callable
-        Told of the run once nothing of it is left, before those who wait for it go on.
+        Called with the run after everything was removed, before threads that wait for the run continue.
     earlier : Earlier, optional
-        The run that this one goes on from.
+        The run that this one resumes from.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Driver:
         self._launched_at = 0.0  # 0: not yet
         self._heard_at = 0.0
         self._invocation: Invocation | None = None  # the supervisor's
-        # Nano-dollars for this process' own requests: as it told the functions, and as the supervisor's bill has it.
+        # Nano-dollars for this process' own requests: as sent to the functions, and as in the supervisor's bill.
         self._spent_before = self._set_aside = 0
         self._is_abandoned = threading.Event()
         self._start = start_of(earlier, self._data) if earlier is not None else None
@@ -96,7 +96,7 @@ class Driver:
             "baseline_loss": self._data.baseline_loss,
             "n_workers": job.workers,
             "budget_usd": job.cap_usd,
-            # What a cap that is lowered while the run starts must leave to it.
+            # The cap cannot be lowered below this while the run starts.
             "committed_usd": self._plan.least_nusd / NUSD,
             "price_profile": self._plan.rates.profile.label,
             "is_simulated_price": self._services.launcher.is_local,
@@ -108,13 +108,13 @@ class Driver:
             self.run.telemetry.tell(0.0, text)
 
     def discard(self) -> None:
-        """Give back what was opened for a run that is not to be driven."""
+        """Close the services of a run that will not be driven."""
         self._services.close()
 
     # -- the thread
 
     def drive(self) -> None:
-        """Pack, launch, follow, clean up. Never raises: what goes wrong becomes the run's status and reason."""
+        """Pack, launch, follow, clean up. Never raises: errors become the run's status and reason."""
         ended: Ended | None = None
         try:
             packed_data = self._data.pack(self._services.launcher.objects, lambda: self._commands.is_stop_asked)
@@ -148,7 +148,7 @@ class Driver:
                 conclusion.publish(self._feed.record, self._replayed())
 
     def abandon(self) -> None:
-        """The interpreter is going down: let the run end now. Returns at once."""
+        """End the run now, since the interpreter exits. Returns at once."""
         self._commands.is_stop_asked = True
         self._is_abandoned.set()
 
@@ -175,7 +175,7 @@ class Driver:
         self._services.watch_functions(f"runs/{self.run.id}")
 
     def _follow(self) -> Ended:
-        """Turn what the supervisor sends into telemetry until its final message."""
+        """Turn the supervisor's updates into telemetry until its final message, which is returned."""
         launcher, log = self._services.launcher, self._services.log
         paid_until_s = self._plan.money.start_s + EXIT_S
         self._heard_at = renewed_at = looked_at = time.monotonic()
@@ -197,16 +197,16 @@ class Driver:
                     return self._give_up("the budget was used up before all functions had started", "capped")
                 paid_until_s += START_SLICE_S
             if launcher.has_ended():
-                return self._give_up("every function ended without a last word")
+                return self._give_up("every function ended without a final message")
             if launcher.is_local and now - looked_at > LOST_POLL_S:
                 teardown.notice_lost(self._services, self.job.workers, self.run.telemetry.state.step + 1)
                 looked_at = now
             if now - self._heard_at > SILENCE_S:
                 launcher.kill()
-                return self._give_up(f"no word from the supervisor for {SILENCE_S:g} s")
+                return self._give_up(f"no message from the supervisor for {SILENCE_S:g} s")
 
     def _hear(self, timeout_s: float) -> Ended | None:
-        """Take in what the supervisor sent; its final message when that is there."""
+        """Handle the supervisor's messages; returns its final message if that is among them."""
         for body in self._services.bus.receive("driver", timeout_s):
             self._heard_at = time.monotonic()
             try:
@@ -221,14 +221,14 @@ class Driver:
         return None
 
     def _hear_out(self, patience_s: float) -> Ended | None:
-        """The final message, if it comes before ``patience_s`` seconds without any."""
+        """Handle messages until the final one, which is returned, or until none came for ``patience_s`` seconds."""
         self._heard_at = time.monotonic()
         while (ended := self._hear(patience_s)) is None and time.monotonic() - self._heard_at < patience_s:
             pass
         return ended
 
     def _replayed(self) -> dict[str, Any]:
-        """What the decisions depend on beside the rows: see `mlless_nb.supervisor.policy.replay`."""
+        """The inputs of the policy's decisions beside the rows, see `mlless_nb.supervisor.policy.replay`."""
         return {
             "n_workers": self.job.workers,
             "n_cores": self._services.launcher.n_cores,
@@ -242,7 +242,7 @@ class Driver:
         self._commands.send(command, pending)
 
     def _abandon(self) -> Ended:
-        """The interpreter is going down: end the run now, in good order if that is quick."""
+        """End the run now, since the interpreter exits; in good order if that is quick."""
         reason = "the process that started the run ended"
         self._services.log.announce_stop("stopped", reason)
         give_up_at = time.monotonic() + 2.0
@@ -254,9 +254,9 @@ class Driver:
     # -- the end
 
     def _give_up(self, reason: str, status: str = "failed") -> Ended:
-        """The final message where none came, by what is on the bus, in the log and in the storage.
+        """A final message where the supervisor sent none, made from the bus, the log and the storage.
 
-        ``reason`` and ``status`` hold where they do not.
+        ``reason`` and ``status`` are used if these do not say how the run ended.
         """
         ended = self._hear_out(LAST_WORD_S)
         if ended is not None:
@@ -269,14 +269,14 @@ class Driver:
             return failure
         try:
             ended = teardown.conclude(self._services, self._plan.rates, self._invocation, called_off, failure)
-            self._feed.tells = False  # what comes was in part told already
+            self._feed.tells = False  # some of the following events were shown already
             self._hear_out(LAST_WORD_S)
         except Exception:
             return failure
         return ended
 
     def _failure(self, reason: str, status: str = "failed") -> Ended:
-        """A final message by the driver, where the supervisor sent none: the functions end, billed to this moment."""
+        """A final message by the driver, if the supervisor sent none: aborts the functions and bills them up to now."""
         rates, state, n_workers = self._plan.rates, self.run.telemetry.state, self.job.workers
         objects = self._services.launcher.objects
         costs = {"storage": rates.requests_nusd(objects.gets, objects.puts)}

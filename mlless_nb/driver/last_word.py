@@ -1,4 +1,4 @@
-"""A second supervisor, run by the driver: it ends a run whose own supervisor sent no final message."""
+"""A second supervisor, in the driver's process: it concludes a run whose supervisor sent no final message."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ..supervisor.loop import Supervisor
 
 
 class Successor(Supervisor):
-    """See `Supervisor`. All functions of the run are gone; what they left is read, nothing is decided."""
+    """A `Supervisor` for a run whose functions have all ended: it reads their messages and reports, decides nothing."""
 
     def conclude(self, called_off: tuple[str, str] | None) -> Ended:
-        """Send every row again, and the final message; returns it.
+        """Send all rows again, then the final message, which is returned.
 
         Parameters
         ----------
@@ -26,7 +26,7 @@ class Successor(Supervisor):
         return self._last_word()
 
     def _judge(self) -> tuple[str, str]:
-        """How the run ended by the plan or the rules."""
+        """Status and reason by the plan or the stop rules."""
         plan, rules = self._log.read_plan(), StopRules(self._job.stop, self._metric)
         step = self._rows.step
         if plan.stop_after is not None and step >= plan.stop_after:

@@ -1,4 +1,4 @@
-"""What a run launches: the least budget for it, checked before anything is billed, and what its functions are told."""
+"""The launch of a run: checks the least budget before anything is billed, and builds the functions' invocations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .invocations import invocations_of
 from .resumption import Start
 from .services import Services
 
-#: Latency (s) and bytes a second of the embedded Redis: as measured once, so that one seed gives one model.
+#: Latency (s) and bandwidth (bytes/s) of the embedded Redis: constants, so that one seed always gives one model.
 EMBEDDED_LINK = (60e-6, 3e9)
 
 
@@ -32,13 +32,13 @@ class LaunchPlan:
     data : JobData
     services : Services
     start : Start or None
-        What the run goes on from.
+        The start of a resumed run.
 
     Attributes
     ----------
     rates : Rates
     money : StartingMoney
-        What each function starts on.
+        The grant that each function starts with.
 
     Raises
     ------
@@ -83,14 +83,14 @@ class LaunchPlan:
             )
 
     def decided(self, manifest: Manifest) -> TrainingJob:
-        """The job with what depends on the packed data decided: whether its optimiser is lazy."""
+        """The job with the choice that depends on the packed data: whether its optimiser is lazy."""
         n_rows, _ = self._job.model.table_shape(manifest.shape)
         n_touched = self._job.model.n_touched(manifest.n_touched)
         optimizer = defaults.decided(self._job.optimizer, n_rows, n_touched)
         return dataclasses.replace(self._job, optimizer=optimizer)
 
     def put_start(self, run_id: str) -> str | None:
-        """Store what the workers go on from; where, None of a run that goes on from none."""
+        """Store the progress that the workers resume from; returns its key, None if the run does not resume."""
         if self._start is None:
             return None
         key, progress = checkpoint.start_key(run_id), self._start.progress
@@ -107,7 +107,7 @@ class LaunchPlan:
         start_key: str | None,
         spent_before_nusd: int,
     ) -> list[Invocation]:
-        """What the functions of ``job`` are told, the supervisor first."""
+        """The invocations of ``job``'s functions, the supervisor's first."""
         services = self._services
         return invocations_of(
             job,
@@ -132,7 +132,7 @@ class LaunchPlan:
         )
 
     def _scatter_from(self, job: TrainingJob, manifest: Manifest) -> int:
-        """The workers from which on updates are scattered: as the job says, or where that promises to be quicker."""
+        """Number of workers from which on scatter-reduce is used: as the job says, or where it is predicted quicker."""
         link = EMBEDDED_LINK
         if job.pattern == "auto" and self._services.embedded is None and not job.sync.staleness:
             link = pattern.probe(self._services.redis_urls[0])

@@ -1,4 +1,4 @@
-"""Functions and object storage through Lithops. The only importer of lithops."""
+"""Functions and object storage through Lithops. The only module that imports Lithops."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from ..function.malloc import large_pages
 from ..job.job import backend_name
 from ..storage.objects import LithopsObjects
 
-#: Seconds that a function of the embedded default may run.
+#: Lifetime of a local function, seconds.
 LOCAL_LIFETIME_S = 7 * 86_400
-#: Seconds within which Lithops starts the process of local functions.
+#: Longest wait for Lithops to start the process of local functions, seconds.
 LOCAL_SPAWN_S = 5.0
-#: Lithops' own limits by backend where its configuration says nothing, seconds.
+#: Lithops' default lifetimes of functions by backend, seconds.
 LIFETIMES_S = {"aws_lambda": 900, "ibm_cf": 600, "code_engine": 600, "gcp_functions": 540, "azure_functions": 600}
 
-#: What the interpreter of local functions runs.
+#: The script that the interpreter of local functions runs.
 PRELOAD = Path(__file__).resolve().parents[1] / "function" / "preload.py"
-#: What launching on this machine imports: Lithops, what it chooses by name, and what the functions call.
+#: Modules that a local launch imports: Lithops, its backends that are imported by name, and the functions' entry.
 AHEAD = (
     "lithops",
     "lithops.storage.backends.localhost",
@@ -45,14 +45,14 @@ AHEAD = (
 
 
 def get_ready() -> None:
-    """Begin, in a thread, what the first run would wait for: imports, and Lithops' copy of itself; 0.2 to 0.5 s."""
+    """Prepare the first run in a thread: imports, and Lithops' copy of itself, which take 0.2 to 0.5 s."""
     threading.Thread(target=_get_ready, name="mlless-get-ready", daemon=True).start()
 
 
 def _get_ready() -> None:
     for name in AHEAD:
         importlib.import_module(name)
-    with contextlib.suppress(Exception):  # whoever launches makes the copy otherwise, and says what is wrong
+    with contextlib.suppress(Exception):  # the launch will make the copy then, and report errors
         from lithops.localhost.v1.localhost import DefaultEnvironment
 
         _keep_private()
@@ -60,7 +60,7 @@ def _get_ready() -> None:
 
 
 def _interpreter() -> str:
-    """An executable that runs `runtime` under this very interpreter; Lithops takes no arguments with a runtime."""
+    """A script that runs `PRELOAD` with this interpreter; Lithops' ``runtime`` is one path without arguments."""
     text = (
         "#!/bin/sh\nexport OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 "
         f"{shlex.quote(large_pages())}\n"
@@ -79,7 +79,7 @@ def _interpreter() -> str:
                 os.replace(draft.name, path)
         except OSError:
             continue
-        # Anyone may have made the second folder before us.
+        # Another user may have created the second folder before.
         if os.access(path, os.X_OK) and (folder == own or (_is_ours(folder) and _is_ours(path))):
             return str(path)
     raise ServiceError("backend: no folder for the functions' interpreter can be written; set XDG_CACHE_HOME to one")
@@ -112,7 +112,7 @@ class LithopsLauncher:
     Raises
     ------
     JobError, ServiceError
-        When the backend is unknown, its storage does not answer, or it does not run so many functions at once.
+        If the backend is unknown, its storage does not answer, or it cannot run so many functions at once.
     """
 
     def __init__(self, backend: str | Mapping[str, Any], n_functions: int, memory_mb: int) -> None:
@@ -164,9 +164,9 @@ class LithopsLauncher:
             )
         except Exception as error:
             raise ServiceError(f"backend: the functions could not be invoked: {error}") from error
-        # Leases and final messages tell how the functions fare; Lithops' polling of the storage would only cost.
+        # Leases and final messages show the functions' state; Lithops' polling of the storage would only add cost.
         self._executor.job_monitor.stop()
-        # Locally a thread of Lithops starts the functions' process; whoever is to clean up must know it.
+        # Locally a thread of Lithops starts the functions' process; the watchdog needs its id.
         give_up_at = time.monotonic() + LOCAL_SPAWN_S
         while self.is_local and not self._processes and time.monotonic() < give_up_at:
             time.sleep(0.002)
@@ -183,7 +183,7 @@ class LithopsLauncher:
 
     @property
     def temporary_paths(self) -> list[str]:
-        """Files and folders that Lithops makes for this run on this machine."""
+        """Files and folders that Lithops creates on this machine for this run."""
         from lithops.constants import JOBS_DIR, JOBS_PREFIX, LITHOPS_TEMP_DIR, LOGS_DIR, MODULES_DIR
 
         if not self.is_local:
@@ -201,31 +201,31 @@ class LithopsLauncher:
         ]
 
     def folder_of(self, key: str) -> str:
-        """Where objects under ``key`` lie on this machine."""
+        """The local folder of the objects under ``key``."""
         from lithops.constants import LITHOPS_TEMP_DIR
 
         return f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/mlless-nb/{key}"
 
     def place_of(self, key: str) -> str:
-        """Where objects under ``key`` lie, in words for a user."""
+        """The place of the objects under ``key``, in words for a user."""
         return self.folder_of(key) if self.is_local else f"the bucket {self._storage.bucket}, mlless-nb/{key}"
 
     @property
     def n_cores(self) -> int:
-        """Cores that the functions share; 0 where each has its own."""
+        """Cores that the functions share; 0 if each function has its own."""
         if not self.is_local:
             return 0
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def has_ended(self) -> bool:
-        """Whether the functions on this machine are all gone; False where that cannot be known."""
+        """Whether all local functions have exited; False if that cannot be known."""
         processes = self._processes
         return bool(processes) and all(process.poll() is not None for process in processes)
 
     def has_died(self, pid: int) -> bool:
-        """Whether a function of this machine is gone that was seen to run; False where that cannot be known.
+        """Whether a local function that was seen running has exited; False if that cannot be known.
 
-        A process that was never seen may be somebody else's business (in a container, say).
+        A process that was never seen running may belong to somebody else, e.g. in a container.
         """
         is_there = _is_running(pid, self.process_groups)
         if is_there:
@@ -233,13 +233,13 @@ class LithopsLauncher:
         return not is_there and pid in self._seen
 
     def kill(self) -> None:
-        """End the functions on this machine at once. Clouds offer no such thing; there leases and money end them."""
+        """Kill the local functions. Clouds offer no kill; there functions end by their leases and budget."""
         for group in self.process_groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
 
     def close(self) -> None:
-        """Wait for the functions' processes, then remove all that Lithops left. Idempotent."""
+        """Wait for the functions' processes, then remove Lithops' files. Idempotent."""
         for process in self._processes:
             try:
                 process.wait(timeout=5)
@@ -256,7 +256,7 @@ class LithopsLauncher:
                 with contextlib.suppress(OSError):
                     os.remove(path)
         if self._storage.backend != "localhost":
-            # With the separator: run 1 must not take the files of run 10.
+            # With the separator, so that run 1 does not remove the files of run 10.
             for end in ("/", "-"):
                 prefix = f"lithops.jobs/{executor.executor_id}{end}"
                 keys = self._storage.list_keys(self._storage.bucket, prefix)
@@ -265,7 +265,7 @@ class LithopsLauncher:
 
 
 def _is_running(pid: int, groups: list[int]) -> bool:
-    """Whether process ``pid`` is of one of these groups and was not ended; one that was may still wait to be buried."""
+    """Whether process ``pid`` belongs to one of these groups and is neither dead nor a zombie."""
     try:
         if os.getpgid(pid) not in groups:
             return False
@@ -278,7 +278,7 @@ def _is_running(pid: int, groups: list[int]) -> bool:
 
 
 def _keep_private() -> None:
-    """Lithops leaves payloads, which hold URLs with passwords, in its folder while functions run: for no one else."""
+    """Make Lithops' folder private: payloads in it hold URLs with passwords."""
     from lithops.constants import LITHOPS_TEMP_DIR
 
     os.makedirs(LITHOPS_TEMP_DIR, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Removes a run's keys from Redis for a driver that was killed. A program of its own, which the watchdog starts."""
+"""Removes a run's keys from Redis after its driver was killed. A separate program, started by the watchdog."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import redis
 
-#: Passes over the keys: what a dying function had sent may come in after the first.
+#: Passes over the keys: commands sent by a dying function may arrive after the first.
 PASSES, PAUSE_S = 3, 0.2
 
 
 def sweep(urls: list[str], prefix: str) -> None:
-    """Remove all keys that begin with ``prefix`` from the servers at ``urls``; one that is gone is passed over."""
+    """Remove all keys that begin with ``prefix`` from the servers at ``urls``; unreachable servers are skipped."""
     for url in urls:
         with contextlib.suppress(redis.RedisError), redis.Redis.from_url(url, socket_timeout=2) as client:
             keys = list(client.scan_iter(match=prefix + "*", count=1000))

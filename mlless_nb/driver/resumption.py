@@ -1,7 +1,7 @@
-"""Going on from an ended run: what its record keeps of it, which jobs fit, and where the new run begins.
+"""Resuming from an ended run: reads its record, checks that the new job fits, and makes the new run's start.
 
-It begins with the last parameters, so that nothing that was trained is lost. What was the best model stays known, where
-the same rows are held out, and is returned should nothing better come.
+The new run starts from the last parameters, so that no training is lost. If the same rows are held out, the earlier
+best model is kept, and returned if the new run finds no better one.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .run import TrainingRun
 if TYPE_CHECKING:
     from ..job.job import TrainingJob
 
-#: Tables that a record of a run's progress may have: the parameters, and the optimiser's.
+#: Most tables in a stored progress: the parameters, and the optimiser's state.
 MOST_TABLES = 4
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """An ended run that another one goes on from, as its record tells of it.
+    """An ended run that another one resumes from, as read from its record.
 
     Attributes
     ----------
@@ -41,13 +41,13 @@ class Earlier:
         Its record.
     n_steps : int
     model, optimizer
-        What it trained, and how.
+        Of its job.
     shape : tuple of int
         Of its data.
     units, held_out : str or None
         See `JobData`.
     kept_loss : float or None
-        Validation loss of the model that it returned.
+        Validation loss of its returned model.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Earlier:
     kept_loss: float | None
 
     def check(self, job: TrainingJob) -> None:
-        """Raise JobError unless ``job`` trains a table of the same meaning."""
+        """Raise JobError unless ``job`` has the same model and table shape."""
         run = f"run {self.name!r}"
         if type(job.model) is not type(self.model):
             raise JobError("model", job.model, f"{type(self.model).__name__}(...), which {run} trained")
@@ -77,16 +77,16 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins that goes on from an earlier one.
+    """The start of a run that resumes from an earlier one.
 
     Attributes
     ----------
     progress : Progress
     best_loss : float
-        Validation loss of ``best``; infinite where there is none that the new run's can be compared with.
+        Validation loss of ``best``; infinite if it cannot be compared with the new run's losses.
     best : FittedModel or None
     told : list of str
-        What a user is to know of it.
+        Event texts for the user.
     """
 
     progress: Progress
@@ -95,12 +95,12 @@ class Start:
     told: list[str] = field(default_factory=list)
 
     def is_better(self, loss: float | None) -> bool:
-        """Whether the earlier run's best model is better than one of this validation loss (None: none is known)."""
+        """Whether the earlier run's best model is better than one with this validation loss (None: unknown)."""
         return self.best is not None and (loss is None or not loss <= self.best_loss)
 
 
 def summary(job: TrainingJob, data: JobData, kept_loss: float | None) -> dict[str, Any]:
-    """What a run's record keeps for `find`, as plain JSON."""
+    """The part of a run's record that `find` needs, as plain JSON."""
     return {
         "model": job.model.to_json(),
         "optimizer": job.optimizer.to_json(),
@@ -117,15 +117,13 @@ def find(run: TrainingRun | str) -> Earlier:
     Raises
     ------
     JobError
-        When it is neither a run nor a name.
+        If it is neither a run nor a name.
     CommandError
-        When there is none, it is live, or left nothing to go on from.
+        If there is no such run, it is live, or it left no model.
     """
     if isinstance(run, TrainingRun):
         if run.telemetry.state.status in LIVE:
-            raise CommandError(
-                f"run {run.name!r} is live: it can be gone on from once it has ended; run.stop() ends it"
-            )
+            raise CommandError(f"run {run.name!r} is live: it can be resumed once it has ended; run.stop() ends it")
         run = run.id
     if not isinstance(run, str):
         raise JobError("resume", run, "a run, or the name or the id of one")
@@ -133,9 +131,9 @@ def find(run: TrainingRun | str) -> Earlier:
     state, spec = kept["state"], kept.get("resume")
     name = state["name"]
     if not (folder / record.MODEL).exists():
-        raise CommandError(f"run {name!r} left no model to go on from: {state['reason']}")
+        raise CommandError(f"run {name!r} left no model to resume from: {state['reason']}")
     if spec is None:
-        raise CommandError(f"run {name!r} was recorded by an older version, which kept nothing to go on from")
+        raise CommandError(f"run {name!r} was recorded by an older version, which kept nothing to resume from")
     try:
         found = Earlier(
             name,
@@ -158,7 +156,7 @@ def find(run: TrainingRun | str) -> Earlier:
 
 
 def start_of(earlier: Earlier, data: JobData) -> Start:
-    """Where a run of ``data``'s job begins that goes on from ``earlier``."""
+    """The start of a run of ``data``'s job that resumes from ``earlier``."""
     told = []
     progress = _progress(earlier, data)
     if progress is None:
@@ -178,7 +176,7 @@ def start_of(earlier: Earlier, data: JobData) -> Start:
 
 
 def _progress(earlier: Earlier, data: JobData) -> Progress | None:
-    """What ``earlier`` recorded of its progress, None where it cannot be used as it is."""
+    """The recorded progress of ``earlier``, None if it cannot be used without conversion."""
     shape = data.job.model.table_shape(data.shape)
     if earlier.units != data.units:
         return None
@@ -193,7 +191,7 @@ def _progress(earlier: Earlier, data: JobData) -> Progress | None:
 
 
 def _with_state(earlier: Earlier, data: JobData, progress: Progress) -> tuple[Progress, list[str]]:
-    """``progress`` as the new job's optimiser can use it, and what to say of that."""
+    """``progress`` with the state that the new job's optimiser can use, and event texts on it."""
     new, old, factor = data.job.optimizer, earlier.optimizer, progress.rate_factor
     is_alike = type(new) is type(old) and new.state_names == old.state_names
     if new.learning_rate != old.learning_rate or not is_alike or data.job.schedule != "auto":
@@ -202,7 +200,7 @@ def _with_state(earlier: Earlier, data: JobData, progress: Progress) -> tuple[Pr
     if factor < 1.0:
         said.append(
             f"The learning rate goes on at {factor:.2g} of {new.learning_rate:g}, to which it had been cut; "
-            "a job with another one begins uncut"
+            "a job with another learning rate begins uncut"
         )
     if is_alike and len(progress.state) == len(new.state_names):
         return dataclasses.replace(progress, rate_factor=factor), said

@@ -1,4 +1,4 @@
-"""The handle a user holds on a run: wait, stop, scale in, change the budget, read the model, history and cost."""
+"""The user's handle on a run: wait, stop, scale in, change the budget, read the model, history and cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..money.meter import NUSD, to_nusd
 from ..telemetry.live import ENDED, Best, History, Telemetry
 from ..validation import plain
 
-#: How a command reaches the run; None once it has ended.
+#: Sends a command to the run, with the sentence that is shown while it is pending.
 Send = Callable[[Command, str], None]
 
 
@@ -31,7 +31,7 @@ class TrainingRun:
     job : TrainingJob or None
         None for a run that was attached to after its end.
     telemetry : Telemetry
-        What views read.
+        The rows and the state that views read.
     """
 
     def __init__(self, job: TrainingJob | None, run_id: str, name: str, send: Send | None = None) -> None:
@@ -57,12 +57,12 @@ class TrainingRun:
 
     @property
     def resumed_from(self) -> str | None:
-        """The name of the run that this one goes on from, None where it began anew."""
+        """The name of the run that this one resumes from, None if it does not resume."""
         return self.telemetry.state.resumed_from or None
 
     @property
     def history(self) -> History:
-        """A row a step: ``run.history["loss"]`` is a 1-D float64 array."""
+        """One row per step: ``run.history["loss"]`` is a 1-D float64 array."""
         return self.telemetry.history()
 
     @property
@@ -72,10 +72,10 @@ class TrainingRun:
 
     @property
     def cost(self) -> Cost:
-        """What the run has cost, US dollars by component; exact once it has ended.
+        """The run's cost, US dollars by component; exact once the run has ended.
 
-        Until then it is an estimate in two parts: ``redis`` has all servers' time, ``workers`` all functions and
-        requests to the object storage.
+        Until then it is an estimate in two parts: ``redis`` holds all servers, ``workers`` all functions and requests
+        to the object storage.
         """
         if self._cost is not None:
             return self._cost
@@ -85,18 +85,18 @@ class TrainingRun:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of memory that the run's rows and its model take."""
+        """Bytes of memory that the run's rows and models take."""
         models = [model for model in (self._model, self._last) if model is not None]
         return self.telemetry.n_bytes + sum(array.nbytes for model in models for array in model.params.values())
 
     @property
     def model(self) -> FittedModel:
-        """The trained model: the best one by validation loss, where rows are held out; waits for the end of the run.
+        """The trained model: the best one by validation loss if rows are held out; waits for the end of the run.
 
         Raises
         ------
         RunError
-            When the run failed before there was a checkpoint.
+            If the run failed before there was a checkpoint.
         """
         self.wait()
         if self._model is None:
@@ -105,14 +105,14 @@ class TrainingRun:
 
     @property
     def last_model(self) -> FittedModel:
-        """The model as it was after the last step; waits for the end of the run, and raises, as `model` does."""
+        """The model after the last step; waits for the end of the run and raises like `model`."""
         model = self.model
         return model if self._last is None else self._last
 
     def wait(self, timeout_s: float | None = None) -> str:
         """Wait for the end, at most ``timeout_s`` seconds; returns the status."""
         give_up = threading.TIMEOUT_MAX if timeout_s is None else timeout_s
-        # Short waits let an interrupt through.
+        # Short waits, so that an interrupt is handled between them.
         while not self._over.wait(min(give_up, 0.05)) and give_up > 0:
             give_up -= 0.05
         return self.status
@@ -120,24 +120,24 @@ class TrainingRun:
     # -- going on
 
     def resume(self, **changes: Any) -> TrainingRun:
-        """Go on from this run, which has ended, with the same job but for ``changes``; returns the new run at once.
+        """Resume from this ended run with the same job except for ``changes``; returns the new run at once.
 
-        For more money, epochs or another learning rate: ``run.resume(budget=0.01)``. See `mlless_nb.train`.
+        E.g. with more budget, ``run.resume(budget=0.01)``, more epochs or another learning rate. See `mlless_nb.train`.
 
         Raises
         ------
         JobError
-            When a change does not fit.
+            If a change is invalid.
         CommandError
-            When the run is live or left nothing to go on from, or its job is not known here, as that of a run that was
-            attached to: `mlless_nb.train` takes a job.
+            If the run is live or left no model, or its job is not known here because the run was attached to: use
+            `mlless_nb.train` with a job then.
         """
         from .runs import train
 
         if self.job is None:
             raise CommandError(
                 f"run {self.name!r} was read from its record, which does not hold its data: "
-                "mlless_nb.train(job, resume=run) goes on from it"
+                "mlless_nb.train(job, resume=run) resumes from it"
             )
         names = [entry.name for entry in dataclasses.fields(self.job)]
         if unknown := [name for name in changes if name not in names]:
@@ -147,19 +147,19 @@ class TrainingRun:
     # -- commands
 
     def stop(self) -> None:
-        """Ask the run to end in good order: within two steps, with its model. Returns at once."""
+        """Stop the run in good order, within two steps, and keep its model. Returns at once."""
         if self.status not in ENDED:
             self._ask(Command(_new_id(), "stop"), "stopping ...")
 
     def scale_in(self, n: int = 1, *, worker_id: int | None = None) -> None:
-        """Ask ``n`` workers, or the one called ``worker_id``, to leave. Returns at once.
+        """Remove ``n`` workers, or the worker ``worker_id``. Returns at once.
 
-        The auto-tuner removes no worker from then on, until `resume_tuner`.
+        This pauses the auto-tuner until `resume_tuner`.
 
         Raises
         ------
         CommandError
-            When the run has ended, there is no such worker or it leaves already, or none would stay.
+            If the run has ended, there is no such worker, it is leaving already, or no worker would stay.
         """
         n, worker_id = plain(n), plain(worker_id)
         state = self.telemetry.state
@@ -175,7 +175,7 @@ class TrainingRun:
             if worker_id not in staying or pending in state.pending:
                 others = ", ".join(str(worker) for worker in staying if worker != worker_id)
                 raise CommandError(
-                    f"worker_id={worker_id}: must be one that stays ({others}); it leaves already, or has"
+                    f"worker_id={worker_id}: must be one that stays ({others}); it has left or is leaving already"
                 )
             if n_workers < 2:
                 raise CommandError(f"worker_id={worker_id}: the last worker cannot be removed; run.stop() ends the run")
@@ -191,17 +191,17 @@ class TrainingRun:
         self._ask(Command(_new_id(), "scale_in", count=n), f"removing {n} {noun} ...")
 
     def resume_tuner(self) -> None:
-        """Let the auto-tuner remove workers again, after a user did. Returns at once.
+        """Resume the auto-tuner, which a removal by the user has paused. Returns at once.
 
         Raises
         ------
         CommandError
-            When the run has ended or has no tuner.
+            If the run has ended or has no tuner.
         """
         self._tune(True)
 
     def pause_tuner(self) -> None:
-        """Have the auto-tuner remove no worker until `resume_tuner`. Returns at once; raises as that does."""
+        """Pause the auto-tuner until `resume_tuner`. Returns at once; raises like `resume_tuner`."""
         self._tune(False)
 
     def _tune(self, on: bool) -> None:
@@ -215,7 +215,7 @@ class TrainingRun:
 
     @property
     def budget(self) -> float | None:
-        """The cap, US dollars; None where there is none. Assign to raise or lower it while the run is on."""
+        """The budget cap, US dollars; None without one. Assign to raise or lower it while the run is live."""
         return self.telemetry.state.budget_usd
 
     @budget.setter
@@ -231,7 +231,7 @@ class TrainingRun:
         self._ask(Command(_new_id(), "budget", nusd=nusd), f"setting the budget to ${usd:g} ...")
 
     def _ask(self, command: Command, pending: str) -> None:
-        send = self._send  # let go of at the end
+        send = self._send  # another thread sets it to None at the end
         if send is not None:
             send(command, pending)
         elif command.do != "stop" or self.status not in ENDED:
@@ -240,17 +240,17 @@ class TrainingRun:
     # -- showing
 
     def dashboard(self) -> None:
-        """Show the run in this cell: the live dashboard, or what came of it once it has ended. Returns at once.
+        """Show the run in this cell: the live dashboard, or the result once it has ended. Returns at once.
 
-        For a page that was reloaded before its notebook was saved, and for a second place to watch from. Where nobody
-        can click it prints where the run stands.
+        Use it after a page was reloaded before its notebook was saved, or to watch from a second cell. In a notebook
+        that is run as a batch, it prints the run's status.
         """
         from ..widgets import show
 
         show(self)
 
     def report(self) -> str:
-        """How the run went or goes, as plain text."""
+        """A summary of the run as plain text."""
         from ..widgets import text_summary
 
         return text_summary(self)
@@ -265,7 +265,7 @@ class TrainingRun:
         from ..widgets import can_click, detect, show
 
         if not self.telemetry.state.is_live or not can_click(detect()):
-            raise NotImplementedError  # IPython then takes the static picture
+            raise NotImplementedError  # IPython then shows the static picture
         show(self)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
@@ -280,11 +280,11 @@ class TrainingRun:
     # -- the driver's side
 
     def _end(self, model: FittedModel | None, cost: Cost, last: FittedModel | None = None, **state: Any) -> None:
-        """The run is over, and those who wait for it go on. ``last`` is the last model if not ``model``."""
+        """End the run for threads that wait for it. ``last`` is the last model if not ``model``."""
         self._model, self._last, self._cost = model, last, cost
         money = {"spent_usd": cost.total, "committed_usd": cost.total}
         self.telemetry.update(**{**state, **money, "pending": ()})
-        self._send = None  # the driver, and all that it holds, may go
+        self._send = None  # frees the driver and everything that it references
         self._over.set()
 
 

@@ -1,4 +1,4 @@
-"""The runs of this process: `train` starts one, `runs` lists them, `attach` finds one again, if need be on disk."""
+"""The runs of this process: `train` starts a run, `runs` lists them, `attach` finds one, in memory or on disk."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from . import resumption
 from .driver import Driver
 from .run import TrainingRun
 
-#: Ended runs that are kept in memory at most, and what those before the newest may hold, bytes; older ones are on disk.
+#: Most ended runs in memory, and most bytes of those before the newest; older runs are only on disk.
 KEPT_RUNS, KEPT_BYTES = 50, 64 << 20
 
-#: By name; None while a run is being made ready.
+#: Live runs by name; None while a run is being prepared.
 _live: dict[str, TrainingRun | None] = {}
 _ended: list[TrainingRun] = []
 _registry = threading.Lock()
 _drivers: dict[str, tuple[Driver, threading.Thread]] = {}
-#: Seconds that the end of the process waits for runs to end in good order.
+#: Longest wait for runs to end in good order when the process exits, seconds.
 END_S = 10.0
 
 
 def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> TrainingRun:
     """Start training and return at once with a handle on the run.
 
-    Everything that can be found wrong is found before anything is launched or billed.
+    The job is checked before anything is launched or billed.
 
     Parameters
     ----------
     job : TrainingJob
     resume : TrainingRun or str, optional
-        An ended run to go on from, or the name or id of one on this machine: from its last parameters and, where the
-        optimiser is of the same kind, its state. The job must have the same model on data of the same shape; all else
-        may be another. Steps, epochs, seconds and dollars of the new run are its own and begin at 0. Its model is never
-        worse than the earlier run's on the same held-out rows.
+        An ended run to resume from, or the name or id of one on this machine. The new run starts from its last
+        parameters and, if the optimiser is of the same kind, its state. The job must have the same model on data of the
+        same shape; everything else may differ. Steps, epochs, seconds and dollars of the new run begin at 0. On the
+        same held-out rows its model is never worse than the earlier run's.
 
     Returns
     -------
@@ -51,11 +51,11 @@ def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> Training
     Raises
     ------
     JobError
-        When a field of the job does not fit, the budget cannot pay for one step or the target is met already.
+        If a field of the job is invalid, the budget does not pay for one step, or the target is met already.
     ServiceError
-        When Redis, RabbitMQ, the object storage or the backend does not answer.
+        If Redis, RabbitMQ, the object storage or the backend does not answer.
     CommandError
-        When a live run has the job's name, or ``resume`` is live, unknown or left nothing to go on from.
+        If a live run has the job's name, or ``resume`` is live, unknown or left no model.
     """
     if not isinstance(job, TrainingJob):
         raise JobError("job", job, "a TrainingJob")
@@ -67,7 +67,7 @@ def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> Training
     try:
         start.thread.start()
         start.is_ready.wait()
-    except BaseException:  # an interrupt: what is being made ready is not wanted any more
+    except BaseException:  # an interrupt: the run that is being prepared is no longer wanted
         start.forget()
         raise
     if start.error is not None:
@@ -77,14 +77,14 @@ def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> Training
 
 
 def _known(run: TrainingRun | str) -> TrainingRun | None:
-    """The newest run of this process that ``run`` names by its name or id."""
+    """The newest run of this process whose name or id is ``run``."""
     return next((known for known in reversed(runs()) if run in (known.id, known.name)), None)
 
 
 class _Start:
-    """A run that is made ready, and then driven, in a thread of its own.
+    """A run that is prepared and then driven in its own thread.
 
-    An interrupt hits the thread that waits for it and never the one that opens services, so none is left half open.
+    An interrupt reaches only the waiting thread, never the one that opens services, so no service is left half open.
     """
 
     def __init__(self, job: TrainingJob, earlier: resumption.Earlier | None = None) -> None:
@@ -98,7 +98,7 @@ class _Start:
         self.thread = threading.Thread(target=self._run, name=f"mlless-driver-{self._name}", daemon=True)
 
     def forget(self) -> None:
-        """The run is not wanted any more: it is given up, or stopped when it was ready already."""
+        """Discard the run, or stop it if it was ready already."""
         with _registry:
             self._is_wanted = False
         if self.driver is not None:
@@ -141,8 +141,8 @@ class _Start:
 
 @functools.cache
 def _watch_end() -> None:
-    """Have the end of the process end the runs, once for all of them."""
-    # Before the other threads are waited for, and before `atexit`, whose order is not ours: Redis is still there.
+    """Register, once, that the runs end when the process exits."""
+    # Runs before the interpreter joins other threads and before `atexit` handlers, so that Redis is still alive.
     register = getattr(threading, "_register_atexit", atexit.register)
     register(_end_all, os.getpid())
 
@@ -178,12 +178,12 @@ def runs() -> list[TrainingRun]:
 def attach(run: str) -> TrainingRun:
     """The handle on a run by name or id: a live one of this process, or an ended one from this machine's records.
 
-    Of a run whose process was killed it tells the steps that were kept, and that it failed.
+    A run whose process was killed has the steps that were recorded, and status "failed".
 
     Raises
     ------
     CommandError
-        When there is no such run, or it is live in another process.
+        If there is no such run, or it is live in another process.
     """
     if (known := _known(run)) is not None:
         return known

@@ -1,4 +1,4 @@
-"""The services of a run (launcher, Redis, bus): opened and checked before a launch, closed whatever happens."""
+"""The services of a run (launcher, Redis, bus): opened and checked before the launch, always closed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .embedded_redis import EmbeddedRedis, acquire_shared, check_redis, release
 from .launcher import LithopsLauncher, is_local
 from .watchdog import Watchdog
 
-#: The extra of Lithops that brings a cloud's packages, by what the name of a module that is missing begins with.
+#: The extra of Lithops that installs a cloud's packages, by the prefix of a missing module's name.
 EXTRAS = {
     "alibabacloud": "aliyun",
     "azure": "azure",
@@ -41,7 +41,7 @@ class Services:
     Raises
     ------
     JobError, ServiceError
-        When one of them is not there or not fit; whatever was opened is closed again.
+        If one of them is missing or unsuitable; services that were opened are closed again.
     """
 
     def __init__(self, job: TrainingJob, run_id: str) -> None:
@@ -50,7 +50,7 @@ class Services:
         self._watchdog: Watchdog | None = None
         self._watched_groups: list[int] = []
         self._watched_paths: list[str] = []
-        # The private server starts while Lithops gets ready: either takes 50 ms.
+        # The private server starts while Lithops is set up: each takes 50 ms.
         with ThreadPoolExecutor(1) as beside:
             is_embedded = job.redis_urls is None and is_local(job.backend)
             starting = beside.submit(acquire_shared) if is_embedded else None
@@ -93,9 +93,9 @@ class Services:
         return job.bus
 
     def watch_functions(self, run_folder: str) -> None:
-        """See to it that the functions end, and their files go, should this process be killed.
+        """Make sure that local functions end and their files are removed if this process is killed.
 
-        On a cloud the functions do so themselves: they find the driver's lease gone.
+        Cloud functions end by themselves when the driver's lease expires.
         """
         if not self.launcher.is_local:
             return
@@ -112,7 +112,7 @@ class Services:
             self._watchdog.add_path(path)
 
     def close(self) -> list[str]:
-        """Give everything back, each thing whatever comes of the others; returns what failed. Idempotent."""
+        """Close all services, also if closing one of them fails; returns the failures. Idempotent."""
         failures = []
         for step in (self._unwatch, self.launcher.close, self.bus.close, self.log.close, self._release_redis):
             try:
@@ -122,7 +122,7 @@ class Services:
         return failures
 
     def _unwatch(self) -> None:
-        """Process groups may come to belong to others, and the shared server may outlive this run for long."""
+        """Stop watching: process group ids may be reused, and the shared server may outlive this run."""
         watchdog, self._watchdog = self._watchdog, None
         if watchdog is None:
             return
@@ -140,11 +140,11 @@ class Services:
 
 
 def _launcher(job: TrainingJob) -> LithopsLauncher:
-    """The launcher of ``job``'s functions; where packages of its backend are missing the error says what to install."""
+    """The launcher of ``job``'s functions; if packages of its backend are missing the error says what to install."""
     try:
         return LithopsLauncher(job.backend, job.workers + 1, job.memory_mb)
     except JobError as error:
-        missing = error.__context__  # Lithops imports a backend when it is asked for
+        missing = error.__context__  # Lithops imports a backend on first use
         if not isinstance(missing, ModuleNotFoundError) or not missing.name:
             raise
         extra = next((extra for start, extra in EXTRAS.items() if missing.name.startswith(start)), "all")

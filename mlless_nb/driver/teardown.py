@@ -1,4 +1,4 @@
-"""A run's end as the driver sees it: the bill where the supervisor left none, the model, and nothing else left."""
+"""Steps of a run's end in the driver: estimate a missing bill, fetch the model, remove everything else."""
 
 from __future__ import annotations
 
@@ -22,29 +22,26 @@ from ..telemetry.live import RunState, Telemetry
 from ..telemetry.record import LAST, Record
 from .services import Services
 
-#: How often the model is asked for, and the pause in between, seconds: it is what the run was paid for.
+#: Tries to fetch the model, and the pause between them, seconds.
 FETCH_TRIES, FETCH_PAUSE_S = 3, 0.5
 
 
 def abort_functions(services: Services, n_workers: int, reason: str, patience_s: float) -> None:
-    """Tell the functions to end, and wait until they have or ``patience_s`` seconds are over; clouds know no kill."""
+    """Abort the functions, and wait at most ``patience_s`` seconds until they have ended; clouds offer no kill."""
     roles = ["supervisor", *map(str, range(n_workers))]
     give_up_at = time.monotonic() + patience_s
-    with contextlib.suppress(Exception):  # Redis may be what failed: then they end of themselves
+    with contextlib.suppress(Exception):  # Redis may have failed: then functions end by themselves
         services.log.abort(reason, n_workers)
         while not services.launcher.has_ended() and any(services.log.alive(roles)) and time.monotonic() < give_up_at:
             time.sleep(0.05)
 
 
 def notice_lost(services: Services, n_workers: int, step: int) -> None:
-    """Call the run off in ``step`` when a worker's process is seen to be gone that did not end of itself.
-
-    Without its supervisor the run ends in good order.
-    """
+    """Abort the run if a worker's local process has died; if the supervisor's has, stop the run in good order."""
     log, launcher = services.log, services.launcher
     at_work = log.at_work([-1, *range(n_workers)])
     gone = [slot for slot, nonce in at_work.items() if launcher.has_died(int(nonce.partition("-")[0]))]
-    # Who had settled its money by then, and only now went, is no longer among them.
+    # A function that settled its budget before it exited is no longer listed as at work: it was not lost.
     for slot in log.at_work(gone):
         log.bury("supervisor" if slot < 0 else str(slot))
         if slot < 0:
@@ -56,14 +53,14 @@ def notice_lost(services: Services, n_workers: int, step: int) -> None:
 def estimate_bill_nusd(
     services: Services, rates: Rates, n_workers: int, time_s: float, state: RunState
 ) -> dict[str, int]:
-    """The bill by component, nano-dollars, where the supervisor gave none.
+    """The bill by component, nano-dollars, if the supervisor sent none.
 
-    Every function is billed to ``time_s``, seconds since the invocation, but all together to no more than is reserved:
-    functions end on what they were granted.
+    Every function is billed up to ``time_s``, seconds since the invocation; the sum is at most what was reserved, since
+    functions end within their grants.
     """
     objects = services.launcher.objects
     function, servers = rates.function_nusd(time_s), rates.servers_nusd(time_s)
-    # Of the requests of others only the sum is known that the supervisor told last, with everybody's seconds in it.
+    # The functions' requests are known only as part of the total cost that the supervisor reported last.
     seconds = (n_workers + 1) * rates.function_nusd(state.time_s) + rates.servers_nusd(state.time_s)
     storage = max(rates.requests_nusd(objects.gets, objects.puts), round(state.spent_usd * NUSD) - seconds)
     costs = {
@@ -73,13 +70,13 @@ def estimate_bill_nusd(
         "storage": storage,
     }
     most = None if state.budget_usd is None else to_nusd(state.budget_usd)
-    with contextlib.suppress(Exception):  # the budget's records may be gone with Redis; the cap stands
+    with contextlib.suppress(Exception):  # the reservations may be lost with Redis; the cap still holds
         most = services.log.money()[1]
     return _cut(costs, most)
 
 
 def _cut(costs: dict[str, int], most: int | None) -> dict[str, int]:
-    """``costs`` by component, cut to ``most`` altogether (None: not at all)."""
+    """``costs`` by component, reduced so that their sum is at most ``most`` (None: not reduced)."""
     over = 0 if most is None else max(sum(costs.values()) - most, 0)
     for component in costs:
         cut = min(over, costs[component])
@@ -89,7 +86,7 @@ def _cut(costs: dict[str, int], most: int | None) -> dict[str, int]:
 
 
 def unspent(cap_usd: float, cost_nusd: int, rates: Rates) -> str:
-    """What to say of the part of a cap that a run left which ended for its money."""
+    """A note on the unspent rest of the cap, for a run that ended at its budget."""
     rest, second = to_nusd(cap_usd) - cost_nusd, rates.servers_nusd(1.0)
     why = "kept to end in good order and not needed"
     if rest < second:
@@ -100,19 +97,19 @@ def unspent(cap_usd: float, cost_nusd: int, rates: Rates) -> str:
 def conclude(
     services: Services, rates: Rates, invocation: Invocation, called_off: tuple[str, str] | None, failure: Ended
 ) -> Ended:
-    """The final message that the supervisor did not send: a second one, here, reads what it read and sends the rest.
+    """The final message that the supervisor did not send, made by a second supervisor in this process.
 
     Parameters
     ----------
     invocation : Invocation
         The supervisor's.
     called_off : tuple or None
-        Status and reason with which the run was aborted before it was given up.
+        Status and reason of an abort before the driver gave up.
     failure : Ended
-        Holds where nothing says how the run went.
+        Its status and reason are used if nothing else says how the run ended.
     """
     from ..supervisor.ending import LOST
-    from .last_word import Successor  # a run that ends well does without
+    from .last_word import Successor  # needed only here
 
     prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
     successor = Successor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
@@ -125,16 +122,16 @@ def conclude(
 def fetch_model(
     objects: ObjectStore, run_id: str, ended: Ended, begin: Callable[[], Progress], begun: str
 ) -> tuple[Progress, str]:
-    """The model that the run left, with the progress that was stored with it, and what to say of it.
+    """The progress that the run stored, with its model, and a note on it.
 
-    Without a checkpoint it is that of ``begin``, which is ``begun``: "untrained", say.
+    Without a checkpoint it is the result of ``begin``, described by ``begun``, e.g. "untrained".
     """
     if ended.model_key is not None and ended.kept_step is not None:
         try:
             progress = Progress.decode(objects.get(ended.model_key))
             return progress, f"; the model is that of step {ended.kept_step}" if ended.status == "failed" else ""
         except (KeyError, DecodeError):
-            pass  # its function was ended before it was stored
+            pass  # the function ended before it was stored
     found = checkpoint.newest(objects, run_id)
     if found is None:
         return begin(), f"; no checkpoint yet, the model is {begun}"
@@ -143,7 +140,7 @@ def fetch_model(
 
 
 def fetch_last(objects: ObjectStore, ended: Ended) -> Progress | None:
-    """The last model where it is not the one that the run returns; None where it is, or cannot be read."""
+    """The last model if it is not the one that the run returns; None if it is, or cannot be read."""
     if ended.last_key is None:
         return None
     try:
@@ -153,7 +150,7 @@ def fetch_last(objects: ObjectStore, ended: Ended) -> Progress | None:
 
 
 def fetch_with_retries(fetch: Callable[[], tuple[Progress, str]], place: str) -> tuple[Progress | None, str]:
-    """What ``fetch`` returns at one of `FETCH_TRIES` tries, else no model and where it lies."""
+    """The result of ``fetch`` within `FETCH_TRIES` tries, else None and a note on where the model is stored."""
     for left in reversed(range(FETCH_TRIES)):
         try:
             return fetch()
@@ -165,9 +162,9 @@ def fetch_with_retries(fetch: Callable[[], tuple[Progress, str]], place: str) ->
 
 
 def remove_all(services: Services, remove_objects: Callable[[], None] | None) -> str:
-    """Remove the functions and all of the run's objects, keys and queues, each whatever comes of the others.
+    """Remove the functions and all of the run's objects, keys and queues, also if one of these fails.
 
-    Without ``remove_objects`` the objects stay. Returns what to say of it.
+    Without ``remove_objects`` the objects stay. Returns a sentence on the outcome.
     """
     launcher, log, bus = services.launcher, services.log, services.bus
     failed: list[str] = []
@@ -181,7 +178,7 @@ def remove_all(services: Services, remove_objects: Callable[[], None] | None) ->
     attempt(launcher.close, "the functions' files could not be removed")
     if remove_objects is not None:
         attempt(remove_objects, "objects could not be removed")
-    # A server may be gone, with all that was in it.
+    # A server may have failed.
     attempt(log.delete, "Redis could not be cleaned, its keys expire within a day")
     attempt(partial(bus.close, delete=True), "the control bus could not be cleaned, what is in it expires")
     return "; ".join(["0 functions left", *failed]) if failed else "0 functions, 0 keys, 0 queues left"
@@ -200,7 +197,7 @@ def keep(
 ) -> None:
     """Write the run's end into its record: its state with the last ``changes``, its cost, ``job`` for replays.
 
-    ``progress`` and ``resume`` are for a run that goes on from it, see `mlless_nb.driver.resumption`.
+    ``progress`` and ``resume`` are for a run that resumes from it, see `mlless_nb.driver.resumption`.
     """
     state = dataclasses.replace(telemetry.state, pending=(), spent_usd=cost.total, **changes)
     if model is not None:

@@ -1,4 +1,4 @@
-"""What the supervisor tells of a run: into its telemetry and its record; commands that were carried out are settled."""
+"""Passes the supervisor's updates to the run's telemetry and record, and settles commands that were handled."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class UpdateFeed:
     telemetry : Telemetry
     commands : Commands
     start : Start or None
-        What the run goes on from: a best model that is better than its own stays the best.
+        The start of a resumed run: the earlier best model stays the best one while the new run has no better one.
 
     Attributes
     ----------
     record : Record or None
-        Where rows and decisions are kept; None: nowhere, yet.
+        Receives rows and decisions; None before the launch.
     tells : bool
-        Whether sentences are told; who reads all updates again has told some of them already.
+        Whether events are added; False while updates are read again, since some events were added before.
     """
 
     def __init__(self, telemetry: Telemetry, commands: Commands, start: Start | None) -> None:
@@ -38,7 +38,7 @@ class UpdateFeed:
         self.tells = True
 
     def take(self, update: Update) -> None:
-        """Take in ``update``; rows that were told before are left out."""
+        """Take in ``update``; rows that were received before are skipped."""
         telemetry = self._telemetry
         rows = [row for row in itertools.starmap(Row, update.rows) if row.step > self._newest_step]
         if rows:

@@ -1,7 +1,7 @@
-"""A process that cleans up when this one ends, in whatever way: it ends processes, and removes files and Redis keys.
+"""A process that cleans up when this one ends, however it ends: it kills processes, and removes files and Redis keys.
 
-A small shell waits on a pipe that this process holds. However this process ends, kill -9 included, the pipe closes; the
-shell then ends what was put under its care (a server of its own, process groups), removes paths and keys, and goes.
+A small shell waits on a pipe that this process holds. However this process ends, kill -9 included, the pipe closes. The
+shell then kills its own server and the registered process groups, removes registered paths and keys, and exits.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Any, Self
 from ..errors import ServiceError
 
 PREFIX = "mlless-watch-"
-#: Seconds that closing waits for the shell to do its work.
+#: Longest wait for the shell when the watchdog is closed, seconds.
 CLOSE_S = 5.0
 
-# The parent-death signal covers the one case that the pipe cannot: the watchdog itself is killed.
+# The parent-death signal covers the case that the pipe does not: the watchdog itself is killed.
 _WATCHDOG = """
 folder=$1; shift
 server=
@@ -59,7 +59,7 @@ rm -rf -- "$folder"
 
 
 class Watchdog:
-    """One such shell. Its folder, mode 0700, holds the lists of what is under its care.
+    """One such shell. Its folder, mode 0700, holds the lists of what it has to clean up.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Watchdog:
         return self
 
     def _guard(self, folder: Path, *server: str) -> None:
-        """Start the shell with its lists in ``folder``, and ``server``, a command, under it."""
+        """Start the shell with its lists in ``folder``, and the command ``server`` as its child."""
         (folder / "cleanup").touch(mode=0o600)
         read_end, write_end = os.pipe()
         try:
@@ -103,28 +103,28 @@ class Watchdog:
     def add_keys(self, urls: list[str], prefix: str) -> None:
         """Remove the keys that begin with ``prefix`` from the Redis servers at ``urls`` when this process ends.
 
-        Last of all, when whoever could make new ones is gone. Not when the watchdog is closed: who closes it has seen
-        to them.
+        This is done last, when no process that could create new keys is left. It is not done when the watchdog is
+        closed, since the caller of `close` has removed them.
         """
         keys, last = self.folder / "keys", self.folder / "last"
-        keys.touch(mode=0o600)  # passwords are in it, and in no command line
+        keys.touch(mode=0o600)  # passwords are in this file, and in no command line
         keys.write_text(json.dumps({"urls": urls, "prefix": prefix}))
         last.write_text(
             shlex.join([sys.executable, "-P", str(Path(__file__).with_name("redis_cleanup.py")), str(keys)]) + "\n"
         )
 
     def add_process_group(self, pgid: int) -> None:
-        """Kill process group ``pgid`` when this process ends, or this is closed."""
+        """Kill process group ``pgid`` when this process ends or the watchdog is closed."""
         if pgid <= 1 or pgid == os.getpgrp():
             raise ValueError(f"pgid={pgid}: must be a process group of its own")
         self._note(f"pgid {pgid}")
 
     def remove_process_group(self, pgid: int) -> None:
-        """Forget ``pgid``: it has ended, and its number may come to belong to another."""
+        """Unregister ``pgid``: it has ended, and its id may be reused."""
         self._strike(f"pgid {pgid}")
 
     def remove_path(self, path: str | os.PathLike[str]) -> None:
-        """Forget ``path``: it is gone, or is to stay."""
+        """Unregister ``path``: it was removed, or must stay."""
         self._strike(f"path {os.fspath(path)}")
 
     def _strike(self, line: str) -> None:
@@ -138,7 +138,7 @@ class Watchdog:
             fresh.replace(cleanup)
 
     def add_path(self, path: str | os.PathLike[str]) -> None:
-        """Remove ``path``, a file or a whole folder, when this process ends or this is closed."""
+        """Remove ``path``, a file or a whole folder, when this process ends or the watchdog is closed."""
         text, home = os.fspath(path), os.path.realpath(os.path.expanduser("~"))
         real = os.path.realpath(text)
         if not os.path.isabs(text) or "\n" in text or os.path.commonpath([real, home]) == real:
@@ -153,10 +153,10 @@ class Watchdog:
                 cleanup.write(line + "\n")
 
     def close(self) -> None:
-        """End and remove all that is its own, or was put under its care. Idempotent."""
+        """Kill and remove everything registered, and the watchdog's own server and folder. Idempotent."""
         with self._lock:
             if self._finalizer is not None:
-                if os.getpid() == self._owner:  # in a forked child it is its parent's
+                if os.getpid() == self._owner:  # in a forked child the watchdog belongs to the parent
                     (self.folder / "last").unlink(missing_ok=True)
                 self._finalizer()
 
@@ -169,7 +169,7 @@ class Watchdog:
         self.close()
 
 
-# The write ends of all watchdogs' pipes: a forked child must not keep one open beyond its parent's end.
+# The write ends of all watchdogs' pipes: a forked child must close them, or they stay open after its parent's end.
 _write_ends: set[tuple[int, int]] = set()
 
 
@@ -184,8 +184,8 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _close(watchdog: subprocess.Popen[bytes], write_end: int, folder: Path, owner: int) -> None:
-    """Let the watchdog clean up, and do it in its place should it be gone."""
-    if os.getpid() != owner:  # a forked child: the server is its parent's
+    """Let the watchdog clean up; if it has died, clean up here."""
+    if os.getpid() != owner:  # a forked child: the watchdog belongs to the parent
         return
     _write_ends.discard((owner, write_end))
     os.close(write_end)
@@ -200,7 +200,7 @@ def _close(watchdog: subprocess.Popen[bytes], write_end: int, folder: Path, owne
 
 
 def _clean_up(watchdog_pgid: int, folder: Path) -> None:
-    """What the watchdog would have done: end all process groups, remove all paths."""
+    """Do the watchdog's work: kill all registered process groups, remove all paths."""
     try:
         lines = (folder / "cleanup").read_text().splitlines()
     except OSError:

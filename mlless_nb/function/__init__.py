@@ -1,4 +1,4 @@
-"""What every cloud function does before and after its work, whether it is a worker or the supervisor.
+"""The entry point of every function, whether it runs a worker or the supervisor, and the setup of its process.
 
-It decodes its invocation, claims its slot, watches its prepaid money and its lease, and sets up memory allocation.
+It decodes the invocation, claims the slot, renews the lease, watches the prepaid budget and sets up memory allocation.
 """

@@ -1,4 +1,4 @@
-"""What runs inside a function: one entry for both roles. Lithops ships it by name, with an `Invocation` as JSON."""
+"""The entry point of a function, for both roles. Lithops calls it with an `Invocation` as JSON."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from .malloc import keep_memory
 
 
 def run_function(payload: str, storage: Any) -> str:
-    """Be the worker or the supervisor that ``payload`` names, until its part is done.
+    """Run the worker or the supervisor that ``payload`` describes, until it has ended.
 
     Parameters
     ----------
     payload : str
         An `Invocation` as JSON.
     storage : lithops.Storage
-        Handed in by Lithops.
+        Passed by Lithops.
 
     Returns
     -------
     str
-        The last message as JSON; Lithops carries it, nothing depends on it.
+        The final message as JSON; Lithops stores it, nothing depends on it.
     """
     invocation = Invocation.decode(payload)
     objects = LithopsObjects(storage)
@@ -49,11 +49,11 @@ def run_function(payload: str, storage: Any) -> str:
     try:
         prepaid = _prepaid(invocation, log, objects, store)
         if not log.claim(invocation.slot):
-            return ""  # another invocation of the same payload is at work
+            return ""  # another invocation with the same payload is running
         threading.Thread(target=_keep_lease, args=(invocation, log, is_over), name="mlless-lease", daemon=True).start()
         prepaid.add(log.start_grant(invocation.slot))
         prepaid.learn(*log.money())
-        prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was paid for
+        prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
         prepaid.watch(
             log.reserve,
             lambda: _call_off(invocation),
@@ -65,8 +65,8 @@ def run_function(payload: str, storage: Any) -> str:
             work = _supervise if invocation.role == "supervisor" else _work
             last = work(invocation, log, bus, objects, prepaid)
         finally:
-            bus.close()  # delivers what was sent: paid for, and watched
-        # Who has settled its money has ended of itself; who is gone and has not is lost.
+            bus.close()  # delivers pending messages, while the budget is still watched
+        # A function that settled its budget has ended properly; one that exits without doing so counts as lost.
         log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot)
         prepaid.end()
         return last.encode().decode()
@@ -79,7 +79,7 @@ def _supervise(
     invocation: Invocation, log: RedisCoordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid
 ) -> Message:
     try:
-        from ..supervisor.loop import Supervisor  # the workers do without it and its policy, and start the sooner
+        from ..supervisor.loop import Supervisor  # imported here, since workers do not need it and start sooner without
 
         supervisor = Supervisor(invocation, log, bus, objects, prepaid)
     except Exception as error:
@@ -101,17 +101,17 @@ def _work(invocation: Invocation, log: RedisCoordinator, bus: Bus, objects: Obje
 
 
 def _keep_lease(invocation: Invocation, log: RedisCoordinator, is_over: threading.Event) -> None:
-    """Renew the lease whatever the function is busy with; a process that is stopped or killed loses it all the same."""
+    """Renew the lease while the function is busy; a process that is stopped or killed loses it."""
     role = "supervisor" if invocation.role == "supervisor" else str(invocation.slot)
     while True:
-        with contextlib.suppress(redis.RedisError):  # the main thread finds out, too, and says so
+        with contextlib.suppress(redis.RedisError):  # the main thread meets the same error and reports it
             log.renew(role, invocation.lease_s)
         if is_over.wait(invocation.lease_s / 3):
             return
 
 
 def _call_off(invocation: Invocation) -> None:
-    """Say, over a connection of its own, that this function's money is used up before it could end in good order."""
+    """Abort the run, over a separate connection: this function's budget is used up before it could end properly."""
     log = RedisCoordinator(invocation.redis_urls, invocation.job_id, invocation.generation)
     who = f"worker {invocation.slot}" if invocation.role == "worker" else "the supervisor"
     log.abort(f"the budget was used up before {who} could end", invocation.n_workers, "capped")

@@ -1,4 +1,4 @@
-"""How the C library's allocator serves functions and the private Redis server: glibc's; others are left alone."""
+"""Settings of glibc's allocator for functions and the private Redis server; other C libraries are not changed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import os
 import sys
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-#: Pages of 2 MiB where the kernel has them: a tenth less of Redis' time under BSP, and of a worker's with large tables.
+#: Pages of 2 MiB if the kernel offers them: they save a tenth of Redis' time under BSP, and of a worker's with large
+#: tables.
 _LARGE_PAGES = "glibc.malloc.hugetlb=1"
 
 
 def keep_memory() -> None:
-    """Let this process keep freed blocks: frames of a megabyte are made and dropped every step.
+    """Make this process keep freed blocks, since frames of a megabyte are allocated and freed every step.
 
-    All threads share one arena, which alone gets large pages: in one of its own, the thread that fetches minibatches
-    meets a fault every 4 KiB.
+    All threads share one arena, since only the main arena gets large pages: with its own arena, the thread that fetches
+    minibatches would have a page fault every 4 KiB.
     """
     if sys.platform == "linux":
         try:
@@ -28,5 +29,5 @@ def keep_memory() -> None:
 
 
 def large_pages() -> str:
-    """``GLIBC_TUNABLES=...``, for a process that is to ask for large pages; what was set before stays set."""
+    """``GLIBC_TUNABLES=...``, for a process that should use large pages; tunables set before are kept."""
     return "GLIBC_TUNABLES=" + ":".join(filter(None, [os.environ.get("GLIBC_TUNABLES"), _LARGE_PAGES]))

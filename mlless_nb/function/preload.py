@@ -1,19 +1,19 @@
-"""Interpreter of localhost functions: imports what every function needs once, then becomes Lithops' own runner.
+"""Start-up script of local functions: imports once what every function needs, then runs Lithops' own runner.
 
-Lithops starts it as ``preload.py RUNNER ARGUMENT...``; the functions are forked from it with everything loaded, which
-is what makes a run with eight workers start in half a second.
+Lithops starts it as ``preload.py RUNNER ARGUMENT...``. The functions are forked from it with everything loaded, so that
+a run with eight workers starts in half a second.
 """
 
-# ruff: noqa: E402 - the collector is off while the rest is imported
+# ruff: noqa: E402 - the collector is off during the other imports
 import functools
 import gc
 import runpy
 import sys
 
-gc.disable()  # of what the imports make nothing can go: looking through it again and again takes a fifth of their time
+gc.disable()  # imported objects are never garbage, and collecting would take a fifth of the imports' time
 
 import lithops.worker.handler  # noqa: F401
-import numpy.random  # noqa: F401 - loaded at its first use otherwise, by every function
+import numpy.random  # noqa: F401 - otherwise every function loads it on first use
 import redis.utils
 
 import mlless_nb.function.entry  # noqa: F401
@@ -21,8 +21,8 @@ from mlless_nb.money import profile_names
 
 
 def _look_up_once() -> None:
-    """Have redis-py look its own version up in the installed packages once, not for each connection (15 ms)."""
-    look_up = getattr(redis.utils, "get_lib_version", None)  # not part of its interface
+    """Make redis-py look up its own version in the installed packages once, not for each connection (15 ms)."""
+    look_up = getattr(redis.utils, "get_lib_version", None)  # not part of its public interface
     if look_up is not None:
         redis.utils.get_lib_version = functools.cache(look_up)
         redis.utils.get_lib_version()
@@ -30,8 +30,8 @@ def _look_up_once() -> None:
 
 if __name__ == "__main__":
     _look_up_once()
-    profile_names()  # reads the catalogue, which is kept
-    # What is loaded stays: the functions need not look through it, and share its memory.
+    profile_names()  # reads and caches the catalogue
+    # Exclude loaded objects from collection: forked functions then share their memory.
     gc.freeze()
     gc.enable()
     del sys.argv[0]

@@ -1,7 +1,7 @@
-"""Algorithms: what a worker contributes to a step and what becomes of all contributions. The specification only. Pure.
+"""Specifications of algorithms: what a worker contributes to a step and how all contributions are combined. Pure.
 
-The arithmetic of each is in ``worker/algorithms``. A further algorithm is one file there: it registers a specification
-of its own (`register_algorithm`) and what carries it out.
+The arithmetic of each is in ``worker/algorithms``. A new algorithm is one file there: it registers its specification
+(`register_algorithm`) and its implementation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _registered: dict[str, type[Algorithm]] = {}
 
 
 class Algorithm:
-    """Base of the specifications: a frozen dataclass whose fields are plain JSON, ``kind`` its name there."""
+    """Base of the specifications: a frozen dataclass whose fields are plain JSON; ``kind`` is its name in JSON."""
 
     kind: ClassVar[str]
 
@@ -26,7 +26,7 @@ class Algorithm:
         return ()
 
     def check(self, job: Any) -> None:
-        """Raise JobError where ``job`` (a TrainingJob) combines the algorithm with what it does not go with."""
+        """Raise JobError if a setting of ``job`` (a TrainingJob) is incompatible with the algorithm."""
 
     def to_json(self) -> dict[str, Any]:
         """The algorithm as plain JSON."""
@@ -34,7 +34,7 @@ class Algorithm:
 
 
 def register_algorithm(kind: Kind) -> Kind:
-    """Make the `Algorithm` class ``kind`` one that jobs and functions know: for the line above it."""
+    """Class decorator that makes the `Algorithm` class ``kind`` known to jobs and functions."""
     _registered[kind.kind] = kind
     return kind
 
@@ -51,9 +51,9 @@ def algorithm_from_json(spec: dict[str, Any]) -> Algorithm:
 @specification
 @dataclass(frozen=True)
 class GradientAveraging(Algorithm):
-    """Every worker publishes the optimiser's update of its minibatch's gradient, and adds those of its peers.
+    """Every worker publishes the optimiser's update from its minibatch's gradient, and adds its peers' updates.
 
-    With ``local_steps`` it takes several steps on its own first, and publishes how far these led.
+    With ``local_steps`` it takes several local steps first, and publishes the sum of their updates.
 
     References
     ----------
@@ -63,7 +63,7 @@ class GradientAveraging(Algorithm):
     kind: ClassVar[str] = "gradient-averaging"
 
     def state_names(self, optimizer: Any) -> tuple[str, ...]:
-        """The optimiser's."""
+        """The names of the optimiser's state."""
         names: tuple[str, ...] = optimizer.state_names
         return names
 

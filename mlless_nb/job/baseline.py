@@ -1,4 +1,4 @@
-"""The baseline: the loss of predicting one constant for every row, which a model has to beat."""
+"""The baseline: the loss of predicting one constant for every row. A useful model has a lower loss."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def baseline_loss(model: Model, train: Dataset, held_out: Dataset | None) -> flo
     Returns
     -------
     float or None
-        None where nothing is held out, or the model has no such prediction.
+        None if no rows are held out, or the model defines no baseline.
     """
     return None if held_out is None else model.baseline_loss(train, held_out)
 
 
 def shortfall(state: RunState) -> str:
-    """That a run which has ended has no model worth having, "" where it has or nobody can tell."""
+    """A sentence if an ended run's best loss is not below the baseline, else "" (also if either is unknown)."""
     loss = state.best_loss if state.best_loss is not None else state.validation_loss
     if state.is_live or loss is None or state.baseline_loss is None or loss < state.baseline_loss:
         return ""
@@ -27,5 +27,5 @@ def shortfall(state: RunState) -> str:
 
 
 def constant_of(state: RunState) -> str:
-    """What the best constant prediction is called."""
+    """The name of the best constant prediction."""
     return "base rate" if state.metric == "log loss" else "mean"

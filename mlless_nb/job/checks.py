@@ -1,4 +1,4 @@
-"""The checks of a `TrainingJob`: of each field by itself, and of those that must fit together. Each names its field."""
+"""The checks of a `TrainingJob`: of single fields, and of fields that depend on each other. Errors name the field."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .job import TrainingJob
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-#: What fields that are one of a few words may be.
+#: Valid values of the fields that choose one of a few words.
 CHOICES = {
     "aggregate": ("mean", "sum"),
     "codec": ("float32", "bf16", "int8"),
@@ -36,7 +36,7 @@ CHOICES = {
 
 
 def check_types(job: TrainingJob) -> None:
-    """Raise unless each field is of a type that it may have."""
+    """Raise unless each field has a valid type."""
     models = tuple(registered_models().values())
     for name, kinds, valid in (
         ("model", models, " or ".join(f"{model.__name__}(...)" for model in models)),
@@ -72,7 +72,7 @@ def check_types(job: TrainingJob) -> None:
 
 
 def check_values(job: TrainingJob) -> None:
-    """Raise unless each field has a value that it may have, whatever the others are."""
+    """Raise unless each field by itself has a valid value."""
     check_positive_integer("workers", job.workers, or_none=True)
     check_positive_integer("minibatch", job.minibatch, or_none=True)
     check_positive_integer("eval_every", job.eval_every, or_none=True)
@@ -99,14 +99,14 @@ def check_values(job: TrainingJob) -> None:
 
 
 def check_data(job: TrainingJob) -> None:
-    """Raise unless the model can be trained on the rows, and they have something to learn."""
+    """Raise unless the model can be trained on the rows, and the rows are not all the same."""
     job.model.check_data(job.data)
     if job.data.nothing_to_learn:
         raise DataError("data", job.data, f"rows that differ; {job.data.nothing_to_learn}: nothing can be learnt")
 
 
 def check_validation_set(job: TrainingJob) -> None:
-    """Raise unless the rows to evaluate on, where they are given, are as the training rows."""
+    """Raise unless a given validation set has the kind and shape of the training rows."""
     validation = job.validation
     if not isinstance(validation, Dataset):
         return
@@ -136,9 +136,9 @@ def check_partition(job: TrainingJob) -> None:
 
 
 def check_memory(job: TrainingJob) -> None:
-    """Raise unless a function has the memory that the tables take.
+    """Raise unless the tables fit into a function's memory.
 
-    Ids that were not numbered from 0 make tables of billions of rows: no function is started for those.
+    Ids that are not numbered from 0 make tables of billions of rows; such a job is refused before any function starts.
     """
     n_rows, width = job.model.table_shape(job.data.shape)
     needed_mb = job.needed_mb(is_by_user=job.partition == "user")
@@ -164,7 +164,7 @@ def check_workers(job: TrainingJob) -> None:
 
 
 def _masked(value: object) -> object:
-    """A wrong ``value`` of a field that may hold secrets, as it may be shown: by its type where it is not plain."""
+    """An invalid ``value`` of a field that may hold secrets, made safe to show: only its type if it is not plain."""
     if isinstance(value, list):
         return [_masked(one) for one in value]
     if isinstance(value, (int, float, type(None))):

@@ -1,7 +1,7 @@
-"""Defaults: what a job leaves open is chosen by rules on its data: without trial runs, and the same every time.
+"""Defaults: fields that a job leaves open are chosen by rules on its data, without trial runs and deterministically.
 
 The constants were found on MovieLens-100K and -1M and parts of them, a9a, IMDb's reviews, MNIST and scikit-learn's
-small sets; `benchmarks/defaults.py` holds what they give against a search.
+small sets; `benchmarks/defaults.py` compares the results with those of a search.
 """
 
 from __future__ import annotations
@@ -22,52 +22,52 @@ from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
 if TYPE_CHECKING:
     from .job import TrainingJob
 
-#: Workers where the data is large, and the training rows that each should have.
+#: Most workers by default, and the training rows that each should have.
 WORKERS, WORKER_ROWS = 4, 10_000
-#: Steps of an epoch, and of a run whose epochs are given, at least.
+#: Least steps of an epoch, and of a run whose epochs are given.
 EPOCH_STEPS, RUN_STEPS = 36, 400
-#: Rows of a minibatch, at least and at most.
+#: Least and most rows of a minibatch.
 LEAST_ROWS, MOST_ROWS = 16, 6250
-#: Epochs or steps, whichever are more, of a run that is to end by itself and has held-out rows; and of one without.
+#: Limits in epochs and steps (the longer one counts) of a run without stop rule or budget: with held-out rows; without.
 MOST_EPOCHS, MOST_STEPS, BLIND_EPOCHS, BLIND_STEPS = 50, 2000, 10, 400
-#: Rows of a minibatch may have values in this share of the columns before sums of squares, which forget nothing, learn
-#: too slowly: then it is Adam.
+#: Adam is used where rows have values in at least this share of the columns: AdaGrad's sums of squares only grow, and
+#: learn too slowly on dense rows. Below it AdaGrad is used.
 DENSE_ROWS = 0.1
-#: The penalty on a rating's user and item times the root of the ratings that there are for each of them.
+#: PMF's l2 penalty times the square root of the mean number of ratings of a user or item.
 PMF_PENALTY = 0.52
-#: SGD of ratings: the step along a row's own gradient, as a share of the longest one that is stable, for the row that
-#: has most ratings; and the longest step for a single rating.
+#: SGD on ratings: the step along a row's own gradient for the row with most ratings, relative to the longest stable
+#: one; and the longest step for a single rating.
 SGD_STEP, RATING_STEP = 2.0, 0.05
-#: Rates of the others for ratings; "per sample" is SGD's after every rating.
+#: Learning rates of the other optimisers for ratings; "per sample" is SGD with a step after every rating.
 PMF_RATES = {"adam": 0.005, "adagrad": 0.1, "per sample": 0.05}
-#: Rates for features, times the root of a row's squared length; SGD's times that itself, and FTRL's as it is.
+#: Learning rates for features, times a row's length (Adam, AdaGrad) or squared length (SGD); FTRL's is used as it is.
 LOGISTIC_RATES = {"adam": 0.05, "adagrad": 0.4, "ftrl": 0.5, "sgd": 20.0}
-#: The table is much larger than what a minibatch touches from so many times on: what it does not touch is left alone.
+#: ``lazy="auto"`` is True for tables of more than this many times the rows that a minibatch touches.
 LAZY_FROM = 4.0
-#: Rows of features whose length is taken, where they are read from a file.
+#: Rows that a mean length is computed from, for features that are read from a file.
 SAMPLE_ROWS = 100_000
 
 
 def workers(n_train: int, most: int) -> int:
-    """Workers for so many training rows, at least one and at most ``most``."""
+    """Number of workers for ``n_train`` training rows, at least one and at most ``most``."""
     return max(min(n_train // WORKER_ROWS, WORKERS, most), 1)
 
 
 def minibatch(n_train: int, n_workers: int, local_steps: int, epochs: float | None) -> int:
-    """Rows of a worker's minibatch, so that there are enough steps, and one for every worker."""
+    """Rows of a worker's minibatch, such that there are enough steps, and minibatches for every worker."""
     steps = max(EPOCH_STEPS, RUN_STEPS / epochs) if epochs is not None else EPOCH_STEPS
     rows = max(round(n_train / (steps * n_workers)), LEAST_ROWS)
     return max(min(rows, MOST_ROWS, n_train // (n_workers * local_steps)), 1)
 
 
 def epochs(steps_in_epoch: float, *, has_validation: bool) -> float:
-    """Passes over the data of a run that nothing else ends."""
+    """Most epochs of a run that has neither stop rule nor budget."""
     least, steps = (MOST_EPOCHS, MOST_STEPS) if has_validation else (BLIND_EPOCHS, BLIND_STEPS)
     return float(max(least, math.ceil(steps / steps_in_epoch)))
 
 
 def optimizer(model: Model, data: Dataset) -> Optimizer:
-    """The optimiser of a job that names none."""
+    """The optimiser for a job that leaves it open."""
     if model.data_kind == "ratings":
         return SGD(momentum=0.9, nesterov=True)
     n_values = data.X.nnz if isinstance(data, Csr) else data.n_values if isinstance(data, CsrStream) else 0
@@ -75,12 +75,12 @@ def optimizer(model: Model, data: Dataset) -> Optimizer:
 
 
 def resolved(job: TrainingJob, train: Dataset) -> TrainingJob:
-    """``job`` with the penalty and the learning rate that it leaves open.
+    """``job`` with l2 penalty and learning rate chosen where it leaves them open.
 
     Parameters
     ----------
     train : Dataset
-        Its training rows, in the units of training.
+        The job's training rows, in the units of training.
     """
     model, chosen = job.model, job.optimizer
     if isinstance(train, Ratings):
@@ -108,22 +108,22 @@ def decided(optimizer: Optimizer, n_rows: int, n_touched: int) -> Optimizer:
 
 
 def told(job: TrainingJob, chosen: TrainingJob) -> str:
-    """One sentence on what ``job`` left open and ``chosen`` has; "" where that is nothing."""
+    """One sentence with the values that ``job`` left open and ``chosen`` has; "" if there are none."""
     parts = []
     if job.optimizer.learning_rate is None:
         parts.append(f"learning rate {chosen.optimizer.learning_rate:g}")
     if job.model.l2 is None:
         parts.append(f"l2 {chosen.model.l2:g}")
     if chosen.optimizer.moves_untouched(chosen.model.dense_l2) != job.optimizer.moves_untouched(chosen.model.dense_l2):
-        parts.append("lazy, which leaves the many rows alone that a minibatch does not touch")
+        parts.append("lazy, which skips the many rows that a minibatch does not touch")
     return f"Chosen for these data: {'; '.join(parts)}" if parts else ""
 
 
 def _pmf_rate(optimizer: Optimizer, share: float, rows: int) -> float:
-    """For ratings of which the most rated user or item has ``share``, ``rows`` to a step of all workers."""
+    """Learning rate for ratings; the most rated user or item has ``share`` of them, a step takes ``rows``."""
     if isinstance(optimizer, (Adam, AdaGrad)):
         return PMF_RATES[optimizer.kind]
-    # A row's curvature is its share of the ratings. FTRL begins as SGD does, and its rates only fall.
+    # A row's curvature is its share of the ratings. FTRL starts like SGD, and its rates only fall.
     rate = min(SGD_STEP / share, RATING_STEP * rows)
     if isinstance(optimizer, FTRL):
         return rate
@@ -132,7 +132,7 @@ def _pmf_rate(optimizer: Optimizer, share: float, rows: int) -> float:
 
 
 def _logistic_rate(optimizer: Optimizer, squared_length: float) -> float:
-    """For rows of features whose mean squared length, with 1 for the intercept, is given."""
+    """Learning rate for rows of features with this mean squared length, which includes 1 for the intercept."""
     rate = LOGISTIC_RATES[optimizer.kind]
     if isinstance(optimizer, FTRL):
         return rate
@@ -142,7 +142,7 @@ def _logistic_rate(optimizer: Optimizer, squared_length: float) -> float:
 
 
 def _squared_length(train: Dataset) -> float:
-    """The mean squared length of the rows, with 1 for the intercept."""
+    """The mean squared length of the rows, plus 1 for the intercept."""
     if isinstance(train, Csr):
         blocks: Any = iter([train.X])
     elif isinstance(train, CsrStream):
@@ -163,5 +163,5 @@ def _replaced(model: Model, **changes: float) -> Model:
 
 
 def _rounded(value: float) -> float:
-    """Three significant digits: what is shown is what is meant."""
+    """``value`` at three significant digits, so that the value shown is the value used."""
     return float(f"{value:.3g}")

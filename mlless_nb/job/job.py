@@ -1,4 +1,4 @@
-"""What a cell means: a validated, frozen definition of one training job. Nothing here launches or bills anything."""
+"""A training job: the validated, frozen definition that a cell makes. Nothing here launches or bills anything."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .optimizers import SGD, Optimizer
 from .scale_in import ScaleIn
 from .sync import BSP, Sync
 
-#: Memory that a function takes beside the tables of its model, MB.
+#: Memory that a function needs beside its model's tables, MB.
 RUNTIME_MB = 100
 
 
@@ -36,7 +36,7 @@ class TrainingJob:
     Parameters
     ----------
     model : Model
-        `PMF` or `LogisticRegression`, say.
+        E.g. `PMF` or `LogisticRegression`.
     optimizer : SGD | Adam | AdaGrad | FTRL, optional
         None: SGD with Nesterov momentum for ratings, Adam for dense features, AdaGrad for sparse ones.
     data : Dataset
@@ -49,46 +49,46 @@ class TrainingJob:
         The most the run may cost, US dollars.
     stop : Stop
     scale_in : ScaleIn
-        When workers are removed while the run trains. Since that depends on how long steps take, models that are to be
-        the same bit for bit ask for ``ScaleIn.off()``.
+        When workers are removed while the run trains. This depends on how long steps take: use ``ScaleIn.off()`` for
+        models that are the same bit for bit.
     minibatch : int, optional
-        Rows B that one worker takes in a step; the global minibatch is P*B. None: so many that an epoch has at least
-        36 steps, and a run whose epochs are given at least 400; at most 6,250.
+        Rows B that one worker takes in a step; the global minibatch is P*B. None: chosen such that an epoch has at
+        least 36 steps, and a run whose epochs are given at least 400; at most 6,250.
     seed : int
         Decides the split, the order of the rows and the initial parameters.
     validation : float | Dataset | None
-        Fraction of ``data`` to hold out, rows to evaluate on, or nothing.
+        Fraction of ``data`` to hold out, rows to evaluate on, or no validation set.
     algorithm : GradientAveraging
-        What a worker publishes in a step, and what becomes of what all have published.
+        What a worker publishes in a step, and how the workers' contributions are combined.
     store : {"redis"}
-        Where updates lie between the workers; leases, plan and money are kept on Redis with any of them.
+        Where published updates are stored; leases, plan and budget are on Redis with every store.
     aggregate : {"mean", "sum"}
-        How the workers' updates are put together.
+        How the workers' updates are combined.
     local_steps : int
-        Minibatches H that a worker takes on its own in a step, before it publishes how far they led it.
+        Local steps H, one minibatch each, that a worker takes in a step before it publishes the sum of their updates.
     codec : {"float32", "bf16", "int8"}
-        How published values are written. What a lossy codec rounds off is published later, as with ISP.
+        How published values are encoded. The rounding error of a lossy codec is published later, like ISP's residual.
     pattern : {"auto", "broadcast", "scatter-reduce"}
-        How updates get around: each worker reads every peer's, or merges one range of rows and reads the merged ones.
-        "auto" chooses by P, the size of an update, and the latency and bandwidth of ``redis``.
+        How updates are exchanged: each worker reads every peer's update, or merges one range of rows and reads the
+        other merged ranges. "auto" chooses by P, the size of an update, and the latency and bandwidth of ``redis``.
     partition : {"auto", "rows", "user"}
         How data is sharded across workers: rows at random, or users with all of their ratings, whose parameters then
-        need no exchange until their owner leaves or the run ends. "auto" deals out users where it is the same descent,
-        see `mlless_nb.job.partitioning`.
+        need no exchange until their owner leaves or the run ends. "auto" shards users where that computes the same
+        descent, see `mlless_nb.job.partitioning`.
     schedule : {"auto", "constant"}
         "auto" cuts the learning rate when the validation loss has not fallen for a while, see
         `mlless_nb.job.rate_schedule`.
     backend : str | Mapping
         ``"embedded"`` (this machine), the name of a Lithops backend, or a whole Lithops configuration.
     redis : str | list of str, optional
-        URL(s) of Redis; several share the updates by slot. None: the private server of the embedded default.
+        URL(s) of Redis; updates are sharded over several servers by slot. None: the embedded backend's private server.
     bus : str, optional
         URL of the control bus, ``amqp://...`` or a Redis URL. None: Redis Streams on the first of ``redis``.
     name : str, optional
-        What the run is called.
+        The run's name.
     eval_every, checkpoint_every : int, optional
-        Steps between two evaluations of the held-out rows, by default such that they take 5 % of the run's time at
-        most; and between two checkpoints, by default after 1,000 steps, twice as many, and so on.
+        Steps between two evaluations of the held-out rows, by default such that they take at most 5 % of the run's
+        time; and steps between two checkpoints, which by default are stored after 1,000 steps, 2,000, 4,000 and so on.
     prices : str
         Price profile, see ``mlless_nb.money``.
     memory_mb : int
@@ -102,7 +102,7 @@ class TrainingJob:
         Naming the field, its value and what would be valid.
     """
 
-    # What is None is decided when the job is made: whoever reads a job finds the value.
+    # These Nones are replaced by values when the job is made, so readers of a job never see them.
     model: Model
     optimizer: Optimizer = None  # type: ignore[assignment]
     data: Dataset = None  # type: ignore[assignment]
@@ -122,8 +122,8 @@ class TrainingJob:
     pattern: str = "auto"
     partition: str = "auto"
     schedule: str = "auto"
-    backend: str | Mapping[str, Any] = field(default="embedded", repr=False)  # and keys in a configuration
-    redis: str | list[str] | None = field(default=None, repr=False)  # passwords are in URLs
+    backend: str | Mapping[str, Any] = field(default="embedded", repr=False)  # a configuration may hold secret keys
+    redis: str | list[str] | None = field(default=None, repr=False)  # URLs may hold passwords
     bus: str | None = field(default=None, repr=False)
     name: str | None = None
     eval_every: int | None = None
@@ -147,7 +147,7 @@ class TrainingJob:
         checks.check_workers(self)
 
     def _decide(self) -> None:
-        """Put values where None was left. The learning rate and the penalty are decided by `defaults.resolved`."""
+        """Replace None by values. The learning rate and the penalty are chosen later, by `defaults.resolved`."""
         left_open = [name for name in ("optimizer", "workers", "minibatch") if getattr(self, name) is None]
         decided: dict[str, Any] = {}
         if "optimizer" in left_open:
@@ -167,25 +167,25 @@ class TrainingJob:
 
     @property
     def takes_local_steps(self) -> bool:
-        """Whether workers walk on their own before they publish."""
+        """Whether workers take several local steps before they publish."""
         return self.local_steps > 1 or (isinstance(self.optimizer, SGD) and self.optimizer.per_sample)
 
     def needed_mb(self, *, is_by_user: bool) -> int:
-        """Memory of a function, MB: a worker's tables and what runs it."""
+        """Memory that a function needs, MB: a worker's tables and the runtime."""
         n_rows, width = self.model.table_shape(self.data.shape)
-        # The parameters, the optimiser's state, the update in the making, and what ISP holds back and sends.
+        # The parameters, the optimiser's state, the update being computed, ISP's residual and its published part.
         holds_back = self.sync.filters or self.codec != "float32" or is_by_user
         n_state = len(self.algorithm.state_names(self.optimizer))
         n_tables = 2 + n_state + 3 * holds_back + self.takes_local_steps
-        # At the end what is stored: the parameters and the workers' state together, once more as a blob.
+        # At the end: the stored parameters, the workers' merged state, and that state again as a blob.
         n_tables += 1 + 2 * n_state
-        # The best replica so far, and one that is not judged yet.
+        # The best replica so far, and one whose evaluation is not complete.
         n_tables += 2 * (1 + holds_back) * (self.validation is not None)
         return n_tables * n_rows * width * 4 // 2**20 + RUNTIME_MB
 
     @property
     def n_train(self) -> int:
-        """Training rows once the validation rows are held out."""
+        """Number of training rows, without the validation rows."""
         if isinstance(self.validation, (float, int)):
             return self.data.n - held_out(self.data.n, self.validation)
         return self.data.n
@@ -197,29 +197,29 @@ class TrainingJob:
 
     @property
     def cap_usd(self) -> float | None:
-        """The budget in US dollars, None where there is none."""
+        """The budget in US dollars, None if there is none."""
         return self.budget.usd if isinstance(self.budget, Budget) else None
 
     @property
     def redis_urls(self) -> list[str] | None:
-        """The Redis URLs as a list, None where the embedded server serves."""
+        """The Redis URLs as a list, None for the embedded server."""
         return [self.redis] if isinstance(self.redis, str) else self.redis
 
     @property
     def ends_settled(self) -> bool:
-        """Whether the run ends once its validation loss has settled: where the user (and the budget) set no end."""
+        """Whether the run ends when its validation loss has settled: if there is neither stop rule nor budget."""
         return self.stop.is_empty and self.budget is None and self.validation is not None
 
     @property
     def stop_rules(self) -> Stop:
-        """The stop rules in force: an end of its own where the user (and the budget) set none."""
+        """The stop rules in force: the user's, or a default number of epochs if there is neither rule nor budget."""
         if not self.stop.is_empty or self.budget is not None:
             return self.stop
         steps = self.n_minibatches / (self.workers * self.local_steps)
         return replace(self.stop, epochs=defaults.epochs(steps, has_validation=self.validation is not None))
 
     def __repr__(self) -> str:
-        """All fields but those that may hold secrets; the backend by its name."""
+        """All fields except those that may hold secrets; of the backend only its name."""
         shown = ", ".join(f"{entry.name}={getattr(self, entry.name)!r}" for entry in fields(self) if entry.repr)
         return f"TrainingJob({shown}, backend={backend_name(self.backend)!r})"
 

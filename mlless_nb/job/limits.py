@@ -1,4 +1,4 @@
-"""What ends a run: the most it may cost, and the rules that training stops by, as a user writes them."""
+"""What ends a run, as a user writes it: the budget cap and the stop rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..validation import check_positive_integer, is_number, specification
 @specification
 @dataclass(frozen=True)
 class Budget:
-    """The most a run may cost, in US dollars. The run's cost never passes it.
+    """The budget cap of a run, in US dollars. The run's metered cost never exceeds it.
 
     Parameters
     ----------
@@ -29,17 +29,17 @@ class Budget:
 @specification
 @dataclass(frozen=True)
 class Stop:
-    """When training ends; whichever rule is met first.
+    """When training ends: as soon as one of the rules is met.
 
-    With no rule a run ends at its budget. Without one it ends once the validation loss has settled (see
-    `mlless_nb.job.rate_schedule`), at the latest after 50 epochs or 2,000 steps, whichever are more; and where no
-    rows are held out after 10 epochs or 400 steps.
+    With no rule a run ends at its budget. With neither rule nor budget it ends when the validation loss has settled
+    (see `mlless_nb.job.rate_schedule`), at the latest after 50 epochs or 2,000 steps, whichever is later; and after 10
+    epochs or 400 steps if no rows are held out.
 
     Parameters
     ----------
     target : float, optional
-        End once the validation loss (the training loss where there is no validation set) is at or below it, in the
-        model's metric.
+        End when the validation loss (the training loss if there is no validation set) is at or below this value, in
+        the model's metric.
     epochs : float, optional
         Passes over the training data.
     steps : int, optional
@@ -47,11 +47,11 @@ class Stop:
     time_s : float, optional
         Seconds since the functions were invoked.
     patience : int, optional
-        End once so many evaluations in a row brought no better validation loss.
+        End after so many evaluations in a row without a better validation loss.
     confirmations : int
-        So many evaluations in a row at or below the target end the run. The paper's code asks for 10 on the loss of
-        single minibatches, which is noisy; here all held-out rows are judged, or without them the mean of ten steps,
-        and one is enough.
+        Evaluations in a row that must be at or below the target. The paper's code uses 10, since it judges the noisy
+        loss of single minibatches; here all held-out rows are judged, or without them the mean of ten steps, and one
+        is enough.
     """
 
     target: float | None = None

@@ -1,9 +1,9 @@
 """How data is sharded across workers, rows at random or users with all of their ratings, and what they then exchange.
 
-A user's parameters need no exchange while one worker has all of its ratings. It is the same descent as with rows: an
-owner takes P times the ratings of its users, and a mean over P workers a P-th of what it makes of them. That is so
-where steps are linear in the gradient: adaptive optimisers' are not, and steps of a worker's own would be P times as
-long.
+A user's parameters need no exchange while one worker has all of the user's ratings. The descent is the same as with
+rows sharded: the owner takes P times as many ratings of its users in a step, and averaging over P workers would divide
+their update by P. This holds where steps are linear in the gradient. It does not hold for adaptive optimisers, and
+local steps would be P times as long.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from ..data.ratings import Ratings
 from .job import TrainingJob
 from .optimizers import SGD
 
-#: Users are sharded where an epoch then takes at most so many times the steps that it takes with rows,
+#: Users are sharded if an epoch then takes at most so many times the steps that it takes with rows sharded,
 MOST_STEPS = 1.2
-#: and no worker's share of the ratings is further from an even one.
+#: and no worker's share of the ratings deviates from an equal share by more than this, relatively.
 MOST_UNEVEN = 0.1
-#: Values of an update that ISP publishes, a guess for what they weigh.
+#: Share of an update that ISP publishes: a guess, to estimate bytes.
 SIGNIFICANT = 0.1
 
 
 def is_by_user(job: TrainingJob) -> bool:
-    """Whether users are sharded across workers: as the job says; under "auto" where the descent is the same.
+    """Whether users are sharded across workers: as the job says; under "auto" if the descent is the same.
 
     Parameters
     ----------
     job : TrainingJob
-        Under "auto" its data must be ratings and its optimiser `SGD` with one minibatch a step; its workers must be at
-        the same step, have about as much to do, and have the memory.
+        Under "auto" its data must be ratings, its optimiser `SGD` with one minibatch per step, and its protocol without
+        staleness; the workers' shards must be of about the same size and fit into memory.
     """
     data, workers = job.data, job.workers
     if workers == 1 or job.partition != "auto":
@@ -52,13 +52,13 @@ def is_by_user(job: TrainingJob) -> bool:
 
 
 def exchanged_bytes(job: TrainingJob, manifest: Manifest) -> tuple[int, int]:
-    """About what a worker's update takes on its way, and what all parameters that are exchanged would take."""
+    """Estimated bytes of one worker's published update, and bytes of all parameters that are exchanged."""
     n_rows, width = job.model.table_shape(manifest.shape)
     if manifest.n_shards > 1:
         n_rows -= manifest.shape[0]  # users stay with their owners
     is_dense = job.optimizer.moves_untouched(job.model.dense_l2)
     n_touched = n_rows if is_dense else min(job.model.n_touched(manifest.n_touched) * job.local_steps, n_rows)
-    # By the threshold and not by the class: ISP(0) publishes what BSP does, and has to go round the same way, since
+    # Decided by the threshold, not by the class: ISP(0) publishes what BSP does and must use the same pattern, since
     # scatter-reduce adds in another order.
     share = SIGNIFICANT if job.sync.threshold_at(1) > 0 else 1.0
     return int(4 * n_touched * width * share), 4 * n_rows * width

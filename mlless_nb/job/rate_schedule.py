@@ -1,49 +1,49 @@
-"""When the learning rate falls: a pure state machine over validation losses. Every worker runs one and has one rate.
+"""The learning-rate schedule: a pure state machine over validation losses. Every worker runs one; all agree.
 
-While the validation loss falls the rate stays. Once it has not fallen for two epochs the steps are too long for what is
-left to learn, or begin to learn the noise: the rate is then cut, a few times in all. When the loss does not fall at the
-lowest rate either, the descent has settled.
+While the validation loss falls the learning rate stays. When the loss has not fallen for two epochs, the steps are too
+long or fit noise: the rate is then cut, a few times in all. When the loss does not fall at the lowest rate either, the
+descent has settled.
 
-A factorisation rests on a plateau before its main descent, while its factors emerge from their random start: to cut the
-rate there would be to stay there. Until they have emerged it waits for much longer.
+A factorisation stays on a plateau before its main descent, while its factors emerge from their random start. A cut
+there would keep it there, so the schedule waits much longer until the factors have emerged.
 """
 
 from __future__ import annotations
 
 import math
 
-#: What a job may ask for.
+#: Valid values of a job's ``schedule``.
 SCHEDULES = ("auto", "constant")
-#: The rate is cut to this share of itself,
+#: A cut multiplies the rate by this factor.
 CUT = 0.3
-#: so many times at most.
+#: Most cuts of a run.
 CUTS = 3
-#: A loss that is lower by less than this share of the best one has not fallen.
+#: A loss has fallen if it is lower than the best one by at least this share of it.
 LEAST_FALL = 1e-4
-#: The rate is cut when the loss has not fallen for so many epochs, steps and evaluations, all of them.
+#: The rate is cut when the loss has not fallen for this many epochs, and steps, and evaluations.
 PATIENCE_EPOCHS, PATIENCE_STEPS, PATIENCE_EVALUATIONS = 2.0, 100, 2
-#: So many times as long where factors have not emerged yet.
+#: Factor of the patience while a factorisation's factors have not emerged.
 PLATEAU_PATIENCE = 10
-#: At a rate that is never cut the descent has settled after so many times as long.
+#: Factor of the patience after which the descent has settled with a constant rate.
 CONSTANT_PATIENCE = 5
 
 
 class Schedule:
-    """The factor of the learning rate, told by the validation losses so far.
+    """The factor of the learning rate, as a function of the validation losses so far.
 
     Parameters
     ----------
     kind : {"auto", "constant"}
-        Whether the rate is cut; where it is not, the factor is always 1.
+        Whether the rate is cut; under "constant" the factor is always 1.
     factor : float
-        To begin with, where an earlier run has cut the rate.
+        Initial factor, below 1 if an earlier run has cut the rate.
 
     Attributes
     ----------
     factor : float
-        What the learning rate is multiplied by from the next step on.
+        Factor of the learning rate from the next step on.
     is_settled : bool
-        Whether the loss falls no more, at the lowest rate that there is.
+        Whether the loss no longer falls at the lowest rate.
     """
 
     def __init__(self, kind: str, factor: float = 1.0) -> None:
@@ -55,9 +55,9 @@ class Schedule:
         self._n_since = 0
 
     def observe(self, step: int, epoch: float, loss: float, *, has_emerged: bool = True) -> float:
-        """Take in the validation loss that was told with ``step`` (1-based), ``epoch`` passes into the training rows.
+        """Take in the validation loss reported with ``step`` (1-based), after ``epoch`` passes over the training rows.
 
-        ``has_emerged`` is that of the model, see `models.base.Model`. Returns ``factor``.
+        ``has_emerged`` comes from the model, see `models.base.Model`. Returns ``factor``.
         """
         if loss < self._lowest * (1.0 - LEAST_FALL):
             self._lowest = loss

@@ -1,4 +1,4 @@
-"""Scale-in: how the supervisor removes workers while the run trains, as a user asks for it."""
+"""Scale-in as a user specifies it: whether and how the supervisor removes workers while the run trains."""
 
 from __future__ import annotations
 
@@ -15,44 +15,43 @@ GLOBAL_MINIBATCHES = ("keep", "shrink")
 @specification
 @dataclass(frozen=True)
 class ScaleIn:
-    """When workers are removed, and what becomes of the global minibatch then.
+    """When workers are removed, and how the global minibatch changes then.
 
-    With ``global_minibatch="keep"``, the default, those that stay take over the shards of those that leave: every step
-    is over the same rows as before, so that the loss does not suffer. The tuner then decides on time and dollars alone.
-    From the step times so far it predicts those with fewer workers, and removes workers where dollars x time to the end
-    of the run fall; where nothing but the budget ends the run, where a step becomes cheaper, so that the budget buys
-    more of them. A removal that did not pay is the last.
+    With ``global_minibatch="keep"``, the default, the remaining workers take over the shards of those that leave: every
+    step uses the same rows as before, so the loss does not suffer. The tuner then decides by time and dollars alone. It
+    predicts step times with fewer workers from those measured so far. It removes workers where dollars x time to the
+    end of the run fall; if only the budget ends the run, it removes workers where a step becomes cheaper, so that the
+    budget buys more steps. After a removal that did not pay, no further worker is removed.
 
-    With ``"shrink"``, as in the paper, each worker goes on with minibatches of its own size, and the global minibatch
-    shrinks. A step then moves the model nearly as far, until the noise of a small global minibatch shows. Past the knee
-    of the loss curve the tuner projects where the run would be with all its workers and where it will be with those
-    left. It removes one more where the projected loss is worse by less than ``threshold``, where dollars x time to the
-    target (or to what else ends the run) fall, and where the target stays in reach. A removal that turned out worse
-    than projected raises the bar for the next. A quarter of the workers always stays. What fewer workers cost in loss
-    is learnt from those that have left, and no worker can be had back: the loss may settle higher for good.
+    With ``"shrink"``, as in the paper, each worker keeps the size of its minibatches, and the global minibatch shrinks.
+    A step then moves the model nearly as far, until the noise of a small global minibatch shows. Past the knee of the
+    loss curve the tuner projects the loss with all workers and with the remaining ones. It removes one more worker if
+    the projected loss is worse by less than ``threshold``, dollars x time to the target (or to another end of the run)
+    fall, and the target can still be reached. A removal whose outcome is worse than projected makes the next one
+    harder. A quarter of the workers always stays. The effect of fewer workers on the loss is learnt from workers that
+    have left, and a removed worker cannot be added again: the loss may stay higher.
 
-    Since decisions depend on the time that steps take, two runs of one seed need not remove workers at the same steps:
-    for models that are the same bit for bit say ``ScaleIn.off()``. What a user does (``run.scale_in``) pauses the
+    Decisions depend on the time that steps take, so two runs with one seed may remove workers at different steps: use
+    ``ScaleIn.off()`` for models that are the same bit for bit. A removal by the user (``run.scale_in``) pauses the
     tuner until ``run.resume_tuner()``.
 
     Parameters
     ----------
     interval_s : float
-        With "shrink": the longest between two removals, seconds > 0; short runs are tuned in shorter ones (12 steps, or
-        5 % of what is left of the run).
+        With "shrink": the longest interval between two removals, seconds > 0; in short runs the interval is shorter (12
+        steps, or 5 % of the remaining run).
     horizon_s : float
-        With "shrink": how far ahead losses are compared, seconds > 0; in short runs less (50 steps, or 10 % of what is
-        left), and no further than the loss curve can be relied on.
+        With "shrink": how far ahead losses are compared, seconds > 0; less in short runs (50 steps, or 10 % of the
+        remaining run), and never further than the loss curve is reliable.
     threshold : float
         With "shrink": ``S`` in [0, 1], the most by which the projected loss may be worse, relative to that with all
         workers.
     knee : {"slope", "kneedle"}
-        With "shrink": how the knee is found, where the curve has become flat, relative to its own mean slope, or by
-        Kneedle.
+        With "shrink": how the knee is found: by the curve's slope relative to its mean slope, or by Kneedle.
     enabled : bool
-        Whether workers are removed at all; `ScaleIn.off` is False.
+        Whether workers are removed automatically; False for `ScaleIn.off`.
     global_minibatch : {"keep", "shrink"}
-        Whether the rows of a step stay as many when workers leave, whoever removed them.
+        Whether a step keeps its number of rows when the tuner or a user removes workers.
 
     References
     ----------
@@ -78,7 +77,7 @@ class ScaleIn:
 
     @classmethod
     def off(cls) -> ScaleIn:
-        """No worker is removed but by hand."""
+        """Workers are removed only by the user."""
         return cls(enabled=False)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Stop rules as a pure state machine: losses in, a verdict out. Every worker runs one and comes to the same verdict."""
+"""Stop rules as a pure state machine: losses in, a verdict out. Every worker runs one, and all agree on the verdict."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-#: The training loss is judged by its mean over so many steps where there are no held-out rows.
+#: Without held-out rows the mean training loss of this many steps is judged.
 SMOOTHED_STEPS = 10
-#: A loss so many times the first one counts as exploded.
+#: Training has diverged when the loss exceeds this many times the first one.
 EXPLODED = 1e3
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Training ends: the run's status and one sentence why."""
+    """The decision that training ends: the run's status and the reason in one sentence."""
 
     status: str
     reason: str
 
 
 class StopRules:
-    """Target, epochs, steps, patience and divergence, whichever is met first.
+    """The rules on target, epochs, steps, patience and divergence; the first one met ends training.
 
     Parameters
     ----------
     stop : dict
-        Fields of ``Stop``; ``time_s`` is the supervisor's to watch and not looked at here.
+        Fields of ``Stop``; ``time_s`` is ignored here, since the supervisor enforces it.
     metric : str
-        What the loss is called in a sentence.
+        The loss's name in messages.
     learning_rate : float, optional
-        The optimiser's: a lower one is named when training diverges.
+        The optimiser's; the message about divergence suggests a lower one.
     """
 
     def __init__(self, stop: dict[str, Any], metric: str, learning_rate: float | None = None) -> None:
@@ -55,9 +55,9 @@ class StopRules:
         loss : float
             Training loss of the step, in the model's metric.
         validation_loss : float or None
-            The newest validation loss when there is one that was not seen before.
+            A new validation loss, None if there is none since the last call.
         has_validation : bool
-            Whether the job holds rows out at all.
+            Whether the job has held-out rows.
         """
         if self._first is None and math.isfinite(loss):
             self._first = loss
@@ -90,7 +90,7 @@ class StopRules:
         return None
 
     def end(self, step: int, epoch: float) -> Verdict | None:
-        """The verdict on ``step`` where that needs no loss: all steps, or all epochs, are done."""
+        """The verdict of the rules that need no loss: all steps or all epochs are done."""
         epochs, steps = self._stop.get("epochs"), self._stop.get("steps")
         if steps is not None and step >= steps:
             return Verdict("finished", _all_done(steps, "step"))
@@ -100,7 +100,7 @@ class StopRules:
 
 
 def lower(rate: float) -> float:
-    """A round number, 1, 2 or 5 times a power of ten, that is a third of ``rate`` or a little less."""
+    """The largest of 1, 2 or 5 times a power of ten that is at most a third of ``rate``."""
     power = 10.0 ** math.floor(math.log10(rate / 3 * (1 + 1e-9)))
     return max(factor * power for factor in (1, 2, 5) if factor * power <= rate / 3 * (1 + 1e-9))
 

@@ -1,7 +1,7 @@
-"""Synchronisation protocols: what a worker publishes of its update after a step, and how far it may run ahead. Pure.
+"""Synchronisation protocols: which part of its update a worker publishes, and how far it may run ahead. Pure.
 
-Who waits for whom is carried out by a round policy, in ``exchange/policies``. A further protocol is one file there: it
-registers a specification of its own (`register_sync`) and the policy.
+A round policy in ``exchange/policies`` makes workers wait for each other. A new protocol is one file there: it
+registers its specification (`register_sync`) and its policy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from ..errors import JobError
 from ..validation import check_flag, is_number, specification
 
-#: The largest staleness: frames are kept for twice as many steps, and whoever is that far ahead learns little.
+#: The largest staleness: frames are kept for twice as many steps, and a worker that far ahead learns little.
 MOST_STALENESS = 100
 
 
@@ -32,15 +32,15 @@ class Sync:
     Attributes
     ----------
     kind : str
-        Its name in JSON.
+        The protocol's name in JSON.
     policy : str
         The name of its round policy.
     filters : bool
-        Whether insignificant parts of an update are kept back.
+        Whether a significance filter keeps part of an update in a residual.
     averages : bool
-        Whether the replica of a worker that leaves is averaged in.
+        Whether the remaining workers average in the replica of a worker that leaves.
     staleness : int
-        Steps that a worker may be ahead of what it has applied of its peers' updates.
+        Steps that a worker may be ahead of the newest peers' updates that it has applied.
     """
 
     kind: ClassVar[str]
@@ -50,7 +50,7 @@ class Sync:
 
     @property
     def policy(self) -> str:
-        """The name of the round policy that carries the protocol out."""
+        """The name of the round policy that implements the protocol."""
         return "stale" if self.staleness else "lockstep"
 
     def threshold_at(self, step: int) -> float:
@@ -58,7 +58,7 @@ class Sync:
         return 0.0
 
     def check(self, job: Any) -> None:
-        """Raise JobError where ``job`` (a TrainingJob) combines the protocol with what it does not go with."""
+        """Raise JobError if a setting of ``job`` (a TrainingJob) is incompatible with the protocol."""
 
     def to_json(self) -> dict[str, Any]:
         """The protocol as plain JSON."""
@@ -66,7 +66,7 @@ class Sync:
 
 
 def register_sync(kind: Kind) -> Kind:
-    """Make the `Sync` class ``kind`` one that jobs and functions know: for the line above it."""
+    """Class decorator that makes the `Sync` class ``kind`` known to jobs and functions."""
     _registered[kind.kind] = kind
     return kind
 
@@ -97,9 +97,9 @@ class BSP(Sync):
 class SSP(Sync):
     """Stale-synchronous parallel: a worker publishes its whole update, and waits only when it is too far ahead.
 
-    When it begins step ``t``, a worker has applied all updates of its peers' steps up to ``t - 1 - staleness``, and
-    those of later steps, up to ``t - 1``, that had arrived. ``SSP(0)`` is BSP, bit for bit; with more, what is learnt
-    depends on who was quicker, and two runs differ.
+    When a worker begins step ``t``, it has applied its peers' updates of all steps up to ``t - 1 - staleness``, and the
+    updates of later steps, up to ``t - 1``, that had arrived. ``SSP(0)`` is BSP, bit for bit; with more staleness the
+    model depends on the workers' timing, and two runs differ.
 
     Parameters
     ----------
@@ -139,13 +139,13 @@ class ISP(Sync):
     staleness : int
         Steps that a worker may be ahead, as with `SSP`; 0: workers wait for each other in every step.
     averages : bool
-        Whether the workers that stay average in the replica of one that leaves, ``x <- (x + x_leaving) / 2``, after its
-        residual was published and applied: ``x_leaving`` is then what all replicas have in common, and averaging takes
-        half of every residual back. The paper averages without publishing, so that half of the leaving residual is
-        lost. On MovieLens-1M with rows dealt out (PMF of rank 20, ``ISP(0.7)``, 8 workers of which four leave, 260
-        steps, five seeds) the held-out RMSE is 0.9048 when nobody leaves, 0.9073 when residuals are published, 0.9086
-        when replicas are averaged in as well, and 0.9079 to 0.9085 by the paper's formula. So it is off.
-        ``benchmarks/departures.py`` measures all of them.
+        Whether the remaining workers average in the replica of one that leaves, ``x <- (x + x_leaving) / 2``, after its
+        residual was published and applied: ``x_leaving`` is then what all replicas have in common, and averaging undoes
+        half of every remaining worker's own residual. The paper averages without publishing, so that half of the
+        leaving worker's residual is lost. On MovieLens-1M with rows sharded (PMF of rank 20, ``ISP(0.7)``, 8 workers of
+        which four leave, 260 steps, five seeds) the held-out RMSE is 0.9048 when no worker leaves, 0.9073 when
+        residuals are published, 0.9086 when replicas are averaged in as well, and 0.9079 to 0.9085 by the paper's
+        formula. So it is off by default. ``benchmarks/departures.py`` measures all of them.
 
     References
     ----------

@@ -1,8 +1,9 @@
-"""The units that training works in: rates and penalties then mean the same on every scale; a user sees their own.
+"""Units of training: data is scaled so that learning rates and penalties mean the same for all data.
 
-Ratings are trained on as ``(rating - mean) / deviation``. Columns are divided by the root mean square of their values
-that are not 0, so that sparse rows stay sparse; those with a value in nearly every row, which are held dense anyway,
-by their deviation after their mean is taken off. Columns of ones and twos (categories, hashed) stay as they are.
+Users see losses, predictions and coefficients in the data's own units. Ratings become ``(rating - mean) / deviation``.
+Columns are divided by the root mean square of their non-zero values, so that sparse rows stay sparse. Columns with a
+value in nearly every row, which are stored dense anyway, are centred by their mean and divided by their deviation.
+Columns of ones and twos (categories, hashed) are not changed.
 """
 
 from __future__ import annotations
@@ -22,41 +23,41 @@ from ..models import FittedModel, Model
 Rows = TypeVar("Rows", bound=Dataset)
 Float64 = NDArray[np.float64]
 
-#: Columns of which this share of the rows has a value are centred; the others' zeros are written out.
+#: Columns with a value in at least this share of the rows are centred; zeros of the other rows are stored explicitly.
 CENTRED_FROM = 0.9
-#: A deviation below so many times the root mean square is rounding: the column is as good as constant.
+#: A deviation below this many times the root mean square is a rounding error: the column is treated as constant.
 LEAST_DEVIATION = 1e-5
-#: A root mean square, or a deviation of ratings, outside of these is taken as it is: float32 could not hold the rest.
+#: Columns or ratings whose root mean square or deviation is outside this range are not scaled: float32 would overflow.
 LEAST, MOST = 1e-18, 1e18
-#: Rows of a stream from which its columns are judged: to read all of it would take as long as to pack it.
+#: Rows of a stream that its columns' statistics are computed from: reading all would take as long as packing.
 STREAM_ROWS = 100_000
 
 
 @dataclass(frozen=True)
 class OwnUnits:
-    """Nothing is changed."""
+    """The data's own units: nothing is changed."""
 
     def apply(self, dataset: Rows) -> Rows:
         """``dataset`` in the units of training."""
         return dataset
 
     def restore(self, model: FittedModel) -> FittedModel:
-        """``model``, fitted in the units of training, in the data's own."""
+        """``model``, fitted in the units of training, converted to the data's own units."""
         return model
 
     def adopt(self, model: FittedModel) -> FittedModel:
-        """``model``, in the data's own units, in those of training: undoes `restore`."""
+        """``model``, in the data's own units, converted to the units of training: undoes `restore`."""
         return model
 
     @property
     def key(self) -> str:
-        """The same for the same units."""
+        """A string that is equal for equal units."""
         return ""
 
 
 @dataclass(frozen=True)
 class RatingUnits(OwnUnits):
-    """Standardised ratings: 0 stands for ``origin``, 1 for ``deviation`` more."""
+    """Standardised ratings: ``(rating - origin) / deviation``."""
 
     origin: float
     deviation: float
@@ -96,14 +97,14 @@ class RatingUnits(OwnUnits):
 
 @dataclass(frozen=True, eq=False)
 class ColumnUnits(OwnUnits):
-    """Columns less ``shift``, divided by ``scale``; both float64 (n_features,), 0 and 1 where nothing is changed."""
+    """Columns minus ``shift``, divided by ``scale``; both float64 (n_features,), 0 and 1 for unchanged columns."""
 
     shift: Float64
     scale: Float64
 
     @classmethod
     def of(cls, dataset: Csr | CsrStream) -> ColumnUnits:
-        """Root mean squares, or means and deviations, of a dataset's columns; of a stream's first rows."""
+        """Root mean squares, or means and deviations, of a dataset's columns; for a stream, of its first rows."""
         sums = _ColumnSums(dataset.shape[0])
         for X in [dataset.X] if isinstance(dataset, Csr) else (X for X, _ in dataset.blocks()):
             sums.add(X)
@@ -129,7 +130,7 @@ class ColumnUnits(OwnUnits):
             indptr, indices, values = _written_out(X, centred)
         scaled = values * (1.0 / self.scale).astype(np.float32)[indices]
         if len(centred):
-            at = np.flatnonzero((self.shift != 0.0)[indices])  # by double: a mean may be much larger than a deviation
+            at = np.flatnonzero((self.shift != 0.0)[indices])  # in float64: a mean may be much larger than a deviation
             column = indices[at]
             scaled[at] = (values[at] - self.shift[column]) / self.scale[column]
         return csr_array((scaled, indices, indptr), shape=X.shape)
@@ -153,7 +154,7 @@ class ColumnUnits(OwnUnits):
 
 
 def _written_out(X: Any, columns: NDArray[np.intp]) -> tuple[Any, Any, Any]:
-    """``X`` as (indptr, indices, values) in which every row has a value in each of ``columns``, be it 0."""
+    """``X`` as (indptr, indices, values), where every row has an explicit value, maybe 0, in each of ``columns``."""
     n, n_features = X.shape
     place = np.full(n_features, -1, np.int32)
     place[columns] = np.arange(len(columns), dtype=np.int32)
@@ -164,7 +165,7 @@ def _written_out(X: Any, columns: NDArray[np.intp]) -> tuple[Any, Any, Any]:
     if not len(rows):
         return X.indptr, X.indices, X.data
     missing = columns[missing]
-    # Entries are sorted by row and column, and so are those that are missing.
+    # Entries are sorted by row and column, and so are the missing ones.
     at = np.searchsorted(row * n_features + X.indices, rows * n_features + missing)
     counts = np.append(0, np.cumsum(np.bincount(rows, minlength=n)))
     indices = np.insert(X.indices, at, missing.astype(X.indices.dtype))
@@ -172,7 +173,7 @@ def _written_out(X: Any, columns: NDArray[np.intp]) -> tuple[Any, Any, Any]:
 
 
 class _ColumnSums:
-    """What `ColumnUnits` needs to know of each column, gathered block by block."""
+    """Statistics of each column for `ColumnUnits`, accumulated block by block."""
 
     def __init__(self, n_features: int) -> None:
         self.n = 0

@@ -1,7 +1,7 @@
 """Prices, costs and budgets.
 
-``catalogue`` reads the prices, ``meter`` turns seconds and requests into cost, and ``budget`` keeps each function
-within the money that it was granted, so that a run never costs more than its cap.
+``catalogue`` reads the prices, ``meter`` converts seconds and requests to cost, and ``budget`` keeps each function
+within its grant, so that a run never costs more than its cap.
 """
 
 from .catalogue import PriceProfile, price_profile, profile_names

@@ -1,4 +1,4 @@
-"""The budget cap: a function runs on money that was reserved for it before, and ends itself when that is used up."""
+"""The budget cap: a function runs on a prepaid grant from the budget, and ends itself when the grant is used up."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from collections.abc import Callable
 from .meter import NUSD, Rates
 from .request import BudgetRequest
 
-#: Seconds that a function keeps paid for beside what it measured (evaluating, storing), to hand over and to end.
+#: Seconds of a plain exit that a function keeps prepaid, beside measured ones (evaluating, storing).
 EXIT_S = 0.35
-#: The same where the budget is small: such a share of it for all functions together, and no less than so many seconds.
+#: The same for a small budget: a share of it for all functions together, and the least seconds.
 EXIT_SHARE, LEAST_EXIT_S = 0.01, 0.1
-#: Seconds of running that a function asks for at a time; it is given less where the cap is near.
+#: Seconds of running that a function requests at a time; it is granted less when the cap is near.
 SLICE_S = 0.5
-#: Seconds of the whole run: where the budget has no more left, the end is near.
+#: The budget is scarce when it does not pay for this many more seconds of the whole run.
 SCARCE_S = 2.0
-#: Seconds before its money is used up at which a function says that it ends for that.
+#: Seconds before its grant is used up at which a function reports that it ends for that reason.
 LAST_CALL_S = 0.05
-#: Seconds before that at which the watch buys time for a function that is held up and does not buy it itself.
+#: Seconds before the end of the grant at which the watch reserves time for a function that is blocked.
 BUY_AHEAD_S = 0.25
-#: Seconds within which the budget's records have to answer a function that is past its money.
+#: Longest wait for an answer when a function has overrun its grant, seconds.
 ANSWER_S = 0.1
-#: Steps that may still end after a worker asked for money in vain: the one it asks in, and the last one.
+#: Steps that may still complete after a worker's request was refused: the present one, and the last one.
 STEPS_TO_END = 2
 
-#: Takes what is wanted out of the budget, at least the second amount, once for a request id (the third argument);
-#: returns how much it was, 0: nothing.
+#: Reserves an amount of the budget: wanted nano-dollars, least nano-dollars, request id. A request id counts once.
+#: Returns the granted amount, 0 if refused.
 Reserve = Callable[[int, int, str], int]
-#: Gives back so many nano-dollars, for the n-th time.
+#: Returns nano-dollars to the budget; the second argument counts the calls.
 GiveBack = Callable[[int, int], None]
 #: The cap (None: no cap) and what is reserved of it, nano-dollars.
 Money = Callable[[], tuple[int | None, int]]
 
 
 class Prepaid:
-    """What one function has spent and been given.
+    """The grant of one function, and what it has spent.
 
     Parameters
     ----------
     rates : Rates
     granted_nusd : int
-        Nano-dollars it starts on.
+        Initial grant, nano-dollars.
     elapsed_s : callable
         Seconds since the function was invoked; the bill runs from there.
     requests_nusd : callable
         Nano-dollars of its storage requests so far.
     with_servers : bool
-        Whether the servers' time is on this function's account (the supervisor's is).
+        Whether this function pays for the servers' time (the supervisor does).
     n_functions : int
-        Functions of the run, this one among them.
+        Functions of the run, including this one.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class Prepaid:
         self._has_cap = True
         #: Whether little of the budget is left: less than `SCARCE_S` seconds of the whole run.
         self.is_scarce = False
-        #: Writes to the storage that are paid for before they are made: a checkpoint, the model.
+        #: Writes to the storage that are prepaid: a checkpoint, the model.
         self.puts_ahead = 2
-        #: Reads that are to be paid for ahead: the next minibatch, and the held-out rows not yet read.
+        #: Reads that are prepaid: the next minibatch, and the held-out rows not yet read.
         self.gets_ahead = 2
         #: Steps that may still be taken when the end is announced.
         self.steps_to_end = STEPS_TO_END
-        self._step_s: float | None = None  # of the steps that are asked for
+        self._step_s: float | None = None  # seconds of a step, as in the newest request
         self._n_returned = 0
-        self._unanswered: list[tuple[BudgetRequest, str]] = []  # requests whose answer did not come, with their ids
+        self._unanswered: list[tuple[BudgetRequest, str]] = []  # requests without an answer, with their ids
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
@@ -92,30 +92,30 @@ class Prepaid:
 
     @property
     def spent_nusd(self) -> int:
-        """Bill so far, were the function to end now; storage requests included."""
+        """Bill if the function ended now, including storage requests."""
         return self.cost_nusd(self._elapsed_s()) + self._requests_nusd()
 
     @property
     def storage_nusd(self) -> int:
-        """Storage requests so far."""
+        """Cost of the storage requests so far."""
         return self._requests_nusd()
 
     @property
     def plain_exit_s(self) -> float:
-        """Seconds that are kept paid for beside what was measured."""
+        """Seconds of a plain exit that are kept prepaid."""
         return self._plain_exit_s
 
     @property
     def exit_s(self) -> float:
-        """Seconds that are kept paid for to end in good order."""
+        """Seconds that are kept prepaid to end in good order: a plain exit, and measured work."""
         return self._plain_exit_s + self._measured_exit_s
 
     def keep_for_exit(self, seconds: float) -> None:
-        """Keep ``seconds`` more paid for than a plain exit takes (to store a large model, say)."""
+        """Keep ``seconds`` prepaid beyond a plain exit, e.g. to store a large model."""
         self._measured_exit_s = seconds
 
     def learn(self, cap_nusd: int | None, reserved_nusd: int) -> None:
-        """The cap (None: no cap) and what is reserved of it now: of a small one less is kept for the exit."""
+        """Take in the cap (None: no cap) and the amount reserved of it; with a small cap less is kept for the exit."""
         self._has_cap = cap_nusd is not None
         if cap_nusd is None:
             self._plain_exit_s, self.is_scarce = EXIT_S, False
@@ -125,7 +125,7 @@ class Prepaid:
             self.is_scarce = cap_nusd - reserved_nusd < SCARCE_S * self._run_usd_s * NUSD
 
     def wanted(self, step_s: float) -> BudgetRequest:
-        """What to ask for before another step of about ``step_s`` seconds; nothing when enough is there."""
+        """The request before another step of about ``step_s`` seconds; empty if the grant is sufficient."""
         if step_s > 0:
             self._step_s = step_s
         requests, horizon_s = self._ahead(step_s)
@@ -135,12 +135,12 @@ class Prepaid:
         return BudgetRequest(self.cost_nusd(horizon_s + max(SLICE_S, step_s)) + requests - self.granted_nusd, least)
 
     def _ahead(self, step_s: float) -> tuple[int, float]:
-        """Requests, nano-dollars, and seconds since the invocation that have to be paid for before another step."""
+        """Storage requests, nano-dollars, and seconds since the invocation that must be prepaid before another step."""
         requests = self._requests_nusd() + self._rates.requests_nusd(self.gets_ahead, self.puts_ahead)
         return requests, self._elapsed_s() + self.exit_s + self.steps_to_end * step_s
 
     def return_surplus(self, give_back: GiveBack) -> None:
-        """Give back what steps and exit turned out not to need: others may lack it."""
+        """Return the part of the grant that steps and exit do not need, so that other functions can use it."""
         step_s = self._step_s
         if not self._has_cap or step_s is None:
             return
@@ -155,20 +155,20 @@ class Prepaid:
         give_back(surplus, self._n_returned)
 
     def add(self, nusd: int) -> None:
-        """``nusd`` were granted."""
+        """Add ``nusd`` to the grant."""
         with self._lock:
             self.granted_nusd += nusd
 
     def buy(self, step_s: float, reserve: Reserve) -> bool:
-        """Ask ``reserve`` for what `wanted` says; False when not even the least of it was to be had."""
+        """Reserve what `wanted` returns; False if not even its least amount was granted."""
         self._repeat_unanswered(reserve)
         wanted = self.wanted(step_s)
         return wanted.nusd <= 0 or self._ask(reserve, wanted) > 0
 
     def hold_out(self, reserve: Reserve) -> bool:
-        """Ask for time to end in, all of it or a little; False when there is none.
+        """Reserve time to end: the full exit time, or else a short one; False if refused.
 
-        Who is on its way out takes what is left, or was given back: it has no use for what another step would need.
+        A function that is ending takes what is left or was returned, since it needs no further step.
         """
         if self.buy(0.0, reserve):
             return True
@@ -177,7 +177,7 @@ class Prepaid:
         return wanted <= 0 or self._ask(reserve, BudgetRequest(wanted, max(least, 1))) > 0
 
     def _ask(self, reserve: Reserve, wanted: BudgetRequest, request_id: str = "") -> int:
-        """Ask for money and add what is given; a request without an answer is kept, to be repeated under its id."""
+        """Reserve ``wanted`` and add the grant; a request without an answer is kept, to be repeated with its id."""
         request_id = request_id or uuid.uuid4().hex
         try:
             granted = reserve(wanted.nusd, wanted.least_nusd, request_id)
@@ -189,7 +189,7 @@ class Prepaid:
         return granted
 
     def _repeat_unanswered(self, reserve: Reserve) -> None:
-        """Repeat what was not answered: the money may have been taken, and is then had for it."""
+        """Repeat unanswered requests with their ids: if one was granted before, the same grant is returned."""
         while self._unanswered:
             with self._lock:
                 unanswered = self._unanswered.pop() if self._unanswered else None
@@ -203,11 +203,11 @@ class Prepaid:
         money: Money,
         give_back: GiveBack = lambda nusd, part: None,
     ) -> None:
-        """End this process before it can spend what it was not given, whatever it is doing then.
+        """End this process before it spends more than its grant, whatever it is doing.
 
-        While the budget allows, time is bought for a function that is held up. When it does not, ``last_call`` is made
-        `LAST_CALL_S` seconds before the end, to tell why. A process that stood still for longer than was paid for
-        (a busy machine) pays late where the budget ``money`` tells of allows that, and goes on.
+        While the budget allows, time is reserved for a function that is blocked. If it does not, ``last_call`` is
+        called `LAST_CALL_S` seconds before the end, to report the reason. A process that was suspended for longer than
+        was prepaid (on a busy machine) pays late if the budget has room, and goes on.
         """
         self.learn(*money())
         arguments = (reserve, last_call, money, give_back)
@@ -218,7 +218,7 @@ class Prepaid:
         arguments = (reserve, last_call)
         threading.Thread(target=self._end_in_time, args=arguments, name="mlless-deadline", daemon=True).start()
         while not self._ended.wait(max(min(self.left_s - BUY_AHEAD_S, 0.25), 0.01)):
-            # What this thread waits for may never come (a server that hangs): the deadline is another thread's.
+            # This thread may block (a server that hangs), so another thread enforces the deadline.
             try:
                 self.learn(*money())
                 self.return_surplus(give_back)
@@ -228,7 +228,7 @@ class Prepaid:
                 if is_refused and self.left_s <= LAST_CALL_S:
                     was_called = True
                     last_call()
-            except Exception:  # the server is gone or lost the run: the main thread finds out and ends, or time does
+            except Exception:  # the server failed or lost the run: the main thread or the deadline ends the function
                 continue
 
     def _end_in_time(self, reserve: Reserve, last_call: Callable[[], None]) -> None:
@@ -237,14 +237,14 @@ class Prepaid:
                 os._exit(75)
 
     def _pays_late(self, reserve: Reserve, last_call: Callable[[], None]) -> bool:
-        """Whether the budget has room for what this function is past its money; with a cap the answer has to be quick.
+        """Whether the budget grants the time by which this function has overrun; with a cap the answer must be quick.
 
-        When it has not, ``last_call`` is made: nobody is to go without a word.
+        If not, ``last_call`` is called, so that the function does not end without a message.
         """
         answers: list[bool] = []
 
         def ask() -> None:
-            with contextlib.suppress(Exception):  # the server is gone
+            with contextlib.suppress(Exception):  # the server failed
                 is_paid = self.hold_out(reserve)
                 if not is_paid:
                     last_call()
@@ -257,10 +257,10 @@ class Prepaid:
 
     @property
     def left_s(self) -> float:
-        """Seconds that the money granted so far still lasts."""
+        """Seconds that the grant still lasts."""
         left_nusd = self.granted_nusd - self._requests_nusd()
         return self._rates.seconds_for(left_nusd, with_servers=self._with_servers) - self._elapsed_s()
 
     def end(self) -> None:
-        """The function is about to return: stop watching."""
+        """Stop watching, since the function is about to return."""
         self._ended.set()

@@ -1,7 +1,7 @@
-"""The price catalogue as data: ``prices.toml``, one profile a provider.
+"""Reads the price catalogue ``prices.toml``: one profile per provider.
 
-An entry with ``usd_per_h`` is a server, one with prices ``<kind>_usd`` a store that is billed by request. A new one is
-a line there: the meter and `Cost` know it by its name.
+An entry with ``usd_per_h`` is a server, one with prices ``<kind>_usd`` is a store that is billed per request. A new
+component is one entry there: the meter and `Cost` use its name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FunctionPrice:
-    """What a function costs: dollars a GB-second in quanta of ``quantum_s`` seconds, and dollars an invocation."""
+    """Price of a function: dollars per GB-second in quanta of ``quantum_s`` seconds, and dollars per invocation."""
 
     item: str
     usd_per_gb_s: float
@@ -30,7 +30,7 @@ class FunctionPrice:
 
 @dataclass(frozen=True)
 class ServerPrice:
-    """What a server costs, dollars an hour, billed by the second."""
+    """Price of a server, dollars per hour, billed by the second."""
 
     item: str
     usd_per_h: float
@@ -40,7 +40,7 @@ class ServerPrice:
 
 @dataclass(frozen=True)
 class RequestPrice:
-    """What a store costs, dollars a request by kind: an object storage has "get" and "put"."""
+    """Prices of a store, dollars per request by kind: an object storage has "get" and "put"."""
 
     item: str
     usd: Mapping[str, float]
@@ -50,7 +50,7 @@ class RequestPrice:
 
 @dataclass(frozen=True)
 class PriceProfile:
-    """One provider's prices: of a function, and of servers and stores by component of a run's cost."""
+    """One provider's prices: of functions, and of servers and stores by component of a run's cost."""
 
     name: str
     label: str
@@ -70,7 +70,7 @@ def profile_names() -> list[str]:
 
 
 def price_profile(name: str) -> PriceProfile:
-    """The profile called ``name``; `KeyError` when there is none."""
+    """The profile called ``name``; `KeyError` if there is none."""
     entry = dict(_catalogue()[name])
     label, function = entry.pop("label"), FunctionPrice(**entry.pop("function"))
     servers = {component: ServerPrice(**price) for component, price in entry.items() if "usd_per_h" in price}
@@ -79,6 +79,6 @@ def price_profile(name: str) -> PriceProfile:
 
 
 def _request_price(entry: Mapping[str, Any]) -> RequestPrice:
-    """A store's entry: each ``<kind>_usd`` is the price of a kind of request."""
+    """The prices of a store's entry: each ``<kind>_usd`` is the price of one kind of request."""
     usd = {key.removesuffix("_usd"): price for key, price in entry.items() if key.endswith("_usd")}
     return RequestPrice(entry["item"], usd, entry["as_of"], entry["source"])

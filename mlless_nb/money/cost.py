@@ -1,4 +1,4 @@
-"""What a run cost, by component."""
+"""The cost of a run, by component."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 
 from .meter import NUSD
 
-#: The components that every run's cost has: its functions, its servers (0 without RabbitMQ) and the object storage.
+#: The components of every run's cost: functions, servers (``broker`` is 0 without RabbitMQ) and the object storage.
 COMPONENTS = ("workers", "supervisor", "redis", "broker", "storage")
 
 
 class Cost(Mapping[str, float]):
-    """What a run cost, US dollars, by component; ``total`` is their sum. ``cost["redis"]`` is ``cost.redis`` too.
+    """The cost of a run, US dollars, by component; ``total`` is the sum. ``cost["redis"]`` equals ``cost.redis``.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ class Cost(Mapping[str, float]):
     redis, broker : float
         The servers' seconds; ``broker`` is 0 without RabbitMQ.
     storage : float
-        Requests to the object storage, packing the data included.
+        Requests to the object storage, including those that packed the data.
     **others : float
         Other components that were billed, such as another store's requests.
     """
@@ -31,13 +31,13 @@ class Cost(Mapping[str, float]):
 
     @classmethod
     def of_nusd(cls, nusd: Mapping[str, int]) -> Cost:
-        """The cost of nano-dollars by component."""
+        """The cost, from nano-dollars by component."""
         return cls(**{component: amount / NUSD for component, amount in nusd.items()})
 
     @property
     def total(self) -> float:
         """Sum of all components, US dollars."""
-        # All are whole nano-dollars: so is their sum, and it never passes a cap by the last bit of a float.
+        # All components are whole nano-dollars. Rounding keeps the sum from exceeding a cap by a float's last bit.
         return round(math.fsum(self._usd.values()), 9)
 
     def __getitem__(self, component: str) -> float:

@@ -18,13 +18,13 @@ NUSD = 1_000_000_000
 def to_nusd(usd: float) -> int:
     """Dollars as whole nano-dollars, rounded down (a cap never grows by rounding).
 
-    Dollars are taken as they are written: 0.29 is 290,000,000 nano-dollars, though its binary form lies below.
+    The decimal form counts: 0.29 is 290,000,000 nano-dollars, although its binary form is slightly smaller.
     """
     return math.floor(Decimal(repr(float(usd))) * NUSD)
 
 
 def _up(usd: float) -> int:
-    """Dollars as whole nano-dollars, rounded up; the noise of the last bits of a float costs nothing."""
+    """Dollars as whole nano-dollars, rounded up; errors in a float's last bits are ignored."""
     return math.ceil(round(usd * NUSD, 3))
 
 
@@ -50,18 +50,18 @@ class Rates:
 
     @property
     def function_usd_s(self) -> float:
-        """Dollars a second of one function."""
+        """Dollars per second of one function."""
         return self.profile.function.usd_per_gb_s * self.memory_mb / 1024
 
     @cached_property
     def server_usd_s(self) -> dict[str, float]:
-        """Dollars a second of the servers in use, by component of `PriceProfile.servers`."""
+        """Dollars per second of the servers in use, by component of `PriceProfile.servers`."""
         n_servers = {"redis": self.n_redis, "broker": int(self.has_broker)}
         return {name: n_servers.get(name, 0) * price.usd_per_h / 3600 for name, price in self.profile.servers.items()}
 
     @cached_property
     def servers_usd_s(self) -> float:
-        """Dollars a second of all servers together."""
+        """Dollars per second of all servers together."""
         return sum(self.server_usd_s.values())
 
     def function_nusd(self, span_s: float) -> int:
@@ -71,32 +71,32 @@ class Rates:
         return _up(quanta * price.quantum_s * self.function_usd_s + price.request_usd)
 
     def servers_nusd(self, span_s: float) -> int:
-        """Bill of the servers over ``span_s`` seconds, whole seconds up."""
+        """Bill of the servers over ``span_s`` seconds, rounded up to whole seconds."""
         return _up(math.ceil(span_s - 1e-9) * self.servers_usd_s)
 
     def servers_by_component(self, nusd: int) -> dict[str, int]:
-        """The servers' bill of ``nusd`` by component; the parts sum to it."""
+        """The servers' bill of ``nusd`` split by component; the parts sum to ``nusd``."""
         *names, last = self.server_usd_s
         parts = {name: round(nusd * self.server_usd_s[name] / self.servers_usd_s) if nusd else 0 for name in names}
         return {**parts, last: nusd - sum(parts.values())}
 
     def others_nusd(self, span_s: float) -> dict[str, int]:
-        """Bills by component of the supervisor, and of the servers while it lasts, after ``span_s`` seconds."""
+        """Bills of the supervisor and of the servers, by component, after ``span_s`` seconds."""
         servers = self.servers_nusd(span_s + self.profile.function.tail_s)
         return {"supervisor": self.function_nusd(span_s), **self.servers_by_component(servers)}
 
     def store_nusd(self, component: str, **counts: int) -> int:
-        """Bill of a store's requests: so many of each kind that `PriceProfile.requests` has a price of."""
+        """Bill of a store's requests; ``counts`` are numbers of requests by kind, as in `PriceProfile.requests`."""
         price = self.profile.requests[component]
         return _up(sum(count * price.usd[kind] for kind, count in counts.items()))
 
     def requests_nusd(self, gets: int, puts: int) -> int:
-        """Bill of so many reads and writes of the object storage."""
-        usd = self.profile.requests["storage"].usd  # asked for in every step: without the general sum
+        """Bill of ``gets`` reads and ``puts`` writes of the object storage."""
+        usd = self.profile.requests["storage"].usd  # called in every step: quicker than `store_nusd`
         return _up(gets * usd["get"] + puts * usd["put"])
 
     def seconds_for(self, nusd: int, *, with_servers: bool = False) -> float:
-        """How long a function may run on ``nusd``, seconds; below 0 when not at all. Never too long."""
+        """How long ``nusd`` pays for a function, seconds, never overestimated; negative if not at all."""
         price, servers = self.profile.function, self.servers_usd_s if with_servers else 0.0
         # A started quantum is billed whole, and each amount is rounded up.
         left = (nusd - 2) / NUSD - price.request_usd
@@ -104,9 +104,9 @@ class Rates:
             return left / self.function_usd_s - price.quantum_s - price.tail_s
 
         def span_s(whole_s: int) -> float:
-            """Until ``whole_s`` seconds of the servers are over, or what they leave for the function is used up."""
+            """Seconds with ``whole_s`` seconds of the servers billed: limited by these, or by the function's rest."""
             return min(whole_s, (left - whole_s * servers) / self.function_usd_s - price.quantum_s) - price.tail_s
 
-        # So is a started second of the servers: one more may leave less for the function.
+        # A started second of the servers is billed whole too, and one more may leave less for the function.
         around_s = math.floor(left / (self.function_usd_s + servers))
         return max(map(span_s, range(around_s - 1, around_s + 3)))

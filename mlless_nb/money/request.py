@@ -1,22 +1,22 @@
-"""A function's request for money, and how much of it the budget grants. Pure."""
+"""A function's request to the budget, and how much of it is granted. Pure."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Where little of the budget is left, nobody is given more than such a part of it beyond the least that lets it go on:
-#: the last of the money is granted in small parts.
+#: A grant beyond the least amount is at most this part (1/16) of the remaining budget, so that the last of the budget
+#: is granted in small parts.
 SHARES = 16
 
 
 class BudgetRequest(NamedTuple):
-    """Money a worker asks for, nano-dollars: what it would like, and the least that lets it go on."""
+    """A request, nano-dollars: the wanted amount, and the least amount with which the function can go on."""
 
     nusd: int = 0
     least_nusd: int = 0
 
     def grant(self, room_nusd: int | None) -> int:
-        """What is given of it where the cap leaves ``room_nusd`` (None: there is no cap); 0 when not even the least."""
+        """The amount granted if the cap leaves ``room_nusd`` (None: no cap); 0 if that is below the least amount."""
         if room_nusd is None:
             return self.nusd
         if room_nusd < self.least_nusd:

@@ -1,4 +1,4 @@
-"""The money that every function is given before it starts, and the least budget that pays for a start."""
+"""The initial grants of functions, and the least budget that pays for a start."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from .budget import EXIT_S
 from .meter import NUSD, Rates
 
-#: Seconds that a function on this machine is given to start on, seconds more for each function, and those on a cloud.
-#: Four functions start in half a second on two idle cores; other load or a slower machine makes that three times as
-#: long. What is not needed is given back.
+#: Prepaid start-up seconds: of a local function, more for each function of the run, and of a cloud function. Four
+#: functions start in half a second on two idle cores; other load or a slower machine makes that three times as long.
+#: The unused rest is returned.
 LOCAL_START_S, LOCAL_START_EACH_S, CLOUD_START_S = 1.5, 0.06, 5.0
-#: Seconds that the first step is given.
+#: Prepaid seconds of the first step.
 FIRST_STEP_S = 0.1
 
 
 @dataclass(frozen=True)
 class StartingMoney:
-    """Grants of one run's functions.
+    """Initial grants of one run's functions.
 
     Parameters
     ----------
@@ -27,9 +27,9 @@ class StartingMoney:
     is_local : bool
         Whether the functions run on this machine.
     held_out_gets : int
-        Requests that a worker reads its share of the held-out rows with, at most.
+        Most requests that a worker needs to read its share of the held-out rows.
     is_resumed : bool
-        Whether each worker reads what it goes on from.
+        Whether each worker reads an earlier run's progress.
     """
 
     rates: Rates
@@ -40,7 +40,7 @@ class StartingMoney:
 
     @property
     def start_s(self) -> float:
-        """Seconds that a function is given to start on."""
+        """Prepaid start-up seconds of a function."""
         return LOCAL_START_S + LOCAL_START_EACH_S * (self.n_workers + 1) if self.is_local else CLOUD_START_S
 
     @property
@@ -48,19 +48,19 @@ class StartingMoney:
         return self.start_s + EXIT_S + FIRST_STEP_S
 
     def worker_nusd(self, slot: int) -> int:
-        """Nano-dollars that worker ``slot`` starts on: to start, take a step and end in good order."""
+        """Initial grant of worker ``slot``, nano-dollars: to start, take a step and end in good order."""
         # The first worker writes the checkpoints and the model.
         requests = self.rates.requests_nusd(6 + self.held_out_gets + self.is_resumed, 2 if slot == 0 else 0)
         return self.rates.function_nusd(self._span_s) + requests
 
     @property
     def supervisor_nusd(self) -> int:
-        """Nano-dollars that the supervisor starts on, the servers' time included; it ends after the workers."""
+        """Initial grant of the supervisor, nano-dollars, including the servers' time; it ends after the workers."""
         span_s = self._span_s + 2 * FIRST_STEP_S
         return self.rates.function_nusd(span_s) + self.rates.servers_nusd(span_s) + self.rates.requests_nusd(1, 1)
 
     def slice_nusd(self, from_s: float, span_s: float) -> dict[int, int]:
-        """What it costs, by slot, to wait ``span_s`` seconds longer than ``from_s`` for the functions to start."""
+        """Nano-dollars by slot for ``span_s`` more seconds of start-up after ``from_s``; -1 is the supervisor."""
         rates, until_s = self.rates, from_s + span_s
         each = rates.function_nusd(until_s) - rates.function_nusd(from_s)
         tail_s = rates.profile.function.tail_s
@@ -68,13 +68,13 @@ class StartingMoney:
         return {-1: each + servers, **dict.fromkeys(range(self.n_workers), each)}
 
     def least_nusd(self, spent_before_nusd: int) -> int:
-        """The least budget that allows a step when the driver spends ``spent_before_nusd`` on storage requests."""
+        """The least budget that pays for one step, if the driver spends ``spent_before_nusd`` on storage requests."""
         workers = sum(self.worker_nusd(slot) for slot in range(self.n_workers))
         return workers + self.supervisor_nusd + spent_before_nusd
 
 
 def least_usd(nusd: int) -> float:
-    """Nano-dollars as dollars, rounded up to three significant digits: a budget to name in a sentence."""
+    """Nano-dollars as dollars, rounded up to three significant digits, for messages."""
     if nusd <= 0:
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(nusd / NUSD)) - 2)

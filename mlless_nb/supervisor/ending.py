@@ -1,4 +1,4 @@
-"""How a run ended, by what its workers said last, what it was aborted for, and what lies in the storage."""
+"""How a run ended: derived from the workers' final messages, the reason of an abort, and the stored blobs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..storage.objects import ObjectStore
 from .step_rows import mean_loss
 from .worker_watch import WorkerWatch
 
-#: The reason where nobody is left to give one.
+#: The reason if no worker is left to report one.
 LOST = "every worker was lost"
 
 
 class KeptModel(NamedTuple):
-    """Where the model that is returned is stored, and the last one where that is another; step and loss of the former.
+    """Keys of the model that the run returns and of the last model if they differ; step and loss of the former.
 
-    The names are those of the last fields of `Ended`.
+    The field names are those of the last fields of `Ended`.
     """
 
     model_key: str | None
@@ -41,17 +41,17 @@ class Ending:
     objects : ObjectStore
     workers : WorkerWatch
     judge : callable
-        Status and reason where no worker says how the run ended.
+        Returns status and reason if no worker reports how the run ended.
 
     Attributes
     ----------
     status, reason : str
     was_aborted : bool
-        Whether the run ended for what it was aborted for.
+        Whether an abort decided how the run ended.
     validation_loss : float or None
         Of the last model, on all held-out rows.
     merged_bytes : int
-        That the workers wrote after the last step.
+        Bytes that the workers wrote after the last step.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Ending:
         self._job, self._model, self._objects = invocation, model, objects
         self._closing = [one for one in workers.ended.values() if isinstance(one, Left) and one.status != "left"]
         aborted = workers.aborted
-        # The verdict on the training is common to all: who was lost later takes back neither it nor the stored model.
+        # All workers share one verdict: a worker lost afterwards invalidates neither it nor the stored model.
         judged = [one for one in self._closing if one.status != "failed" and (one.status, one.reason) != aborted]
         if judged and aborted is not None and self._is_model_stored():
             aborted = None
@@ -75,20 +75,20 @@ class Ending:
             self.status, self.reason = (judged or self._closing)[0].status, (judged or self._closing)[0].reason
         self.was_aborted = aborted is not None
         self.validation_loss: float | None = None
-        if workers.have_all_ended:  # else it would be that of some of the rows
+        if workers.have_all_ended:  # else the loss would be that of only some of the rows
             sums = [one.validation_sum for one in self._closing]
             self.validation_loss = mean_loss(model, sums, [one.validation_count for one in self._closing])
         self.merged_bytes = sum(message.merged_bytes for message in self._closing)
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last model is none that its validation loss could be told of."""
+        """Whether the run has no last model whose validation loss could be reported."""
         return self.status == "failed" or self.was_aborted
 
     def kept_model(self, last_step: int) -> KeptModel:
-        """What is stored of the run, whose last step is ``last_step``.
+        """The stored models of the run, whose last step is ``last_step``.
 
-        A run that was aborted, or whose loss exploded before there was a best model, has its newest checkpoint.
+        The newest checkpoint, if the run was aborted or its loss diverged before there was a best model.
         """
         job_id, kept_step = self._job.job_id, max((one.kept_step for one in self._closing), default=0)
         if not self.was_aborted and kept_step and (self.status != "failed" or kept_step < last_step):

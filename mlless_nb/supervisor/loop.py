@@ -1,8 +1,8 @@
-"""The supervisor: step records in -> decisions -> commands out. It holds no state that the coordinator does not hold.
+"""The supervisor's loop: step reports in -> decisions -> commands out.
 
-It is never on a step's critical path: workers meet at the coordinator by themselves. The supervisor reads along, turns
-steps into telemetry, carries out commands by announcing them in the plan, watches leases, time and money, and says the
-last word when all have left.
+It is never on a step's critical path: workers synchronise through the coordinator without it. The supervisor reads the
+step reports, turns them into telemetry, carries out commands by announcing them in the plan, watches leases, time and
+budget, and sends the final message when all workers have ended. It holds no state that the coordinator does not hold.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .policy.victim import asked_to_leave
 from .step_rows import StepRows
 from .worker_watch import WorkerWatch
 
-#: Seconds between two looks at steps and leases, each told to the driver; what users ask is heard at once.
+#: Seconds between two polls of steps and leases, each with an update to the driver. Commands are handled at once.
 STEP_POLL_S = 0.2
-#: Seconds between two looks while the knee or a removal may be near.
+#: Seconds between two polls while the knee or a removal may be near.
 TUNING_POLL_S = 0.03
-#: Seconds that it takes to gather the workers' final messages.
+#: Seconds needed to receive the workers' final messages.
 LAST_WORDS_S = 0.05
 #: Share of a function's lifetime after which the run is ended in good order.
 LIFETIME_SHARE = 0.8
@@ -50,7 +50,7 @@ class Supervisor:
     invocation, log, bus, objects, prepaid
         As for `Worker`.
     clock : callable
-        Seconds that pass.
+        Monotonic clock, seconds.
     """
 
     def __init__(
@@ -73,19 +73,19 @@ class Supervisor:
             invocation.scale_in, invocation.n_workers, invocation.stop, prices, has_held_out, invocation.n_cores
         )
         self._overfitting = Overfitting(invocation.stop)
-        prepaid.puts_ahead = 0  # it writes nothing
+        prepaid.puts_ahead = 0  # the supervisor writes nothing to the storage
         self._bill = Bill(self._rates, invocation.n_workers, prepaid, invocation.spent_before_nusd)
         self._rows = StepRows(invocation, self._rates, self._bill)
         self._workers = WorkerWatch(invocation, log, clock)
         self._metric = self._rows.model.metric
         self._late_s = log.now_s() - invocation.launched_at_s
         self._began = self._clock()
-        self._cap_usd: float | None = None  # as of the newest look
+        self._cap_usd: float | None = None  # as of the newest poll
         self._leaving: set[int] = set()
         self._update = Update()
-        self._due_at = -math.inf  # the next look that is told to the driver
+        self._due_at = -math.inf  # time of the next update to the driver
         self._commands_done: set[str] = set()
-        self._learning_rate = self._best_loss = math.inf  # as of the newest cut, and held-out
+        self._learning_rate = self._best_loss = math.inf  # after the newest cut; lowest validation loss
 
     @property
     def _time_s(self) -> float:
@@ -114,11 +114,11 @@ class Supervisor:
                 if self._workers.is_over():
                     break
                 self._workers.check_leases(self._time_s, self._rows.step)
-            # The first loss is waited for, and told at once; later steps are read many at a time.
+            # The first step is waited for and sent to the driver at once; later steps are read in batches.
             is_first = not self._rows.n_rows and self._read_steps(TUNING_POLL_S) and self._rows.n_rows > 0
             self._read_steps(0.001)
             self._decide()
-            if is_due or is_first or self._update.done:  # what came of a command is not held back
+            if is_due or is_first or self._update.done:  # results of commands are sent at once
                 self._advise()
                 self._send_update()
             left_s = self._look_s - (self._clock() - looked_at)
@@ -128,20 +128,20 @@ class Supervisor:
 
     @property
     def _look_s(self) -> float:
-        """Seconds between two looks: where little money is left each has to be paid for ahead."""
+        """Seconds between two polls; short if the budget is nearly spent, since the time until the next is prepaid."""
         return TUNING_POLL_S if self._policy.is_tuning or self._prepaid.is_scarce else STEP_POLL_S
 
     # -- what the workers do
 
     def _read_steps(self, timeout_s: float) -> bool:
-        """Take in the steps completed since the last call; whether there were any."""
+        """Read the steps completed since the last call; returns whether there were any."""
         entries = self._log.read_steps(timeout_s)
         for row in self._rows.append(entries):
             self._add_row(row)
         return bool(entries)
 
     def _add_row(self, row: Row) -> None:
-        """Tell a row to the driver, the policy and the watch for overfitting."""
+        """Pass a row to the driver, the policy and the check for overfitting."""
         self._update.rows.append(list(row))
         self._policy.append(row)
         if row.validation_loss is None:
@@ -154,7 +154,7 @@ class Supervisor:
     # -- messages from workers and users
 
     def _hear(self, timeout_s: float) -> bool:
-        """Handle the messages that arrived, and say whether there were any; a message ends the wait."""
+        """Wait at most ``timeout_s`` for messages and handle those that arrived; returns whether there were any."""
         bodies = self._bus.receive("supervisor", timeout_s)
         for body in bodies:
             try:
@@ -175,7 +175,7 @@ class Supervisor:
             if workers.have_all_started:
                 self._tell(f"{n_workers} of {n_workers} workers started")
         elif isinstance(message, RateCut) and message.rate < self._learning_rate:
-            self._learning_rate = message.rate  # who leaves and who stays may both say it
+            self._learning_rate = message.rate  # several workers may report one cut
             self._tell(
                 f"Learning rate cut to {message.rate:.3g} at step {message.step}: {self._metric} had stopped falling"
             )
@@ -190,7 +190,7 @@ class Supervisor:
                 workers.abort(message.reason)  # the others must not wait for it
 
     def _carry_out(self, command: Command) -> str:
-        """Do what ``command`` says; returns what came of it, "" when all went well."""
+        """Carry out ``command``; returns why it was refused, "" if it was carried out."""
         if command.do == "stop":
             plan = self._log.announce_stop("stopped", "stopped by hand")
             self._tell(f"Stop asked for: the run ends after step {plan.stop_after}")
@@ -222,7 +222,7 @@ class Supervisor:
     # -- what the policy decides
 
     def _decide(self) -> None:
-        """Ask the policy, carry out what it decides, tell and record it."""
+        """Ask the policy for decisions, carry them out, report and record them."""
         for decision, worker in self._policy.decide(self._rows.reports, self._leaving, self._cap_usd):
             if worker is not None:
                 self._leaving.update(self._log.announce_leave([worker]).leaves)
@@ -238,7 +238,7 @@ class Supervisor:
             self._log.announce_stop("finished", f"{limit_s:g} seconds are over")
         if self._time_s > LIFETIME_SHARE * self._job.lifetime_s:
             self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
-        # The supervisor outlives the workers' steps and exits by the time it takes to gather their final messages.
+        # The supervisor exits after the workers, once it has received their final messages: that time is prepaid too.
         exit_s = max(self._rows.exit_s, self._prepaid.plain_exit_s)
         self._prepaid.keep_for_exit(LAST_WORDS_S + exit_s - self._prepaid.plain_exit_s)
         if not self._prepaid.buy(max(self._look_s, self._rows.step_s), self._log.reserve):
@@ -249,11 +249,11 @@ class Supervisor:
 
     @property
     def _rate_usd_s(self) -> float:
-        """Dollars a second at the present number of workers."""
+        """Dollars per second with the present number of workers."""
         return (self._bill.n_running + 1) * self._rates.function_usd_s + self._rates.servers_usd_s
 
     def _advise(self) -> None:
-        """Tell when training has stopped helping."""
+        """Add an event when the validation loss has stopped falling."""
         text = self._overfitting.advise(self._bill.spent(self._time_s) / NUSD, self._rate_usd_s, self._cap_usd)
         if text:
             self._tell(text)
@@ -286,12 +286,12 @@ class Supervisor:
     # -- the end
 
     def _last_word(self) -> Ended:
-        """How the run ended; sent, after the last rows, and returned."""
+        """Send the last rows and the final message on how the run ended; returns the message."""
         ending = Ending(self._job, self._rows.model, self._objects, self._workers, self._judge)
         for row in self._rows.last(ending.validation_loss, ending.merged_bytes):
             self._add_row(row)
         kept = ending.kept_model(self._rows.step)
-        with contextlib.suppress(Aborted, redis.RedisError):  # there is no more money to read when Redis lost the run
+        with contextlib.suppress(Aborted, redis.RedisError):  # if Redis lost the run, its budget cannot be read
             self._send_update()
         time_s = self._time_s
         ended = Ended(
@@ -310,11 +310,11 @@ class Supervisor:
         return ended
 
     def _judge(self) -> tuple[str, str]:
-        """Status and reason where no worker says how the run ended."""
+        """Status and reason if no worker reports how the run ended."""
         return "failed", LOST
 
     def _costs_nusd(self, time_s: float) -> dict[str, int]:
-        """The bill by component. What is gone without a word is never billed more than was granted."""
+        """The bill by component. Workers lost without a final message are never billed more than was granted."""
         costs = self._bill.by_component(time_s)
         if self._bill.n_running:
             with contextlib.suppress(Aborted, redis.RedisError):

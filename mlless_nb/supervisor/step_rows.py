@@ -1,4 +1,4 @@
-"""From the log's steps to rows of telemetry: a step's row is whole when the next step is there."""
+"""Turns step reports into telemetry rows. A step's row is complete when the next step has been reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .bill import Bill
 
 
 class _Step(NamedTuple):
-    """What a row tells of a step, but for what comes with the next one."""
+    """The part of a step's row that the step's own reports give."""
 
     step: int
     epoch: float
@@ -31,7 +31,7 @@ class _Step(NamedTuple):
 
 
 class _NextReports(NamedTuple):
-    """What the reports of the next step tell of a step: its held-out loss, mean seconds a worker, merged bytes."""
+    """The part of a step's row that the next step's reports give: validation loss, mean seconds, merged bytes."""
 
     validation_loss: float | None = None
     interaction: float | None = None
@@ -51,34 +51,34 @@ class StepRows:
         The supervisor's.
     rates : Rates
     bill : Bill
-        Is told of the workers' requests, and asked what the run has cost.
+        Receives the cost of the workers' requests, and returns the run's cost.
 
     Attributes
     ----------
     step, epoch, n_workers
-        Of the newest step; 0, 0.0 and all workers before there is one.
+        Of the newest step; 0, 0.0 and all workers before the first one.
     reports : dict
-        Its reports, by slot.
+        The newest step's reports, by slot.
     n_rows : int
     step_s, exit_s : float
-        Seconds of a step, lately, and that the slowest worker takes to exit.
+        Seconds that recent steps took, and that the slowest worker needs to exit.
     """
 
     def __init__(self, invocation: Invocation, rates: Rates, bill: Bill) -> None:
         self._job, self._rates, self._bill = invocation, rates, bill
         self.model = model_from_json(invocation.model)
         self._n_minibatches = Manifest.from_json(invocation.manifest).n_minibatches
-        self._held: _Step | None = None  # the newest step: its validation and timings come with the next
-        self._early: dict[int, StepEntry] = {}  # steps that are complete before one that they follow
+        self._held: _Step | None = None  # the newest step: its validation loss and timings come with the next one
+        self._early: dict[int, StepEntry] = {}  # complete steps that follow a step which is not complete yet
         self.reports: dict[int, Report] = {}
         self.step, self.epoch, self.n_workers = 0, 0.0, invocation.n_workers
         self.n_rows = 0
         self.step_s = self.exit_s = 0.0
 
     def append(self, entries: Iterable[StepEntry]) -> Iterator[Row]:
-        """Take in complete steps, and give the rows that are whole by them."""
+        """Take in complete steps, and yield the rows that they complete."""
         self._early |= {entry.step: entry for entry in entries}
-        # Under bounded staleness those who stay may be past the last step of one that leaves before that is complete.
+        # Under bounded staleness the remaining workers may be past a leaving worker's last step before it is complete.
         while (entry := self._early.pop(self.step + 1, None)) is not None:
             held, told = self._held, self._take(entry)
             if held is not None:
@@ -86,12 +86,12 @@ class StepRows:
                 yield self._row(held, told)
 
     def last(self, validation_loss: float | None, merged_bytes: int) -> Iterator[Row]:
-        """The newest step's row, which no other step follows; the workers' last messages told the rest."""
+        """The last step's row; no step follows it, so the missing part comes from the workers' final messages."""
         if self._held is not None:
             yield self._row(self._held, _NextReports(validation_loss, merged_bytes=merged_bytes))
 
     def _take(self, entry: StepEntry) -> _NextReports:
-        """Make ``entry`` the newest step; returns what it tells of the one before."""
+        """Make ``entry`` the newest step; returns the part that it adds to the previous step's row."""
         n_workers = len(entry.reports)
         all_of: Any = Report._make(zip(*entry.reports.values(), strict=True))  # a tuple for each field
         self._held = _Step(
@@ -122,7 +122,7 @@ class StepRows:
     def _row(self, step: _Step, told: _NextReports) -> Row:
         time_s = step.at_s - self._job.launched_at_s
         n_peers = step.n_workers - 1
-        # Updates that were scattered are read by one worker each, merged ranges by all the others.
+        # Under scatter-reduce each update part is read by one worker, and a merged range by all others.
         n_readers = 1 if self._job.scatters(step.n_workers) else n_peers
         self.n_rows += 1
         return Row(
@@ -147,6 +147,6 @@ class StepRows:
 
 
 def mean_loss(model: Model, sums: Iterable[float], counts: Iterable[float]) -> float | None:
-    """The loss of all workers' rows together, in the model's metric; None where there are none."""
+    """The loss over all workers' rows, in the model's metric; None if there are no rows."""
     count = math.fsum(counts)
     return model.metric_value(math.fsum(sums), count) if count else None

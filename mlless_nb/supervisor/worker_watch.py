@@ -1,4 +1,4 @@
-"""The state of a run's workers: who started, who ended, and whether the others are alive."""
+"""The state of a run's workers: which have started, which have ended, and whether the others are alive."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ..exchange.protocol import START_LEASES
 
 
 class WorkerWatch:
-    """The workers of one run, as their messages and their leases show them.
+    """The state of one run's workers, derived from their messages and leases.
 
     Parameters
     ----------
     invocation : Invocation
         The supervisor's.
     log : Coordinator
-        Has the leases; is told when the run is aborted.
+        Holds the leases; an abort is written to it.
     clock : callable
-        Seconds that pass.
+        Monotonic clock, seconds.
 
     Attributes
     ----------
     started : set of int
-        Slots of workers that said so.
+        Slots of the workers that reported their start.
     ended : dict
-        The last message of each slot.
+        The final message of each slot that has ended.
     aborted : tuple or None
-        Status and reason with which the run was aborted: by this supervisor or by anybody else.
+        Status and reason of an abort, by this supervisor or by another process.
     """
 
     def __init__(self, invocation: Invocation, log: Coordinator, clock: Callable[[], float]) -> None:
@@ -42,27 +42,27 @@ class WorkerWatch:
 
     @property
     def have_all_started(self) -> bool:
-        """Whether every worker has said that it started."""
+        """Whether every worker has reported its start."""
         return len(self.started) == self._job.n_workers
 
     @property
     def have_all_ended(self) -> bool:
-        """Whether every worker has sent its last message."""
+        """Whether every worker has sent its final message."""
         return len(self.ended) == self._job.n_workers
 
     def note_abort(self, status: str, reason: str) -> None:
-        """The run is aborted for this reason, unless there was one before."""
+        """Note the status and reason of an abort; the first one counts."""
         self.aborted = self.aborted or (status, reason)
 
     def abort(self, reason: str) -> None:
-        """End the run as failed: the others must not wait for a lost worker."""
+        """End the run as failed, so that the other workers do not wait for a lost one."""
         self.note_abort("failed", reason)
         self._log.abort(reason, self._job.n_workers)
 
     def check_leases(self, time_s: float, step: int) -> None:
-        """Abort the run, naming the worker and the step, when a lease ran out more than half a lease ago.
+        """Abort the run, naming worker and step, when a worker's lease expired more than half a lease ago.
 
-        Without the driver it ends in good order.
+        If the driver's lease has expired, the run is stopped in good order.
 
         Parameters
         ----------
@@ -89,7 +89,7 @@ class WorkerWatch:
                 return
 
     def is_over(self) -> bool:
-        """Whether the run was aborted, and the workers that have not reported their end will not."""
+        """Whether the run was aborted and no further final messages are expected."""
         self.aborted = self.aborted or self._log.aborted()
         if self.aborted is not None:
             self._aborted_at = min(self._aborted_at, self._clock())

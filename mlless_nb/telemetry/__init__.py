@@ -1,4 +1,4 @@
-"""The measurements of a run: one row of numbers a step, and its current state.
+"""The measurements of a run: one row of numbers per step, and the run's current state.
 
-``live`` holds them while the run goes, for the dashboard and the user; ``record`` keeps them on disk afterwards.
+``live`` holds them in memory for the dashboard and the user; ``record`` writes them to disk.
 """

@@ -1,4 +1,4 @@
-"""Live telemetry: one numeric row a step, and the run's current state. The driver writes it, anyone may read it."""
+"""Live telemetry: one numeric row per step, and the run's current state. The driver writes it, all threads may read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..errors import MllessError
 
 
 class Row(NamedTuple):
-    """The measurements of a step. ``None``, NaN in a history, stands where there is nothing to tell."""
+    """The measurements of a step. A missing value is ``None``, and NaN in a history."""
 
     step: float  # 1-based
     epoch: float  # passes over the training data so far, a fraction
@@ -24,15 +24,15 @@ class Row(NamedTuple):
     validation_loss: float | None  # of the held-out rows, after the update, in the model's metric
     n_workers: float
     spent_usd: float  # everything billed so far
-    servers_usd: float  # of which: Redis and RabbitMQ
+    servers_usd: float  # the part of it for Redis and RabbitMQ
     sent_bytes: float  # by all workers in this step
     received_bytes: float  # by all workers in this step
     sent_fraction: float  # published / produced parameters in this step
     compute_s: float  # mean over the workers: gradient, optimiser, filter, encoding
     exchange_s: float  # mean over the workers: publishing, fetching and applying peers' updates
     wait_s: float  # mean over the workers: for the slowest worker
-    staleness: float  # mean over the workers: steps that the oldest update not yet applied is behind; 0 without SSP
-    interaction: float | None  # mean square of what factors make of predictions, at an evaluation but the last
+    staleness: float  # mean over the workers: steps by which the oldest update not yet applied is behind; 0 without SSP
+    interaction: float | None  # mean square of the factors' part of predictions, at each evaluation except the last
     compute_cpu_s: float  # mean over the workers: processor time of compute_s
 
 
@@ -51,7 +51,7 @@ class Event:
 
 
 class Best(NamedTuple):
-    """The lowest validation loss of a run, the step after which it was that, and passes over the training data then."""
+    """The lowest validation loss of a run, with its step and epoch (passes over the training data)."""
 
     loss: float
     step: int
@@ -60,17 +60,17 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True)
 class RunState:
-    """A run at one moment, all that a view needs beside the rows.
+    """The state of a run at one moment: all that a view needs beside the rows.
 
     ``status`` is one of starting, running, finished, stopped, capped, failed. ``pending`` holds one sentence for each
-    command that was asked for and not yet carried out ("removing 1 worker ..."). Money is in US dollars.
+    command that was sent and not yet carried out ("removing 1 worker ..."). Amounts are in US dollars.
     """
 
     run_id: str = ""
     name: str = ""
     status: str = "starting"
     reason: str = ""
-    resumed_from: str = ""  # the run that this one goes on from
+    resumed_from: str = ""  # the run that this one resumes from
     description: str = ""  # e.g. "PMF rank 20 · MovieLens-1M · ISP 0.7"
     metric: str = "loss"  # "RMSE" or "log loss"
     target: float | None = None
@@ -79,17 +79,17 @@ class RunState:
     time_s: float = 0.0
     loss: float | None = None
     validation_loss: float | None = None
-    best_loss: float | None = None  # the lowest validation loss so far; the model that has it is the one returned
-    best_step: int | None = None  # the step after which it was that
+    best_loss: float | None = None  # the lowest validation loss so far; its model is the one returned
+    best_step: int | None = None  # the step after which it was evaluated
     best_epoch: float | None = None
-    baseline_loss: float | None = None  # of the same held-out rows, by the best constant prediction
+    baseline_loss: float | None = None  # of the best constant prediction on the same held-out rows
     n_workers: int = 0
     n_workers_started: int = 0
-    leaving: Sequence[int] = ()  # workers that have left or are told to
+    leaving: Sequence[int] = ()  # workers that have left or are leaving
     spent_usd: float = 0.0
-    committed_usd: float = 0.0  # spent, and reserved by the functions to end cleanly
+    committed_usd: float = 0.0  # spent, or reserved by the functions to end cleanly
     budget_usd: float | None = None
-    rate_usd_s: float = 0.0  # dollars a second at the present number of workers
+    rate_usd_s: float = 0.0  # dollars per second with the present number of workers
     price_profile: str = ""
     is_simulated_price: bool = True
     tuner: str = ""  # of scale-in: "on", "paused" until a user resumes it, "off"; "" before it is known
@@ -104,7 +104,7 @@ class RunState:
 
     @property
     def best(self) -> Best | None:
-        """The best evaluation so far, None where there is none."""
+        """The best evaluation so far, None if there is none."""
         if self.best_loss is None or self.best_step is None or self.best_epoch is None:
             return None
         return Best(self.best_loss, self.best_step, self.best_epoch)
@@ -115,7 +115,7 @@ class RunState:
 
 
 class History(Mapping[str, NDArray[np.float64]]):
-    """The rows of a run by column: ``history["loss"]`` is a 1-D float64 array, one entry a step."""
+    """The rows of a run by column: ``history["loss"]`` is a 1-D float64 array, one entry per step."""
 
     def __init__(self, rows: NDArray[np.float64]) -> None:
         self._rows = rows
@@ -133,12 +133,12 @@ class History(Mapping[str, NDArray[np.float64]]):
 
     @property
     def n_steps(self) -> int:
-        """How many steps there are."""
+        """Number of steps."""
         return len(self._rows)
 
     @property
     def best(self) -> Best | None:
-        """The evaluation with the lowest validation loss, the first of equal ones; None where there is none."""
+        """The evaluation with the lowest validation loss, the first of equal ones; None if there is none."""
         losses = self["validation_loss"]
         evaluated = np.flatnonzero(np.isfinite(losses))
         if not len(evaluated):
@@ -206,12 +206,12 @@ class Telemetry:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of memory that the rows take, those that are to come included."""
+        """Bytes of memory allocated for rows."""
         return self._block.nbytes
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return self._n_rows
 
     def rows_since(self, index: int) -> NDArray[np.float64]:
@@ -224,7 +224,7 @@ class Telemetry:
         return History(self.rows_since(0))
 
     def wait_for_change(self, seen: int, timeout_s: float) -> int:
-        """Wait until something changed since change number ``seen`` (0: nothing seen) or the time is over.
+        """Wait until there is a change after change number ``seen`` (0: none seen), or until the time is over.
 
         Returns the number of the latest change, to be passed to the next call.
         """

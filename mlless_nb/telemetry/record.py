@@ -1,4 +1,4 @@
-"""The record of a run on disk: how it began, its rows and decisions, its end and its model. `attach` reads it."""
+"""The record of a run on disk: its start, rows, decisions, end and model. `attach` reads it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from .live import COLUMNS, LIVE
 ROWS, EVENTS, END, MODEL, LAST = "rows.jsonl", "events.jsonl", "run.json", "model.npz", "last.npz"
 #: The last parameters in the units of training, and the optimiser's state: a `mlless_nb.storage.checkpoint.Progress`.
 PROGRESS = "progress.bin"
-#: Columns of the rows in the oldest records that are still read.
+#: Least columns of a row: the oldest records that can still be read have so many.
 LEAST_COLUMNS = len(COLUMNS) - 2
-#: Locked by the process that drives the run, as long as that lives: the system lets go of it even after kill -9.
+#: Lock file, held by the process that drives the run while it lives; the system releases it even after kill -9.
 DRIVEN = "driven"
 _driven: weakref.WeakSet[IO[str]] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for lock in list(_driven):  # a child must not hold them beyond its parent's end
+    for lock in list(_driven):  # a child must not hold them after its parent's end
         lock.close()
 
 
@@ -38,12 +38,12 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def runs_folder() -> Path:
-    """Where the records lie: ``runs`` in the user's data directory."""
+    """The folder of all records: ``runs`` in the user's data directory."""
     return platformdirs.user_data_path("mlless_nb") / "runs"
 
 
 class Record:
-    """The record of one run. A disk that is full or read-only costs the record, never the run.
+    """The record of one run. If the disk is full or read-only, the record is incomplete, but the run goes on.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Record:
         self._append(ROWS, rows)
 
     def append_events(self, events: list[dict[str, Any]]) -> None:
-        """Add decisions of the auto-tuner, with their numbers."""
+        """Add decisions of the auto-tuner, with the figures that they are based on."""
         self._append(EVENTS, events)
 
     def _append(self, name: str, entries: Sequence[Any]) -> None:
@@ -79,9 +79,9 @@ class Record:
                 file.writelines(json.dumps(entry) + "\n" for entry in entries)
 
     def begin(self, summary: dict[str, Any]) -> None:
-        """Write what is known before the first step, should this process not live to `end` the record.
+        """Write what is known before the first step, in case this process is killed before `end`.
 
-        Not where files cannot be locked: nobody could tell there whether it lives.
+        Not done if files cannot be locked, since readers could not find out whether the process lives.
         """
         with contextlib.suppress(OSError):
             self._driven = (self.folder / DRIVEN).open("w")
@@ -98,21 +98,21 @@ class Record:
             self._driven.close()
 
     def keep_model(self, model: FittedModel, name: str = MODEL) -> None:
-        """Write a model, in one piece: that of the run, or its `LAST`."""
+        """Write a model atomically: the returned one, or the `LAST` one."""
         with self._tolerant():
             draft = self.folder / (name + ".tmp")
             model.save(draft)
             os.replace(draft, self.folder / name)
 
     def keep_progress(self, blob: bytes) -> None:
-        """Write what another run can go on from, in one piece."""
+        """Write the progress that another run can resume from, atomically."""
         with self._tolerant():
             draft = self.folder / (PROGRESS + ".tmp")
             draft.write_bytes(blob)
             os.replace(draft, self.folder / PROGRESS)
 
     def _write(self, summary: dict[str, Any]) -> None:
-        """Write ``summary`` in one piece."""
+        """Write ``summary`` atomically."""
         draft = self.folder / (END + ".tmp")
         draft.write_text(json.dumps(summary), "utf-8")
         os.replace(draft, self.folder / END)
@@ -121,23 +121,23 @@ class Record:
 def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
     """Summary, rows and folder of the newest ended run whose id or name is ``run``.
 
-    A run whose process was killed has ended with the last row that was kept.
+    A run whose process was killed ends with the last recorded row.
 
     Raises
     ------
     CommandError
-        When there is none, or it is live in another process.
+        If there is no such run, or it is live in another process.
     """
     is_live, ended = False, []
     folders = sorted(runs_folder().glob(f"*/{END}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in folders:
-        is_driven = _is_driven(path.parent)  # asked first: how it ended is written before its lock is released
+        is_driven = _is_driven(path.parent)  # read first: the end is written before the lock is released
         try:
             summary = json.loads(path.read_text("utf-8"))
             names = (summary["state"]["run_id"], summary["state"]["name"])
             has_end = summary["state"]["status"] not in LIVE
         except (OSError, ValueError, TypeError, KeyError):
-            continue  # a damaged record hides no other
+            continue  # skip a damaged record
         if run in names and (has_end or not is_driven):
             rows = _read_rows(path.parent / ROWS)
             return summary if has_end else _cut_off(summary, rows, path.parent), rows, path.parent
@@ -145,7 +145,7 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
         if not is_driven:
             ended.append(f"{names[1]} ({names[0]})" if names[1] else names[0])
     if is_live:
-        raise CommandError(f"run {run!r} is live in another process; only there it can be had before it has ended")
+        raise CommandError(f"run {run!r} is live in another process; it can be attached to here once it has ended")
     newest = ", ".join(ended[:8]) or "none"
     raise CommandError(f"no ended run is called {run!r}; ended runs on this machine: {newest}")
 
@@ -156,9 +156,9 @@ def read_progress(folder: Path, most_bytes: int) -> bytes:
     Raises
     ------
     OSError
-        When there is nothing.
+        If there is no such file.
     DecodeError
-        When it is longer than ``most_bytes``.
+        If it is longer than ``most_bytes``.
     """
     with (folder / PROGRESS).open("rb") as file:
         blob = file.read(most_bytes + 1)
@@ -168,7 +168,7 @@ def read_progress(folder: Path, most_bytes: int) -> bytes:
 
 
 def _is_driven(folder: Path) -> bool:
-    """Whether the process lives that drives the run whose record is ``folder``."""
+    """Whether the process that drives the run with the record ``folder`` is alive."""
     try:
         with (folder / DRIVEN).open() as driven:
             fcntl.flock(driven, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -180,7 +180,7 @@ def _is_driven(folder: Path) -> bool:
 
 
 def _cut_off(summary: dict[str, Any], rows: NDArray[np.float64], folder: Path) -> dict[str, Any]:
-    """``summary``, which tells how the run began, with the end that its record comes to."""
+    """``summary``, written at the start, completed with an end that is derived from the recorded rows."""
     state = {**summary["state"], "status": "failed", "pending": [], "rate_usd_s": 0.0}
     cost: dict[str, float] = {}
     if len(rows):
@@ -191,8 +191,8 @@ def _cut_off(summary: dict[str, Any], rows: NDArray[np.float64], folder: Path) -
         state["validation_loss"] = next(iter(evaluated[np.isfinite(evaluated)][::-1].tolist()), None)
         cost = {"workers": last["spent_usd"] - last["servers_usd"], "redis": last["servers_usd"]}
     state["reason"] = (
-        f"how it ended was not kept: the process that trained it was killed, or the disk was full; "
-        f"step {state['step']} is the last that was"
+        f"its end was not recorded: the process that trained it was killed, or the disk was full; "
+        f"the last recorded step is {state['step']}"
     )
     decided = [(entry["time_s"], entry["text"]) for entry in _lines(folder / EVENTS) if entry["text"]]
     told = [*decided, (state["time_s"], f"failed: {state['reason']}")]
@@ -201,7 +201,7 @@ def _cut_off(summary: dict[str, Any], rows: NDArray[np.float64], folder: Path) -
 
 
 def _lines(path: Path) -> list[Any]:
-    """What the lines of the file ``path`` hold, up to the first that was not written whole (the disk was full, say)."""
+    """The JSON lines of the file ``path``, up to the first incomplete one (e.g. if the disk was full)."""
     found = []
     with contextlib.suppress(OSError, ValueError), path.open(encoding="utf-8") as lines:
         for line in lines:
@@ -210,7 +210,7 @@ def _lines(path: Path) -> list[Any]:
 
 
 def _read_rows(path: Path) -> NDArray[np.float64]:
-    """The rows in the file ``path``, up to the first that is none."""
+    """The rows in the file ``path``, up to the first invalid one."""
     rows: list[NDArray[np.float64]] = [to_array([])]
     with contextlib.suppress(ValueError, TypeError):
         for line in _lines(path):
@@ -219,6 +219,6 @@ def _read_rows(path: Path) -> NDArray[np.float64]:
 
 
 def to_array(rows: Sequence[Sequence[float | None]]) -> NDArray[np.float64]:
-    """Rows as float64 (n, columns); None becomes NaN, and so do the last columns where an older record lacks them."""
+    """Rows as float64 (n, columns); None becomes NaN, and so do last columns that an older record lacks."""
     filled = [[*row, *[None] * (len(COLUMNS) - len(row))] if len(row) >= LEAST_COLUMNS else row for row in rows]
     return np.array(filled, dtype=np.float64).reshape(len(rows), len(COLUMNS))

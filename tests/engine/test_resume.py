@@ -133,7 +133,7 @@ def test_more_money_for_a_capped_run_found_on_disk(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(runs, "_ended", [])  # as in another notebook
     found = mlless_nb.attach("capped")
     assert found.job is None
-    with pytest.raises(CommandError, match=r"mlless_nb.train\(job, resume=run\) goes on from it"):
+    with pytest.raises(CommandError, match=r"mlless_nb.train\(job, resume=run\) resumes from it"):
         found.resume()
     for run in (found, capped.id):
         rest = go_on(run, stop=Stop(steps=20), name="more")
@@ -234,7 +234,7 @@ def test_runs_that_cannot_be_gone_on_from_are_refused(first: TrainingRun) -> Non
     live = mlless_nb.train(job(name="live", stop=Stop(steps=100_000)))
     try:
         for run in (live, "live"):
-            with pytest.raises(CommandError, match=r"run 'live' is live: it can be gone on from once it has ended"):
+            with pytest.raises(CommandError, match=r"run 'live' is live: it can be resumed once it has ended"):
                 mlless_nb.train(job(name="other"), resume=run)
     finally:
         live.stop()

@@ -97,7 +97,7 @@ class TestTrain:
             ("--workers", "expected one argument"),
             ("--on-interrupt explode", "invalid choice"),
             ("--workers 0 --epochs 1", "line 1 of the cell: workers=0"),
-            ("--name class", "must not be a word of Python's"),
+            ("--name class", "must not be a keyword or builtin of Python"),
             ("--name ratings", "the notebook has a variable ratings"),
             ("--name 1st", "line 1 of the cell: name='1st'"),
         ],

@@ -99,8 +99,8 @@ def test_a_run_whose_process_is_gone_has_ended_with_its_last_row() -> None:
 
     found, rows, _ = find("same")
     assert (found["state"]["status"], found["state"]["step"], found["state"]["time_s"]) == ("failed", 2, 2.0)
-    assert "step 2 is the last that was" in found["state"]["reason"]
-    assert [event["text"][:16] for event in found["state"]["events"]] == ["Removed worker 1", "failed: how it e"]
+    assert "the last recorded step is 2" in found["state"]["reason"]
+    assert [event["text"][:16] for event in found["state"]["events"]] == ["Removed worker 1", "failed: its end "]
     assert rows[:, 0].tolist() == [1.0, 2.0]
 
 

@@ -1,14 +1,14 @@
-"""Optimisers: from a minibatch's gradient to what is added to the parameters.
+"""Optimisers: they turn a minibatch's gradient into the update that is added to the parameters.
 
 A specification is a frozen dataclass; all state is in the arrays that ``init`` returns, so that it can be stored and
-handed over. Each equals its PyTorch namesake step by step; FTRL, which has none, its paper. Three things are common:
+sent. Each optimiser equals its PyTorch namesake step by step; FTRL, which has none, equals its paper. For all of them:
 
 - the learning rate at step ``t`` (1-based) is ``learning_rate / sqrt(1 + decay * (t - 1))`` (FTRL's is constant);
-- ``update`` writes ``scale`` times the update (1/P where P workers' updates are averaged); the state sees the whole
+- ``update`` writes ``scale`` times the update (1/P where P workers' updates are averaged); the state uses the unscaled
   gradient;
-- momentum, Adam and an l2 penalty move parameters that the minibatch did not touch. They do so here too, by walking the
-  whole table, unless ``lazy=True``, which names the variant that leaves such parameters, and their state, as they are.
-  ``lazy="auto"`` is decided once the data is packed: True where the table is much larger than what a minibatch touches.
+- momentum, Adam and an l2 penalty move parameters that the minibatch did not touch. They do so here too, by a pass over
+  the whole table, unless ``lazy=True``: then such parameters, and their state, are not changed. ``lazy="auto"`` is
+  decided when the data is packed: True if the table is much larger than the rows that a minibatch touches.
 
 A ``learning_rate`` of None is chosen for the model and its data when a run starts, see `mlless_nb.job.defaults`.
 """

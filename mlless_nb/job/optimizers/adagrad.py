@@ -13,7 +13,7 @@ from .base import AT_LEAST_ZERO, POSITIVE, DecayingOptimizer, Kernel
 @specification
 @dataclass(frozen=True)
 class AdaGrad(DecayingOptimizer):
-    """AdaGrad: ``s = s + g^2``; ``u = -lr * g / (sqrt(s) + eps)``. Exact on sparse gradients: what is untouched stays.
+    """AdaGrad: ``s = s + g^2``; ``u = -lr * g / (sqrt(s) + eps)``. A zero gradient changes nothing.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class AdaGrad(DecayingOptimizer):
         return ("squares",)
 
     def moves_untouched(self, l2: float) -> bool:
-        """With a penalty, unless lazy."""
+        """True with a penalty, unless lazy."""
         return self.lazy is not True and l2 != 0
 
     def _kernel(self, step: int, scale: float) -> Kernel:

@@ -13,7 +13,7 @@ from .base import AT_LEAST_ZERO, BELOW_ONE, POSITIVE, DecayingOptimizer, Kernel
 @specification
 @dataclass(frozen=True)
 class Adam(DecayingOptimizer):
-    """Adam: first and second moments, both corrected for their start at 0; eps outside the root.
+    """Adam: first and second moments, both bias-corrected; eps is outside the square root.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Adam(DecayingOptimizer):
         return "first", "second"
 
     def moves_untouched(self, l2: float) -> bool:
-        """Unless lazy."""
+        """True unless lazy."""
         return self.lazy is not True
 
     def _kernel(self, step: int, scale: float) -> Kernel:

@@ -1,4 +1,4 @@
-"""What every optimiser is: its state, its learning rate at a step, its compiled step, and the checks of its fields."""
+"""Base of the optimisers: the state, the learning rate at a step, the compiled step, and the checks of fields."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ...validation import check_flag, is_number
 
 Float32 = NDArray[np.float32]
 State = dict[str, Float32]
-#: A compiled step, and its arguments between the state and the penalty.
+#: A compiled step, and the arguments that it takes between the state and the penalty.
 Kernel = tuple[Callable[..., None], tuple[Any, ...]]
-#: Whether a field's value is valid, and what would be.
+#: A test whether a field's value is valid, and the valid values in words.
 Rule = tuple[Callable[[float], bool], str]
 POSITIVE: Rule = (lambda value: value > 0, "a finite number > 0")
 AT_LEAST_ZERO: Rule = (lambda value: value >= 0, "a finite number >= 0")
@@ -26,13 +26,13 @@ BELOW_ONE: Rule = (lambda value: 0 <= value < 1, "a number in [0, 1)")
 
 
 class BaseOptimizer:
-    """What all optimisers have in common; each declares its own fields."""
+    """Common base of all optimisers; each subclass declares its own fields."""
 
     kind: ClassVar[str]
     learning_rate: float | None
 
     def resolved(self, learning_rate: float) -> Self:
-        """Itself, with ``learning_rate`` where it has none of its own."""
+        """This optimiser, with ``learning_rate`` if it has none of its own."""
         return self if self.learning_rate is not None else replace(self, learning_rate=learning_rate)  # type: ignore[type-var]
 
     @property
@@ -41,7 +41,7 @@ class BaseOptimizer:
         raise NotImplementedError
 
     def moves_untouched(self, l2: float) -> bool:
-        """Whether exactness needs the whole table walked each step, given the model's ``dense_l2``."""
+        """Whether a step also changes rows that the minibatch did not touch, given the model's ``dense_l2``."""
         raise NotImplementedError
 
     def rate(self, step: int) -> float:
@@ -49,7 +49,7 @@ class BaseOptimizer:
         raise NotImplementedError
 
     def _kernel(self, step: int, scale: float) -> Kernel:
-        """The compiled step and its arguments between state and penalty."""
+        """The compiled step, and its arguments between state and penalty."""
         raise NotImplementedError
 
     def init(self, n_rows: int, width: int) -> State:
@@ -69,12 +69,12 @@ class BaseOptimizer:
         out: Float32,
         split: SignificanceSplit | None = None,
     ) -> None:
-        """Write to ``out`` what is to be added to ``params``; ``state`` changes in place, ``params`` does not.
+        """Write the update of ``params`` to ``out``; ``state`` changes in place, ``params`` does not.
 
         Parameters
         ----------
         params : float32 (n_rows, width)
-            Its rows, and those of the state, may be spaced.
+            Its rows, and those of the state, may be padded (strided).
         rows : int32 (m,)
             The touched rows, strictly ascending.
         grad : float32 (m, width)
@@ -87,7 +87,7 @@ class BaseOptimizer:
         out : float32
             (n_rows, width) where ``moves_untouched(l2)``, else (m, width).
         split : SignificanceSplit, optional
-            Splits what is significant off ``out`` in the same pass.
+            Moves the significant values out of ``out`` in the same pass.
         """
         kernel, knobs = self._kernel(step, scale)
         kernel(params, rows, grad, *(state[name] for name in self.state_names), *knobs, l2, l2_rows, out, split)
@@ -98,7 +98,7 @@ class BaseOptimizer:
 
     @property
     def _known_rate(self) -> float:
-        """The learning rate of a run that has started: one was chosen by then."""
+        """The learning rate, which is set once a run has started."""
         assert self.learning_rate is not None, "a learning rate is chosen before the first step"
         return self.learning_rate
 
@@ -122,7 +122,7 @@ class BaseOptimizer:
 
 
 class DecayingOptimizer(BaseOptimizer):
-    """An optimiser whose learning rate decays with the steps, and that can be lazy."""
+    """Base of the optimisers whose learning rate decays with the steps, and that can be lazy."""
 
     decay: float
     lazy: bool | str

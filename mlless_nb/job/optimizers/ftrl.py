@@ -14,17 +14,17 @@ from .base import AT_LEAST_ZERO, POSITIVE, BaseOptimizer, Kernel
 @specification
 @dataclass(frozen=True)
 class FTRL(BaseOptimizer):
-    """FTRL-Proximal: a learning rate a coordinate, and weights that are exactly 0 until they are worth their l1.
+    """FTRL-Proximal: one learning rate per coordinate, and weights that are exactly 0 while ``|z| <= l1``.
 
     ``w(z, n) = 0`` where ``|z| <= l1``, else ``-(z - sign(z)*l1) / ((beta + sqrt(n))/lr + l2)``; the update is the
-    change of ``w`` that a gradient brings. One worker is FTRL exactly, to rounding; with several the parameters are the
-    mean of their trajectories. Made for parameters that start at 0. What is untouched stays, a model's own penalty on
-    it too.
+    change of ``w`` that a gradient causes. With one worker this is FTRL exactly, to rounding; with several the
+    parameters are the mean of the workers' trajectories. Parameters are assumed to start at 0. Rows that the minibatch
+    does not touch are not changed, not even by the model's penalty.
 
     Parameters
     ----------
     learning_rate : float, optional
-        The paper's alpha; greater than 0. None: chosen when a run starts.
+        The paper's alpha, greater than 0. None: chosen when a run starts.
     beta, l1, l2 : float
         The paper's beta, lambda_1 and lambda_2; at least 0.
 
@@ -54,7 +54,7 @@ class FTRL(BaseOptimizer):
         return False
 
     def rate(self, step: int) -> float:
-        """The same at every step: the coordinates' own rates fall by themselves."""
+        """Constant: the rates per coordinate fall with ``n``."""
         return self._known_rate
 
     def _kernel(self, step: int, scale: float) -> Kernel:

@@ -29,10 +29,10 @@ class SGD(DecayingOptimizer):
     decay : float
         At least 0; 1 gives the ``1/sqrt(t)`` of the paper's convergence proof.
     lazy : bool or "auto"
-        Leave what the minibatch did not touch as it is; "auto" does so where the whole table is much larger.
+        Do not change rows that the minibatch did not touch; "auto": only if these are more than 3/4 of the table.
     per_sample : bool
-        Step after every rating of a minibatch instead of once, each at the whole learning rate: the sequential SGD of
-        the matrix factorisation libraries. PMF only, without momentum.
+        Step after every rating of a minibatch instead of once per minibatch, each at the full learning rate: the
+        sequential SGD of matrix factorisation libraries. PMF only, without momentum.
 
     References
     ----------
@@ -62,7 +62,7 @@ class SGD(DecayingOptimizer):
         return ("velocity",) if self.momentum else ()
 
     def moves_untouched(self, l2: float) -> bool:
-        """With momentum or a penalty, unless lazy."""
+        """True with momentum or a penalty, unless lazy."""
         return self.lazy is not True and (self.momentum != 0 or l2 != 0)
 
     def _kernel(self, step: int, scale: float) -> Kernel:

@@ -1,14 +1,14 @@
-"""The auto-tuner where the global minibatch stays: workers go for the sake of time and dollars alone. Pure.
+"""The auto-tuner for ``global_minibatch="keep"``: it removes workers to reduce time and cost. Pure.
 
-Fewer workers make the same steps then, so that the loss after a step does not depend on them. What does is how long a
-step takes and what a second costs. Both are known with the present number of workers; with fewer, the time is
-predicted (`KeptStepTimes`). What is to be made small is
+With a constant global minibatch fewer workers make the same steps, so the loss after a step does not depend on their
+number. Only the time of a step and the cost of a second do. Both are known for the present number of workers; for fewer
+workers the time is predicted (`KeptStepTimes`). The tuner minimises
 
-- time x dollars of the whole run, where something other than the budget ends it, so that Perf/$ = 1/time x 1/price
-  grows;
-- the dollars of a step, where only the budget does, or it would before the target is there: it then buys more steps.
+- time x dollars of the whole run, if something other than the budget ends it, so that Perf/$ = 1/time x 1/price grows;
+- the dollars of a step, if only the budget ends the run or ends it before the target: the budget then buys more steps.
 
-Workers go as soon as enough steps were timed. A removal after which what was to become smaller has grown is the last.
+Workers are removed as soon as enough steps were timed. If this objective grew after a removal, no further worker is
+removed.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from .loss_history import History
 from .projection import Prices, Projection
 from .step_times import KeptStepTimes
 
-#: Steps at the start that are not timed (minibatches are fetched, caches fill), and those that are before a decision.
+#: First steps that are not timed (minibatches are fetched, caches fill), and timed steps required for a decision.
 WARM_UP, LEAST_TIMED = 8, 16
-#: Steps that must be left of a run for a removal to pay: who takes over a shard fetches it first.
+#: Least remaining steps for a removal: a worker that takes over a shard must fetch it first.
 LEAST_LEFT = 40
-#: What a removal must save by its prediction, as a share.
+#: Least predicted saving of a removal, as a share.
 LEAST_SAVING = 0.03
-#: By how much a removal may turn out worse than no removal before it counts as one that did not pay.
+#: A removal did not pay if the objective grew by more than this share.
 NOISE = 0.05
-#: How much longer than with the present workers a run is let take.
+#: Most by which a removal may lengthen the run, as a share.
 MOST_LONGER = 0.1
 
 
 class CostScaleIn:
-    """Decides when workers are removed, under a global minibatch that stays.
+    """Decides when workers are removed, with a constant global minibatch.
 
     Parameters
     ----------
@@ -47,16 +47,16 @@ class CostScaleIn:
         Fields of ``Stop``.
     prices : Prices
     history : History
-        Of the run's rows; its owner appends them.
+        The run's rows; its owner appends them.
     n_cores : int
-        Cores that all workers share; 0: each has its own.
+        Cores that all workers share; 0: each worker has its own.
 
     Attributes
     ----------
     is_on : bool
     times : KeptStepTimes
-    effort : Effort
-        What fewer workers cost in loss: nothing.
+    effort : StatisticalEfficiency
+        The effect of fewer workers on the loss: none.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class CostScaleIn:
         self.effort = StatisticalEfficiency(n_workers, slower_sd=0.0)
         self.cap_usd: float | None = None
         self._n_wanted = n_workers
-        # Before the newest removal: the workers, a step's time and dollars, and whether the dollars alone were to fall.
+        # Before the newest removal: workers, time and dollars of a step, and whether only the dollars were minimised.
         self._before: tuple[int, float, float, bool] | None = None
         self._is_done = False
         self._refusals = Refusals()
@@ -86,13 +86,13 @@ class CostScaleIn:
         self._before, self._is_done = None, False
 
     def decide(self) -> list[Decision]:
-        """What is to be done by the rows so far: removals, each of one worker, or a word on why there are none."""
+        """The decisions after the rows so far: removals, each of one worker, or a reason why there are none."""
         history = self._history
         if not self.is_on or history.n < 2 or not history.is_finite:
             return []
         n_workers = int(history.last("n_workers"))
         if n_workers > self._n_wanted:
-            return []  # removals were announced and are still to come
+            return []  # removals were announced and have not taken effect yet
         self._n_wanted = n_workers
         first = max(history.since_change(), WARM_UP)
         if n_workers < 2 or self._is_done or history.n < max(first + LEAST_TIMED, self._not_before):
@@ -103,7 +103,7 @@ class CostScaleIn:
         return said if said else self._consider(outlook, n_workers)
 
     def _value(self, outlook: Projection, n_workers: int) -> tuple[float, bool]:
-        """What is to become small with so many workers, and whether that is the dollars of a step alone."""
+        """The objective with ``n_workers`` workers, and whether it is the dollars of a step alone."""
         history = self._history
         step_s = self.times.at(n_workers)
         step_usd = self._step_usd(n_workers)
@@ -122,7 +122,7 @@ class CostScaleIn:
         return self.times.at(n_workers) * self._prices.usd_s(n_workers)
 
     def _judge(self, n_workers: int) -> list[Decision]:
-        """Compare a step with what it was before the newest removal; one that did not pay is the last."""
+        """Compare a step with one before the newest removal; if that did not pay, no more workers are removed."""
         before, self._before = self._before, None
         if before is None:
             return []
@@ -162,7 +162,7 @@ class CostScaleIn:
         if math.isfinite(left) and left < LEAST_LEFT:
             return self._keep(Refusal("about_to_end", "the run is about to end"), numbers)
         if n_best == n_workers or saving < LEAST_SAVING:
-            reason = f"fewer would save {max(saving, 0.0):.1%} of what is to be saved"
+            reason = f"fewer workers would save only {max(saving, 0.0):.1%}"
             return self._keep(Refusal("saves_too_little", reason), numbers)
         self._before = (n_workers, step_s, self._step_usd(n_workers), is_capped)
         self._n_wanted = n_best
@@ -170,8 +170,9 @@ class CostScaleIn:
         then_ms, now_ms = 1e3 * self.times.at(n_best), 1e3 * step_s
         cheaper = 1 - self._step_usd(n_best) / self._step_usd(n_workers)
         text = (
-            f"Auto-tuner removed {{worker}}: a step of {n_best} worker{'s' * (n_best > 1)} is to take {then_ms:.3g} ms "
-            f"instead of {now_ms:.3g} ms with {n_workers} and cost {cheaper:.0%} less; its rows stay the same"
+            f"Auto-tuner removed {{worker}}: a step of {n_best} worker{'s' * (n_best > 1)} should take "
+            f"{then_ms:.3g} ms instead of {now_ms:.3g} ms with {n_workers} and cost {cheaper:.0%} less; "
+            "its rows stay the same"
         )
         return [self._say("remove", text, numbers) for _ in range(n_workers - n_best)]
 
@@ -179,6 +180,6 @@ class CostScaleIn:
         return Decision.at_newest(self._history, kind, text, numbers)
 
     def _keep(self, refusal: Refusal, numbers: Numbers) -> list[Decision]:
-        """No worker leaves; told when the reason is a new one."""
+        """Remove no worker; the decision is reported if its reason is new."""
         self._not_before = self._history.n + LEAST_TIMED
         return self._refusals.tell(refusal, self._history, int(numbers["n_workers"] or 0), numbers)

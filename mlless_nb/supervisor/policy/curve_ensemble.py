@@ -1,16 +1,16 @@
-"""When a loss may be reached, and how closely one is known, by all the curves that go with a history. Pure.
+"""An ensemble of curves through a loss history: when a loss is reached, and how uncertain a predicted loss is. Pure.
 
-The reference curve of the paper, written as a fall from a height to a floor::
+Each curve has the form of the paper's reference curve, written as a fall by ``height`` to ``floor``::
 
     L(t) = height / (1 + (t / bend)^exponent) + floor
 
-For a given bend and exponent height and floor follow by linear least squares. Curves of many bends and exponents are
-fitted at once; each weighs by how well it does, as its likelihood with unknown noise is, ``error^(-2 * EVIDENCE)``. A
-history tells little of the floor, which is what decides when a loss near it is reached: there the best single fit is
-often far off, or never arrives, where the middle of all is not.
+For a given bend and exponent, height and floor follow by linear least squares. Curves of many bends and exponents are
+fitted at once; each is weighted by its likelihood with unknown noise, ``error^(-2 * EVIDENCE)``. A history determines
+the floor poorly, and the floor decides when a loss near it is reached: there the best single fit is often far off, or
+never reaches the loss, while the weighted median of all curves does.
 
-Losses that fall faster than before are on a second descent, of which no curve that flattens can know. The straight line
-through the newest losses is then heard as well, the more the faster they fall.
+If losses fall faster than before, they are on a second descent, which a flattening curve cannot describe. A straight
+line through the newest losses is then mixed in, with more weight the faster they fall.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from .pace import Pace, newest_pace
 from .smoothing import binned
 
 EXPONENTS = np.array((0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8))
-#: Bends, in units of the newest step: from long past to as far ahead as has been seen.
+#: Bends, in units of the newest step: from long ago to as many steps ahead as have been taken.
 BENDS = np.geomspace(0.003, 2.0, 28)
-#: Independent records, in effect, that the newest part of a history counts for, halved: its errors hang together.
+#: Half of the effective number of independent records in the newest part of a history, whose errors are correlated.
 EVIDENCE = 4.0
-#: What any curve is wrong by, as a share of the loss: curves that are nearer to the history than this are alike.
+#: Error floor of every curve, as a share of the loss: curves with smaller errors count as equally good.
 LEAST_ERROR = 5e-4
-#: Within the newest part a record weighs in proportion to its step to this power.
+#: The weight of a record in the newest part is its step to this power.
 RECENCY = 2.0
-#: Shares of the curves, by weight, that have arrived by the low, the middle and the high step: an 80 % interval.
+#: Quantiles of the curves, by weight, at the low, the middle and the high step: an 80 % interval.
 SHARES = (0.1, 0.5, 0.9)
 
 _EXPONENT, _BEND = (grid.ravel() for grid in np.meshgrid(EXPONENTS, BENDS, indexing="ij"))
@@ -61,12 +61,12 @@ class Mixture:
     pace: Pace
 
     def spread(self, step: float, loss: float) -> float:
-        """How far from ``loss`` the curves are at ``step``: half of an 80 % interval, as a share of it."""
+        """The curves' deviation from ``loss`` at ``step``: half of an 80 % interval, as a share of ``loss``."""
         losses = self.heights / (1 + (step / self.now / _BEND) ** _EXPONENT) + self.floors
         return Z * math.sqrt(float(self.weights @ (losses - loss) ** 2)) / max(abs(loss), 1e-300)
 
     def steps_to(self, loss: float) -> tuple[float, float, float]:
-        """The low, middle and high step at which ``loss`` is reached, from now on; infinite where it is not."""
+        """The low, middle and high step at which ``loss`` is reached, at least ``now``; infinite if never."""
         level = (loss - self.floors) / self.heights
         with np.errstate(over="ignore"):
             steps = _BEND * (1 / np.clip(level, 1e-30, 1.0) - 1) ** (1 / _EXPONENT) * self.now
@@ -84,7 +84,7 @@ class Mixture:
 
 
 def mix(steps: Float64, losses: Float64) -> Mixture | None:
-    """The curves that go with the newest part of a history; None where there is too little or it has gaps.
+    """The curves through the newest part of a history; None if it has too few records or values that are not finite.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Curves through a loss history, with what they leave uncertain. Pure.
+"""Curves fitted to a loss history, with their uncertainty. Pure.
 
 Both families of the paper are inverse polynomials above a floor, fitted by least squares with every theta >= 0::
 
@@ -6,10 +6,10 @@ Both families of the paper are inverse polynomials above a floor, fitted by leas
     current     l_p(t) = 1 / (theta0 * t^2 + theta1 * t + theta2) + theta3
 
 For a given floor (and exponent) ``1 / (loss - theta3)`` is linear in the other thetas. A grid of floors and exponents
-is therefore solved in one go, and the best of its points are the starts of a bounded Levenberg-Marquardt search.
+is therefore solved at once, and its best points are the starts of a bounded Levenberg-Marquardt search.
 
-Both families can bend downwards before they flatten, and to losses that fall faster than before they do. How far such a
-bend goes on nobody knows yet: beyond the newest loss, no curve is let fall faster than the newest losses do.
+Both families can bend downwards before they flatten, and do so when losses fall faster than before. How long such a
+bend lasts is unknown, so beyond the newest loss a curve never falls faster than the newest losses do.
 
 References
 ----------
@@ -29,17 +29,17 @@ from .smoothing import Bins, binned
 
 #: Half of an 80 % interval, in standard deviations.
 Z = 1.2816
-#: The least points that a curve of four parameters is drawn through.
+#: The least points that a curve of four parameters is fitted to.
 LEAST_POINTS = 5
-#: Share of a history, its newest part, that is fitted: the start of training follows another law than its rest.
+#: Share of a history, its newest part, that is fitted: the start of training follows a different law.
 NEWEST = 0.35
 EXPONENTS = np.array((0.35, 0.6, 1.0, 1.6, 2.6))
 POWERS = np.array((1.0, 2.0))
-#: Floors tried, as shares of the way from the lowest loss down to zero, and in the spread of the losses below it.
+#: Floors on the grid: distances below the lowest loss, in units of the range of the losses.
 FLOORS = np.array((0.02, 0.06, 0.15, 0.35, 0.7, 1.5, 3.0, 8.0))
-#: Starts of the search, the steps that each is given, and those that the best of them goes on for.
+#: Starts of the search, the iterations of each start, and further iterations of the best one.
 STARTS, FIRST_STEPS, MORE_STEPS = 2, 4, 24
-#: The largest thetas: an exponent beyond 8 is a step, not a curve.
+#: Upper bounds of theta: a curve with an exponent above 8 would be a jump.
 _MOST = {"reference": np.array((np.inf, 8.0, np.inf, np.inf)), "current": np.full(4, np.inf)}
 
 
@@ -60,7 +60,7 @@ class Curve:
     noise : float
         Standard deviation of a bin's mean around the curve.
     newest, steepest : float
-        The newest step, and what the loss falls by in a step beyond it at most.
+        The newest step, and the most that the loss falls by per step beyond it.
     """
 
     family: str
@@ -90,7 +90,7 @@ class Curve:
         return math.sqrt(max(float(slope @ self.covariance @ slope), 0.0))
 
     def sd_between(self, step: float, other: float) -> float:
-        """The standard deviation of the loss at ``step`` less that at ``other``, whose errors hang together."""
+        """The standard deviation of the loss at ``step`` minus that at ``other``, whose errors are correlated."""
         slopes = _jacobian(self.family, self.theta, np.array((step, other)) / self.scale)
         slope = slopes[0] - slopes[1]
         return math.sqrt(max(float(slope @ self.covariance @ slope), 0.0))
@@ -101,7 +101,7 @@ class Curve:
         return math.sqrt(max(float(self.covariance[3, 3]), 0.0))
 
     def steps_to(self, loss: float, after: float, most: float = 1e7) -> float:
-        """The step at which the curve comes down to ``loss``, at least ``after``; infinity when it does not."""
+        """The step at which the curve reaches ``loss``, at least ``after``; infinity if never, or after ``most``."""
         if loss <= self.floor + TINY:
             return math.inf
         wanted = 1.0 / (loss - self.floor)
@@ -121,14 +121,14 @@ class Curve:
         return max(step, after) if step <= most else math.inf
 
     def _soonest(self, loss: float) -> float:
-        """The step before which the loss does not fall to ``loss``, however the curve bends."""
+        """The earliest step at which the loss can reach ``loss``, falling at ``steepest``."""
         if self.steepest == math.inf or (above := self.at(self.newest) - loss) <= 0:
             return 0.0
         return self.newest + above / self.steepest if self.steepest > 0 else math.inf
 
 
 def fit(steps: Float64, losses: Float64, family: str, newest: float = NEWEST) -> Curve | None:
-    """The curve of ``family`` through the newest part of a history; None where there is too little or it has gaps.
+    """The curve of ``family`` fitted to the newest part of a history; None if records are too few or not finite.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def fit(steps: Float64, losses: Float64, family: str, newest: float = NEWEST) ->
     theta, _ = min(first_tries, key=lambda found: found[1])
     theta, _ = _search(family, theta, t, y, weights, MORE_STEPS)
     covariance, noise = _covariance(family, theta, Bins(t, y, weights))
-    # Back from losses of mean 1 to those that came.
+    # Back from normalised losses (mean 1) to the original unit.
     units = np.array((1 / unit, 1.0 if family == "reference" else 1 / unit, 1 / unit, unit))
     steepest = newest_pace(steps, losses).steepest
     return Curve(
@@ -188,7 +188,7 @@ def _starts(family: str, t: Float64, y: Float64, weights: Float64) -> list[Float
     floors = np.maximum(float(y.min()) - FLOORS * max(float(np.ptp(y)), 1e-6), 0.0)
     columns = t ** (EXPONENTS if family == "reference" else POWERS)[:, None]
     above = np.maximum(y - floors[:, None], 1e-9)
-    # An error of 1/z is z^2 times that of z.
+    # The error of z is z^2 times that of 1/z, hence the weights.
     slopes, offsets = _lines(columns, 1.0 / above, weights * above**4)
     shapes = slopes[:, :, None] * columns + offsets[:, :, None]
     errors = 1.0 / np.maximum(shapes, TINY) + floors[:, None, None] - y
@@ -230,7 +230,7 @@ def _search(
 
 
 def _covariance(family: str, theta: Float64, bins: Bins) -> tuple[Float64, float]:
-    """Covariance of theta and the noise of a bin; residuals that hang together count for less than as many apart."""
+    """Covariance of theta and the noise of a bin; correlated residuals count as fewer independent ones."""
     t, y, weights = bins
     error = (y - _values(family, theta, t)) * np.sqrt(weights)
     n_free = max(len(y) - 4, 1)
@@ -241,6 +241,6 @@ def _covariance(family: str, theta: Float64, bins: Bins) -> tuple[Float64, float
     jacobian = _jacobian(family, theta, t)
     hessian = (jacobian.T * weights) @ jacobian
     scale = np.sqrt(np.maximum(hessian.flat[::5], TINY))
-    # A ridge of 1e-8 keeps what the data cannot tell apart from becoming infinite.
+    # A ridge of 1e-8 keeps the variance of thetas that the data does not determine finite.
     correlation = hessian / np.outer(scale, scale) + 1e-8 * np.eye(4)
     return np.linalg.inv(correlation) / np.outer(scale, scale) * variance, math.sqrt(variance)

@@ -1,4 +1,4 @@
-"""A tuner's decisions, as data, and its reasons for removing no worker. Pure."""
+"""A tuner's decisions as data, and its reasons for not removing a worker. Pure."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, NamedTuple
 
 from .loss_history import History
 
-#: What a decision is based on, by name; None where it is not finite.
+#: The figures that a decision is based on, by name; None where not finite.
 Numbers = dict[str, float | None]
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What the tuner has to say.
+    """One decision of the tuner.
 
     Attributes
     ----------
     kind : str
-        "knee", "remove", "keep" (said once for each new reason), "outcome" (of a removal) or "tuner" (paused, resumed).
+        "knee", "remove", "keep" (once for each new reason), "outcome" (of a removal) or "tuner" (paused, resumed).
     step : int
     time_s : float
     text : str
-        A sentence for a user; "{worker}" stands for the worker that leaves.
+        A sentence for the user; "{worker}" stands for the worker that leaves.
     numbers : dict
-        What it was decided on.
+        The figures that it is based on.
     """
 
     kind: str
@@ -50,24 +50,24 @@ class Decision:
 
 
 class Refusal(NamedTuple):
-    """Why nobody is removed: a code that tells reasons apart, and the reason in words, with its figures."""
+    """Why no worker is removed: a code that identifies the reason, and the reason in words with its figures."""
 
     code: str
     reason: str
 
 
 class Refusals:
-    """Tells a refusal when its code is another than that of the one before: figures alone make no new reason."""
+    """Reports a refusal if its code differs from the previous one's: other figures alone are not a new reason."""
 
     def __init__(self) -> None:
         self._code = ""
 
     def reset(self) -> None:
-        """A worker was removed: the next refusal is told, whatever its code."""
+        """Call after a removal: the next refusal is reported whatever its code."""
         self._code = ""
 
     def tell(self, refusal: Refusal, history: History, n_workers: int, numbers: Numbers) -> list[Decision]:
-        """The decision that tells ``refusal``; none where it was told already."""
+        """The decision that reports ``refusal``; an empty list if it was reported before."""
         if refusal.code == self._code:
             return []
         self._code = refusal.code

@@ -1,15 +1,15 @@
-"""Statistical efficiency: what fewer workers cost in loss, fitted to a run that lost workers. Pure.
+"""Statistical efficiency: the effect of fewer workers on the loss, fitted to a run that removed workers. Pure.
 
-The global minibatch of p workers is noisier than that of all P. With ``x = 1/p - 1/P`` that shows in two ways: a step
+The global minibatch of p workers is noisier than that of all P. With ``x = 1/p - 1/P`` this has two effects: a step
 moves the model less, and the loss settles higher::
 
     loss(t) = L_P(sum of 1 / (1 + kappa x) over the steps so far) + c x
 
-The first is what a gradient noise scale of ``B`` minibatches makes of the steps, ``(1 + B/P) / (1 + B/p)``, with
+The first effect follows from a gradient noise scale of ``B`` minibatches: a step counts ``(1 + B/P) / (1 + B/p)``, with
 ``kappa = B / (1 + B/P)``, which is at most P (McCandlish et al., "An empirical model of large-batch training", 2018).
-``c`` and ``kappa`` are fitted together with the curve, to all that was seen with several numbers of workers. Where a
-learning rate is large the loss settles higher by more than in proportion to ``x``. For what lies beyond the ``x`` that
-was seen, their standard deviations are therefore the geometric mean of those before any removal and those after it.
+``c`` and ``kappa`` are fitted together with the curve, to the losses with all numbers of workers so far. With a large
+learning rate the loss rises more than in proportion to ``x``. Beyond the largest ``x`` observed, the standard deviation
+is therefore the geometric mean of those before and after the removals.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .least_squares import Float64, search
 from .pace import FIFTH, newest_pace
 from .smoothing import binned
 
-#: ``c`` as a share of the fall of the loss so far, and ``kappa`` as a share of P, before any removal: 0 with these
-#: standard deviations. (Factorisations settle higher by 0.1 to 0.2 of their fall.)
+#: Prior standard deviations, around 0, of ``c`` as a share of the loss's fall so far and of ``kappa`` as a share of P.
+#: (Factorisations settle higher by 0.1 to 0.2 of their fall.)
 NOISE_SD, SLOWER_SD = 0.1, 0.25
-#: Residuals of a fit are taken to be no smaller than this share of the loss.
+#: Least residual of a fit, as a share of the loss.
 LEAST_NOISE = 2e-4
 
 
 @dataclass(frozen=True)
 class StatisticalEfficiency:
-    """``c`` and ``kappa`` with their standard deviations; ``n_all`` is P.
+    """``c`` (``noise``) and ``kappa`` (``slower``) with their standard deviations; ``n_all`` is P.
 
-    ``seen`` is the ``x`` up to which those hold; ``prior_sd`` is that of ``noise`` before any removal.
+    ``seen`` is the largest ``x`` that they were fitted to; ``prior_sd`` is the ``noise_sd`` before any removal.
     """
 
     n_all: int
@@ -55,32 +55,32 @@ class StatisticalEfficiency:
         return 1 / n_workers - 1 / self.n_all
 
     def lost_by(self, n_workers: Float64) -> Float64:
-        """``x`` of each of several numbers of workers."""
+        """``x`` for an array of numbers of workers."""
         return 1 / n_workers - 1 / self.n_all
 
     def worse_by(self, n_workers: int, z: float = 0.0) -> float:
-        """How much higher than with all workers the loss settles; with ``z`` standard deviations on top."""
+        """How much higher the loss settles than with all workers, plus ``z`` standard deviations."""
         return self.noise * self.lost(n_workers) + z * self._sd(n_workers, self.noise_sd, self.prior_sd)
 
     def _sd(self, n_workers: int, sd: float, prior_sd: float) -> float:
-        """The standard deviation of what is in proportion to ``x``."""
+        """The standard deviation of an effect that is proportional to ``x``."""
         lost = self.lost(n_workers)
         seen = min(lost, self.seen)
         return sd * seen + math.sqrt(sd * prior_sd) * (lost - seen)
 
     def pace(self, n_workers: int, z: float = 0.0) -> float:
-        """How far a step moves the model, as a share of a step of all workers."""
+        """How far a step moves the model, relative to a step of all workers."""
         sd = self._sd(n_workers, self.slower_sd, SLOWER_SD * self.n_all)
         return 1 / (1 + self.slower * self.lost(n_workers) + z * sd)
 
     def behind(self, n_workers: Float64, n_steps: Float64) -> Float64:
-        """Steps of all workers by which those taken by fewer are worth less.
+        """Steps taken so far minus effective steps, which are steps of all workers with the same progress.
 
         Parameters
         ----------
         n_workers : float64 (k,)
         n_steps : float64 (n, k)
-            Steps so far with as many.
+            Steps so far with each of these numbers of workers.
         """
         lost: Float64 = n_steps @ (1 - 1 / (1 + self.slower * self.lost_by(n_workers)))
         return lost
@@ -95,27 +95,27 @@ def fit_efficiency(
     fall: float,
     before: StatisticalEfficiency,
 ) -> tuple[Curve | None, StatisticalEfficiency]:
-    """The curve of a run with all its workers, and what fewer cost it.
+    """The loss curve of the run with all its workers, and the effect of fewer workers.
 
     Parameters
     ----------
     steps, losses : float64 (n,)
         Judged records.
     lost : float64 (n,)
-        ``x`` at each of them.
+        ``x`` at each record.
     n_workers : float64 (k,)
-        The numbers of workers there were.
+        The numbers of workers so far.
     n_steps : float64 (n, k)
-        Steps with as many until each record.
+        Steps with each of these numbers until each record.
     fall : float
-        By how much the loss has come down since the start.
-    before : Effort
-        As it was known before.
+        By how much the loss has fallen since the start.
+    before : StatisticalEfficiency
+        The previous estimate.
 
     Returns
     -------
-    Curve or None, Effort
-        The curve is over the steps of all workers that those taken are worth.
+    Curve or None, StatisticalEfficiency
+        The curve is a function of effective steps.
     """
     plain = fit(steps - before.behind(n_workers, n_steps), losses - before.noise * lost, "reference", 1.0)
     if plain is None:

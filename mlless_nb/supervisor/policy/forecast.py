@@ -1,4 +1,4 @@
-"""Forecasts of a run: the loss at its cap, time and cost to its target, the price of a lower loss. Pure."""
+"""Forecasts of a run: the loss at the budget cap, time and cost to the target, the price of a lower loss. Pure."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from .curve_fit import Z
 from .loss_history import History
 from .projection import RECENT, Projection
 
-#: Records, or evaluations, from which on there is a forecast.
+#: Least records, or evaluations, for a forecast.
 LEAST_RECORDS = 10
-#: A forecast looks no further ahead than so many times the steps done.
+#: Most steps that a forecast looks ahead, as a multiple of the steps done.
 FARTHEST = 20.0
 
 
 def forecast(history: History, outlook: Projection, cap_usd: float | None) -> dict[str, Any] | None:
-    """The forecast at the newest row, None while there is too little to go by.
+    """The forecast at the newest row, None while there are too few records.
 
     Parameters
     ----------
     history : History
-    outlook : Outlook
+    outlook : Projection
         Of the same rows.
     cap_usd : float, optional
-        What the run may cost.
+        The budget cap.
 
     Returns
     -------
     dict
-        ``loss_at_end`` and ``loss_at_cap``: the loss when another rule than the target, or the cap, ends the run;
-        ``is_rough``: whether that is further ahead than the curve can be relied on, or not closely known;
-        ``usd_to_target`` and ``s_to_target``: [low, expected, high] of the whole run, an 80 % interval, high None where
-        it may never get there; ``usd_per_percent``: dollars that the next 1 % of loss costs, where the curve can be
-        relied on as far ahead. What is unknown is None.
+        ``loss_at_end``: the loss when the cap or a rule other than the target ends the run; ``loss_at_cap``: when the
+        cap does; ``is_rough``: whether the curve is not reliable that far ahead; ``usd_to_target`` and ``s_to_target``:
+        [low, expected, high] of the whole run, an 80 % interval, high is None if the target may never be reached;
+        ``usd_per_percent``: dollars that the next 1 % of loss costs, if the curve is reliable that far ahead. Unknown
+        values are None.
     """
     curve, judged = outlook.curve, outlook.judged
     if curve is None or len(judged.steps) < LEAST_RECORDS:
@@ -74,9 +74,10 @@ def forecast(history: History, outlook: Projection, cap_usd: float | None) -> di
 
 
 def _steps_to_target(target: float, outlook: Projection, farthest: float) -> tuple[float, float, float] | None:
-    """Steps until ``target`` ends the run, with an 80 % interval, infinite where it may not; None where that is likely.
+    """Steps until ``target`` ends the run, with an 80 % interval: low, expected, high.
 
-    That is with the evaluation that comes next after the loss is there, or as many more as must confirm it.
+    The run ends with the first evaluation after the loss is reached, or as many later as ``confirmations`` requires.
+    ``high`` is infinite if the target may never be reached; None is returned if that is likely.
     """
     mixture, judged, p = outlook.mixture, outlook.judged, outlook.n_workers
     if mixture is None:
@@ -94,7 +95,7 @@ def _steps_to_target(target: float, outlook: Projection, farthest: float) -> tup
 
 
 def _interval(done: float, steps: tuple[float, float, float], unit: float, variation: float) -> list[float | None]:
-    """``done`` and what the steps add at ``unit`` each, whose mean may yet vary: low, expected, high."""
+    """``done`` plus the steps at ``unit`` each, whose mean varies by ``variation``: low, expected, high."""
     low, expected, high = (n * unit for n in steps)
     varies = Z * variation * expected
     low = max(expected - math.hypot(expected - low, varies), 0.0)

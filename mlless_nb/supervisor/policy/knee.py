@@ -1,10 +1,10 @@
-"""The knee of a loss curve: where the quick gains of the start are over. Pure.
+"""The knee of a loss curve: the step at which the quick fall at the start is over. Pure.
 
 The paper compares the slope of the smoothed curve with a threshold. Here the slope is relative to the mean slope since
-the start, so that one threshold does for losses of any magnitude and runs of any length.
+the start, so that one threshold fits losses of any magnitude and runs of any length.
 
-A curve may be flat without being past its knee. Factors begin small, and a factorisation learns its biases first: the
-loss comes to a plateau, of which it does not tell that the main descent is still to come. The factors do, see
+A curve may be flat before its knee. A factorisation's factors start small, and it learns its biases first: the loss
+reaches a plateau, although the main descent is still to come. The factors show this, the loss does not, see
 `has_emerged`.
 """
 
@@ -20,30 +20,30 @@ from .smoothing import binned, ewma
 
 Float64 = NDArray[np.float64]
 
-#: Records before which there is no knee.
+#: Least records for a knee.
 LEAST_STEPS = 50
-#: Judged losses before which there is none: fewer leave it open where a curve leads.
+#: Least judged losses for a knee: fewer do not determine a curve.
 LEAST_LOSSES = 10
-#: Slope over the newest fifth of the records, as a share of the mean slope so far, under which the knee is past.
+#: The knee is past when the slope over the newest fifth of the records is below this share of the mean slope so far.
 FLAT = 0.57
-#: How far a curve with a knee is from a straight line, as a share of its height.
+#: Least distance of a curve with a knee from its chord, as a share of its height.
 BENT = 0.1
 #: Weight of a new bin in the smoothed curve.
 EWMA_WEIGHT = 0.25
-#: The fall of the loss must be so many times the noise of a record, and so many that of a fifth's mean.
+#: Least fall of the loss, in units of the noise of a record, and of the noise of a fifth's mean.
 CLEAR, CLEAR_MEAN = 1.5, 8.0
-#: Growth since its least from which on what the factors make of the predictions has emerged from their random start,
-#: and the share of the loss that its root must be: next to nothing may have grown and still be next to nothing.
+#: The interaction (the part of the predictions that comes from products of factors) has emerged from the random start
+#: when it is this many times its minimum, and its root is at least this share of the loss: a tiny one may have grown.
 GROWN, GROWN_SHARE = 4.0, 0.03
-#: By how much, as a share, it has changed over the newest half of the evaluations at most where it has settled, and the
-#: share of the loss that its root must be: what grows slowly from next to nothing hardly changes either.
+#: The interaction has settled when it changed by at most this share over the newest half of the evaluations, and its
+#: root is at least this share of the loss: a tiny one that grows slowly hardly changes either.
 SETTLED, SETTLED_SHARE = 0.05, 0.1
-#: Evaluations before which nothing is known of it.
+#: Least evaluations to judge the interaction.
 LEAST_TOLD = 4
 
 
 def knee_of(history: History, how: str = "slope") -> int | None:
-    """The step by which a run's knee is past; None before it.
+    """The newest step if a run is past its knee, else None.
 
     Parameters
     ----------
@@ -56,11 +56,11 @@ def knee_of(history: History, how: str = "slope") -> int | None:
 
 
 def has_emerged(history: History) -> bool:
-    """Whether the products of a model's parameters have outgrown their random start, or do not change any more.
+    """Whether the products of a model's factors have outgrown their random start, or no longer change.
 
-    Near that start they only amplify each other: they grow exponentially from next to nothing, while the loss rests on
-    a plateau (Saxe, McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning in deep linear
-    neural networks", 2014). True where the model has none, and where no held-out rows are evaluated that could tell.
+    Near the start the factors only amplify each other: they grow exponentially from tiny values, while the loss stays
+    on a plateau (Saxe, McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning in deep linear
+    neural networks", 2014). True if the model has no factors, and if no held-out rows are evaluated.
     """
     if history.n_evaluations < LEAST_TOLD:
         return not history.has_held_out
@@ -76,12 +76,12 @@ def has_emerged(history: History) -> bool:
 
 
 def find_knee(steps: Float64, losses: Float64, how: str = "slope") -> int | None:
-    """The step by which the knee of a curve is past; None before it, and for a curve that does not clearly fall.
+    """The newest step if a curve is past its knee; None if not, or if the curve does not clearly fall.
 
     Parameters
     ----------
     steps, losses : float64 (n,)
-        One record a step.
+        One record per step.
     how : {"slope", "kneedle"}
     """
     if len(losses) < LEAST_STEPS or not np.isfinite(losses).all() or not falls(losses):
@@ -93,7 +93,7 @@ def find_knee(steps: Float64, losses: Float64, how: str = "slope") -> int | None
 
 
 def falls(losses: Float64) -> bool:
-    """Whether the loss has come down, by more than its noise explains, and is not on its way up again."""
+    """Whether the loss has fallen by more than its noise explains, and is not rising again."""
     fifth = max(len(losses) // 5, 1)
     noise = noise_of(losses)
     means = [float(losses[part * fifth : (part + 1) * fifth].mean()) for part in range(5)] if len(losses) >= 5 else []
@@ -106,7 +106,7 @@ def falls(losses: Float64) -> bool:
 
 
 def noise_of(losses: Float64) -> float:
-    """Standard deviation of the records around a smooth curve, from their second differences; outliers do no harm."""
+    """Standard deviation of the records around a smooth curve, from their second differences; robust to outliers."""
     if len(losses) < 3:
         return float("inf")
     return float(np.median(np.abs(np.diff(losses, 2)))) / 0.6745 / 6**0.5
@@ -121,15 +121,15 @@ def _is_flat(steps: Float64, smooth: Float64) -> bool:
 
 def _kneedle(steps: Float64, smooth: Float64) -> bool:
     place, bend = kneedle(steps, smooth)
-    # A straight line has knees too, of rounding errors; and a knee is confirmed by what comes after it.
+    # Rounding errors give a straight line knees too, and a knee is confirmed only by later records.
     return place is not None and bend > BENT and place < 0.7 * float(steps[-1])
 
 
 def kneedle(x: Float64, y: Float64) -> tuple[float | None, float]:
-    """The first knee of a convex falling curve, None where there is none, and how far the curve lies below its chord.
+    """The first knee of a convex falling curve (or None), and the largest distance of the curve below its chord.
 
-    Satopaa et al., "Finding a 'Kneedle' in a Haystack" (2011), with sensitivity 1: where the distance to the chord,
-    both axes scaled to [0, 1], has fallen from a local maximum by the mean distance of two points.
+    Satopaa et al., "Finding a 'Kneedle' in a Haystack" (2011), with sensitivity 1: the knee is a local maximum of the
+    distance to the chord, both axes scaled to [0, 1], after which that distance falls by the mean spacing of points.
     """
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return None, 0.0

@@ -1,4 +1,4 @@
-"""Least squares with bounds: the search behind every fitted curve. Pure."""
+"""Bounded least squares, used to fit all curves. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 Float64 = NDArray[np.float64]
 
-#: The search ends where a step improves the error by no more than this share.
+#: The search ends when an iteration improves the error by no more than this share.
 SETTLED = 1e-6
-#: Keeps a division from being one by zero.
+#: Avoids divisions by zero.
 TINY = 1e-12
 
 
@@ -25,10 +25,10 @@ def search(
     weights: Float64,
     n_steps: int,
 ) -> tuple[Float64, float]:
-    """Levenberg-Marquardt with 0 <= theta <= ``most``: what a bound stops is held there.
+    """Levenberg-Marquardt with 0 <= theta <= ``most``; a theta that reaches a bound is held there.
 
-    ``prior`` is what a theta of 1 adds to the squared error, squared like it: 0 for what is free. Returns theta and the
-    squared error.
+    ``prior`` are the weights of a quadratic penalty, ``prior @ theta^2``, that is added to the squared error; 0 for no
+    penalty. Returns theta and the squared error.
     """
     error = values(theta) - y
     cost, damping = float(weights @ (error * error) + prior @ (theta * theta)), 1e-3
@@ -43,7 +43,7 @@ def search(
         hessian.flat[diagonal] = np.maximum(hessian.flat[diagonal] + prior * ~held, TINY) * (1 + damping)
         try:
             step = np.linalg.solve(hessian, gradient)
-        except np.linalg.LinAlgError:  # the losses do not tell the thetas apart at all
+        except np.linalg.LinAlgError:  # the losses do not determine the thetas
             break
         trial = np.minimum(np.maximum(theta - step, 0.0), most)
         trial_error = values(trial) - y

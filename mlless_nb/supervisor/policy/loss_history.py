@@ -1,4 +1,4 @@
-"""The history that the policy works on: the columns of the rows that it needs, as growing arrays. Pure."""
+"""The policy's history of a run: the columns of the telemetry rows that it needs, as growing arrays. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Float64 = NDArray[np.float64]
 
 NAMES = ("step", "epoch", "time_s", "loss", "validation_loss", "n_workers", "spent_usd", "compute_cpu_s", "interaction")
 _PICKED = [COLUMNS.index(name) for name in NAMES]
-#: Evaluations of held-out rows from which on they are judged, and no longer the training loss.
+#: Least evaluations of held-out rows; before that the training loss is judged.
 LEAST_EVALUATIONS = 5
-#: Blocks between which step times are compared, and the least rows of one.
+#: Blocks whose step times are compared, and the least rows of a block.
 BLOCKS, LEAST_BLOCK = 8, 10
 
 
 class Judged(NamedTuple):
-    """The losses that decisions are made on: of held-out rows where they are evaluated, else of training.
+    """The losses that decisions are based on: validation losses if held-out rows are evaluated, else training losses.
 
     Attributes
     ----------
@@ -35,13 +35,13 @@ class Judged(NamedTuple):
     is_validation: bool
 
     def since(self, step: float) -> Judged:
-        """What came after ``step``."""
+        """The losses after ``step``."""
         first = int(np.searchsorted(self.steps, step, side="right"))
         return Judged(self.steps[first:], self.losses[first:], self.is_validation)
 
 
 class History:
-    """Rows of telemetry, in the order of their steps; ``has_held_out`` rows or not, evaluated yet or not."""
+    """Telemetry rows in the order of their steps; ``has_held_out`` says whether the job has held-out rows."""
 
     def __init__(self, has_held_out: bool = False) -> None:
         self.has_held_out = has_held_out
@@ -51,7 +51,7 @@ class History:
         self.is_finite = True
 
     def append(self, row: Sequence[float | None]) -> None:
-        """Add a row, as `mlless_nb.telemetry.live.COLUMNS` lays it out."""
+        """Append a row, with the columns of `mlless_nb.telemetry.live.COLUMNS`."""
         if self.n == self._block.shape[1]:
             self._block = np.concatenate((self._block, np.empty_like(self._block)), axis=1)
         values = [math.nan if (value := row[index]) is None else value for index in _PICKED]
@@ -76,12 +76,12 @@ class History:
 
     @property
     def training(self) -> Judged:
-        """Training losses, one a step."""
+        """Training losses, one per step."""
         return Judged(self.column("step"), self.column("loss"), False)
 
     @property
     def judged(self) -> Judged:
-        """The losses to decide on."""
+        """The losses that decisions are based on."""
         if self.n_evaluations < LEAST_EVALUATIONS:
             return self.training
         steps, losses = self._evaluated[:2, : self.n_evaluations]
@@ -89,11 +89,11 @@ class History:
 
     @property
     def interactions(self) -> Float64:
-        """Held-out losses, and what products of parameters made of the predictions, at each evaluation: (2, n)."""
+        """Validation loss and interaction (the factors' part of the predictions) of each evaluation: (2, n)."""
         return self._evaluated[1:, : self.n_evaluations]
 
     def step_s(self, first: int = 0) -> float:
-        """Seconds a step since row ``first``: the mean without the slowest twentieth, NaN of fewer than two rows."""
+        """Seconds per step since row ``first``: the mean without the slowest twentieth, NaN for fewer than two rows."""
         times = self.column("time_s")[first:]
         if len(times) < 2:
             return float("nan")
@@ -101,9 +101,9 @@ class History:
         return float(durations[: max(len(durations) - len(durations) // 20, 1)].mean())
 
     def step_variation(self, first: int = 0) -> float:
-        """How much the mean step time varies between blocks of rows since ``first``, as a share of it; 0 of few rows.
+        """Relative standard deviation of the mean step time between blocks of rows since ``first``; 0 for few rows.
 
-        Steps that others on the machine slow down do so together, hence blocks.
+        Blocks, since other load on the machine slows down many steps in a row.
         """
         times = self.column("time_s")[first:]
         size = max(len(times) // BLOCKS, LEAST_BLOCK)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-#: Evaluations without a better one after which it is told, at least.
+#: Least evaluations since the best one before the user is advised.
 LEAST_EVALUATIONS = 5
-#: Epochs since the best one: at least so many, and at least this share of those before it.
+#: Least epochs since the best evaluation: an absolute number, and a share of the epochs before it.
 LEAST_EPOCHS, SHARE_OF_BEST = 1.0, 0.25
-#: Of one best it is told again once the run has cost so many times what it had then.
+#: The advice is repeated for the same best evaluation when the run's cost has grown by this factor.
 AGAIN = 1.5
-#: What is left to be spent is told where it is at least this share of what is spent.
+#: Advice is given only if the remaining cost is at least this share of the cost so far.
 WORTH_TELLING = 0.02
 
 
@@ -25,12 +25,12 @@ class Evaluation(NamedTuple):
 
 
 class Overfitting:
-    """Says when the validation loss has not become better for long, and what a stop would keep and save.
+    """Advises when the validation loss has not improved for long: what a stop now would keep and save.
 
     Parameters
     ----------
     stop : dict
-        Fields of ``Stop``: the rules tell how far off the end is.
+        Fields of ``Stop``, to estimate when the run ends.
     """
 
     def __init__(self, stop: dict[str, Any]) -> None:
@@ -38,7 +38,7 @@ class Overfitting:
         self._best: Evaluation | None = None
         self._newest: Evaluation | None = None
         self._n_since_best = 0
-        self._told_at_usd: float | None = None  # of the present best
+        self._told_at_usd: float | None = None  # cost at the newest advice on the present best
 
     def observe(self, evaluation: Evaluation) -> None:
         """Take in one evaluation; they come in the order of their steps."""
@@ -49,14 +49,14 @@ class Overfitting:
             self._n_since_best += 1
 
     def advise(self, spent_usd: float, rate_usd_s: float, cap_usd: float | None) -> str | None:
-        """A sentence when one is due: once a best, and again when much more was spent since.
+        """A sentence when one is due: once per best evaluation, and again when much more was spent since.
 
         Parameters
         ----------
         spent_usd : float
             Everything billed so far, US dollars.
         rate_usd_s : float
-            Dollars a second at the present number of workers.
+            Dollars per second with the present number of workers.
         cap_usd : float or None
             The budget.
         """
@@ -77,8 +77,8 @@ class Overfitting:
     def _left_usd(
         self, best: Evaluation, newest: Evaluation, spent_usd: float, rate_usd_s: float, cap_usd: float | None
     ) -> float | None:
-        """Dollars that the run would still spend, by whichever of its rules is first; None where none tells."""
-        seconds = newest.time_s - best.time_s  # since the best one: workers may have left before
+        """Dollars that the run would still spend until its first stop rule or its budget; None if unknown."""
+        seconds = newest.time_s - best.time_s  # only since the best one, since workers may have left before
         left_s = []
         for rule, now, gained in (
             ("steps", newest.step, newest.step - best.step),
@@ -100,7 +100,7 @@ def _epoch(epoch: float) -> str:
 
 
 def _dollars(usd: float) -> str:
-    """Two digits, and cents at least: $0.002, $0.35, $12.00."""
+    """Dollars with two significant digits, and at least cents: $0.002, $0.35, $12.00."""
     decimals = min(max(1 - math.floor(math.log10(usd)), 2), 9)
     text = f"${usd:,.{decimals}f}"
     return text.rstrip("0") if decimals > 2 else text

@@ -1,4 +1,4 @@
-"""How fast the newest losses of a history fall, and how far ahead a curve through it may be read. Pure."""
+"""How fast the newest losses of a history fall, and how far ahead a fitted curve may be extrapolated. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from .knee import noise_of
 from .least_squares import Float64
 
-#: Records before a curve through them is read ahead: fewer say little about the end of a run.
+#: Least records to extrapolate a curve: fewer say little about the end of a run.
 LEAST_JUDGED = 8
-#: Shares of the steps over which slopes are compared: the newest, and as many before.
+#: The slope over this newest share of the steps is compared with that over the same share before.
 FIFTH = 0.2
-#: Standard errors by which two slopes must differ.
+#: Least difference of two slopes, in standard errors.
 CLEAR = 3.0
 
 
@@ -26,12 +26,12 @@ class Pace(NamedTuple):
     level : float
         The loss at the newest step, by a straight line through the newest fifth of the steps.
     slope : float
-        What it falls by in a step.
+        The fall of that line per step.
     error : float
-        The standard error of that.
+        The standard error of the slope.
     quickening : float
-        The slope as a multiple of that over the fifth before; 1 where noise may explain why it is larger. Above 1 the
-        losses fall faster than before.
+        The slope as a multiple of the slope over the fifth before; 1 if noise may explain that it is larger. Above 1
+        the losses fall faster than before.
     """
 
     level: float
@@ -41,7 +41,7 @@ class Pace(NamedTuple):
 
     @property
     def steepest(self) -> float:
-        """What the losses fall by in a step at most, by what is known: no less than 0."""
+        """The largest plausible fall of the losses per step: slope plus standard error, at least 0."""
         return max(self.slope + self.error, 0.0)
 
 
@@ -58,11 +58,11 @@ def newest_pace(steps: Float64, losses: Float64) -> Pace:
 
 
 def horizon(steps: Float64, losses: Float64) -> float:
-    """How many steps ahead curves through a history may be read.
+    """How many steps ahead curves through a history may be extrapolated.
 
-    As many as it has seen. While the losses fall faster than before that is the newest fifth of the steps: these curves
-    flatten, so the losses are then on a descent whose depth is not known yet, of which they have seen no more. And none
-    of fewer than `LEAST_JUDGED` records.
+    As many steps as were taken. If the losses fall faster than before, only a fifth of that: they are then on a new
+    descent, which began in the newest fifth of the steps and whose depth is not known yet. 0 for fewer than
+    `LEAST_JUDGED` records.
     """
     if len(losses) < LEAST_JUDGED or not np.isfinite(losses).all():
         return 0.0
@@ -70,7 +70,7 @@ def horizon(steps: Float64, losses: Float64) -> float:
 
 
 def _line(x: Float64, y: Float64, noise: float) -> tuple[float, float, float]:
-    """The value at the last ``x`` of the straight line through all, its fall, and the fall's standard error."""
+    """A straight line through all points: its value at the last ``x``, its fall per step, and the standard error."""
     middle = float(x.mean())
     spread = float((x - middle) @ (x - middle))
     if spread <= 0 or not math.isfinite(noise):

@@ -1,4 +1,4 @@
-"""The policy's entry: rows and reports in; decisions, the workers to remove and a forecast out. Pure."""
+"""The policy's entry point: rows and reports in; decisions, workers to remove and forecasts out. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .victim import worst_worker
 
 __all__ = ["Policy", "Prices"]
 
-#: Seconds of the run between two forecasts, at most, and as a share of those so far: short runs have theirs too.
+#: The longest interval between two forecasts: seconds, and a share of the run's time so far (for short runs).
 FORECAST_S, FORECAST_SHARE = 2.0, 0.2
 
 
@@ -30,14 +30,14 @@ def make_tuner(
     history: History,
     n_cores: int = 0,
 ) -> CostScaleIn | ScaleInTuner:
-    """The tuner that ``scale_in``, the fields of a `ScaleIn`, asks for."""
+    """The tuner for ``scale_in``, the fields of a `ScaleIn`."""
     if scale_in.get("global_minibatch") == "keep":
         return CostScaleIn(scale_in, n_workers, stop, prices, history, n_cores)
     return ScaleInTuner(scale_in, n_workers, stop, prices, history)
 
 
 class Policy:
-    """The tuner and the forecast of one run over one history.
+    """The tuner and the forecasts of one run, which share one history.
 
     Parameters
     ----------
@@ -49,9 +49,9 @@ class Policy:
         Fields of ``Stop``.
     prices : Prices
     has_held_out : bool
-        Whether the job holds rows out.
+        Whether the job has held-out rows.
     n_cores : int
-        Cores that all workers share; 0: each has its own.
+        Cores that all workers share; 0: each worker has its own.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class Policy:
         self._said: list[tuple[Decision, int | None]] = []
 
     def append(self, row: Sequence[float | None]) -> None:
-        """A step's row, as `mlless_nb.telemetry.live.COLUMNS` lays it out."""
+        """Append a step's row, with the columns of `mlless_nb.telemetry.live.COLUMNS`."""
         self._history.append(row)
 
     @property
     def is_tuning(self) -> bool:
-        """Whether the knee or a removal may be near, so that new steps are worth a look more often."""
+        """Whether the knee or a removal may be near, so that steps should be polled more often."""
         return self._tuner.is_on and self._history.n > 0 and self._history.last("n_workers") > 1
 
     @property
@@ -85,7 +85,7 @@ class Policy:
         return ("on" if self._tuner.is_on else "paused") if self._has_tuner else "off"
 
     def switch(self, on: bool) -> str:
-        """Pause or resume the tuner; returns why it cannot be, "" when it was done."""
+        """Pause or resume the tuner; returns why that is impossible, "" if it was done."""
         if not self._has_tuner:
             return "the run has no auto-tuner (ScaleIn.off(), or one worker)"
         self._tuner.pause(on=on)
@@ -96,7 +96,7 @@ class Policy:
         return ""
 
     def pause_for_user(self) -> None:
-        """A user has removed workers: the tuner is paused, if it was on."""
+        """Pause the tuner if it is on, since the user has removed workers."""
         if self.tuner == "on":
             self.switch(False)
 
@@ -112,7 +112,7 @@ class Policy:
         leaving : collection of int
             Slots that have left or leave already.
         cap_usd : float, optional
-            What the run may cost.
+            The budget cap.
         """
         staying = [slot for slot in sorted(reports) if slot not in leaving]
         if isinstance(self._tuner, CostScaleIn):
@@ -128,7 +128,7 @@ class Policy:
         return found
 
     def _decisions(self) -> list[Decision]:
-        """The tuner's decisions; one that fails costs its advice, never the run."""
+        """The tuner's decisions; a numerical error switches the tuner off and never ends the run."""
         try:
             return self._tuner.decide()
         except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:

@@ -18,44 +18,43 @@ from .loss_history import History, Judged
 from .pace import horizon
 from .step_times import KeptStepTimes
 
-#: Step times that are averaged at most, the newest.
+#: Number of newest step times that are averaged.
 RECENT = 400
-#: The least share of a step's time that one worker less is expected to leave, by what was measured.
+#: A step with one worker less is never predicted to take less than this share of the present time.
 LEAST_SHARE = 0.6
-#: Records whose mean stands for the loss at the start.
+#: Records whose mean is taken as the loss at the start.
 FIRST_STEPS = 5
-#: The curve covers some steps with all workers until the run has so many times those, as a share: what fewer cost is
-#: learnt from that.
+#: The fit includes steps with all workers, to learn the effect of fewer, until these are a smaller share of all steps.
 LEAST_BEFORE = 0.1
-#: The likelihood of losing the target from which on a removal counts as breaking it.
+#: A removal breaks the target if it lowers the probability of reaching it by more than this share.
 MOST_RISK = 0.05
-#: Half of an 80 % interval, as a share of the loss, up to which a loss ahead is relied on: the error that the paper has
-#: its curves stay below.
+#: A projected loss is reliable if half of its 80 % interval is at most this share of it: the paper's bound on the error
+#: of its curves.
 SURE = 0.015
-#: Slope of the curve, as a share of its mean over the whole run, from which on the run's knee is past. It is where the
-#: share is 1; but the end of the run is not known well when it has just begun.
+#: The knee is past when the curve's slope is at most this share of its mean over the whole run. By definition the share
+#: is 1 at the knee, but early in a run its end is not well known.
 KNEE_SLOPE = 0.75
 
 
 @dataclass(frozen=True)
 class Prices:
-    """Dollars a second: of one worker, and of all that does not depend on their number."""
+    """Dollars per second: of one worker, and of everything that does not depend on the number of workers."""
 
     worker_usd_s: float
     fixed_usd_s: float
 
     @classmethod
     def of(cls, rates: Rates) -> Prices:
-        """The prices of a job: its workers; its supervisor and servers."""
+        """The prices of a job: one worker; supervisor and servers together."""
         return cls(rates.function_usd_s, rates.function_usd_s + rates.servers_usd_s)
 
     def usd_s(self, n_workers: int) -> float:
-        """Dollars a second with ``n_workers`` workers."""
+        """Dollars per second with ``n_workers`` workers."""
         return n_workers * self.worker_usd_s + self.fixed_usd_s
 
 
 class Rest(NamedTuple):
-    """What is left of the run: steps (infinite where the goal is not in sight), seconds, dollars."""
+    """The rest of the run: steps (infinite if no end is predicted), seconds, dollars."""
 
     steps: float
     time_s: float
@@ -63,10 +62,10 @@ class Rest(NamedTuple):
 
 
 class StepTimes:
-    """Mean step time by number of workers, as measured; others are told from those.
+    """Mean step time by number of workers: measured, or extrapolated from the measured ones.
 
-    A barrier of fewer workers, each with as much to do and less to read, does not take longer. While the present number
-    seems to, the machines have become slower, for however many: those that were measured before would take as long.
+    A step with fewer workers, each with as many rows and fewer updates to read, does not take longer. If the present
+    number of workers measures longer, the machines have become slower, and earlier measurements are raised to it.
     """
 
     def __init__(self) -> None:
@@ -74,14 +73,14 @@ class StepTimes:
         self._present = 0
 
     def measure(self, history: History, first: int) -> None:
-        """Take the step time of the rows from ``first`` on, which had the present number of workers."""
+        """Measure the step time of the rows from ``first`` on, which had the present number of workers."""
         step_s = history.step_s(max(first, history.n - RECENT))
         if math.isfinite(step_s) and step_s > 0:
             self._present = int(history.last("n_workers"))
             self._measured[self._present] = step_s
 
     def at(self, n_workers: int) -> float:
-        """Seconds of a step with ``n_workers`` workers; before a removal was measured, those with one more."""
+        """Seconds of a step with ``n_workers`` workers; before the first removal, the present step time."""
         if n_workers in self._measured:
             return max(self._measured[n_workers], self._measured[self._present] if self._present <= n_workers else 0.0)
         known = sorted(n for n in self._measured if n > n_workers)
@@ -90,14 +89,14 @@ class StepTimes:
         near = self.at(known[0])
         if len(known) < 2:
             return near
-        # Steps become quicker by leaps too, where the leavers' data is shared out evenly: no more is counted on than
-        # since the last removal, and than on the average of all.
+        # The gain of one removal may be large by chance, when the minibatches happen to divide evenly: the smaller of
+        # the newest gain and the mean gain is used.
         per_worker = min((self.at(n) - near) / (n - known[0]) for n in (known[1], known[-1]))
         return max(near - per_worker * (known[0] - n_workers), LEAST_SHARE * near)
 
 
 class Projection:
-    """The end of the run, as its stop rules and the curve through its newest losses have it.
+    """The projected end of the run, by its stop rules and the curve through its newest losses.
 
     Parameters
     ----------
@@ -106,15 +105,15 @@ class Projection:
         Fields of ``Stop``.
     prices : Prices
     times : StepTimes
-    effort : Effort
-        What fewer workers cost, as it was known before.
+    effort : StatisticalEfficiency
+        The previous estimate of the effect of fewer workers.
 
     Attributes
     ----------
     curve : Curve or None
-        Of the run with all its workers, over its effective steps: those of all workers that would have come as far.
-    effort : Effort
-        As it is known now.
+        The loss of the run with all its workers, over effective steps: steps of all workers with the same progress.
+    effort : StatisticalEfficiency
+        The new estimate.
     """
 
     def __init__(
@@ -157,11 +156,11 @@ class Projection:
 
     @property
     def keeps(self) -> bool:
-        """Whether the global minibatch stays when workers leave: then fewer make the same steps."""
+        """Whether the global minibatch is constant when workers leave, so that fewer workers make the same steps."""
         return isinstance(self._times, KeptStepTimes)
 
     def _first_fitted(self, workers: Any) -> int:
-        """The first judged record that is fitted: one of the newest, or for some time one with all workers."""
+        """The first fitted record: of the newest part, extended for some time to steps of all workers."""
         judged, steps = self.judged, self._history.column("step")
         newest = min(int(len(judged.steps) * (1 - NEWEST)), max(len(judged.steps) - 2 * LEAST_POINTS, 0))
         fewer = np.flatnonzero(workers < workers[0])
@@ -171,26 +170,26 @@ class Projection:
 
     @property
     def effective(self) -> Judged:
-        """The losses that all workers would have made, over the steps in which they would have made them."""
+        """The losses that all workers would have reached, over effective steps."""
         judged, effort = self.judged, self.effort
         steps = judged.steps - effort.behind(self._numbers, self._n_steps)
         return Judged(steps, judged.losses - effort.noise * self._lost, judged.is_validation)
 
     @cached_property
     def mixture(self) -> Mixture | None:
-        """All curves that go with the losses; None where those are too few."""
+        """The ensemble of curves through the losses; None if these are too few."""
         return mix(*self.effective[:2]) if self.curve is not None else None
 
     @cached_property
     def horizon(self) -> float:
-        """How many steps ahead its curves may be read; 0 where there is none."""
+        """How many steps ahead the curves may be extrapolated; 0 without a curve."""
         return horizon(*self.effective[:2]) if self.curve is not None else 0.0
 
     def is_reliable(self, steps: float, n_workers: int) -> bool:
-        """Whether the loss after so many more steps with ``n_workers`` workers is relied on.
+        """Whether the projected loss after ``steps`` more steps with ``n_workers`` workers is reliable.
 
-        It must be within reach, and closely known: the curves that go with the losses so far, each by its weight, agree
-        with the best one, up to `SURE`.
+        The step must be within the horizon, and the weighted curves of the ensemble must agree with the best fit up to
+        `SURE`.
         """
         ahead = steps * self.effort.pace(n_workers)
         if self.curve is None or self.mixture is None or ahead > self.horizon:
@@ -199,7 +198,7 @@ class Projection:
         return self.mixture.spread(there, self.curve.at(there)) <= SURE
 
     def reliable_steps(self, steps: float, n_workers: int) -> float:
-        """How far ahead losses are relied on, of so many more steps with ``n_workers`` workers; to a 32nd."""
+        """How many of ``steps`` more steps with ``n_workers`` workers have a reliable loss; found by bisection."""
         seen, beyond = 0.0, min(steps, self.horizon / self.effort.pace(n_workers))
         if self.is_reliable(beyond, n_workers):
             return beyond
@@ -209,9 +208,9 @@ class Projection:
         return seen
 
     def current(self, first: int) -> Curve | None:
-        """The paper's ``l_p``, through the losses since row ``first``, a removal; None where they are too few.
+        """The paper's ``l_p``, fitted to the losses since row ``first``, the newest removal; None if they are too few.
 
-        With no removal it is through the newest part, as the reference is.
+        With no removal (0) it is fitted to the newest part, like the reference.
         """
         if not first:
             return fit(*self.judged[:2], "current")
@@ -220,17 +219,17 @@ class Projection:
 
     @property
     def step_s(self) -> float:
-        """Seconds of a step now."""
+        """Seconds of a step with the present number of workers."""
         return self._times.at(self.n_workers)
 
     @property
     def target(self) -> float | None:
-        """The loss that ends the run, None where none does."""
+        """The target loss that ends the run, None without one."""
         return self._stop.get("target")
 
     @property
     def gap(self) -> float | None:
-        """What the loss has yet to fall to the target by the newest losses, None without a target or a curve."""
+        """How far the loss is above the target now, by the curve; None without a target or a curve."""
         if self.target is None or self.curve is None:
             return None
         return self.loss_in(0, self.n_workers) - self.target
@@ -241,15 +240,15 @@ class Projection:
         return int(self._stop.get("confirmations") or 1)
 
     def loss_in(self, steps: float, n_workers: int) -> float:
-        """The loss after so many more steps with ``n_workers`` workers; there must be a curve."""
+        """The projected loss after ``steps`` more steps with ``n_workers`` workers; needs a curve."""
         assert self.curve is not None
         moved = self.moved + steps * self.effort.pace(n_workers)
         return self.curve.at(moved) + self.effort.worse_by(n_workers)
 
     def steps_to(self, loss: float, n_workers: int, z: float = 0.0) -> float:
-        """Steps from now to ``loss`` with ``n_workers`` workers; infinite where the curve does not come down to it.
+        """Steps from now until ``loss`` with ``n_workers`` workers; infinite if the curve does not reach it.
 
-        With ``z`` standard deviations of what so few workers cost.
+        The effect of fewer workers is taken ``z`` standard deviations above its estimate.
         """
         if self.curve is None:
             return math.inf
@@ -257,13 +256,13 @@ class Projection:
         return (there - self.moved) / self.effort.pace(n_workers, z)
 
     def steps_left(self, n_workers: int) -> float:
-        """Steps until a rule other than the target ends the run; infinite where none says so."""
+        """Steps until a rule other than the target ends the run; infinite without such a rule."""
         left = math.inf
         if self._stop.get("steps") is not None:
             left = self._stop["steps"] - self.step
         if self._stop.get("epochs") is not None and self.step > 0:
             taken = self.step if self.keeps else float(np.sum(self._history.column("n_workers")))
-            per_turn = self._history.last("epoch") / max(taken, 1.0)  # epochs that a step makes, or one worker's
+            per_turn = self._history.last("epoch") / max(taken, 1.0)  # epochs per step, or per worker's minibatch
             per_step = per_turn if self.keeps else per_turn * n_workers
             left = min(left, (self._stop["epochs"] - self._history.last("epoch")) / max(per_step, 1e-12))
         if self._stop.get("time_s") is not None:
@@ -272,14 +271,14 @@ class Projection:
         return max(left, 0.0)
 
     def steps_in_sight(self, n_workers: int) -> float:
-        """Steps to the target, or to the rule that ends a run without one; infinite where that is not in sight."""
+        """Steps to the target, or without a target to the rule that ends the run; infinite if that is unknown."""
         return self.steps_left(n_workers) if self.target is None else self.steps_to(self.target, n_workers)
 
     @property
     def is_past_knee(self) -> bool:
-        """Whether the loss falls more slowly now than on the average of the whole run, as far as its end is in sight.
+        """Whether the loss now falls more slowly than the mean over the whole run; True if its end is unknown.
 
-        That is where a convex curve is farthest below the chord from its beginning to its end.
+        At that step a convex curve is farthest below the chord from its start to its end.
         """
         judged, steps = self.judged, self.steps_in_sight(self.n_workers)
         if self.curve is None or not math.isfinite(steps):
@@ -289,7 +288,7 @@ class Projection:
         return slope * (self.step + steps - float(judged.steps[0])) <= KNEE_SLOPE * fall
 
     def rest(self, n_workers: int, z: float = 0.0) -> Rest:
-        """What is left with ``n_workers`` workers, ``z`` as of `steps_to`."""
+        """The rest of the run with ``n_workers`` workers, ``z`` as in `steps_to`."""
         step_s = self._times.at(n_workers)
         steps = self.steps_left(n_workers)
         if self.target is not None:
@@ -298,10 +297,10 @@ class Projection:
         return Rest(steps, time_s, time_s * self.prices.usd_s(n_workers))
 
     def breaks_target(self, n_workers: int, z: float) -> bool:
-        """Whether a target that is in reach now may not be with ``n_workers`` workers.
+        """Whether a removal down to ``n_workers`` workers may put the target out of reach.
 
-        It may where so much of what is likely for the floor of the loss would then lie above the target (``z`` standard
-        deviations of what fewer workers cost included), and where another rule would end the run before.
+        True if the probability that the loss's floor is below the target falls by more than `MOST_RISK` (the effect of
+        fewer workers taken with ``z`` standard deviations), or if another rule would end the run before.
         """
         if self.target is None or self.curve is None:
             return self.target is not None
@@ -315,7 +314,7 @@ class Projection:
 
 
 def _phases(workers: Float64) -> tuple[Float64, Float64]:
-    """The numbers of workers there were, (k,), and the steps with as many until each row, (n, k)."""
+    """The numbers of workers so far, (k,), and the steps with each of them until each row, (n, k)."""
     begins = np.flatnonzero(np.diff(workers, prepend=workers[0] + 1))
     ends = np.append(begins[1:], len(workers))
     rows = np.arange(1.0, len(workers) + 1)[:, None]

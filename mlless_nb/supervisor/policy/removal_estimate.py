@@ -1,4 +1,4 @@
-"""What removing one worker would do to a run: to its loss at a horizon, its time and its dollars. Pure."""
+"""The estimated effect of removing one worker: on the loss at a horizon, the time and the dollars of the run. Pure."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from .decision import Numbers
 from .loss_history import History
 from .projection import Prices, Projection, StepTimes
 
-#: The horizon is such a share of what is left of the run, and at least so many steps.
+#: The horizon is this share of the remaining run, and at least this many steps.
 HORIZON_SHARE, HORIZON_STEPS = 0.1, 50
-#: Curves are not read further ahead than this, steps.
+#: Curves are extrapolated by at most this many steps.
 FARTHEST = 200
-#: Share of the workers that counts as half of them: the last ones keep down more noise than the first.
+#: Guards are stricter with at most this share of the workers left: the last ones reduce more noise than the first.
 HALF = 0.5
-#: A step is quicker with half of the workers when it takes no more than this share of the time with all.
+#: Steps with half of the workers count as quicker if they take at most this share of the time with all.
 QUICKER = 0.9
-#: How much longer than with all its workers a run is let take.
+#: Most by which a run may be longer than with all its workers, as a share.
 MOST_LONGER = 0.03
 
 
 class ProjectedLoss(NamedTuple):
-    """The paper's ``s``, how well it is known, and where it was read.
+    """The paper's ``s``, its uncertainty, and the horizon.
 
     Attributes
     ----------
     horizon_s, wanted_s : float
-        Seconds ahead at which the losses are compared, and those at which they would be if curves were reliable there.
+        Seconds ahead at which the losses are compared, and the horizon wanted if the curves were reliable that far.
     loss, reference : float
         With the present number of workers, and with all of them.
     s, s_sd : float
@@ -45,7 +45,7 @@ class ProjectedLoss(NamedTuple):
 
 
 class RemovalEstimate:
-    """One removal, as it can be judged by the rows so far.
+    """The effect of one removal, estimated from the rows so far.
 
     Parameters
     ----------
@@ -87,31 +87,31 @@ class RemovalEstimate:
 
     @cached_property
     def steps_in_sight(self) -> float:
-        """Steps to the target, or to the rule that ends a run without one; infinite where that is not in sight."""
+        """Steps to the target, or without a target to the rule that ends the run; infinite if that is unknown."""
         return self.outlook.steps_in_sight(self.n_workers)
 
     @property
     def is_blind(self) -> bool:
-        """Whether the end is not in sight."""
+        """Whether the end of the run cannot be predicted."""
         return not math.isfinite(self.steps_in_sight)
 
     @property
     def are_steps_quicker(self) -> bool:
-        """Whether steps have become as much quicker with the workers that left as they must with half of them."""
+        """Whether past removals made steps quicker, in proportion to `QUICKER` for half of the workers."""
         n_all, n_workers = self.n_all, self.n_workers
         share = 1 - (1 - QUICKER) * min((n_all - n_workers) / (n_all / 2), 1.0)
         return n_workers < n_all and self._times.at(n_workers) <= share * self._times.at(n_all)
 
     @property
     def least_saving(self) -> float:
-        """`saving` where fewer workers cost as much more in loss as is not unlikely."""
+        """`saving` under a pessimistic effect of fewer workers on the loss (80 % interval)."""
         return self._saving(self.outlook.rest(self.n_workers - 1, Z).steps)[0]
 
     @property
     def may_take_longer(self) -> bool:
-        """Whether the run may take longer than it is let, as far as its end is in sight.
+        """Whether the run may exceed its longest time after the removal; False if its end is unknown.
 
-        A step may then move the model as little as is not unlikely.
+        The progress of a step is taken one standard deviation below its estimate.
         """
         if not math.isfinite(self.then.steps):
             return False
@@ -121,7 +121,7 @@ class RemovalEstimate:
         return elapsed_s + then_s > self._longest_s(elapsed_s + self.now.steps * self._times.at(self.n_workers))
 
     def _longest_s(self, whole_s: float) -> float:
-        """The longest that the whole run may take: a little more than had everybody stayed, by what is known now."""
+        """The longest time for the whole run: a little more than the estimated time with all workers."""
         history, d_all = self.history, self._times.at(self.n_all)
         left = self.outlook.rest(self.n_all).steps
         n_before = int((history.column("n_workers") >= self.n_all).sum())
@@ -135,7 +135,7 @@ class RemovalEstimate:
         history, n_workers, steps_now = self.history, self.n_workers, self.now.steps
         d_now, d_then = self._times.at(n_workers), self._times.at(n_workers - 1)
         if not math.isfinite(steps_then):
-            # With no end in sight, what a step costs is all that can be compared.
+            # If the end is unknown, only the cost of a step can be compared.
             if math.isfinite(steps_now):
                 return -1.0, -1.0
             steps_now = steps_then = max(self.outlook.step, 1.0)
@@ -146,11 +146,11 @@ class RemovalEstimate:
         return 1 - whole, 1 - then_usd / max(usd, 1e-30)
 
     def _project(self, horizon_s: float, first: int) -> ProjectedLoss:
-        """The paper's ``s`` and the standard deviation that the curves leave it.
+        """The paper's ``s`` and its standard deviation.
 
-        A reference that is fitted once, at the knee, is soon wrong by more than what is to be seen. It is therefore
-        fitted anew to all losses so far, less what the workers that are gone have cost. The current curve too is read
-        no further ahead than it has seen.
+        A reference fitted once, at the knee, soon has a larger error than the effect to be measured. It is therefore
+        fitted again to all losses so far, minus the effect of the removed workers. The current curve is extrapolated by
+        at most as many steps as it was fitted to.
         """
         outlook, n_workers, effort = self.outlook, self.n_workers, self.outlook.effort
         curve, step, moved = outlook.curve, outlook.step, outlook.moved
@@ -163,12 +163,12 @@ class RemovalEstimate:
         wanted_s = min(horizon_s, max(HORIZON_STEPS * d_all, share_s), FARTHEST * shorter_s)
         horizon_s = outlook.reliable_steps(wanted_s / shorter_s, self.n_all) * shorter_s
         n_steps_all, n_steps_now = (math.floor(horizon_s / duration + 1e-9) for duration in (d_all, d_now))
-        # Where the run would be had everybody stayed: the steps that the quicker ones of fewer won are not counted.
+        # The loss with all workers; steps gained because fewer workers step quicker are not counted.
         reference = curve.at(moved + n_steps_all)
         there = moved + n_steps_now * effort.pace(n_workers)
         loss, sd = outlook.loss_in(n_steps_now, n_workers), curve.sd_between(there, moved + n_steps_all)
-        current = outlook.current(first) if first else None  # while nobody has left, it would be the reference again
-        # A curve through the few records since the removal may know less than the one through all of them.
+        current = outlook.current(first) if first else None  # before any removal it would equal the reference
+        # A curve through the few records since the removal may be less certain than the one through all records.
         n_since = self.history.n - first
         if current is not None and n_steps_now <= n_since and current.sd(step + n_steps_now) < curve.sd(there):
             loss = current.at(step + n_steps_now)
@@ -177,7 +177,7 @@ class RemovalEstimate:
         return ProjectedLoss(horizon_s, wanted_s, loss, reference, (loss - reference) / scale, sd / scale)
 
     def numbers(self, misfit: float) -> Numbers:
-        """What the removal is decided on, for the record; ``misfit`` is by how much the curve was wrong before."""
+        """The figures that the decision is based on, for the record; ``misfit`` is the curve's past error."""
         projected, effort = self.projected, self.outlook.effort
         return {
             "horizon_s": projected.horizon_s,
@@ -205,15 +205,15 @@ class RemovalEstimate:
 
 
 class Removal(NamedTuple):
-    """A removal that was decided on: the curve it was projected from, where the run was on it, who was left.
+    """A removal that was decided: the curve of its projection, the step, and the workers left.
 
     Attributes
     ----------
     curve : Curve
     step, moved : float
-        Of the decision, as counted and in effective steps.
+        Step of the decision, and the same in effective steps.
     level, pace : float
-        What was projected for after it: the loss above the curve, and the effective steps that a step makes.
+        Projected after the removal: the loss above the curve, and effective steps per step.
     n_left : int
     """
 
@@ -226,19 +226,19 @@ class Removal(NamedTuple):
 
     @classmethod
     def of(cls, outlook: Projection) -> Removal:
-        """One worker less than there is in ``outlook``, which has a curve."""
+        """The removal of one worker from the run of ``outlook``, which has a curve."""
         assert outlook.curve is not None
         n_left, effort = outlook.n_workers - 1, outlook.effort
         level, pace = effort.worse_by(n_left), effort.pace(n_left)
         return cls(outlook.curve, outlook.step, outlook.moved, level, pace, n_left)
 
     def projected(self, step: float) -> float:
-        """The loss that was projected for ``step``."""
+        """The projected loss at ``step``."""
         return self.level + self.curve.at(self.moved + (step - self.step) * self.pace)
 
 
 def seconds_left(outlook: Projection, history: History) -> float:
-    """Seconds left by the curve, but no more than twice what the run took so far: as far as a curve can see."""
+    """Seconds left by the curve, at most twice the run's time so far, since curves do not reach further."""
     return min(outlook.rest(outlook.n_workers).time_s, 2 * history.last("time_s"))
 
 

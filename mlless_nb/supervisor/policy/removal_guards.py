@@ -1,6 +1,6 @@
-"""The guards of a removal: each says why it is refused, or nothing. The first that refuses decides. Pure.
+"""Guards: rules that refuse a removal. Each returns its reason, or "". The first one that refuses decides. Pure.
 
-A guard's name is the code of its refusal.
+A guard's function name is the code of its refusal.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from .decision import Refusal
 from .knee import falls
 from .removal_estimate import RemovalEstimate
 
-#: The run is about to end when it has fewer steps left than this.
+#: The run is about to end when fewer steps than this are left.
 LAST_STEPS = 20
-#: The target is far off when it takes so many times the steps so far.
+#: The target is far off when it takes more than this many times the steps so far.
 FAR = 3.0
-#: What removals may cost in loss while the target is not in sight, as a share of what the loss has yet to fall to it.
+#: Most rise of the loss by removals while no step is predicted for the target, as a share of the gap to the target.
 BLIND_COST = 0.05
-#: Share of the workers that always stays: the noise grows like 1/p, and what the last ones keep down is not known
-#: before they are gone. (MovieLens-1M with a large rate: one worker of eight never reached what two did.)
+#: Share of the workers that always stays: noise grows like 1/p, and the effect of the last workers is known only after
+#: they have left. (MovieLens-1M with a large learning rate: one worker of eight never reached the loss of two.)
 LEAST_STAY = 0.25
-#: Share of the horizon at which the curves must be reliable: nobody goes on less.
+#: Share of the wanted horizon up to which the curves must be reliable for a removal.
 LEAST_SEEN = 0.25
 
 
 class Limits(NamedTuple):
-    """What a removal must keep to, beside the estimate itself.
+    """Limits for a removal, beside the estimate itself.
 
     Attributes
     ----------
     threshold : float
-        The paper's ``S``: the projected loss may be worse by so much, as a share.
+        The paper's ``S``: the most by which the projected loss may be worse, as a share.
     least_saving : float
-        Share of time x dollars that it must save.
+        Least share of time x dollars that it must save.
     saw_target : bool
-        Whether the target was in sight before.
+        Whether a step was predicted for the target before.
     """
 
     threshold: float
@@ -44,40 +44,40 @@ class Limits(NamedTuple):
     saw_target: bool
 
 
-#: Says why a removal is refused, "" where it is not.
+#: Returns why a removal is refused, "" if it is not.
 Guard = Callable[[RemovalEstimate, Limits], str]
 
 
 def loss_does_not_fall(estimate: RemovalEstimate, limits: Limits) -> str:
-    """Without a falling loss nothing can be projected."""
+    """Refuse while the loss does not fall: nothing can be projected."""
     return "" if falls(estimate.history.column("loss")) else "the loss does not fall clearly"
 
 
 def quarter_stays(estimate: RemovalEstimate, limits: Limits) -> str:
-    """Some workers stay whatever the curves say."""
+    """Some workers always stay, whatever the curves project."""
     is_least = estimate.n_workers - 1 < LEAST_STAY * estimate.n_all
-    return "a quarter of the workers stays in any case" if is_least else ""
+    return "a quarter of the workers always stays" if is_least else ""
 
 
 def about_to_end(estimate: RemovalEstimate, limits: Limits) -> str:
-    """A removal would come too late to save anything."""
+    """Refuse near the end: a removal would be too late to save anything."""
     return "the run is about to end" if estimate.now.steps < LAST_STEPS else ""
 
 
 def before_knee(estimate: RemovalEstimate, limits: Limits) -> str:
     """While the loss falls quickly a worker is worth its price, unless steps have become quicker."""
     is_before = not estimate.are_steps_quicker and not estimate.outlook.is_past_knee
-    return "the loss still falls more quickly than on the average of the run" if is_before else ""
+    return "the loss still falls more quickly than on average over the run" if is_before else ""
 
 
 def curve_unreliable(estimate: RemovalEstimate, limits: Limits) -> str:
-    """The curves do not reach far enough ahead."""
+    """Refuse if the curves are not reliable far enough ahead."""
     is_short = estimate.projected.horizon_s < LEAST_SEEN * estimate.projected.wanted_s
-    return "how the loss will go on cannot be told from its curve yet" if is_short else ""
+    return "the loss curve is not reliable enough yet to project the loss" if is_short else ""
 
 
 def loss_uncertain(estimate: RemovalEstimate, limits: Limits) -> str:
-    """The 80 % interval of ``s`` straddles ``S``."""
+    """Refuse if the 80 % interval of ``s`` contains ``S``."""
     s, sd, threshold = estimate.projected.s, estimate.projected.s_sd, limits.threshold
     is_open = s - Z * sd < threshold < s + Z * sd
     return f"it is not clear whether the loss would be worse by less than {threshold:.1%}" if is_open else ""
@@ -90,14 +90,14 @@ def loss_worse(estimate: RemovalEstimate, limits: Limits) -> str:
 
 
 def target_lost(estimate: RemovalEstimate, limits: Limits) -> str:
-    """A target that was in sight is not any more, and few workers are left or steps have not become quicker."""
+    """Refuse if a predicted target is no longer predicted, and few workers are left or steps are not quicker."""
     is_careful = estimate.is_half or not estimate.are_steps_quicker
     is_lost = estimate.is_blind and limits.saw_target and is_careful
-    return "the target is not in sight any more" if is_lost else ""
+    return "the loss curve no longer reaches the target" if is_lost else ""
 
 
 def target_at_risk(estimate: RemovalEstimate, limits: Limits) -> str:
-    """The target is not in sight, and what fewer workers cost may put it out of reach."""
+    """Refuse if no step is predicted for the target, and the effect of fewer workers may put it out of reach."""
     outlook = estimate.outlook
     if not estimate.is_blind or outlook.gap is None:
         return ""
@@ -106,44 +106,44 @@ def target_at_risk(estimate: RemovalEstimate, limits: Limits) -> str:
 
 
 def target_far(estimate: RemovalEstimate, limits: Limits) -> str:
-    """The last half of the workers stays while the target is far off."""
+    """Keep the last half of the workers while the target is far off."""
     outlook = estimate.outlook
     is_far = estimate.is_half and outlook.target is not None and estimate.steps_in_sight > FAR * outlook.step
     return "the target is not in sight" if is_far else ""
 
 
 def steps_not_quicker(estimate: RemovalEstimate, limits: Limits) -> str:
-    """Where steps do not become quicker, a model that moves less in a step costs time, which is seen too late."""
+    """Refuse if steps do not become quicker: less progress per step then costs time, and this is measured too late."""
     is_slow = estimate.is_half and not estimate.are_steps_quicker
     return "fewer workers do not make steps quicker" if is_slow else ""
 
 
 def target_out_of_reach(estimate: RemovalEstimate, limits: Limits) -> str:
-    """The target is in sight, and may not be with fewer workers."""
+    """Refuse if the target is predicted to be reached now, and may not be with fewer workers."""
     n_left = estimate.n_workers - 1
     is_broken = not estimate.is_blind and estimate.outlook.breaks_target(n_left, Z)
     return f"with {n_left} the target may get out of reach" if is_broken else ""
 
 
 def takes_longer(estimate: RemovalEstimate, limits: Limits) -> str:
-    """The run may not take much longer than with all its workers."""
+    """Refuse if the run may take much longer than with all its workers."""
     is_longer = not estimate.is_blind and estimate.may_take_longer
     return "with one worker less the run may take longer" if is_longer else ""
 
 
 def costs_more(estimate: RemovalEstimate, limits: Limits) -> str:
-    """The last half of the workers keeps down more noise than the first: that may be more than was seen."""
+    """Refuse if the cost may rise: the last half of the workers reduces more noise than was observed so far."""
     is_dearer = estimate.is_half and estimate.least_saving < 0
     return "with one worker less the run may cost more" if is_dearer else ""
 
 
 def saves_too_little(estimate: RemovalEstimate, limits: Limits) -> str:
-    """A removal must be worth it."""
+    """Refuse if the removal saves too little."""
     is_little = estimate.saving < limits.least_saving
     return f"one worker less would save {max(estimate.saving, 0.0):.1%}" if is_little else ""
 
 
-#: What the projected loss must be like, in this order.
+#: Guards on the projected loss, in this order.
 LOSS_GUARDS: Sequence[Guard] = (
     loss_does_not_fall,
     quarter_stays,
@@ -153,7 +153,7 @@ LOSS_GUARDS: Sequence[Guard] = (
     loss_uncertain,
     loss_worse,
 )
-#: What a removal must then mean for the end of the run: its target, its time and its dollars.
+#: Guards on the end of the run (target, time and dollars), applied after these.
 END_GUARDS: Sequence[Guard] = (
     target_lost,
     target_at_risk,
@@ -167,7 +167,7 @@ END_GUARDS: Sequence[Guard] = (
 
 
 def refusal_of(guards: Sequence[Guard], estimate: RemovalEstimate, limits: Limits) -> Refusal | None:
-    """The refusal of the first guard that refuses, None where none does."""
+    """The refusal of the first guard that refuses, None if none does."""
     for guard in guards:
         if reason := guard(estimate, limits):
             return Refusal(guard.__name__, reason)

@@ -1,4 +1,4 @@
-"""Replay: what another `ScaleIn` would have decided on the rows of a recorded run."""
+"""Replay: the decisions that another `ScaleIn` would make on the rows of a recorded run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .projection import Prices
 def replay(record: str | tuple[dict[str, Any], NDArray[np.float64]], scale_in: ScaleIn) -> list[Decision]:
     """The decisions that ``scale_in`` makes on a recorded run, oldest first.
 
-    The rows are those of the run as it was: they do not change with what is decided here. A removal counts as carried
-    out with the next row: from then on the tuner sees no more workers than it left, nor more than there were.
+    The rows are the recorded ones; decisions made here do not change them, except for the number of workers. A removal
+    takes effect with the next row: from then on the tuner sees at most the workers it left, and at most those recorded.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def replay(record: str | tuple[dict[str, Any], NDArray[np.float64]], scale_in: S
     Raises
     ------
     CommandError
-        When there is no such run, or its record says too little of its job.
+        If there is no such run, or its record does not hold the job's fields.
     """
     if isinstance(record, str):
         summary, rows, _ = records.find(record)
@@ -45,7 +45,7 @@ def replay(record: str | tuple[dict[str, Any], NDArray[np.float64]], scale_in: S
         n_workers, stop = int(job["n_workers"]), dict(job["stop"])  # type: ignore[index]
         n_cores, cap_usd = int(job.get("n_cores", 0)), job.get("cap_usd")  # type: ignore[union-attr]
     except (KeyError, TypeError, ValueError) as error:
-        raise CommandError(f"the record does not tell what its job was ({error!r}); it cannot be replayed") from error
+        raise CommandError(f"the record does not hold its job's fields ({error!r}); it cannot be replayed") from error
     from ...telemetry.live import COLUMNS
 
     history = History(bool(np.isfinite(rows[:, COLUMNS.index("validation_loss")]).any()))

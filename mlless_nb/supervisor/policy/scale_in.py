@@ -1,18 +1,18 @@
-"""The scale-in auto-tuner as a state machine: rows in, decisions out. No clock and no I/O: time comes with the rows.
+"""The scale-in auto-tuner of the MLLess paper, as a state machine: rows in, decisions out.
 
-The core is the paper's. The reference ``L_P`` is fitted to the losses as all workers make them, with steps of ``d_P``
-seconds; after a removal ``l_p`` is fitted to the losses since, with steps of ``d_p`` seconds. One more worker is
-removed when the projected loss is worse by less than ``S``::
+It has no clock and does no I/O: time comes with the rows. The core is the paper's. The reference ``L_P`` is fitted to
+the losses with all workers, with steps of ``d_P`` seconds; after a removal ``l_p`` is fitted to the losses since, with
+steps of ``d_p`` seconds. One more worker is removed when the projected loss is worse by less than ``S``::
 
     s = (l_p(t + horizon / d_p) - L_P(t + horizon / d_P)) / L_P(t + horizon / d_P) < S
 
-Neither is read further ahead than it is relied on (`projection.Projection.reliable_steps`): the horizon ends there, and
-where that leaves too little of it nobody goes. Only how many steps the target takes is read further ahead, and that can
-keep a worker but never lets one go.
+Curves are extrapolated only as far as they are reliable (`projection.Projection.reliable_steps`): the horizon ends
+there, and no worker is removed if it becomes too short. Only the number of steps to the target is extrapolated further;
+it can prevent a removal but never cause one.
 
-What else goes beyond the paper keeps a removal from doing harm: nothing while the interval of ``s`` straddles ``S``
-(80 %), where the target may get out of reach by it, or when time x dollars to the end would not improve. What the
-removals so far cost in loss, see `mlless_nb.supervisor.policy.efficiency`, tells what the next will.
+Further rules, beyond the paper, prevent harmful removals: no worker is removed while the 80 % interval of ``s``
+contains ``S``, if the target may get out of reach, or if time x dollars to the end would not improve. The effect of the
+next removal is estimated from those so far, see `mlless_nb.supervisor.policy.efficiency`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from .projection import Prices, Projection, StepTimes
 from .removal_estimate import Removal, RemovalEstimate, seconds_left
 from .removal_guards import END_GUARDS, LOSS_GUARDS, Limits, refusal_of
 
-#: The least records, and evaluations of held-out rows, between two removals.
+#: Least records, and evaluations of held-out rows, between two removals.
 LEAST_RECORDS, LEAST_EVALUATIONS = 12, 1
-#: The interval between two removals is no longer than such a share of what is left of the run.
+#: Longest interval between two removals, as a share of the remaining run.
 INTERVAL_SHARE = 0.05
-#: Records over which a curve's prediction is compared with what came.
+#: Steps over which a curve's prediction is compared with the losses that followed (hindcast).
 HINDCAST_STEPS = 20
-#: It is compared again once the run has so many times the steps.
+#: The next hindcast is made when the run's steps have grown by this factor.
 HINDCAST_AGAIN = 1.1
-#: What a removal must save of time x dollars to the end; doubled by each removal that turned out worse than projected.
+#: Least saving of time x dollars by a removal; doubled after each removal whose outcome was worse than projected.
 LEAST_SAVING = 0.01
 
 
@@ -55,7 +55,7 @@ class ScaleInTuner:
         Fields of ``Stop``.
     prices : Prices
     history : History
-        Of the run's rows; its owner appends them.
+        The run's rows; its owner appends them.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class ScaleInTuner:
         self._n_wanted = n_workers
         self._removal: Removal | None = None
         self.effort = StatisticalEfficiency(n_workers)
-        self._misfit = 0.0  # by how much the curve was wrong, a little ahead, while nobody left
-        self._hindcast_at = 0.0  # the step at which that was looked at
+        self._misfit = 0.0  # error of a curve's short-term prediction, without a removal in between
+        self._hindcast_at = 0.0  # the step of the newest hindcast
         self._has_judged = False  # whether this decision is the first after a removal
         self._saw_target = False
         self._bar = LEAST_SAVING
-        self._not_before = 0  # records: who looked in vain looks again after some more, not until luck helps
+        self._not_before = 0  # records until the next attempt: trying at every row would succeed by chance
         self._refusals = Refusals()
 
     def pause(self, *, on: bool = False) -> None:
@@ -83,19 +83,19 @@ class ScaleInTuner:
         self._removal = None
 
     def decide(self) -> list[Decision]:
-        """What is to be done by the rows so far; at most one removal among it."""
+        """The decisions after the rows so far, with at most one removal."""
         history = self._history
         if not self.is_on or history.n < 2 or not history.is_finite:
             return []
         n_workers = int(history.last("n_workers"))
         if n_workers > self._n_wanted:
-            return []  # a removal was announced and is still to come
+            return []  # a removal was announced and has not taken effect yet
         self._n_wanted = n_workers
         if self.knee is None:
             self.knee = knee_of(history, self._spec["knee"])
             if self.knee is None:
                 return []
-            text = f"The knee of the loss curve is past (step {self.knee}): from now on workers may go"
+            text = f"The knee of the loss curve is past (step {self.knee}): workers may be removed from now on"
             return [self._say("knee", text, {"knee": float(self.knee)})]
         if n_workers < 2:
             return []
@@ -114,7 +114,7 @@ class ScaleInTuner:
     # -- the parts of a decision
 
     def _is_due(self, first: int) -> bool:
-        """Whether enough was seen since the last removal."""
+        """Whether there are enough records since the last removal."""
         history = self._history
         if history.n - first < LEAST_RECORDS or history.n < self._not_before:
             return False
@@ -126,7 +126,7 @@ class ScaleInTuner:
         return len(judged.since(float(history.column("step")[first])).steps) >= LEAST_EVALUATIONS
 
     def _judge_removal(self, outlook: Projection) -> list[Decision]:
-        """Compare the losses since the last removal with the curve before it; sets the bar."""
+        """Compare the losses since the last removal with its projection; doubles the least saving if they are worse."""
         removal, self._removal = self._removal, None
         self._has_judged = removal is not None
         if removal is None:
@@ -146,13 +146,13 @@ class ScaleInTuner:
         if not is_worse:
             return [self._say("outcome", "", numbers)]
         text = (
-            f"The loss with {removal.n_left} workers is {projected + worse_by:.4f}, projected were {projected:.4f}: "
-            f"the next removal must save {self._bar:.0%}"
+            f"The loss with {removal.n_left} workers is {projected + worse_by:.4f}, worse than the projected "
+            f"{projected:.4f}: the next removal must save {self._bar:.0%}"
         )
         return [self._say("outcome", text, numbers)]
 
     def _hindcast(self, outlook: Projection) -> float:
-        """By how much a curve drawn `HINDCAST_STEPS` steps ago is wrong now."""
+        """The present error of a curve fitted `HINDCAST_STEPS` steps ago."""
         judged, now = outlook.judged, outlook.curve
         n_before = int((judged.steps <= outlook.step - HINDCAST_STEPS).sum())
         before = fit(judged.steps[:n_before], judged.losses[:n_before], "reference")
@@ -161,7 +161,7 @@ class ScaleInTuner:
         return abs(before.at(outlook.step) - outlook.loss_in(0, outlook.n_workers))
 
     def _consider(self, outlook: Projection, first: int) -> list[Decision]:
-        """Remove a worker unless a guard refuses; what stands against it is told."""
+        """Remove a worker unless a guard refuses; a refusal is reported."""
         history, n_workers, spec = self._history, outlook.n_workers, self._spec
         if outlook.curve is None or math.isnan(self.times.at(n_workers)):
             return []

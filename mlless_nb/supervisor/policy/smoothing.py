@@ -1,4 +1,4 @@
-"""Smoothing of loss histories: an exponentially weighted mean, and means over bins. Pure."""
+"""Smoothing of loss histories: exponentially weighted means, and means over bins. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 Float64 = NDArray[np.float64]
 
-#: A fit sees no more points than this, however long the history is: its time must not grow with the run.
+#: Most points of a fit, so that its time does not grow with the length of the history.
 MOST_BINS = 48
 
 
 def ewma(values: Float64, weight: float) -> Float64:
     """Exponentially weighted means: ``s_i = s_{i-1} + w_i (x_i - s_{i-1})``, of shape (n,) like ``values``.
 
-    ``w_i = max(weight, 1 / (i + 1))``: the first means are plain ones, so that the first value weighs no more than
+    ``w_i = max(weight, 1 / (i + 1))``: the first means are plain means, so that the first value has no more weight than
     others.
     """
     smooth = np.empty(len(values))
@@ -44,7 +44,7 @@ class Bins(NamedTuple):
 
 
 def binned(steps: Float64, losses: Float64, most: int = MOST_BINS) -> Bins:
-    """Means of ``losses`` over at most ``most`` bins of equally many records, oldest first."""
+    """Means over at most ``most`` bins with equally many records each, oldest first."""
     n = len(losses)
     n_bins = min(n, most)
     if n_bins == n:

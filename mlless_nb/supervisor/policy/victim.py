@@ -1,4 +1,4 @@
-"""Which worker leaves: the one whose replica is worst, else the slowest. Pure."""
+"""The choice of the worker to remove: the one with the worst replica, else the slowest one. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from ...exchange.step_report import Report
 
 NOTHING = Report()
-#: Replicas whose losses differ by less than this, relative to the best one's, are as good as each other.
+#: Replicas count as equally good if their losses differ by less than this, relative to the best one's.
 TIE = 1e-6
 
 
 def worst_worker(reports: Mapping[int, Report], staying: list[int]) -> int:
-    """The slot, one of ``staying``, that the run misses least.
+    """The slot, one of ``staying``, whose removal harms the run least.
 
     Parameters
     ----------
@@ -36,16 +36,16 @@ def worst_worker(reports: Mapping[int, Report], staying: list[int]) -> int:
 
 
 def asked_to_leave(slots: list[int], count: int, n_workers: int, leaves: Mapping[int, int]) -> list[int] | str:
-    """The workers that a user asks to leave, or in one line why that cannot be.
+    """The workers that a user's command removes, or one line that says why it is refused.
 
     Parameters
     ----------
     slots : list of int
-        The workers that were named; none: the ``count`` last ones.
+        The workers that the command names; empty: the last ``count`` workers.
     n_workers : int
         Workers at the start.
     leaves : Mapping
-        By slot, the step from which on it takes no part: who has left or is leaving.
+        For each slot that has left or is leaving, the first step that it does not take part in.
     """
     staying = [slot for slot in range(n_workers) if slot not in leaves]
     for slot in slots:

@@ -41,7 +41,7 @@ def test_a_reason_is_told_once_whatever_its_figures(history: History) -> None:
 
 def test_reasons_that_begin_alike_are_different(history: History) -> None:
     refusals = Refusals()
-    assert refusals.tell(Refusal("target_lost", "the target is not in sight any more"), history, 4, {})
+    assert refusals.tell(Refusal("target_lost", "the loss curve no longer reaches the target"), history, 4, {})
     assert refusals.tell(Refusal("target_far", "the target is not in sight"), history, 4, {})
 
 
