@@ -21,7 +21,7 @@ def forecast_lines(state: RunState) -> list[str]:
             f"{duration(seconds[1])} ({duration(seconds[0])} to {longest}); 80 % intervals"
         )
     elif state.target is not None:
-        lines.append(f"target {metric(state.target)} is not reached by the loss curve")
+        lines.append(f"target {metric(state.target)}: no prediction yet")
     about = "about " if forecast["is_rough"] else ""
     if forecast["loss_at_cap"] is not None:
         lines.append(f"{state.metric} {about}{metric(forecast['loss_at_cap'])} when the budget is used up")
