@@ -20,7 +20,7 @@ globalThis[KEY] ??= {
   failed: false,
   asked: 0,
   waiting: new Set(),
-  /** Call `ready` when plotly.js is there; until then, and for good where scripts may not be made, the canvas draws. */
+  /** Call `ready` when plotly.js is loaded; until then, and always if the page forbids new scripts, the canvas draws. */
   want(model, ready) {
     if (this.lib || this.failed) return ready();
     this.waiting.add(ready);
@@ -69,7 +69,7 @@ function tickTexts(values, prefix = "") {
   return values.map((v) => prefix + v.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
 }
 
-/** The points of one line within `span`, min/max-thinned to `MOST_POINTS`. */
+/** The points of one line within `span`, thinned to `MOST_POINTS` by minima and maxima. */
 function points(rows, xColumn, yColumn, span) {
   const x = [];
   const y = [];
@@ -100,7 +100,7 @@ function points(rows, xColumn, yColumn, span) {
   return thin;
 }
 
-/** The three charts as data: what both the canvas and plotly draw. */
+/** The three charts as data, drawn by the canvas and by plotly. */
 function panels({ rows, status }, { against, zoom, log }) {
   const xColumn = AXES[against];
   // labels of levels are at the left, where the loss is still high and the cost low
@@ -157,7 +157,7 @@ function panels({ rows, status }, { against, zoom, log }) {
   ];
 }
 
-/** The evaluation after step `bestStep`, where it is among the rows and in sight. */
+/** The evaluation after step `bestStep`, if it is among the rows and within the visible range. */
 function bestPoint(rows, bestStep, xColumn, span) {
   if (bestStep == null) return null;
   for (let i = rows.n - 1; i >= 0; i--) {
@@ -167,14 +167,14 @@ function bestPoint(rows, bestStep, xColumn, span) {
   return null;
 }
 
-/** Whether a level's words stand above it: no room is below, or the curve ends there. */
+/** Whether a level's label is drawn above it, because there is no room below or the curve ends there. */
 function isAbove({ range, dot }, level) {
   const share = (y) => (y - range[0]) / (range[1] - range[0]);
   const gap = level.isRight && dot ? share(level.y) - share(dot.y) : -1;
   return share(level.y) < 0.18 || (gap >= 0 && gap < 0.16 && share(level.y) < 0.88);
 }
 
-/** Whether the best evaluation lies so far from the newest that it needs a word. */
+/** Whether the best evaluation is so far from the newest one that it needs a label. */
 const isApart = ({ best, dot, x }) => !dot || dot.x - best.x > 0.06 * (x.span[1] - x.span[0]);
 
 function yTicks(panel) {
@@ -190,7 +190,7 @@ const MARGIN = { l: 52, r: 16, t: 12, b: 36 };
 const FONT_PX = 10;
 const CHARACTER_PX = 6;
 
-/** The numbers along the x axis and their texts: as many as stand apart in a chart of this width. */
+/** The ticks of the x axis and their texts, as many as do not overlap in a chart of this width. */
 function xTicks({ x }, width) {
   for (let about = 7; ; about--) {
     const values = ticks(...x.span, about);

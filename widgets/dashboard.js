@@ -31,14 +31,14 @@ const BODY = `
   <div class="mlless-wide"><div class="mlless-key" data-text="spent_label"></div><div class="mlless-value"><span data-text="spent_text"></span> <small data-text="spent_note"></small></div>
     <div class="mlless-cap" data-ref="cap" role="img"><i data-ref="committed"></i><i data-ref="spent"></i></div></div>
   <div><div class="mlless-key">Time</div><div class="mlless-value" data-text="time_text"></div></div>
-  <div><div class="mlless-key" title="What an hour costs with the workers there are now">Rate</div><div class="mlless-value"><span data-text="rate_text"></span> <small data-text="rate_note"></small></div></div>
+  <div><div class="mlless-key" title="Cost of an hour with the present number of workers">Rate</div><div class="mlless-value"><span data-text="rate_text"></span> <small data-text="rate_note"></small></div></div>
 </div>
 <div class="mlless-tabs" data-ref="tabs">
   <span id="mlless-against">against</span>
   <span role="group" aria-labelledby="mlless-against" data-ref="axes"></span>
   <span class="mlless-space"></span>
   <button type="button" class="mlless-bare" data-ref="log" aria-pressed="false" title="The loss on a logarithmic axis">log scale</button>
-  <button type="button" class="mlless-bare" data-ref="reset" title="Show the whole run again; a double click does it too">reset zoom</button>
+  <button type="button" class="mlless-bare" data-ref="reset" title="Show the whole run again; a double click does the same">reset zoom</button>
 </div>
 <div class="mlless-charts" data-ref="charts"></div>
 <div class="mlless-waiting" data-ref="waiting">The curves begin with the first step.</div>
@@ -114,7 +114,7 @@ class View {
     this.draw();
   }
 
-  /** Draw soon: at most every `DRAW_MS`, and never more than a quarter of the time. */
+  /** Schedule a redraw: at most one per `DRAW_MS`, and drawing takes at most a quarter of the time. */
   schedule() {
     if (this.timer) return;
     const due = this.drawn + Math.max(DRAW_MS, 4 * this.cost) - performance.now();
@@ -241,7 +241,7 @@ class View {
     this.root.dataset.drawer = page.lib ? "plotly" : "canvas";
   }
 
-  /** The charts in words. */
+  /** The charts as text. */
   labels([, workers]) {
     const status = this.store.status;
     return [
@@ -278,7 +278,7 @@ class View {
     this.refs.table.replaceChildren(table);
   }
 
-  /** For screen readers: on a change of state at once, else every ten seconds. */
+  /** Text for screen readers: updated at once when the status changes, else every ten seconds. */
   speak(status) {
     const now = Date.now();
     if (status.word === this.spoken.word && now - this.spoken.at < SPEAK_MS) return;
@@ -305,7 +305,7 @@ function drawNotes(node, notes) {
   );
 }
 
-/** The rows that the table shows, newest first: all of a short run; of a long one the newest, the best and, evenly, the evaluated. */
+/** The rows of the table, newest first: all rows of a short run; of a long run the newest, the best and evenly spaced evaluated ones. */
 function tableRows(rows, bestStep) {
   const all = [...Array(rows.n).keys()].reverse();
   if (all.length <= MOST_LINES) return all;

@@ -14,14 +14,14 @@ def forecast_lines(state: RunState) -> list[str]:
     lines = []
     dollars, seconds = forecast["usd_to_target"], forecast["s_to_target"]
     if dollars is not None and seconds is not None:
-        most = f"{usd(dollars[2])}" if dollars[2] is not None else "no end in sight"
-        longest = duration(seconds[2]) if seconds[2] is not None else "no end in sight"
+        most = f"{usd(dollars[2])}" if dollars[2] is not None else "no upper limit"
+        longest = duration(seconds[2]) if seconds[2] is not None else "no upper limit"
         lines.append(
             f"target {metric(state.target)} after {usd(dollars[1])} ({usd(dollars[0])} to {most}), "
             f"{duration(seconds[1])} ({duration(seconds[0])} to {longest}); 80 % intervals"
         )
     elif state.target is not None:
-        lines.append(f"target {metric(state.target)} is not in sight")
+        lines.append(f"target {metric(state.target)}: no prediction yet")
     about = "about " if forecast["is_rough"] else ""
     if forecast["loss_at_cap"] is not None:
         lines.append(f"{state.metric} {about}{metric(forecast['loss_at_cap'])} when the budget is used up")

@@ -4,7 +4,7 @@
 const MOST_ROWS = 20000; // beyond that rows are thinned to half; spikes stay
 const ASK_AGAIN_MS = 1500;
 
-/** The rows of a run as one growing Float32Array; `next` is the number of the run's row that comes next. */
+/** The rows of a run as one growing Float32Array; `next` is the number of the run's next row. */
 class Rows {
   constructor() {
     this.data = new Float32Array(1024 * WIDTH);
@@ -16,7 +16,7 @@ class Rows {
     return this.data[row * WIDTH + column];
   }
 
-  /** Take a snapshot: a row whose first value is the number of rows it stands for, then those rows. */
+  /** Take a snapshot: a row whose first value is the run's number of rows, then the decimated rows. */
   replace(floats) {
     if (floats.length < WIDTH || floats[0] < this.next) return;
     this.next = floats[0];
@@ -24,7 +24,7 @@ class Rows {
     this.add(floats.subarray(WIDTH));
   }
 
-  /** Take a batch that begins with the run's row number `first`. False: rows in between are missing. */
+  /** Take a batch that begins with the run's row number `first`; returns false if rows before it are missing. */
   append(floats, first) {
     if (first > this.next) return false;
     const fresh = floats.subarray(Math.min((this.next - first) * WIDTH, floats.length));
@@ -45,7 +45,7 @@ class Rows {
     if (this.n > MOST_ROWS) this.thin();
   }
 
-  /** Of every four rows keep the lowest and the highest loss, the best evaluation, and those at which something happened. */
+  /** Of every four rows keep those with the lowest and the highest loss, the best evaluation, and those with an event. */
   thin() {
     let kept = 0;
     for (let i = 0; i < this.n; i += 4) {
@@ -66,7 +66,7 @@ class Rows {
 const floatsOf = (view) =>
   view && view.byteLength ? new Float32Array(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength)) : new Float32Array(0);
 
-/** One run's rows, status and open questions, shared by all views of the widget. */
+/** One run's rows, status and pending commands, shared by all views of the widget. */
 class Store {
   constructor(model) {
     this.model = model;
@@ -108,7 +108,7 @@ class Store {
     this.model.send({ cmd: "hello" });
   }
 
-  /** Ask for something, again and again until Python says that it has heard. */
+  /** Send a command, and repeat it until Python acknowledges it. */
   ask(cmd, value, doing) {
     const id = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}`;
     const began = Date.now();

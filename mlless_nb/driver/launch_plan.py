@@ -64,12 +64,12 @@ class LaunchPlan:
         return self.money.least_nusd(self._packing_nusd)
 
     def requests_before_nusd(self) -> int:
-        """What the driver has spent on requests, with what reading the model and removing the objects may take."""
+        """The driver's requests so far, plus those that reading the model and removing the objects may need."""
         objects = self._services.launcher.objects
         return self.rates.requests_nusd(objects.gets + 6, objects.puts + 2)
 
     def check_budget(self, spent_before_nusd: int) -> None:
-        """Raise unless the budget is the least there must be, with what the driver spends on requests."""
+        """Raise unless the budget is at least the least one, given what the driver spends on requests."""
         job = self._job
         if job.cap_usd is None:
             return

@@ -24,7 +24,7 @@ def sweep(urls: list[str], prefix: str) -> None:
 
 
 if __name__ == "__main__":
-    told = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    spec = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     for left in reversed(range(PASSES)):
-        sweep(told["urls"], told["prefix"])
+        sweep(spec["urls"], spec["prefix"])
         time.sleep(PAUSE_S if left else 0)

@@ -80,10 +80,10 @@ class StepRows:
         self._early |= {entry.step: entry for entry in entries}
         # Under bounded staleness the remaining workers may be past a leaving worker's last step before it is complete.
         while (entry := self._early.pop(self.step + 1, None)) is not None:
-            held, told = self._held, self._take(entry)
+            held, later = self._held, self._take(entry)
             if held is not None:
                 self.step_s = max(entry.at_s - held.at_s, 0.9 * self.step_s)
-                yield self._row(held, told)
+                yield self._row(held, later)
 
     def last(self, validation_loss: float | None, merged_bytes: int) -> Iterator[Row]:
         """The last step's row; no step follows it, so the missing part comes from the workers' final messages."""
@@ -119,7 +119,7 @@ class StepRows:
             sum(all_of.merged_bytes),
         )
 
-    def _row(self, step: _Step, told: _NextReports) -> Row:
+    def _row(self, step: _Step, later: _NextReports) -> Row:
         time_s = step.at_s - self._job.launched_at_s
         n_peers = step.n_workers - 1
         # Under scatter-reduce each update part is read by one worker, and a merged range by all others.
@@ -130,19 +130,19 @@ class StepRows:
             epoch=step.epoch,
             time_s=time_s,
             loss=step.loss,
-            validation_loss=told.validation_loss,
+            validation_loss=later.validation_loss,
             n_workers=step.n_workers,
             spent_usd=self._bill.spent(time_s) / NUSD,
             servers_usd=self._rates.servers_nusd(time_s) / NUSD,
-            sent_bytes=step.sent_bytes + told.merged_bytes,
-            received_bytes=n_readers * step.sent_bytes + n_peers * told.merged_bytes,
+            sent_bytes=step.sent_bytes + later.merged_bytes,
+            received_bytes=n_readers * step.sent_bytes + n_peers * later.merged_bytes,
             sent_fraction=step.sent_fraction,
-            compute_s=told.compute_s,
-            exchange_s=told.exchange_s,
-            wait_s=told.wait_s,
+            compute_s=later.compute_s,
+            exchange_s=later.exchange_s,
+            wait_s=later.wait_s,
             staleness=step.staleness,
-            interaction=told.interaction,
-            compute_cpu_s=told.compute_cpu_s,
+            interaction=later.interaction,
+            compute_cpu_s=later.compute_cpu_s,
         )
 
 

@@ -76,7 +76,7 @@ class WorkerWatch:
         waiting = [slot for slot in slots if slot not in self.ended]
         has_driver, *are_alive = self._log.alive(["driver", *map(str, waiting)])
         if not has_driver:
-            self._log.announce_stop("stopped", "the notebook that started the run is gone")
+            self._log.announce_stop("stopped", "the notebook that started the run has ended")
         if self.aborted:
             return
         now = self._clock()

@@ -102,14 +102,14 @@ def target_at_risk(estimate: RemovalEstimate, limits: Limits) -> str:
     if not estimate.is_blind or outlook.gap is None:
         return ""
     is_risky = outlook.effort.worse_by(estimate.n_workers - 1, Z) > BLIND_COST * outlook.gap
-    return "the target is not in sight, and may get out of reach" if is_risky else ""
+    return "the loss curve does not reach the target, and fewer workers may put it out of reach" if is_risky else ""
 
 
 def target_far(estimate: RemovalEstimate, limits: Limits) -> str:
     """Keep the last half of the workers while the target is far off."""
     outlook = estimate.outlook
     is_far = estimate.is_half and outlook.target is not None and estimate.steps_in_sight > FAR * outlook.step
-    return "the target is not in sight" if is_far else ""
+    return "the target is still far off" if is_far else ""
 
 
 def steps_not_quicker(estimate: RemovalEstimate, limits: Limits) -> str:

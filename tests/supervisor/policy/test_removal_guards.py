@@ -42,7 +42,7 @@ def test_a_reason_is_told_once_whatever_its_figures(history: History) -> None:
 def test_reasons_that_begin_alike_are_different(history: History) -> None:
     refusals = Refusals()
     assert refusals.tell(Refusal("target_lost", "the loss curve no longer reaches the target"), history, 4, {})
-    assert refusals.tell(Refusal("target_far", "the target is not in sight"), history, 4, {})
+    assert refusals.tell(Refusal("target_far", "the target is still far off"), history, 4, {})
 
 
 def test_the_first_guard_that_refuses_decides() -> None:

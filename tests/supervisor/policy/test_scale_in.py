@@ -253,7 +253,7 @@ def test_while_the_target_is_not_in_sight_removals_may_cost_little_of_the_way_to
         run = Run({"target": target})
         assert live(noisy, 600, 8, run)[-1] >= 4
         said += [decision.text for decision in run.decisions]
-    assert any("not in sight, and may get out of reach" in text for text in said)
+    assert any("fewer workers may put it out of reach" in text for text in said)
 
 
 def test_short_runs_have_forecasts_too() -> None:
