@@ -1,7 +1,7 @@
 /* Optimiser steps: gradient g -> what is added to the parameters, and its split; included by each_level.h.
  *
- * State is changed in place; g may be out itself, hence vectors by hand and no restrict. Parts of a vector go through the
- * same arithmetic as whole ones: how rows lie in memory does not change a bit of the result. */
+ * State is changed in place. g may be out itself, hence explicit vectors and no restrict. Partial vectors use the same
+ * arithmetic as whole ones, so that the memory layout of rows does not change a bit of the result. */
 #include "filter_loops.h"
 
 /* FTRL's parameter of z and the root of n: -(z - sign(z) l1) / ((beta + root) / rate + ridge), 0 where |z| <= l1. */
@@ -38,7 +38,7 @@ static ALWAYS_INLINE TARGET VEC LEVEL(step)(const step_rule *rule, const int kin
     return -rule->rate * g; /* STEP_SGD */
 }
 
-/* Where an update that is split is appended. */
+/* The arrays to which a split appends. */
 typedef struct {
     float threshold;
     uint32_t *positions;
@@ -47,7 +47,7 @@ typedef struct {
     int moves;
 } LEVEL(sink);
 
-/* Step and split of the touched ones of n floats that lie side by side in every array; residual NULL: nothing is split. */
+/* Step and split of the touched floats among n that are contiguous in every array; no split if residual is NULL. */
 static ALWAYS_INLINE TARGET void LEVEL(step_vector)(
     const step_rule *rule, const int kind, ptrdiff_t n, INTS touched, const float *g, float *a, float *b, float *out,
     float *x, float *residual, uint32_t base, LEVEL(sink) *to) {
@@ -93,8 +93,8 @@ static ALWAYS_INLINE TARGET void LEVEL(step_flat)(
     }
 }
 
-/* out (size rows): the touched rows' gradient, 0 elsewhere, for the rows from `start` on. Returns the first touched row
- * behind them. */
+/* Writes to out (size rows) the gradient of the rows from `start` on, 0 for rows that are not touched. Returns the
+ * first touched row after them. */
 static NEVER_INLINE TARGET ptrdiff_t LEVEL(spread)(
     const update_pass *pass, ptrdiff_t start, ptrdiff_t size, ptrdiff_t touched, float *out) {
     const ptrdiff_t width = pass->width, m = pass->m, end = start + size;
@@ -109,8 +109,8 @@ static NEVER_INLINE TARGET ptrdiff_t LEVEL(spread)(
     return touched;
 }
 
-/* The gradient of the walked rows from `start` on, the penalty in it: grad itself, or made in `out`. `next` is the first
- * of the touched rows that was not walked yet. */
+/* The gradient, with the penalty, of the processed rows from `start` on: grad itself, or computed in `out`. `next` is
+ * the first touched row that is not processed yet. */
 static NEVER_INLINE TARGET const float *LEVEL(slope)(
     const update_pass *pass, ptrdiff_t start, ptrdiff_t size, ptrdiff_t *next, float *out) {
     const ptrdiff_t width = pass->width;
@@ -132,7 +132,7 @@ static NEVER_INLINE TARGET const float *LEVEL(slope)(
     return out;
 }
 
-/* Rows that are wide enough for vectors of their own. */
+/* Rows that are wide enough for whole vectors. */
 static ALWAYS_INLINE TARGET void LEVEL(step_wide)(
     const update_pass *pass, const step_rule *rule, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g,
     float *out, LEVEL(sink) *to) {
@@ -154,7 +154,7 @@ static ALWAYS_INLINE TARGET void LEVEL(step_wide)(
     }
 }
 
-/* Rows gathered from all tables that a step reads; spaced, since addresses 4 KiB apart are taken for the same. */
+/* Rows gathered from all tables that a step reads; spaced, to avoid aliasing of addresses 4 KiB apart. */
 typedef struct {
     float x[STEP_BLOCK + 16], a[STEP_BLOCK + 16], b[STEP_BLOCK + 16], held[STEP_BLOCK];
 } LEVEL(block);
@@ -192,15 +192,15 @@ static ALWAYS_INLINE TARGET void LEVEL(step_narrow)(
     if (pass->second.at) LEVEL(scatter)(at.b, ids, start, size, width, pass->second);
     if (splits) LEVEL(scatter)(at.held, ids, start, size, width, pass->residual);
     if (splits && to->moves) LEVEL(scatter)(at.x, ids, start, size, width, pass->params);
-    for (ptrdiff_t k = before; k < to->count; k++) { /* from places in the block to places in the table */
+    for (ptrdiff_t k = before; k < to->count; k++) { /* from positions in the block to positions in the table */
         const uint32_t place = to->positions[k], r = place / (uint32_t)width;
         const uint32_t row = (uint32_t)(ids ? ids[start + r] : start + r);
         to->positions[k] = row * (uint32_t)width + (place - r * (uint32_t)width);
     }
 }
 
-/* Touched rows of width 1; size <= STEP_BLOCK. All tables in one loop, whose parts are known when it is compiled: twice as
- * quick as one table after the other. */
+/* Touched rows of width 1; size <= STEP_BLOCK. All tables are in one loop, which is specialised at compile time: twice
+ * as fast as one table after another. */
 static ALWAYS_INLINE TARGET void LEVEL(step_single)(
     const update_pass *pass, const step_rule *rule, const int kind, const int splits, const int moves, ptrdiff_t start,
     ptrdiff_t size, const float *g, float *out, LEVEL(sink) *to) {
@@ -225,8 +225,8 @@ static ALWAYS_INLINE TARGET void LEVEL(step_single)(
     for (ptrdiff_t k = before; k < to->count; k++) to->positions[k] = (uint32_t)ids[to->positions[k]];
 }
 
-/* Touched rows of width 1 that are not far apart: every row on the way goes through the vectors, and those that are not
- * touched stay as they are. */
+/* Touched rows of width 1 that are close together: the vectors cover all rows between them, and rows that are not
+ * touched keep their values. */
 static ALWAYS_INLINE TARGET void LEVEL(step_among)(
     const update_pass *pass, const step_rule *rule, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g,
     float *out, LEVEL(sink) *to) {
@@ -255,7 +255,7 @@ static ALWAYS_INLINE TARGET void LEVEL(step_among)(
     }
 }
 
-/* Whether the rows from `start` on are walked so. */
+/* Whether the rows from `start` on are processed this way. */
 static ALWAYS_INLINE TARGET int LEVEL(is_among)(const update_pass *pass, ptrdiff_t start, ptrdiff_t size) {
     return !pass->walks_all && pass->width == 1 && pass->first.stride == 1 &&
            pass->second.stride == 1 && pass->params.stride == 1 && pass->residual.stride == 1 &&

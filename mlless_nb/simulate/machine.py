@@ -145,8 +145,8 @@ MEASURED = Costs(
 SHARED = 1.3
 BYTES = ("encode_byte_s", "apply_byte_s", "merge_byte_s", "send_byte_s", "receive_byte_s", "in_byte_s", "out_byte_s")
 #: That machine: two cores for all processes, Redis on a unix socket. Costs that calibration does not measure, above all
-#: of taking turns, were fitted to measured step times over P with one Redis server. ``benchmarks/simulate_fit.py`` prints
-#: these four constants; ``docs/scale.md`` compares them with later measurements.
+#: of taking turns, were fitted to measured step times over P with one Redis server. ``benchmarks/simulate_fit.py``
+#: prints these four constants; ``docs/scale.md`` compares them with later measurements.
 TWO_CORES = Machine(
     cores=2,
     crowding=0.255,
