@@ -132,7 +132,7 @@ static NEVER_INLINE TARGET const float *LEVEL(slope)(
     return out;
 }
 
-/* Rows that are wide enough for whole vectors. */
+/* Rows that are wide enough for vectors of their own. */
 static ALWAYS_INLINE TARGET void LEVEL(step_wide)(
     const update_pass *pass, const step_rule *rule, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g,
     float *out, LEVEL(sink) *to) {
@@ -154,7 +154,7 @@ static ALWAYS_INLINE TARGET void LEVEL(step_wide)(
     }
 }
 
-/* Rows gathered from all tables that a step reads; spaced, to avoid aliasing of addresses 4 KiB apart. */
+/* Rows gathered from all tables that a step reads; spaced, since addresses 4 KiB apart are taken for the same. */
 typedef struct {
     float x[STEP_BLOCK + 16], a[STEP_BLOCK + 16], b[STEP_BLOCK + 16], held[STEP_BLOCK];
 } LEVEL(block);
@@ -192,15 +192,15 @@ static ALWAYS_INLINE TARGET void LEVEL(step_narrow)(
     if (pass->second.at) LEVEL(scatter)(at.b, ids, start, size, width, pass->second);
     if (splits) LEVEL(scatter)(at.held, ids, start, size, width, pass->residual);
     if (splits && to->moves) LEVEL(scatter)(at.x, ids, start, size, width, pass->params);
-    for (ptrdiff_t k = before; k < to->count; k++) { /* from positions in the block to positions in the table */
+    for (ptrdiff_t k = before; k < to->count; k++) { /* from places in the block to places in the table */
         const uint32_t place = to->positions[k], r = place / (uint32_t)width;
         const uint32_t row = (uint32_t)(ids ? ids[start + r] : start + r);
         to->positions[k] = row * (uint32_t)width + (place - r * (uint32_t)width);
     }
 }
 
-/* Touched rows of width 1; size <= STEP_BLOCK. All tables are in one loop, which is specialised at compile time: twice
- * as fast as one table after another. */
+/* Touched rows of width 1; size <= STEP_BLOCK. All tables in one loop, whose parts are known when it is compiled: twice as
+ * quick as one table after the other. */
 static ALWAYS_INLINE TARGET void LEVEL(step_single)(
     const update_pass *pass, const step_rule *rule, const int kind, const int splits, const int moves, ptrdiff_t start,
     ptrdiff_t size, const float *g, float *out, LEVEL(sink) *to) {
@@ -225,8 +225,8 @@ static ALWAYS_INLINE TARGET void LEVEL(step_single)(
     for (ptrdiff_t k = before; k < to->count; k++) to->positions[k] = (uint32_t)ids[to->positions[k]];
 }
 
-/* Touched rows of width 1 that are close together: the vectors cover all rows between them, and rows that are not
- * touched keep their values. */
+/* Touched rows of width 1 that are not far apart: every row on the way goes through the vectors, and those that are not
+ * touched stay as they are. */
 static ALWAYS_INLINE TARGET void LEVEL(step_among)(
     const update_pass *pass, const step_rule *rule, const int kind, ptrdiff_t start, ptrdiff_t size, const float *g,
     float *out, LEVEL(sink) *to) {
@@ -255,7 +255,7 @@ static ALWAYS_INLINE TARGET void LEVEL(step_among)(
     }
 }
 
-/* Whether the rows from `start` on are processed this way. */
+/* Whether the rows from `start` on are walked so. */
 static ALWAYS_INLINE TARGET int LEVEL(is_among)(const update_pass *pass, ptrdiff_t start, ptrdiff_t size) {
     return !pass->walks_all && pass->width == 1 && pass->first.stride == 1 &&
            pass->second.stride == 1 && pass->params.stride == 1 && pass->residual.stride == 1 &&

@@ -209,7 +209,9 @@ class _Simulation:
     def _scatter_from(self, manifest: Manifest) -> int:
         job, link = self._job, self._machine.link
         how = "broadcast" if job.sync.staleness else job.pattern
-        n_bytes = exchanged_bytes(job, manifest) if isinstance(job, TrainingJob) else (0, 0)  # a workload says how
+        n_bytes = (
+            exchanged_bytes(job, manifest) if isinstance(job, TrainingJob) else (0, 0)
+        )  # a workload names its pattern
         return scatter_from(how, job.workers, *n_bytes, 2 * link.latency_s, min(link.server_bytes_s, 3e9))
 
     # -- the result
