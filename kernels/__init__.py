@@ -1,10 +1,10 @@
 """Compiled inner loops: gradients, optimiser steps, the significance split, the frame codec, the sorting of ratings.
 
-Every function here has a twin of the same name in :mod:`mlless_nb.kernels.reference`, in plain NumPy: the oracle of the
-tests. The compiled ones check shapes, types and index bounds once, at their Python face, and run without the GIL. A
-wheel carries each loop for several instruction sets and picks one at run time; on one machine results are identical
-from run to run, between instruction sets they may differ in the last bits. (``resp``, the reading of what Redis
-answers, computes nothing: it is here because it is compiled.)
+:mod:`mlless_nb.kernels.reference` has each function in plain NumPy, for the tests to compare with. The compiled
+functions check shapes, types and index bounds once, at their Python interface, and run without the GIL. Each loop is
+compiled for several instruction sets, and one is chosen at run time. On one machine results are identical from run to
+run; between instruction sets they may differ in the last bits. ``resp`` parses Redis replies; it is here because it is
+compiled. Nothing here does I/O or knows about workers.
 """
 
 try:

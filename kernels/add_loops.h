@@ -1,7 +1,7 @@
-/* x += values, of which neither need be aligned; included by frame_loops.h and update_loops.h. */
+/* x += values; neither need be aligned. Included by frame_loops.h and update_loops.h. */
 
-/* All but a short row goes by whole vectors: the last one ends where the row does and overlaps the one before it. Both are
- * loaded before either is stored, so that each place gets its value once. */
+/* Rows of at least one vector are added by whole vectors: the last vector ends at the row's end and overlaps the one
+ * before it. Both are loaded before either is stored, so that each value is added once. */
 static ALWAYS_INLINE TARGET void LEVEL(add_run)(size_t n, const unsigned char *values, float *x) {
     size_t k = 0;
     VEC run, last;

@@ -1,4 +1,4 @@
-/* The checks at the Python face of every kernel: one pass, no branches, so that checking costs next to nothing. */
+/* The argument checks of every kernel: one pass without branches, so that they cost almost nothing. */
 #ifndef MLLESS_CHECKS_H
 #define MLLESS_CHECKS_H
 
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Floats from a row of a table to the next; -1 with ValueError set where rows overlap or are not whole floats apart. */
+/* Stride of a table's rows, floats; -1 with ValueError set if rows overlap or the stride is not a whole number. */
 static inline Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t stride_bytes) {
     const Py_ssize_t size = (Py_ssize_t)sizeof(float);
     if (n_rows <= 1) return width;
@@ -16,8 +16,8 @@ static inline Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssiz
     return -1;
 }
 
-/* Whether every id lies in [0, high). Every processor subtracts vectors of integers, not every one compares them: of an
- * id that does not, one of the two has its sign bit set. */
+/* Whether every id is in [0, high). Every processor can subtract vectors of integers, but not every one can compare
+ * them: for an id out of range, either the id or the difference has its sign bit set. */
 static inline int ids_within(const int32_t *ids, ptrdiff_t n, int64_t high) {
     const uint32_t last = (uint32_t)(high > INT32_MAX ? INT32_MAX : high - 1);
     uint32_t wrong = 0;
@@ -25,7 +25,7 @@ static inline int ids_within(const int32_t *ids, ptrdiff_t n, int64_t high) {
     return n == 0 || (high > 0 && wrong >> 31 == 0);
 }
 
-/* Whether every id lies below high. */
+/* Whether every id is below high. */
 static inline int short_ids_within(const uint16_t *ids, ptrdiff_t n, int64_t high) {
     uint16_t most = 0;
     for (ptrdiff_t k = 0; k < n; k++) most = ids[k] > most ? ids[k] : most;
@@ -39,7 +39,7 @@ static inline int ids_ascend(const int32_t *ids, ptrdiff_t n, int64_t high) {
     return n == 0 || (!wrong && ids[0] >= 0 && ids[n - 1] < high);
 }
 
-/* Whether every user's position is below every item's: no row plays both parts. */
+/* Whether every user's position is below every item's, so that no row is used as both. */
 static inline int users_first(const int32_t *user, const int32_t *item, ptrdiff_t n) {
     int32_t last_user = INT32_MIN, first_item = INT32_MAX;
     for (ptrdiff_t k = 0; k < n; k++) {
@@ -49,7 +49,7 @@ static inline int users_first(const int32_t *user, const int32_t *item, ptrdiff_
     return n == 0 || last_user < first_item;
 }
 
-/* Whether indptr starts at 0, never falls and ends at nnz. */
+/* Whether indptr starts at 0, never decreases and ends at nnz. */
 static inline int indptr_fits(const int32_t *indptr, ptrdiff_t n, int64_t nnz) {
     int wrong = 0;
     for (ptrdiff_t k = 0; k < n; k++) wrong |= indptr[k + 1] < indptr[k];

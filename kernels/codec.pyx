@@ -1,8 +1,8 @@
-"""Frames: an update as bytes, and back.
+"""Frames: encoding an update as bytes, and decoding it.
 
-The layout of a frame stands in ``frame_header.py``.
+The layout of a frame is in ``frame_header.py``.
 
-Nothing of a frame is believed before all of it has been checked, and nothing is written unless all of it is valid.
+A frame is checked completely before any of it is used, and nothing is written unless the whole frame is valid.
 """
 
 import numpy as np
@@ -73,7 +73,7 @@ new_tuple = tuple.__new__
 
 
 def crc32c(const unsigned char[::1] data not None):
-    """CRC32C (Castagnoli) of bytes, by the processor's own instruction where it has one."""
+    """CRC32C (Castagnoli) of bytes, with the processor's instruction if it has one."""
     cdef uint32_t crc = 0
     cdef size_t n = data.shape[0]
     if n:
@@ -83,7 +83,7 @@ def crc32c(const unsigned char[::1] data not None):
 
 
 def encode_update(const int32_t[::1] rows, const float[:, ::1] update not None, step, slot, n_rows, stats):
-    """A frame of whole rows, in float32; rows of one value, where they lie close, as bits.
+    """A frame of whole rows, in float32; dense rows of width 1 have their ids as bits.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def encode_update(const int32_t[::1] rows, const float[:, ::1] update not None, 
         Strictly ascending; None: every row, and no indices in the frame.
     update : float32 (m, width)
     step, slot, n_rows : int
-        Whose update, of a table of how many rows.
+        Step and slot of the update, and number of rows of its table.
     stats : (float, float, float, float)
         loss_sum, loss_count, val_sum, val_count.
 
@@ -149,15 +149,15 @@ def encode_sparse(
     positions : uint32 (count,)
         ``row * width + column``, strictly ascending.
     values : float32 (count,)
-        With a codec that rounds they are overwritten by what the receivers will decode.
+        A codec that rounds overwrites them with the values that the receivers will decode.
     step, slot, n_rows, width, stats
         As :func:`encode_update`'s.
     index : {"auto", "varint", "u32", "rowmask", "bits", "dense"}
-        "auto" takes the smallest; "rows" too where every row is whole.
+        "auto" takes the smallest, including "rows" if every row is whole.
     codec : {"float32", "bf16", "int8"}
     residual : float32 (n_rows, width)
-        Needed by a codec that rounds, unused else; rows may be spaced. At ``positions`` the rounding error, value -
-        decoded, is stored: what is decoded and what is left over sum to what was given.
+        Required by a codec that rounds, else unused; rows may be spaced. The rounding error, value - decoded, is stored
+        at ``positions``, so that decoded value and residual sum to the given value.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def encode_sparse(
 
 
 def read_header(frame not None):
-    """The header of a frame, without looking at its body: its checksum is verified by the functions that read the body.
+    """The header of a frame, without its body. The functions that read the body verify the checksum.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ def read_header(frame not None):
     Raises
     ------
     DecodeError
-        When it is not a frame's, or does not fit the frame's length.
+        When the header is not valid, or does not match the frame's length.
     """
     cdef frame_header header
     cdef Py_buffer view
@@ -256,9 +256,9 @@ def apply_frame(frame not None, float[:, ::view.contiguous] params not None, *, 
     ----------
     frame : bytes, memoryview or any contiguous buffer
     params : float32 (n_rows, width)
-        Changed in place, once the whole frame has been found valid. Rows may be spaced.
+        Changed in place, after the whole frame was checked. Rows may be spaced.
     add : bool
-        False: the values take the parameters' places. A dense frame replaces the whole table then.
+        False: the values overwrite the parameters. A dense frame then replaces the whole table.
 
     Raises
     ------
@@ -292,7 +292,7 @@ def apply_frame(frame not None, float[:, ::view.contiguous] params not None, *, 
         if room.at == NULL:
             raise MemoryError
         ids, decoded = <uint32_t *>room.at, <float *>room.at + n_ids
-        straight = header.index_codec == INDEX_BITS and stride == header.width  # bits need not become ids then
+        straight = header.index_codec == INDEX_BITS and stride == header.width  # then bits need not be converted to ids
         with nogil:
             valid = frame_read_ids(start, &header, NULL if straight else ids, fault)
             if valid and count:
@@ -339,7 +339,7 @@ def decode_frame(frame not None):
 
 cdef bytes new_frame(int index_codec, int value_codec, step, slot, n_rows, width, size_t count, size_t body_bytes,
                      stats):
-    """A frame of the right size with its header filled in but for the checksum; its body is the caller's to write."""
+    """A frame of the right size, with its header except the checksum; the caller writes the body."""
     cdef double[4] sums
     if body_bytes > MAX_BODY_BYTES:
         raise ValueError(f"the frame's body has {body_bytes} bytes: must be at most {MAX_BODY_BYTES}")

@@ -1,12 +1,12 @@
-/* CRC32C (Castagnoli, reflected polynomial 0x82f63b78): the processor's own instruction, else tables.
+/* CRC32C (Castagnoli, reflected polynomial 0x82f63b78), with the processor's instruction, else with tables.
  *
- * The instruction has a latency of three cycles and a throughput of one, so three neighbouring stretches of a block are
- * summed at once and joined: the sum of A then B is shift(sum(A), length of B) ^ sum(B), and shift, being linear over
- * bits, is four look-ups.
+ * The instruction has a latency of three cycles and a throughput of one per cycle, so three neighbouring stretches of a
+ * block are summed at the same time and joined: the sum of A followed by B is shift(sum(A), length of B) ^ sum(B), and
+ * shift is linear over bits, so it takes four table look-ups.
  *
- * Where 512-bit registers can be multiplied without carries, a long block is folded first: 256 bytes times x^2048 are
- * congruent, modulo the polynomial, to the 256 bytes that follow, so they are added to those, and only the last 256
- * are summed (Gopal et al., "Fast CRC computation for generic polynomials using PCLMULQDQ", 2009, section 3).
+ * With carry-less multiplication of 512-bit registers, a long block is folded first: 256 bytes are multiplied by x^2048
+ * modulo the polynomial and added to the next 256 bytes, so that only the last 256 are summed (Gopal et al., "Fast CRC
+ * computation for generic polynomials using PCLMULQDQ", 2009, section 3).
  *
  * crc32c_init must be called once before anything else. */
 #ifndef MLLESS_CRC32C_H
@@ -15,7 +15,7 @@
 #include "levels.h"
 
 #if defined(MLLESS_X86)
-#if defined(__clang__) && __clang_major__ >= 14 /* which tells the instruction apart from the rest of SSE4.2 */
+#if defined(__clang__) && __clang_major__ >= 14 /* it has a separate target for the instruction */
 #define CRC_TARGET __attribute__((target("sse4.2,crc32")))
 #else
 #define CRC_TARGET __attribute__((target("sse4.2")))
@@ -35,7 +35,7 @@
 #endif
 
 static uint32_t crc_table[8][256];
-static uint32_t crc_shift[2][4][256]; /* by one stretch, by two */
+static uint32_t crc_shift[2][4][256]; /* by one stretch, and by two */
 static uint64_t crc_fold[2]; /* x^(8 * CRC_FOLDED + 63), x^(8 * CRC_FOLDED - 1): a product comes out times x */
 static int crc_hardware, crc_folds;
 
@@ -61,7 +61,7 @@ static void crc32c_init(void) {
         for (int byte = 0; byte < 256; byte++)
             crc_table[k][byte] = crc_table[0][crc_table[k - 1][byte] & 0xff] ^ (crc_table[k - 1][byte] >> 8);
     for (int stretches = 1; stretches <= 2; stretches++) {
-        uint32_t image[32]; /* of every single bit, after that many zero bytes */
+        uint32_t image[32]; /* the sum of each single bit followed by that many zero bytes */
         for (int bit = 0; bit < 32; bit++) {
             uint32_t crc = (uint32_t)1 << bit;
             for (int k = 0; k < stretches * CRC_STRETCH; k++) crc = crc_table[0][crc & 0xff] ^ (crc >> 8);
@@ -86,7 +86,7 @@ static void crc32c_init(void) {
 #endif
 }
 
-/* Eight bytes a step, one look-up a byte; byte by byte where the machine is big-endian. */
+/* Eight bytes per iteration, one look-up per byte; byte by byte on big-endian machines. */
 static uint32_t crc_tables(uint32_t crc, const unsigned char *data, size_t n) {
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     for (; n >= 8; n -= 8, data += 8) {

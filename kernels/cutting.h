@@ -1,5 +1,5 @@
-/* Ratings in the order of a minibatch, by a radix sort: the same on every machine, and no slower where integers are
- * not sorted by vectors of them. */
+/* Sorts the ratings of a minibatch by a radix sort: its result is the same on every machine, and it is as fast on
+ * processors without vectorised sorting. */
 #ifndef MLLESS_CUTTING_H
 #define MLLESS_CUTTING_H
 
@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#define CUT_BITS 11 /* of a pass; its counts fit in the first cache */
-#define CUT_AHEAD 16 /* ratings between one that is asked for and the one that is used */
+#define CUT_BITS 11 /* per pass; the counts fit in the first-level cache */
+#define CUT_AHEAD 16 /* how many ratings ahead to prefetch */
 
 typedef struct {
     uint32_t user, item;
@@ -16,7 +16,7 @@ typedef struct {
     float rating;
 } cut_rating;
 
-/* Copy the ratings `taken` of all `n_all`; 0 where one of them is out of range. */
+/* Copy the ratings `taken` out of all `n_all`; 0 if an index is out of range. */
 static int cut_gather(const int32_t *users, const int32_t *items, const float *ratings, ptrdiff_t n_all,
                       const int64_t *taken, ptrdiff_t n, uint32_t n_users, uint32_t n_items, cut_rating *out) {
     int is_wrong = 0;
@@ -36,7 +36,7 @@ static int cut_gather(const int32_t *users, const int32_t *items, const float *r
     return !is_wrong;
 }
 
-/* One pass: `from` in the order of these bits of its users or items, those with equal bits in the order they have. */
+/* One pass: a stable sort of `from` by these bits of its users or items. */
 static void cut_pass(const cut_rating *from, cut_rating *to, ptrdiff_t n, int shift, int by_item) {
     size_t begins[1 << CUT_BITS], next = 0;
     const uint32_t mask = (1u << CUT_BITS) - 1;
@@ -50,7 +50,7 @@ static void cut_pass(const cut_rating *from, cut_rating *to, ptrdiff_t n, int sh
     for (ptrdiff_t k = 0; k < n; k++) to[begins[(by_item ? from[k].item : from[k].user) >> shift & mask]++] = from[k];
 }
 
-/* Sort by user or item, of which there are `high`; returns which of the two the result is in. */
+/* Sort by user or item, whose ids are below `high`; returns which of the two arrays has the result. */
 static cut_rating *cut_sort(cut_rating *from, cut_rating *other, ptrdiff_t n, uint32_t high, int by_item) {
     for (int shift = 0; shift < 32 && high > 1 && (high - 1) >> shift; shift += CUT_BITS) {
         cut_rating *to = other;
@@ -61,13 +61,13 @@ static cut_rating *cut_sort(cut_rating *from, cut_rating *other, ptrdiff_t n, ui
     return from;
 }
 
-/* Sort by (user, item), number users and items by their rows, which are written to `rows`, users' first; returns how
- * many rows there are, and in *n_user_rows how many are of users. */
+/* Sort by (user, item), replace users and items by positions in `rows`, and write their rows there, users' first.
+ * Returns the number of rows, and in *n_user_rows the number of users' rows. */
 static ptrdiff_t cut_minibatch(cut_rating *from, cut_rating *other, ptrdiff_t n, uint32_t n_users, uint32_t n_items,
                                int32_t *rows, ptrdiff_t *n_user_rows, int32_t *user, int32_t *item, float *rating) {
     cut_rating *sorted = cut_sort(from, other, n, n_items, 1);
     ptrdiff_t m = 0, n_rows = 0;
-    int32_t *item_rows = rows + n; /* until it is known how many users there are */
+    int32_t *item_rows = rows + n; /* until the number of users is known */
     for (ptrdiff_t k = 0; k < n; k++) {
         if (k == 0 || sorted[k].item != sorted[k - 1].item) item_rows[m++] = (int32_t)(n_users + sorted[k].item);
         sorted[k].row = (int32_t)(m - 1);

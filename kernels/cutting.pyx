@@ -1,4 +1,4 @@
-"""Ratings become a minibatch: sorted, with the rows of the parameter table that they touch."""
+"""Cutting a minibatch from ratings: sorts them, and finds the rows of the parameter table that they touch."""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
@@ -23,21 +23,21 @@ def cut_ratings(
     Py_ssize_t n_users,
     Py_ssize_t n_items,
 ):
-    """Some of all ratings, sorted by (user, item), equal pairs in the order that ``taken`` has.
+    """The ratings in ``taken``, sorted by (user, item); equal pairs keep the order of ``taken``.
 
     Parameters
     ----------
     users, items : int32 (n_all,)
     ratings : float32 (n_all,)
     taken : int64 (n,)
-        Which of them.
+        Indices of the ratings to use.
     n_users, n_items : int
-        Items' rows of the parameter table follow those of all users.
+        In the parameter table, the rows of items follow those of all users.
 
     Returns
     -------
     rows : int32 (m,)
-        Rows that are touched, ascending.
+        The rows touched, ascending.
     user, item : int32 (n,)
         Positions in ``rows``.
     rating : float32 (n,)

@@ -1,4 +1,4 @@
-/* Includes LOOPS once per instruction set; see levels.h. Each time it stands for:
+/* Includes LOOPS once per instruction set; see levels.h. Each time it defines:
  *   LEVEL(f)  the function's name      TARGET  its attribute      LANES  floats in a vector
  *   VEC, INTS the vector, unaligned    SUM(v), ROOT(v)  horizontal sum and square root of one
  *   PART(p, n), PUT_PART(p, n, v)      load and store of its first n < LANES floats, the others being 0

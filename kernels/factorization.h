@@ -4,7 +4,7 @@
 #define LOOPS "factorization_loops.h"
 #include "each_level.h"
 
-#ifdef MLLESS_X86 /* a narrow row is better off with shorter vectors */
+#ifdef MLLESS_X86 /* narrow rows are faster with shorter vectors */
 #define DISPATCH_WIDTH(f, arguments)                                \
     (level() == LEVEL_AVX512 && width >= 16 ? f##_avx512 arguments  \
      : level() >= LEVEL_AVX2 && width >= 8  ? f##_avx2 arguments    \

@@ -1,6 +1,6 @@
 """Matrix factorisation with biases (PMF): gradient, loss and predictions over (user, item, rating).
 
-In three layers: vector loops in C (``factorization_loops.h``), one typed call, a ``def`` that checks everything once.
+Three layers: vector loops in C (``factorization_loops.h``), one typed call, and a ``def`` that checks all arguments.
 """
 
 from cython cimport view
@@ -43,8 +43,8 @@ def pmf_gradient(
     """Overwrite ``grad`` with the gradient of a minibatch's squared errors; returns their sum before any update.
 
     The loss is the sum over the minibatch of ``e^2/2 + l2/2 * (|p_u|^2 + |q_i|^2 + b_u^2 + b_i^2)``, divided by
-    ``divisor``, with ``e = rating - mean - b_u - b_i - p_u.q_i``. The biases are the last column of ``params`` where
-    there are any.
+    ``divisor``, with ``e = rating - mean - b_u - b_i - p_u.q_i``. The biases, if any, are the last column of
+    ``params``.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def pmf_gradient(
     rows : int32 (m,)
         The minibatch's rows of ``params``, strictly ascending.
     user, item : int32 (n,)
-        Positions in ``rows``, users' before items'. Quickest when sorted by user.
+        Positions in ``rows``, users' before items'. Fastest if sorted by user.
     rating : float32 (n,)
     mean, l2, divisor : float
     biases : bool
@@ -98,7 +98,7 @@ def pmf_sgd_pass(
     double rate,
     bint biases,
 ):
-    """One step of SGD a rating, in the order given; returns the sum of squared errors, each before its own step.
+    """One step of SGD for each rating, in the order given; returns the sum of squared errors, each before its step.
 
     ``e = rating - mean - b_u - b_i - p.q``; ``p += rate * (e*q - l2*p)`` and, with the old p, ``q += rate * (e*p -
     l2*q)``; ``b += rate * (e - l2*b)``. Other arguments as :func:`pmf_gradient`'s.
@@ -108,7 +108,7 @@ def pmf_sgd_pass(
     params : float32 (n_rows, width)
         Changed in place.
     rate : float
-        Learning rate of a rating.
+        Learning rate of each step.
 
     Raises
     ------

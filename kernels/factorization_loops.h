@@ -38,7 +38,7 @@ static ALWAYS_INLINE TARGET double LEVEL(pmf_vectors)(
             p[j] = product[j] = *(const VEC *)(p_u + at);
             grad_user[j] = *(const VEC *)(g_u + at);
         }
-        /* With a 1 where the bias stands, p.q adds the item's bias and e*p is the bias' gradient too. */
+        /* With a 1 in place of the user's bias, p.q includes the item's bias, and e*p its gradient. */
         product[n_vectors - 1] = p[n_vectors - 1] * is_factor + is_bias;
         fresh_product = product[n_vectors - 1] * fresh;
         base = mean + (biases ? p_u[width - 1] : 0.0f);
@@ -130,8 +130,8 @@ static TARGET double LEVEL(pmf)(
 }
 #undef WITH
 
-/* One step a rating, in the order given: e = rating - prediction; p += rate * (e*q - l2*p), q likewise with the old p. A
- * user's row stays in registers while its ratings last. */
+/* One step per rating, in the order given: e = rating - prediction; p += rate * (e*q - l2*p), q likewise with the old
+ * p. A user's row stays in registers during its ratings. */
 static ALWAYS_INLINE TARGET double LEVEL(sgd_vectors)(
     float_table params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
     const float *rating, ptrdiff_t n, float mean, float l2, float rate, int biases, const int n_vectors) {
@@ -155,7 +155,7 @@ static ALWAYS_INLINE TARGET double LEVEL(sgd_vectors)(
                 fetch_row(params, rows[item[k + ROWS_AHEAD]], width);
                 if (user[k + ROWS_AHEAD] != u) fetch_row(params, rows[user[k + ROWS_AHEAD]], width);
             }
-            VEC sum = p[n_vectors - 1] * is_bias; /* the user's bias; the item's stands against the 1 in product */
+            VEC sum = p[n_vectors - 1] * is_bias; /* the user's bias; the item's is multiplied by the 1 in product */
             for (int j = 0; j < n_vectors; j++) {
                 const int is_last = j == n_vectors - 1;
                 q[j] = *(const VEC *)(q_i + (is_last ? tail : j * LANES));
@@ -224,8 +224,8 @@ static TARGET double LEVEL(pmf_sgd)(
 }
 #undef WITH
 
-/* Predictions of rows (rows[user], rows[item]), or of the ids themselves where rows is NULL; returns the sum of squares
- * of rating - prediction where there are ratings. */
+/* Predictions for rows (rows[user], rows[item]), or (user, item) if rows is NULL; returns the sum of squares of
+ * rating - prediction if there are ratings. */
 static TARGET double LEVEL(pmf_scores)(
     float_table params, const int32_t *rows, ptrdiff_t width, const int32_t *user, const int32_t *item,
     const float *rating, ptrdiff_t n, float mean, int biases, float *out) {

@@ -1,8 +1,9 @@
 /* The significance split of a vector; included by each_level.h.
  *
- * residual += u; where |residual| > threshold * |x|, (base + lane, residual) is appended and the residual becomes 0. A NaN
- * is significant: it must not hide; where the threshold is infinite nothing is. No branches on values: they would be a coin
- * toss. Up to LANES entries are written from `count` on, of which those that are not counted are void. */
+ * residual += u; where |residual| > threshold * |x|, (base + lane, residual) is appended and the residual becomes 0. A
+ * NaN is significant, so that divergence is noticed; with an infinite threshold nothing is. There are no branches on
+ * values, because they cannot be predicted. Up to LANES entries are written from `count` on; those not counted are
+ * invalid. */
 static ALWAYS_INLINE TARGET VEC LEVEL(load)(const float *p, ptrdiff_t n) {
     return n == LANES ? *(const VEC *)p : PART(p, n);
 }
@@ -16,17 +17,17 @@ static ALWAYS_INLINE TARGET void LEVEL(store)(float *p, ptrdiff_t n, VEC v) {
 
 #define EVERY_LANE (~(INTS){0})
 
-/* `after` in the lanes that are touched, -1 and not 0; `before` in the others. */
+/* `after` in the touched lanes (-1), `before` in the others (0). */
 static ALWAYS_INLINE TARGET VEC LEVEL(where)(INTS touched, VEC after, VEC before) {
     return (VEC)(((INTS)after & touched) | ((INTS)before & ~touched));
 }
 
-/* The touched ones of the first n <= LANES lanes of u. */
+/* The split of the touched lanes among the first n <= LANES lanes of u. */
 static ALWAYS_INLINE TARGET ptrdiff_t LEVEL(split)(
     VEC u, ptrdiff_t n, INTS touched, const float *x, float *residual, float threshold, uint32_t base,
     uint32_t *positions, float *values, ptrdiff_t count) {
     const VEC held = LEVEL(load)(residual, n), sum = LEVEL(where)(touched, held + u, held);
-    if (threshold == __builtin_inff()) { /* times a parameter of 0 it would say nothing */
+    if (threshold == __builtin_inff()) { /* infinity times a parameter of 0 is NaN */
         LEVEL(store)(residual, n, sum);
         return count;
     }

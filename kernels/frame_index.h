@@ -1,7 +1,7 @@
 /* Index sections: ascending positions (row * width + column) or row ids as bytes, and back.
  *
- * Readers check and decode in one pass: they return 0 unless the bytes are exactly what a writer would have made of n
- * ascending ids below `high`. They may write up to INDEX_SLACK ids behind the n-th. */
+ * Readers check and decode in one pass: they return 0 unless the bytes are exactly what a writer makes from n ascending
+ * ids below `high`. They may write up to INDEX_SLACK ids after the n-th. */
 #ifndef MLLESS_FRAME_INDEX_H
 #define MLLESS_FRAME_INDEX_H
 
@@ -20,10 +20,10 @@ static inline unsigned char *varint_put(uint32_t gap, unsigned char *out) {
     return out;
 }
 
-/* Ascending ids as varints (seven bits a byte, low first) of id - previous - 1; the first as it is. */
+/* Ascending ids as varints (seven bits a byte, low first) of id - previous - 1; the first id is written as it is. */
 static inline size_t varint_size(const uint32_t *ids, size_t n) {
     size_t size = n;
-    for (size_t start = 1; start < n; start += INDEX_BLOCK) { /* mostly every gap of a block is of one byte */
+    for (size_t start = 1; start < n; start += INDEX_BLOCK) { /* usually all gaps of a block have one byte */
         const size_t end = n - start < INDEX_BLOCK ? n : start + INDEX_BLOCK;
         uint32_t any = 0, more = 0;
         for (size_t k = start; k < end; k++) any |= ids[k] - ids[k - 1] - 1;
@@ -38,7 +38,7 @@ static inline void varint_write(const uint32_t *ids, size_t n, unsigned char *ou
     if (n) out = varint_put(ids[0], out);
     size_t k = 1;
     while (k < n) {
-        if (n - k >= 16) { /* sixteen gaps of one byte each, mostly */
+        if (n - k >= 16) { /* usually sixteen gaps of one byte each */
             uint32_t gaps[16], any = 0;
             for (int j = 0; j < 16; j++) any |= gaps[j] = ids[k + j] - ids[k + j - 1] - 1;
             if (any < 128) {
@@ -75,7 +75,7 @@ static inline int u32_valid(const uint32_t *ids, size_t n, uint64_t high) {
     return n == 0 || (!wrong && ids[n - 1] < high);
 }
 
-/* How many rows the positions touch; *gap_bytes: of the varints of those rows' ids. */
+/* The number of rows that the positions touch; *gap_bytes: size of the varints of these rows' ids. */
 static inline size_t rows_touched(const uint32_t *positions, size_t n, size_t width, size_t *gap_bytes) {
     *gap_bytes = 0;
     if (n == 0) return 0;
@@ -83,7 +83,7 @@ static inline size_t rows_touched(const uint32_t *positions, size_t n, size_t wi
     uint32_t rows[INDEX_BLOCK + 1];
     rows[0] = row_of(positions[0], (uint32_t)width, factor);
     size_t m = 1, more = varint_more(rows[0]);
-    for (size_t start = 1; start < n; start += INDEX_BLOCK) { /* no branches: where a row ends cannot be foreseen */
+    for (size_t start = 1; start < n; start += INDEX_BLOCK) { /* no branches: the end of a row cannot be predicted */
         const size_t block = n - start < INDEX_BLOCK ? n - start : INDEX_BLOCK;
         DISPATCH(rows_of, (block, positions + start, (uint32_t)width, factor, rows + 1));
         m += DISPATCH(gaps_of, (block, rows, &more));
@@ -93,7 +93,7 @@ static inline size_t rows_touched(const uint32_t *positions, size_t n, size_t wi
     return m;
 }
 
-/* The gaps of the rows' ids alone (every value of each is there), or each followed by the mask of its columns. */
+/* The gaps of the rows' ids: alone if all rows are whole, else each followed by the mask of its columns. */
 static inline void rows_write(const uint32_t *positions, size_t n, size_t width, unsigned char *out) {
     const uint32_t factor = row_factor(width);
     uint32_t next = 0;
@@ -144,16 +144,16 @@ static inline void bits_write(const uint32_t *positions, size_t n, uint64_t tabl
     }
 }
 
-/* With ids NULL the bits are checked and not decoded. */
+/* If ids is NULL the bits are checked but not decoded. */
 static inline int bits_read(const unsigned char *at, const unsigned char *end, size_t n, uint64_t table, uint32_t *ids) {
     if ((size_t)(end - at) != bits_size(table)) return 0;
     return DISPATCH(bits_read, (at, n, table, ids));
 }
 
-/* How the ids of whole rows are written, and the section's bytes. */
+/* The index codec for the ids of whole rows, and the size of its section. */
 static inline int rows_index(const uint32_t *rows, size_t m, size_t width, uint64_t table, size_t *bytes) {
     *bytes = width == 1 ? bits_size(table) : SIZE_MAX;
-    if (*bytes < m) return INDEX_BITS; /* a gap has a byte at least */
+    if (*bytes < m) return INDEX_BITS; /* a gap takes at least one byte */
     const size_t gap_bytes = varint_size(rows, m);
     if (*bytes < gap_bytes) return INDEX_BITS;
     *bytes = gap_bytes;

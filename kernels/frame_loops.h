@@ -1,7 +1,7 @@
-/* Rows of positions, value codecs, runs of values; included by each_level.h. Frames' bytes may lie at any address.
+/* Rows of positions, value codecs, runs of values; included by each_level.h. Frames may be at any address.
  *
- * Nothing here multiplies and adds in one expression: a fused product would make one processor's parameters differ from
- * another's. unpack is what the receivers do, and the sender too, so what is left over is exact. */
+ * No expression here multiplies and adds: a fused multiply-add would make parameters differ between processors. The
+ * sender uses unpack like the receivers, so the rounding error in the residual is exact. */
 
 #include "add_loops.h"
 
@@ -10,31 +10,31 @@ static inline TARGET void LEVEL(rows_of)(
     for (size_t k = 0; k < n; k++) rows[k] = row_of(positions[k], width, factor);
 }
 
-/* Of rows[1..n], how many differ from the one before; adds to *more the bytes of their gaps' varints beyond the first. */
+/* How many of rows[1..n] differ from the one before; adds to *more the bytes of their gaps' varints after the first. */
 static inline TARGET size_t LEVEL(gaps_of)(size_t n, const uint32_t *rows, size_t *more) {
     uint32_t m = 0, bytes = 0, any = 0;
     for (size_t k = 0; k < n; k++) {
         m += rows[k + 1] != rows[k];
         any |= rows[k + 1] - rows[k];
     }
-    if (any < 128) return m; /* mostly */
+    if (any < 128) return m; /* the usual case */
     for (size_t k = 0; k < n; k++) bytes += varint_more(rows[k + 1] - rows[k] - (rows[k + 1] != rows[k]));
     *more += bytes;
     return m;
 }
 
-/* Decodes short gaps, several at a time, as far as there are enough of them and no others: ids[*k..], each the sum of
- * the gaps so far and one each. *next is the least that the next id can be; it stops where that exceeds `high`. */
+/* Decodes short gaps several at a time, as long as enough of them follow without a longer one: ids[*k..], each the sum
+ * of (gap + 1) so far. *next is the least valid next id; decoding stops if that exceeds `high`. */
 static inline TARGET const unsigned char *LEVEL(varint_run)(
     const unsigned char *at, const unsigned char *end, size_t n, uint64_t high, uint32_t *ids, size_t *k,
     uint64_t *next) {
 #ifdef HAS_COMPRESS
     const __m512i zero = _mm512_setzero_si512(), one = _mm512_set1_epi32(1);
-    while (n > *k && end - at >= 17 && *next <= high) { /* gaps of one byte or two that begin in sixteen bytes */
+    while (n > *k && end - at >= 17 && *next <= high) { /* gaps of one or two bytes that begin in sixteen bytes */
         const __m128i bytes = _mm_loadu_si128((const __m128i *)at), after = _mm_loadu_si128((const __m128i *)(at + 1));
         const uint32_t more = _mm_movepi8_mask(bytes), last = _mm_movepi8_mask(after);
         const uint32_t empty = _mm_testn_epi8_mask(after, after);
-        if (more & (last | empty)) break; /* longer, or longer than need be */
+        if (more & (last | empty)) break; /* more than two bytes, or longer than necessary */
         const __mmask16 begins = (__mmask16)~(more << 1);
         const __m512i low = _mm512_and_si512(_mm512_cvtepu8_epi32(bytes), _mm512_set1_epi32(127));
         const __m512i upper = _mm512_slli_epi32(_mm512_cvtepu8_epi32(after), 7);
@@ -61,7 +61,7 @@ static inline TARGET const unsigned char *LEVEL(varint_run)(
             ids[*k + 2 * j] = last - (uint32_t)(odd >> 16 * j & 0xffff);
             ids[*k + 2 * j + 1] = last;
         }
-        if (longer) { /* the ids from the first longer gap on are void */
+        if (longer) { /* the ids from the first longer gap on are invalid */
             const size_t few = (size_t)__builtin_ctzll(longer) / 8;
             at += few;
             *k += few;
@@ -76,7 +76,7 @@ static inline TARGET const unsigned char *LEVEL(varint_run)(
     return at;
 }
 
-/* Appends first + (each set bit's number) to ids, many at a time so that few branches depend on how many there are. */
+/* Appends first + (number of each set bit) to ids, many at a time so that few branches depend on the count. */
 static inline TARGET uint32_t *LEVEL(mask_read)(uint64_t mask, uint32_t first, uint32_t *ids) {
 #ifdef HAS_COMPRESS
     const __m512i ramp = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -125,7 +125,7 @@ static inline TARGET int LEVEL(rowmask_read)(
     return ids == after;
 }
 
-/* The 64 bits from position `first` on of a table's bits; what lies beyond the table is as it is in the last byte. */
+/* The 64 bits of a table's bits from position `first` on; bits after the table are as in the last byte. */
 static ALWAYS_INLINE TARGET uint64_t LEVEL(bits_at)(const unsigned char *bits, uint64_t first, uint64_t table) {
     uint64_t mask = 0;
     if (table - first >= 64)
@@ -171,15 +171,15 @@ static inline TARGET void LEVEL(bf16_unpack)(size_t n, const unsigned char *pack
     }
 }
 
-/* Blocks of a float32 scale, absmax / 127, and a signed byte a value: value / scale to nearest, ties to even. A block
- * with a value that is not finite has a NaN for its scale, and so decodes to nothing but NaN: it must not hide. */
+/* Blocks of a float32 scale, absmax / 127, and one signed byte per value: value / scale to nearest, ties to even. A
+ * block with a value that is not finite has the scale NaN and decodes to NaN only, so that divergence is noticed. */
 static inline TARGET void LEVEL(int8_pack)(size_t n, const float *values, unsigned char *out) {
     for (size_t start = 0; start < n; start += VALUE_BLOCK) {
         const size_t m = n - start < VALUE_BLOCK ? n - start : VALUE_BLOCK;
         const float *block = values + start;
         int32_t bits[VALUE_BLOCK], greatest = 0;
         memcpy(bits, block, 4 * m);
-        for (size_t k = 0; k < m; k++) { /* magnitudes are ordered as their bits are, a NaN above infinity */
+        for (size_t k = 0; k < m; k++) { /* magnitudes have the order of their bits, NaN above infinity */
             const int32_t magnitude = bits[k] & 0x7fffffff;
             greatest = magnitude > greatest ? magnitude : greatest;
         }
@@ -193,9 +193,9 @@ static inline TARGET void LEVEL(int8_pack)(size_t n, const float *values, unsign
             memset(levels, 0, m);
         else
             for (size_t k = 0; k < m; k++) {
-                const float nearest = (block[k] / scale + 12582912.0f) - 12582912.0f; /* 1.5 * 2^23: no digit is left */
+                const float nearest = (block[k] / scale + 12582912.0f) - 12582912.0f; /* 1.5 * 2^23: to an integer */
                 int32_t q = (int32_t)nearest;
-                q = q > 127 ? 127 : q; /* where the scale is denormal, and so coarse */
+                q = q > 127 ? 127 : q; /* if the scale is denormal, and so imprecise */
                 q = q < -127 ? -127 : q;
                 levels[k] = (int8_t)q;
             }
@@ -236,7 +236,7 @@ static inline TARGET void LEVEL(add_rows)(
     }
 }
 
-/* Adds the n values of a table's bits to it, each to its place, in one pass over both. */
+/* Adds the n values at the set bits of a table to it, in one pass over both. */
 static inline TARGET void LEVEL(add_bits)(
     size_t n, const unsigned char *bits, uint64_t table, const unsigned char *values, float *x) {
     const unsigned char *const after = values + 4 * n;
@@ -244,11 +244,11 @@ static inline TARGET void LEVEL(add_bits)(
         uint64_t mask = LEVEL(bits_at)(bits, first, table);
         float *place = x + first;
 #ifdef HAS_COMPRESS
-        if (table - first >= 64 && after - values >= 256) /* whole vectors of both */
+        if (table - first >= 64 && after - values >= 256) /* both have whole vectors left */
             for (; mask; mask >>= 16, place += 16) {
                 const __mmask16 here = (__mmask16)mask;
                 const __m512 old = _mm512_loadu_ps(place), more = _mm512_loadu_ps(values);
-                /* no masked store: a load of what follows would have to wait for it */
+                /* no masked store, because the next load would have to wait for it */
                 _mm512_storeu_ps(place, _mm512_mask_add_ps(old, here, old, _mm512_maskz_expand_ps(here, more)));
                 values += 4 * __builtin_popcount(here);
             }
@@ -261,7 +261,7 @@ static inline TARGET void LEVEL(add_bits)(
     }
 }
 
-/* Appends (first + k, sums[k]) for every k below n that is there (a byte each); both arrays have room for 16 more. */
+/* Appends (first + k, sums[k]) for every k below n that is marked (a byte each); both arrays have room for 16 more. */
 static inline TARGET size_t LEVEL(collect)(
     size_t n, const unsigned char *there, const float *sums, uint32_t first, uint32_t *positions, float *values) {
     size_t count = 0, k = 0;

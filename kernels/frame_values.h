@@ -1,4 +1,4 @@
-/* Value codecs by number, and putting decoded values into a table whose rows lie `stride` floats apart. */
+/* Value codecs by number, and adding or storing decoded values in a table whose rows are `stride` floats apart. */
 #ifndef MLLESS_FRAME_VALUES_H
 #define MLLESS_FRAME_VALUES_H
 
@@ -39,7 +39,7 @@ static inline __attribute__((always_inline)) void put_value(
     x[at] = add ? x[at] + value : value;
 }
 
-/* One value a position; where the rows are spaced, `extra` floats lie between one's end and the next one's start. */
+/* One value per position; if the rows are spaced, there are `extra` floats between the end of a row and the next. */
 static inline __attribute__((always_inline)) void put_block(
     int add, size_t n, const uint32_t *positions, const uint32_t *rows, size_t extra, const unsigned char *values,
     float *x) {
@@ -53,9 +53,9 @@ static inline void put_values(
     int add, size_t n, const uint32_t *positions, size_t width, size_t stride, const unsigned char *values, float *x) {
     const uint32_t factor = row_factor(width);
     const size_t extra = stride - width;
-    /* What lies close together is in the cache, or soon will be. */
+    /* Close positions are in the cache, or will be soon. */
     const int fetch = n && (positions[n - 1] - positions[0]) / width * stride > NEAR_VALUES;
-    uint32_t rows[2][INDEX_BLOCK]; /* of this block, and of the next one, which is fetched meanwhile */
+    uint32_t rows[2][INDEX_BLOCK]; /* of this block, and of the next one, which is prefetched */
     size_t next = n < INDEX_BLOCK ? n : INDEX_BLOCK;
     if (extra) DISPATCH(rows_of, (next, positions, (uint32_t)width, factor, rows[0]));
     for (int turn = 0; next; turn ^= 1) {
@@ -110,7 +110,8 @@ static inline void put_bits(
         }
 }
 
-/* Packs values, leaves in them what unpacking gives, and in the residual the difference (rows `stride` apart). */
+/* Packs values, overwrites them with what unpacking gives, and stores the difference in the residual (rows `stride`
+ * apart). */
 static inline void values_pack_lossy(
     int codec, size_t n, const uint32_t *positions, float *values, unsigned char *out, float *residual, size_t width,
     size_t stride) {
@@ -126,8 +127,8 @@ static inline void values_pack_lossy(
     }
 }
 
-/* The same for every value of the table (`size` of them, gathered in `table`), those at no position -0.0: adding that
- * changes nothing. */
+/* The same for every value of the table (`size` values, gathered in `table`); values without a position are -0.0, which
+ * changes nothing when it is added. */
 static inline void values_pack_dense(
     int codec, size_t n, const uint32_t *positions, float *values, unsigned char *out, float *residual, size_t width,
     size_t stride, float *table, size_t size) {

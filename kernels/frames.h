@@ -1,4 +1,4 @@
-/* A frame: header, values, index section; little-endian, at any address. What is wrong with one is said in words. */
+/* A frame: header, values, index section; little-endian, at any address. Faults are reported as text. */
 #ifndef MLLESS_FRAMES_H
 #define MLLESS_FRAMES_H
 
@@ -14,8 +14,8 @@
 #define FRAME_HEADER_BYTES 64
 #define FRAME_CRC_AT 60
 #define FRAME_VERSION 2
-#define FRAME_MAX_BODY (512u << 20) /* the largest string that Redis takes */
-#define FRAME_FAULT 160             /* room for what is wrong */
+#define FRAME_MAX_BODY (512u << 20) /* the largest string that Redis accepts */
+#define FRAME_FAULT 160             /* size of the text of a fault */
 
 typedef struct __attribute__((packed)) {
     char magic[4];
@@ -27,12 +27,12 @@ typedef struct __attribute__((packed)) {
     uint32_t crc;
 } frame_header;
 
-/* The checksum over everything but itself. */
+/* The checksum over all bytes except itself. */
 static inline uint32_t frame_crc(const unsigned char *frame, size_t size) {
     return crc32c_of(crc32c_of(0, frame, FRAME_CRC_AT), frame + FRAME_HEADER_BYTES, size - FRAME_HEADER_BYTES);
 }
 
-/* Fills the header in, but for the checksum. */
+/* Fills in the header except the checksum. */
 static inline void frame_head(
     unsigned char *frame, int index_codec, int value_codec, uint32_t step, uint32_t slot, uint32_t n_rows,
     uint32_t width, size_t count, size_t body_bytes, const double stats[4]) {
@@ -47,7 +47,7 @@ static inline void frame_seal(unsigned char *frame, size_t size) {
     memcpy(frame + FRAME_CRC_AT, &crc, 4);
 }
 
-/* Fills the header in; 0, and the fault in words, unless all that can be told without the body is right. */
+/* Fills in the header; 0, with the text of the fault, unless all that can be checked without the body is valid. */
 static inline int frame_open(const unsigned char *frame, size_t size, frame_header *header, char fault[FRAME_FAULT]) {
     if (size < FRAME_HEADER_BYTES) {
         snprintf(fault, FRAME_FAULT, "frame of %zu bytes: must be at least %d", size, FRAME_HEADER_BYTES);
@@ -82,20 +82,20 @@ static inline int frame_open(const unsigned char *frame, size_t size, frame_head
     return 1;
 }
 
-/* How many ids its index section holds: positions, or rows, or (dense) none. */
+/* The number of ids in its index section: positions, or rows, or none (dense). */
 static inline size_t frame_n_ids(const frame_header *header) {
     if (header->index_codec == INDEX_DENSE || header->width == 0) return 0;
     return header->index_codec == INDEX_ROWS ? header->count / header->width : header->count;
 }
 
-/* Where an opened frame's index section begins. */
+/* The begin of an opened frame's index section. */
 static inline const unsigned char *frame_index(const unsigned char *frame, const frame_header *header) {
     return frame + FRAME_HEADER_BYTES + values_size(header->value_codec, header->count);
 }
 
-/* Of an opened frame: checks the checksum, every length and every index, and decodes the ids (room for INDEX_SLACK
- * more than frame_n_ids; NULL where the index codec is bits, for frame_put_bits). 0, and the fault in words, when
- * anything is wrong. */
+/* Checks the checksum, every length and every index of an opened frame, and decodes the ids (room for INDEX_SLACK more
+ * than frame_n_ids; NULL if the index codec is bits, for frame_put_bits). 0, with the text of the fault, if anything is
+ * invalid. */
 static inline int frame_read_ids(
     const unsigned char *frame, const frame_header *header, uint32_t *ids, char fault[FRAME_FAULT]) {
     static const char *const names[] = {"dense", "u32", "varint", "rows", "rowmask", "bits"};
@@ -132,7 +132,7 @@ static inline int frame_read_ids(
     return valid;
 }
 
-/* Adds the values of a frame whose ids were read (or, without `add`, stores them). */
+/* Adds the values of a frame whose ids were decoded (without `add`: stores them). */
 static inline void frame_put(
     const frame_header *header, const unsigned char *values, const uint32_t *ids, int add, size_t stride, float *x) {
     const size_t n = frame_n_ids(header), width = header->width;
@@ -144,7 +144,7 @@ static inline void frame_put(
         put_values(add, n, ids, width, stride, values, x);
 }
 
-/* The same of a frame whose bits were checked, to a table without spaces. */
+/* The same for a frame whose bits were checked, and a table whose rows are not spaced. */
 static inline void frame_put_bits(
     const unsigned char *frame, const frame_header *header, const unsigned char *values, int add, float *x) {
     const uint64_t table = (uint64_t)header->n_rows * header->width;

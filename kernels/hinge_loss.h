@@ -1,5 +1,5 @@
-/* Hinge loss, max(0, 1 - s*z): s is 1 where the label is above 0, else -1, so that 0/1 and -1/1 mean the same. The slope
- * at the kink is 0. Included by linear_loops.h, which says what a loss block is. */
+/* Hinge loss, max(0, 1 - s*z): s is 1 if the label is above 0, else -1, so that labels 0/1 and -1/1 are equivalent. The
+ * slope at the kink is 0. Included by linear_loops.h, which defines a loss block. */
 static NEVER_INLINE TARGET double LEVEL(hinge_loss_block)(
     const float *margin, const float *label, ptrdiff_t n, float *slope) {
     double total = 0.0;

@@ -1,4 +1,4 @@
-/* One loop, compiled for several instruction sets, chosen at run time: one wheel, quick wherever it runs.
+/* Each loop is compiled for several instruction sets; one is chosen at run time. So one wheel is fast on any processor.
  *
  * A loop header (*_loops.h) names its functions LEVEL(f), marks them TARGET and is included by each_level.h once per
  * instruction set. DISPATCH(f, (arguments)) calls the best one this processor has. MLLESS_KERNELS=generic|avx2 in the
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
-/* Keeps a product from being fused with the sums that it goes into: each use of it is of the same, rounded value. */
+/* Prevents the compiler from fusing a product with the sums that use it: each use has the same, rounded value. */
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define ROUNDED(v) __asm__("" : "+v"(v))
 #elif defined(__aarch64__)
@@ -21,7 +21,7 @@
 #else
 #define ROUNDED(v) __asm__("" : "+m"(v))
 #endif
-#define NEVER_INLINE __attribute__((noinline)) /* within a large loop its own would be short of registers */
+#define NEVER_INLINE __attribute__((noinline)) /* inlined into a large loop, it would run out of registers */
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define MLLESS_X86 1
@@ -34,14 +34,14 @@
 #define AVX2_TARGET __attribute__((target("avx2,fma")))
 #define AVX512_TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")))
 
-/* Horizontal sums: halves onto each other, in a fixed order. */
+/* Horizontal sums: add the halves, in a fixed order. */
 static inline AVX2_TARGET float sum_avx2(__m256 v) {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
 }
 
-/* The first n < 8 floats. Stored by halves: AVX2's masked store is slow on some processors. */
+/* The first n < 8 floats. Stored in halves, because AVX2's masked store is slow on some processors. */
 static inline AVX2_TARGET __m256 part_avx2(const float *p, ptrdiff_t n) {
     static const int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
     return _mm256_maskload_ps(p, _mm256_loadu_si256((const __m256i *)(lanes + 8 - n)));

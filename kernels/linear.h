@@ -1,13 +1,13 @@
 /* Linear models; the loops are in linear_loops.h, each compiled for several instruction sets. */
 #include "tables.h"
 
-/* Rows of a minibatch: entries row by row, and columns that most rows have, each with a value for every row. */
+/* Rows of a minibatch: entries row by row, and dense columns with a value for every row. */
 typedef struct {
     ptrdiff_t n;
     const int32_t *indptr;
-    const void *indices; /* int32_t where is_wide, else uint16_t */
+    const void *indices; /* int32_t if is_wide, else uint16_t */
     int is_wide;
-    const float *values; /* NULL where every value is 1 */
+    const float *values; /* NULL if every value is 1 */
     ptrdiff_t n_columns;
     const int32_t *columns;
     const float *dense; /* (n_columns, n) */

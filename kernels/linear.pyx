@@ -1,6 +1,7 @@
-"""Linear models over sparse rows: gradient, loss and margins; ``z = w.x + intercept``, a loss is of z and a label.
+"""Linear models over sparse rows: gradient, loss and margins. The margin is ``z = w.x + intercept``.
 
-In three layers: loops in C (``linear_loops.h``; a header a loss), one typed call, a ``def`` that checks everything once.
+Three layers: loops in C (``linear_loops.h``; one header for each loss), one typed call, and a ``def`` that checks all
+arguments.
 """
 
 from cython cimport view
@@ -56,16 +57,16 @@ def linear_gradient(
 ):
     """Overwrite ``grad`` with the gradient of a minibatch's losses; returns their sum before any update.
 
-    The gradient is divided by ``divisor``. A row's x is what the dense columns have for it plus its entries,
-    ``indptr[k]`` to ``indptr[k + 1]``.
+    The gradient is divided by ``divisor``. The x of row ``k`` is the sum of its values in the dense columns and its
+    entries, ``indptr[k]`` to ``indptr[k + 1]``.
 
     Parameters
     ----------
     loss : str
-        ``"logistic"``: ``log(1 + exp(z)) - y*z`` of labels 0 and 1. ``"squared"``: ``(z - y)**2``, and the gradient of
-        half of it. ``"hinge"``: ``max(0, 1 - s*z)``, s being 1 where the label is above 0, else -1.
+        ``"logistic"``: ``log(1 + exp(z)) - y*z`` for labels 0 and 1. ``"squared"``: ``(z - y)**2``, with the gradient
+        of half of it. ``"hinge"``: ``max(0, 1 - s*z)``; s is 1 if the label is above 0, else -1.
     params : float32 (n_features + 1, 1)
-        A row a feature, then the intercept's.
+        One row for each feature, then the intercept's.
     ids : int32 (m,)
         The minibatch's features, strictly ascending.
     columns : int32 (n_columns,)
@@ -75,17 +76,17 @@ def linear_gradient(
     indices : uint16 or int32 (nnz,)
         Positions in ``ids``.
     values : float32 (nnz,)
-        Or empty: every value is 1.
+        Empty if every value is 1.
     labels : float32 (n,)
     divisor : float
         Above 0.
     grad : float32 (m + 1, 1)
-        Overwritten: of each of ``ids``, then of the intercept.
+        Overwritten: the gradient for each of ``ids``, then for the intercept.
 
     Raises
     ------
     TypeError
-        When ``indices`` is no array.
+        When ``indices`` is not an array.
     ValueError
         When there is no such loss, a shape or type is wrong or an index out of range; nothing is written then.
     """

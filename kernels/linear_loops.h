@@ -1,7 +1,7 @@
 /* Linear models over sparse rows with dense columns; included by each_level.h.
  *
- * A block of rows at a time: its margins, then the losses and slopes of the block in one vector loop, then the scatter,
- * while the block's indices are still in the cache.
+ * It takes a block of rows at a time: the margins, then the losses and slopes of the block in one vector loop, then the
+ * gradient, while the block's indices are still in the cache.
  *
  * A loss is one header, <name>_loss.h, with one function, and a line in LOSS_BLOCKS and in linear.pyx:
  *     double LEVEL(<name>_loss_block)(margin, label, n, slope)
@@ -11,14 +11,14 @@
 #define LINEAR_BLOCK 64
 typedef double (*loss_block)(const float *margin, const float *label, ptrdiff_t n, float *slope);
 
-/* The k-th of indices that have 16 bits or, where is_wide, 32. */
+/* The k-th index; indices have 32 bits if is_wide, else 16. */
 static ALWAYS_INLINE ptrdiff_t index_at(const void *indices, const int is_wide, ptrdiff_t k) {
     return is_wide ? ((const int32_t *)indices)[k] : ((const uint16_t *)indices)[k];
 }
 #endif
 
-/* w . x of the entries from `at` to `end`; weights `stride` floats apart, every value 1 where values is NULL. By single
- * floats: the weights are anywhere, and to make vectors of them costs more than it saves. */
+/* w . x of the entries from `at` to `end`; weights are `stride` floats apart, every value is 1 if values is NULL. It
+ * uses single floats, because gathering scattered weights into vectors costs more than it saves. */
 static ALWAYS_INLINE TARGET float LEVEL(margin)(
     const void *indices, const int is_wide, const float *values, ptrdiff_t at, ptrdiff_t end, const float *weights,
     const ptrdiff_t stride) {
@@ -36,7 +36,7 @@ static ALWAYS_INLINE TARGET float LEVEL(margin)(
 #include "squared_loss.h"
 #include "hinge_loss.h"
 
-/* margin[k] += weight * column[k] of n rows. */
+/* margin[k] += weight * column[k] for n rows. */
 static ALWAYS_INLINE TARGET void LEVEL(add_column)(float weight, const float *column, ptrdiff_t n, float *margin) {
     ptrdiff_t k = 0;
     for (; k + LANES <= n; k += LANES) *(VEC *)(margin + k) += *(const VEC *)(column + k) * weight;
@@ -53,7 +53,7 @@ static ALWAYS_INLINE TARGET float LEVEL(column_product)(const float *slope, cons
     return sum;
 }
 
-/* `linear` with the type of its indices, and whether they have values, known to the compiler. */
+/* `linear` for one type of indices, with or without values, both known at compile time. */
 static ALWAYS_INLINE TARGET double LEVEL(linear_of)(
     loss_block loss, const float *weights, ptrdiff_t m, sparse_rows x, const int is_wide, const float *values,
     const float *labels, float share, float *grad) {
@@ -73,7 +73,7 @@ static ALWAYS_INLINE TARGET double LEVEL(linear_of)(
         for (ptrdiff_t c = 0; c < x.n_columns; c++)
             grad[x.columns[c]] += LEVEL(column_product)(slope, x.dense + c * x.n + start, size);
         for (ptrdiff_t k = 0; k < size; k++) {
-            const float own = slope[k]; /* in a register: for all the compiler knows, grad could point to slope */
+            const float own = slope[k]; /* in a register, because the compiler must assume that grad may alias slope */
             slopes += own;
             const ptrdiff_t end = x.indptr[start + k + 1];
             ptrdiff_t at = x.indptr[start + k];
@@ -87,8 +87,8 @@ static ALWAYS_INLINE TARGET double LEVEL(linear_of)(
     return losses;
 }
 
-/* Sum of the losses; where grad (m + 1,) is not NULL it must be 0 and receives the gradient times share. weights
- * (m + 1,) are the parameters of this minibatch's m features, then the intercept. */
+/* Sum of the losses; if grad (m + 1,) is not NULL, it must be 0 and receives the gradient times share. weights (m + 1,)
+ * are the parameters of this minibatch's m features, then the intercept. */
 static TARGET double LEVEL(linear)(
     int number, const float *weights, ptrdiff_t m, sparse_rows x, const float *labels, float share, float *grad) {
     static const loss_block LOSS_BLOCKS[] = {

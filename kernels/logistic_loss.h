@@ -1,5 +1,5 @@
-/* Logistic loss, log(1 + exp(z)) - y*z of labels 0 and 1, in nats; included by linear_loops.h, which says what a loss
- * block is.
+/* Logistic loss, log(1 + exp(z)) - y*z for labels 0 and 1, in nats; included by linear_loops.h, which defines a loss
+ * block.
  *
  * With t = exp(-|z|): sigmoid(z) is 1/(1+t) or t/(1+t), the loss is log(1+t) + max(z,0) - yz, and nothing overflows.
  * The sum of the logarithms is the logarithm of the product, at most 2**64. exp: 2**i * exp(r), |r| <= ln(2)/2, Taylor

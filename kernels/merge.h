@@ -1,12 +1,13 @@
-/* Summing frames over a range of rows, and taking sent values out of an update again. */
+/* Summing frames over a range of rows, and subtracting sent values from an update. */
 #ifndef MLLESS_MERGE_H
 #define MLLESS_MERGE_H
 
 #include "frames.h"
 
-/* Adds a frame's values, whose ids were read, to sums (rows [first_row, end_row), -0.0 where nothing was added: so the
- * first value is taken as it is) and marks them there: a byte a row where `by_rows` says that every frame has whole
- * rows, else a byte a value. 0 when it reaches out of the range; a dense frame may, with zeros. */
+/* Adds a frame's values, whose ids were decoded, to sums, and marks them as present. sums has the rows [first_row,
+ * end_row) and is -0.0 at first, so that the first value keeps its bits. There is one mark per row if `by_rows` (every
+ * frame has whole rows), else one per value. 0 if the frame touches rows outside the range; a dense frame may have
+ * zeros there. */
 static inline int merge_add(
     const frame_header *header, const unsigned char *values, const uint32_t *ids, size_t first_row, size_t end_row,
     int by_rows, float *sums, unsigned char *there) {
@@ -42,8 +43,8 @@ static inline int merge_add(
     return 1;
 }
 
-/* What is there as (positions, values), or, `by_rows`, as (row ids, values of whole rows); returns how many of the
- * former. Both arrays have room for INDEX_SLACK more than can be there. */
+/* The marked values as (positions, values) or, if `by_rows`, as (row ids, values of whole rows); returns the number of
+ * positions or ids. Both arrays have room for INDEX_SLACK more. */
 static inline size_t merge_collect(
     size_t first_row, size_t end_row, size_t width, int by_rows, const unsigned char *there, const float *sums,
     uint32_t *ids, float *values) {
@@ -59,7 +60,7 @@ static inline size_t merge_collect(
     return m;
 }
 
-/* update[position] -= value, or without `take` only whether every position (ascending) lies in `rows`. */
+/* update[position] -= value; without `take` only whether every position (ascending) is in `rows`. */
 static inline __attribute__((always_inline)) int subtract_sent_from(
     int take, const int32_t *rows, size_t m, size_t width, const uint32_t *positions, size_t n, const float *values,
     float *update) {

@@ -1,6 +1,6 @@
-"""The sum of several frames as one, for the worker that merges a range of rows; and an update without what was sent.
+"""Merging frames into their sum, for the worker that owns a range of rows; and subtracting sent values from an update.
 
-The loops are in C (``merge.h``), the frames' layout stands in ``frame_header.py``.
+The loops are in C (``merge.h``); the layout of frames is in ``frame_header.py``.
 """
 
 from mlless_nb.errors import DecodeError
@@ -68,24 +68,24 @@ cdef struct scratch:
 def merge_frames(frames not None, Py_ssize_t first_row, Py_ssize_t end_row, step, slot, stats):
     """One frame (float32) that is the sum of ``frames`` over the union of their positions.
 
-    Values of one position are added as float32 in the order of the frames, the first as it is: a value that only one
-    frame has keeps its bits. The result depends on the frames and their order only.
+    Values at one position are added as float32 in the order of the frames. A value that only one frame has keeps its
+    bits. The result depends only on the frames and their order.
 
     Parameters
     ----------
     frames : list or tuple of bytes, memoryview or any contiguous buffer
         At least one, all for the same table.
     first_row, end_row : int
-        The range [first_row, end_row) of rows that the frames must keep to. A dense frame holds zeros elsewhere.
+        The range [first_row, end_row) of rows that the frames may touch. A dense frame must be zero elsewhere.
     step, slot : int
-        Of the frame that is returned.
+        Those of the returned frame.
     stats : (float, float, float, float)
-        loss_sum, loss_count, val_sum, val_count of the frame that is returned.
+        loss_sum, loss_count, val_sum, val_count of the returned frame.
 
     Raises
     ------
     DecodeError
-        When a frame is malformed, for another table than the first, or reaches out of the range.
+        When a frame is malformed, is for another table than the first, or touches rows outside the range.
     ValueError
         When there is no frame, the range is not one of the table's, or a field does not fit the header.
     """
@@ -114,7 +114,7 @@ def subtract_sent(
     const uint32_t[::1] positions not None,
     const float[::1] values not None,
 ):
-    """``update[position] -= value``: what remains of an update once these values of it were sent.
+    """``update[position] -= value``: subtract the sent values from an update.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def subtract_sent(
     Raises
     ------
     ValueError
-        When a shape is wrong or a position is none of the update's. Nothing is changed then.
+        When a shape is wrong or a position is not in the update. Nothing is changed then.
     """
     cdef size_t m = update.shape[0], width = update.shape[1], n = positions.shape[0]
     cdef const int32_t *ids = NULL
@@ -203,7 +203,7 @@ cdef bytes merged(part *parts, Py_ssize_t n, Py_ssize_t first_row, Py_ssize_t en
 
 
 cdef bytes whole_table(part *parts, Py_ssize_t n, scratch *room, step, slot, size_t n_rows, size_t width, stats):
-    """The sum of frames of which one is dense, and so the sum too: it is made where it will stand in the frame."""
+    """The sum of frames of which one is dense, so that the sum is dense, too: it is computed inside the new frame."""
     cdef size_t size = n_rows * width, k
     cdef char fault[FRAME_FAULT]
     cdef Py_ssize_t each
@@ -238,7 +238,7 @@ cdef bytes whole_table(part *parts, Py_ssize_t n, scratch *room, step, slot, siz
 
 
 cdef bint add_part(part *each, size_t first_row, size_t end_row, bint by_rows, scratch *room) noexcept nogil:
-    """Add a frame whose ids were read; False when it reaches out of the range."""
+    """Add a frame whose ids were decoded; False if it touches rows outside the range."""
     cdef const unsigned char *values = <const unsigned char *>each.view.buf + FRAME_HEADER_BYTES
     if each.header.value_codec != VALUE_FLOAT32:
         values_unpack(each.header.value_codec, each.header.count, values, room.values)
@@ -248,7 +248,7 @@ cdef bint add_part(part *each, size_t first_row, size_t end_row, bint by_rows, s
 
 cdef bytes frame_of(scratch *room, size_t n_ids, bint by_rows, step, slot, n_rows, size_t width, size_t first,
                     size_t size, stats):
-    """The frame of what was collected; ``sums`` are the ``size`` values from position ``first`` on."""
+    """The frame of the collected sums; ``sums`` has the ``size`` values from position ``first`` on."""
     cdef size_t count = n_ids * width if by_rows else n_ids, table = <size_t>n_rows * width, index_bytes, position
     cdef int index_codec = INDEX_VARINT
     cdef float *dense
@@ -280,7 +280,7 @@ cdef bytes frame_of(scratch *room, size_t n_ids, bint by_rows, step, slot, n_row
 
 
 cdef bytes new_frame(int index_codec, step, slot, n_rows, width, size_t count, size_t body_bytes, stats):
-    """A frame of float32 with its header filled in but for the checksum; its body is the caller's to write."""
+    """A frame of float32 values, with its header except the checksum; the caller writes the body."""
     cdef double[4] four
     if body_bytes > MAX_BODY_BYTES:
         raise ValueError(f"the frame's body has {body_bytes} bytes: must be at most {MAX_BODY_BYTES}")

@@ -1,4 +1,4 @@
-/* Optimiser steps and the significance split of what they give, in one pass over the rows; the loops are in
+/* Optimiser steps and the significance split of their updates, in one pass over the rows; the loops are in
  * optimize_loops.h, each compiled for several instruction sets. */
 #ifndef MLLESS_OPTIMIZE_H
 #define MLLESS_OPTIMIZE_H
@@ -9,10 +9,10 @@
 #include "tables.h"
 
 enum { STEP_NONE, STEP_SGD, STEP_MOMENTUM, STEP_NESTEROV, STEP_ADAM, STEP_ADAGRAD, STEP_FTRL };
-#define SPLIT_SLACK 16  /* a vector of entries is written where fewer are meant */
+#define SPLIT_SLACK 16  /* whole vectors of entries are written even if fewer count */
 #define STEP_NARROW 8   /* rows narrower than this are gathered */
-#define STEP_AMONG 3    /* where on average one row in so many is touched, all on the way are walked */
-#define STEP_BLOCK 512  /* floats taken at a time, so that they stay in the first-level cache */
+#define STEP_AMONG 3    /* if on average at least one row in so many is touched, all rows between are processed */
+#define STEP_BLOCK 512  /* floats processed at a time, so that they stay in the first-level cache */
 
 typedef struct {
     int kind;
@@ -29,7 +29,7 @@ typedef struct {
     const float *grad;      /* (m, width) */
     int walks_all;          /* out is (n_rows, width), else (m, width) */
     float *out;             /* STEP_NONE: the update, only read */
-    int moves;              /* with a split: params take the update in, and out is not written */
+    int moves;              /* with a split: the update is added to params, and out is not written */
     float l2;               /* of rows below l2_rows */
     ptrdiff_t l2_rows;
     float_table params, first, second, residual; /* residual.at NULL: nothing is split */

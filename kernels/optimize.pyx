@@ -1,12 +1,12 @@
-"""Inner loops of the optimisers: from a minibatch's gradient to what is added to the parameters, and to what is sent.
+"""Inner loops of the optimisers: compute the update from a minibatch's gradient, and split off its significant part.
 
-``out`` decides the mode: (m, width) updates the touched rows only; (n_rows, width) walks every row, with a gradient of
-0 where the minibatch did not touch, which momentum, Adam and an l2 penalty need to be exact. Given a ``split``, the same
-pass over the rows splits off what is significant, exactly as :func:`split_significant` does afterwards: ``split`` is a
-:class:`mlless_nb.kernels.SignificanceSplit`, which keeps what is held back and what was sent.
+The shape of ``out`` selects the mode: (m, width) updates the touched rows only; (n_rows, width) updates every row, with
+a gradient of 0 for rows that the minibatch did not touch, which momentum, Adam and an l2 penalty need to be exact. With
+a ``split``, the same pass also splits off the significant values, with the same result as :func:`split_significant`
+afterwards. ``split`` is a :class:`mlless_nb.kernels.SignificanceSplit`, which has the residual and the sent values.
 
-Rows of ``params``, of the state and of a residual may be spaced: ``block[:, 0:width]`` and ``block[:, width:2 * width]``
-of one array lie side by side.
+Rows of ``params``, of the state and of a residual may be spaced, so that they can be interleaved in one array:
+``block[:, 0:width]``, ``block[:, width:2 * width]`` and so on.
 """
 
 from cython cimport view
@@ -47,7 +47,7 @@ def split_significant(
     const float[:, ::1] update not None,
     split not None,
 ):
-    """Add ``update`` to the residual of ``split`` and take out what is significant; returns how many values that are.
+    """Add ``update`` to the residual of ``split`` and move the significant values out of it; returns their number.
 
     Parameters
     ----------
@@ -74,15 +74,15 @@ def split_significant(
 def flush_residual(
     float[:, ::view.contiguous] residual not None, uint32_t[::1] positions not None, float[::1] values not None
 ):
-    """Emit every non-zero of ``residual``, which becomes 0; returns how many.
+    """Move every non-zero out of ``residual``, which is 0 afterwards; returns their number.
 
     Parameters
     ----------
     residual : float32 (n_rows, width)
     positions : uint32, at least ``residual.size`` long
-        ``row * width + column`` of what is emitted, ascending; the rest of the array is left undefined.
-    values : float32, as long
-        What is emitted.
+        ``row * width + column`` of each value moved, ascending; the rest of the array is undefined.
+    values : float32, as long as ``positions``
+        The values moved.
     """
     cdef Py_ssize_t n_rows = residual.shape[0], width = residual.shape[1], size = n_rows * width, count = 0
     cdef float_table table
@@ -114,18 +114,18 @@ def sgd_update(
     Parameters
     ----------
     params : float32 (n_rows, width)
-        Read for the penalty and the split only; changed where that ``moves`` them.
+        Read only for the penalty and the split; changed only if the split ``moves``.
     rows : int32 (m,)
         The touched rows, strictly ascending.
     grad : float32 (m, width)
     rate : float
         Learning rate times the scale of the written update.
     l2, l2_rows : float, int
-        The gradient of rows below ``l2_rows`` grows by ``l2 * params``.
+        ``l2 * params`` is added to the gradient of rows below ``l2_rows``.
     out : float32 (m, width) or (n_rows, width)
-        Overwritten; its shape is the mode, see the module. It may be ``grad``.
+        Overwritten; its shape selects the mode, see the module. It may be ``grad``.
     split : SignificanceSplit, optional
-        Takes ``out`` in too.
+        Also splits ``out``.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def adam_update(
 ):
     """Write the update of Adam to ``out``; other arguments as :func:`sgd_update`'s.
 
-    Kingma and Ba 2015, Algorithm 1, the corrections for the start at 0 taken out of the loop.
+    Kingma and Ba 2015, Algorithm 1, with the bias corrections computed outside the loop.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ def ftrl_update(
 cdef int run(update_pass *work, const float[:, ::view.contiguous] params, const int32_t[::1] rows,
              const float[:, ::1] grad, float[:, ::view.contiguous] first, float[:, ::view.contiguous] second, double l2,
              Py_ssize_t l2_rows, float[:, ::1] out, split) except -1:
-    """Check the arrays that only an optimiser has."""
+    """Check the arrays that only optimisers have."""
     cdef Py_ssize_t n_rows = params.shape[0], width = params.shape[1], m = rows.shape[0]
     if grad.shape[0] != m or grad.shape[1] != width:
         raise ValueError(f"grad has shape {grad.shape[0], grad.shape[1]}: must be {m, width}")
@@ -287,7 +287,7 @@ cdef int run(update_pass *work, const float[:, ::view.contiguous] params, const 
 
 cdef int walk(update_pass *work, const float[:, ::view.contiguous] params, const int32_t[::1] rows,
               float[:, ::view.contiguous] first, float[:, ::view.contiguous] second, split) except -1:
-    """Check the tables and walk their rows."""
+    """Check the tables and run the loop over their rows."""
     cdef Py_ssize_t n_rows = params.shape[0], width = params.shape[1]
     cdef float[:, ::view.contiguous] residual = None
     cdef uint32_t[::1] positions
@@ -315,7 +315,7 @@ cdef int walk(update_pass *work, const float[:, ::view.contiguous] params, const
 
 
 cdef float_table check_table(str name, float[:, ::view.contiguous] table, Py_ssize_t n_rows, Py_ssize_t width) except *:
-    """Where a table's rows are; nowhere for None."""
+    """Address and stride of a table's rows; NULL for None."""
     cdef float_table found
     found.at, found.stride = NULL, width
     if table is not None:

@@ -1,7 +1,7 @@
 /* Optimiser steps: gradient g -> what is added to the parameters, and its split; included by each_level.h.
  *
- * State is changed in place; g may be out itself, hence vectors by hand and no restrict. Parts of a vector go through the
- * same arithmetic as whole ones: how rows lie in memory does not change a bit of the result. */
+ * State is changed in place. g may be out itself, hence explicit vectors and no restrict. Partial vectors use the same
+ * arithmetic as whole ones, so that the memory layout of rows does not change a bit of the result. */
 #include "filter_loops.h"
 
 /* FTRL's parameter of z and the root of n: -(z - sign(z) l1) / ((beta + root) / rate + ridge), 0 where |z| <= l1. */
@@ -38,7 +38,7 @@ static ALWAYS_INLINE TARGET VEC LEVEL(step)(const step_rule *rule, const int kin
     return -rule->rate * g; /* STEP_SGD */
 }
 
-/* Where an update that is split is appended. */
+/* The arrays to which a split appends. */
 typedef struct {
     float threshold;
     uint32_t *positions;
@@ -47,7 +47,7 @@ typedef struct {
     int moves;
 } LEVEL(sink);
 
-/* Step and split of the touched ones of n floats that lie side by side in every array; residual NULL: nothing is split. */
+/* Step and split of the touched floats among n that are contiguous in every array; no split if residual is NULL. */
 static ALWAYS_INLINE TARGET void LEVEL(step_vector)(
     const step_rule *rule, const int kind, ptrdiff_t n, INTS touched, const float *g, float *a, float *b, float *out,
     float *x, float *residual, uint32_t base, LEVEL(sink) *to) {
@@ -93,8 +93,8 @@ static ALWAYS_INLINE TARGET void LEVEL(step_flat)(
     }
 }
 
-/* out (size rows): the touched rows' gradient, 0 elsewhere, for the rows from `start` on. Returns the first touched row
- * behind them. */
+/* Writes to out (size rows) the gradient of the rows from `start` on, 0 for rows that are not touched. Returns the
+ * first touched row after them. */
 static NEVER_INLINE TARGET ptrdiff_t LEVEL(spread)(
     const update_pass *pass, ptrdiff_t start, ptrdiff_t size, ptrdiff_t touched, float *out) {
     const ptrdiff_t width = pass->width, m = pass->m, end = start + size;
@@ -109,8 +109,8 @@ static NEVER_INLINE TARGET ptrdiff_t LEVEL(spread)(
     return touched;
 }
 
-/* The gradient of the walked rows from `start` on, the penalty in it: grad itself, or made in `out`. `next` is the first
- * of the touched rows that was not walked yet. */
+/* The gradient, with the penalty, of the processed rows from `start` on: grad itself, or computed in `out`. `next` is
+ * the first touched row that is not processed yet. */
 static NEVER_INLINE TARGET const float *LEVEL(slope)(
     const update_pass *pass, ptrdiff_t start, ptrdiff_t size, ptrdiff_t *next, float *out) {
     const ptrdiff_t width = pass->width;

@@ -1,7 +1,7 @@
-"""The kernels in plain NumPy, written to be read: the oracle of the tests, not for training.
+"""The kernels in plain, readable NumPy, for the tests to compare with; not for training.
 
-Each function has the compiled one's name, arguments and effects; the compiled one differs by rounding only (the
-split and adding not even by that). Frames have theirs in ``reference_frames``.
+Each function has the name, arguments and effects of the compiled one, which differs by rounding only (split and
+addition are bit-identical). The functions of frames are in ``reference_frames``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def pmf_gradient(
     biases: bool,
     grad: Float32,
 ) -> float:
-    """d/dx of the sum of ``e^2/2 + l2/2 (|p_u|^2 + |q_i|^2)``, divided; e = r - mean - b_u - b_i - p_u.q_i."""
+    """Gradient of the sum of ``e^2/2 + l2/2 (|p_u|^2 + |q_i|^2)``, over divisor; e = r - mean - b_u - b_i - p_u.q_i."""
     table = params[rows].astype(np.float64)
     p, q = table[user], table[item]
     rank = params.shape[1] - biases
@@ -68,7 +68,7 @@ def pmf_sgd_pass(
     rate: float,
     biases: bool,
 ) -> float:
-    """``p += rate * (e*q - l2*p)``, q with the old p, biases alike, one rating after the other."""
+    """``p += rate * (e*q - l2*p)``, q likewise with the old p, and the biases, one rating after another."""
     rank, squared = params.shape[1] - biases, 0.0
     for u, i, r in zip(rows[user], rows[item], rating.astype(np.float64), strict=True):
         p, q = params[u].astype(np.float64), params[i].astype(np.float64)
@@ -115,7 +115,7 @@ def linear_gradient(
     divisor: float,
     grad: Float32,
 ) -> float:
-    """d/dw of the sum of losses, divided; of each of ``ids``, then of the intercept, which is the last of params."""
+    """Gradient of the sum of losses, over divisor: for each of ``ids``, then for the intercept (last row of params)."""
     X = _dense(indptr, indices, values if len(values) else np.ones(len(indices), np.float32), len(ids) + 1)
     X[:, columns] += dense.T
     X[:, -1] += 1.0
@@ -136,7 +136,7 @@ def _squared(margin: Float64, label: Float64) -> tuple[Float64, Float64]:
 
 
 def _hinge(margin: Float64, label: Float64) -> tuple[Float64, Float64]:
-    """``max(0, 1 - s z)``; s is 1 where the label is above 0, else -1."""
+    """``max(0, 1 - s z)``; s is 1 if the label is above 0, else -1."""
     sign = np.where(label > 0, 1.0, -1.0)
     return np.maximum(1.0 - sign * margin, 0.0), np.where(sign * margin < 1.0, -sign, 0.0)
 
@@ -166,7 +166,7 @@ def linear_margins(params: Float32, indptr: Int32, indices: Int32, values: Float
 
 
 def split_significant(params: Float32, rows: Int32 | None, update: Float32, split: SignificanceSplit) -> int:
-    """``residual += update``; what exceeds ``threshold * |x|``, if that is finite, moves to (positions, values)."""
+    """``residual += update``; values above ``threshold * |x|``, if that is finite, move to (positions, values)."""
     walked = np.arange(len(params)) if rows is None else rows
     total = split.residual[walked] + update
     with np.errstate(invalid="ignore"):
@@ -180,7 +180,7 @@ def split_significant(params: Float32, rows: Int32 | None, update: Float32, spli
 
 
 def flush_residual(residual: Float32, positions: UInt32, values: Float32) -> int:
-    """Every non-zero moves to (positions, values)."""
+    """Move every non-zero to (positions, values)."""
     at = np.flatnonzero(residual)
     positions[: len(at)], values[: len(at)] = at, residual.ravel()[at]
     residual[:] = 0
@@ -190,7 +190,7 @@ def flush_residual(residual: Float32, positions: UInt32, values: Float32) -> int
 def _slope(
     params: Float32, rows: Int32, grad: Float32, l2: float, l2_rows: int, out: Float32
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The rows that are walked and their gradient, the penalty included."""
+    """The rows to update and their gradient, including the penalty."""
     walked = np.asarray(rows, np.int64) if len(out) == len(rows) else np.arange(len(params))
     slope = np.zeros(params.shape)
     slope[rows] = grad
@@ -259,7 +259,7 @@ def adam_update(
     out: Float32,
     split: SignificanceSplit | None = None,
 ) -> None:
-    """Kingma and Ba's Adam, eps outside the root of the corrected second moment."""
+    """Kingma and Ba's Adam; eps is added to the root of the corrected second moment."""
     walked, slope = _slope(params, rows, grad, l2, l2_rows, out)
     m = b1 * first[walked] + (1 - b1) * slope
     v = b2 * second[walked] + (1 - b2) * slope**2
@@ -306,7 +306,7 @@ def ftrl_update(
     out: Float32,
     split: SignificanceSplit | None = None,
 ) -> None:
-    """McMahan et al. 2013, Algorithm 1; what is written is the change of w."""
+    """McMahan et al. 2013, Algorithm 1; writes the change of w."""
     walked, slope = _slope(params, rows, grad, l2, l2_rows, out)
     old_z, old_n = z[walked].astype(np.float64), n[walked].astype(np.float64)
     before = _ftrl_weight(old_z, old_n, rate, beta, l1, ridge)
@@ -319,7 +319,7 @@ def ftrl_update(
 def cut_ratings(
     users: Int32, items: Int32, ratings: Float32, taken: NDArray[np.int64], n_users: int, n_items: int
 ) -> tuple[Int32, Int32, Int32, Float32]:
-    """Some of all ratings by (user, item), and the rows that they touch."""
+    """The taken ratings, sorted by (user, item), and the rows that they touch."""
     taken = taken[np.lexsort((items[taken], users[taken]))]
     user_rows, user = np.unique(users[taken], return_inverse=True)
     item_rows, item = np.unique(items[taken], return_inverse=True)
@@ -333,7 +333,7 @@ def apply_rows(params: Float32, rows: Int32 | None, update: Float32) -> None:
 
 
 def snapshot_rows(params: Float32, rows: Int32 | None, base: Float32, marks: UInt32, round_id: int) -> None:
-    """``base[rows] = params[rows]`` where the round has not marked the row yet."""
+    """``base[rows] = params[rows]`` for rows that are not marked in this round yet."""
     walked = np.arange(len(params)) if rows is None else rows
     fresh = walked[marks[walked] != round_id]
     base[fresh] = params[fresh]

@@ -1,6 +1,6 @@
-"""The frames' functions in plain NumPy, written to be read: the oracle of the tests, not for training.
+"""The functions of frames in plain, readable NumPy, for the tests to compare with; not for training.
 
-Each has the compiled one's name, arguments and effects, to the bit; the layout stands in ``frame_header.py``.
+Each has the name and arguments of the compiled one, and bit-identical effects. The layout is in ``frame_header.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Int32 = NDArray[np.int32]
 UInt32 = NDArray[np.uint32]
 
 HEADER = struct.Struct("<4sBBBBIHHIIIddddI")
-BLOCK = 128  # values to a scale
+BLOCK = 128  # values with a common scale
 
 _CRC_TABLE: list[int] = []
 for _crc in range(256):
@@ -86,7 +86,7 @@ def _size(codec: str, count: int) -> int:
 
 
 def _unpack(codec: str, packed: bytes, count: int) -> tuple[Float32, bytes]:
-    """The values, and the bytes behind them."""
+    """The values, and the bytes after them."""
     size = _size(codec, count)
     if len(packed) < size:
         raise DecodeError("frame's values are cut off")
@@ -121,7 +121,7 @@ def _frame(
 def encode_update(
     rows: Int32 | None, update: Float32, step: int, slot: int, n_rows: int, stats: Sequence[float]
 ) -> bytes:
-    """Whole rows: dense where rows is None, else values and varint row ids, or bits where these are smaller."""
+    """Whole rows: dense if rows is None, else values and varint row ids, or bits if these are smaller."""
     if rows is None:
         return _frame("dense", "float32", update, b"", step, slot, n_rows, update.shape[1], stats)
     codec, index = "rows", _varints(rows.tolist())
@@ -142,7 +142,7 @@ def encode_sparse(
     codec: str = "float32",
     residual: Float32 | None = None,
 ) -> bytes:
-    """Values and where they belong; "auto" takes what is smallest. What rounding loses goes to the residual."""
+    """Values and their positions; "auto" takes the smallest codec. The rounding error goes to the residual."""
     at = positions.tolist()
     sections = {"varint": _varints(at), "u32": positions.astype("<u4").tobytes()}
     if width:
@@ -171,7 +171,7 @@ def encode_sparse(
 
 
 def read_header(frame: bytes) -> FrameHeader:
-    """The header; DecodeError unless it is one and fits the frame's length."""
+    """The header; DecodeError unless it is valid and matches the frame's length."""
     if len(frame) < HEADER.size:
         raise DecodeError("frame too short")
     magic, version, index, value, flags, step, slot, width, n_rows, count, body_bytes, *rest = HEADER.unpack(
@@ -191,7 +191,7 @@ def read_header(frame: bytes) -> FrameHeader:
 
 
 def decode_frame(frame: bytes) -> tuple[UInt32, Float32]:
-    """(positions, values); DecodeError unless everything is right."""
+    """(positions, values); DecodeError unless the whole frame is valid."""
     header = read_header(frame)
     body = frame[HEADER.size :]
     if crc32c(frame[: HEADER.size - 4] + body) != struct.unpack("<I", frame[HEADER.size - 4 : HEADER.size])[0]:
@@ -263,7 +263,7 @@ def _read_bits(index: bytes, size: int) -> list[int]:
 
 
 def apply_frame(frame: bytes, params: Float32, *, add: bool = True) -> tuple[float, float, float, float]:
-    """``params += values`` (or =) at their positions, where the whole frame is valid; returns its stats."""
+    """``params += values`` (or =) at their positions, if the whole frame is valid; returns its stats."""
     header = read_header(frame)
     if (header.n_rows, header.width) != params.shape:
         raise DecodeError("frame is for another table")

@@ -1,17 +1,17 @@
-"""The Redis protocol (RESP 2 and 3) without copies: large replies are views into one buffer that is used over and over.
+"""The Redis protocol (RESP 2 and 3) without copies: large replies are views into one buffer that is reused.
 
 A worker's step reads the frames of all its peers, hundreds of kilobytes each. A client that makes a `bytes` of each
-reads them twice and allocates as much every step; here the kernel writes them where the decoder reads them. Compiled,
-as a quarter of what a worker's step takes in Python was the parsing of some twenty short lines.
+frame reads it twice and allocates its size every step; here the operating system writes it where the decoder reads it.
+It is compiled because parsing some twenty short lines took a quarter of the Python time of a worker's step.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.string cimport memchr, memcpy, memmove
 
-#: Bytes of the buffer to begin with; it grows to the largest batch of replies.
+#: Initial size of the buffer, bytes; it grows to the largest batch of replies.
 cdef Py_ssize_t SMALLEST = 1 << 16
-#: Bytes from which an argument is handed to the socket as it is; shorter ones are cheaper copied together.
+#: Arguments of this size or more, bytes, are passed to the socket without a copy; shorter ones are cheaper to join.
 LARGE = 1 << 14
 
 cdef Py_ssize_t UNCOPIED = LARGE
@@ -27,12 +27,12 @@ class ReplyError(Exception):
 
 
 def pack(list commands not None):
-    """``commands`` as the protocol has them, in pieces to be sent one behind the other.
+    """``commands`` in the format of the protocol, in pieces to be sent one after another.
 
     Parameters
     ----------
     commands : list of tuple
-        Arguments are bytes, str, int or float. Bytes of `LARGE` or more are a piece of their own, not copied.
+        Arguments are bytes, str, int or float. Bytes of size `LARGE` or more are a separate piece, without a copy.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def pack(list commands not None):
 
 
 cdef class Packer:
-    """What was packed so far: whole pieces, and the one that is being written."""
+    """The pieces packed so far, and the piece that is being written."""
 
     cdef list pieces
     cdef bytearray text
@@ -104,19 +104,19 @@ cdef class Packer:
 
 
 cdef class ReplyReader:
-    """Reads replies from a socket, or from whatever fills a buffer.
+    """Reads replies from a socket, or from another function that fills a buffer.
 
     Parameters
     ----------
     receive_into : callable
-        Fills a memoryview from its beginning, returns how many bytes it wrote; 0 means the end, and ``EOFError``.
+        Writes to the beginning of a memoryview and returns the number of bytes; 0 means the end (``EOFError``).
     """
 
     cdef object receive_into
     cdef bytearray buffer
     cdef object view
     cdef char *at
-    cdef Py_ssize_t first, end, size  # what was received and not read yet; what there is room for
+    cdef Py_ssize_t first, end, size  # [first, end): received and not read yet; size: capacity
 
     def __init__(self, receive_into):
         self.receive_into = receive_into
@@ -129,9 +129,9 @@ cdef class ReplyReader:
         return 0
 
     def begin(self, receive_into=None):
-        """Use the buffer over again: views handed out so far lose their meaning. What was received and not read stays.
+        """Reuse the buffer: views returned so far become invalid. Bytes that were received but not read are kept.
 
-        ``receive_into`` is another source, of which nothing was received yet.
+        ``receive_into`` is a new source, which replaces the old one and its unread bytes.
         """
         if receive_into is not None:
             self.receive_into = receive_into
@@ -158,7 +158,7 @@ cdef class ReplyReader:
         EOFError
             The connection ended within a reply.
         ValueError
-            What came is not the protocol.
+            The bytes received violate the protocol.
         """
         return self.reply(views)
 
@@ -183,7 +183,7 @@ cdef class ReplyReader:
         return [self.reply(views) for _ in range(n)]
 
     cdef object rare(self, char kind, bytes text, bint views):
-        """A reply of the kinds that seldom come, or that only RESP 3 has."""
+        """A reply of a rare kind, or of one that only RESP 3 has."""
         if kind == b"+":
             return text
         if kind == b"-":
@@ -199,18 +199,18 @@ cdef class ReplyReader:
         if kind == b"!":
             return ReplyError(str(self.bulk(int(text), True), "utf-8", "replace"))
         if kind == b"=":
-            return self.bulk(int(text), views)[4:]  # what the text's format is stands before it
+            return self.bulk(int(text), views)[4:]  # without the text's format in front
         if kind == b"~":
             return self.several(int(text), views)
         if kind == b"%":
             return self.several(2 * int(text), views)
-        if kind == b">" or kind == b"|":  # news pushed by the server, or attributes of the reply that follows
+        if kind == b">" or kind == b"|":  # push data, or attributes of the next reply
             self.several(int(text) * (2 if kind == b"|" else 1), False)
             return self.reply(views)
         raise ValueError(f"a reply of an unknown kind {chr(kind & 0xFF)!r}")
 
     cdef object bulk(self, Py_ssize_t n, bint views):
-        """The next ``n`` bytes, the line's end behind them removed."""
+        """The next ``n`` bytes; the line end after them is skipped."""
         while self.end - self.first < n + 2:
             self.more(n + 2 - (self.end - self.first))
         cdef Py_ssize_t first = self.first, end = first + n
@@ -220,7 +220,7 @@ cdef class ReplyReader:
         return self.view[first:end] if views else PyBytes_FromStringAndSize(self.at + first, n)
 
     cdef Py_ssize_t line(self) except -1:
-        """Receive until a line is complete; returns how long it is without its end."""
+        """Receive until a line is complete; returns its length without the line end."""
         cdef Py_ssize_t looked = 0, n_waiting
         cdef const char *found
         while True:
@@ -237,11 +237,11 @@ cdef class ReplyReader:
                 looked = found + 1 - (self.at + self.first)
 
     cdef int more(self, Py_ssize_t wanted) except -1:
-        """Receive something, with room for ``wanted`` bytes."""
+        """Receive at least one byte, with room for ``wanted`` bytes."""
         cdef Py_ssize_t n_waiting = self.end - self.first, n_received
         cdef bytearray buffer
         if self.size - self.end < wanted:
-            # Views may point into the old buffer: it is left to them.
+            # Views may point into the old buffer, so it is not resized but replaced.
             buffer = bytearray(max(2 * self.size, n_waiting + wanted + SMALLEST))
             memcpy(PyByteArray_AS_STRING(buffer), self.at + self.first, n_waiting)
             self.first, self.end = 0, n_waiting
@@ -254,7 +254,7 @@ cdef class ReplyReader:
 
 
 cdef bytes as_bytes(argument):
-    """An argument of a kind that is not frequent."""
+    """An argument of a rare type as bytes."""
     if isinstance(argument, (bytes, bytearray, memoryview)):
         return bytes(argument)
     if isinstance(argument, str):
@@ -265,7 +265,7 @@ cdef bytes as_bytes(argument):
 
 
 cdef Py_ssize_t decimal(Py_ssize_t number, char *digits) noexcept:
-    """Writes ``number``, at least 0; returns of how many digits it is."""
+    """Write ``number`` (>= 0) as text; returns the number of digits."""
     cdef char backwards[LONGEST_INT]
     cdef Py_ssize_t n = 0, k
     while True:
@@ -280,7 +280,7 @@ cdef Py_ssize_t decimal(Py_ssize_t number, char *digits) noexcept:
 
 
 cdef long long whole(const char *text, Py_ssize_t n) except? -1:
-    """An integer that ends where its line does."""
+    """The integer in a whole line."""
     cdef Py_ssize_t at = 0
     cdef unsigned long long value = 0
     cdef bint is_negative = n > 0 and text[0] == b"-"

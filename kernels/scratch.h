@@ -1,20 +1,20 @@
-/* Memory that calls use one after another: fresh pages from the system each time would cost more than the work. */
+/* Memory that is reused from call to call: new pages from the system for each call would cost more than the work. */
 #ifndef MLLESS_SCRATCH_H
 #define MLLESS_SCRATCH_H
 
 #include <stddef.h>
 #include <stdlib.h>
 
-#define SCRATCH_KEPT ((size_t)64 << 20) /* bytes; more is given back */
+#define SCRATCH_KEPT ((size_t)64 << 20) /* bytes; larger blocks are freed */
 
 typedef struct {
     char *at;
     size_t size;
 } scratch_memory;
 
-static scratch_memory scratch_spare; /* touched with the GIL held only: a call has what it took for itself */
+static scratch_memory scratch_spare; /* accessed only with the GIL held; a call owns the memory that it took */
 
-/* At least `size` bytes; `at` is NULL when there are none. */
+/* At least `size` bytes; `at` is NULL if the allocation failed. */
 static inline scratch_memory scratch_take(size_t size) {
     scratch_memory taken = scratch_spare;
     scratch_spare = (scratch_memory){NULL, 0};

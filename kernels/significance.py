@@ -1,4 +1,4 @@
-"""What a significance filter holds back of a worker's updates; shared by the compiled kernels and their reference."""
+"""The residual of a significance filter, and what it sends; shared by the compiled kernels and their reference."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from numpy.typing import NDArray
 
 
 class SignificanceSplit:
-    """What ISP holds back of a worker's updates, and what the last update sent.
+    """The residual of a worker's updates under ISP, and the values that the last update sent.
 
-    To split is ``residual += update``; where ``|residual| > threshold * |params|`` (so always where the parameter is 0
-    and the residual is not) the value is sent and the residual becomes 0: nothing is lost. A threshold of 0 sends every
-    non-zero, an infinite one nothing at all. A NaN is significant else: it must not hide.
+    The split is ``residual += update``; if ``|residual| > threshold * |params|`` (so always if the parameter is 0 and
+    the residual is not), the value is sent and the residual becomes 0: nothing is lost. A threshold of 0 sends every
+    non-zero, an infinite one sends nothing. With a finite threshold a NaN is sent, so that divergence is noticed.
 
     Parameters
     ----------
     n_rows, width : int
         Shape of the table; below 2**32 entries.
     residual : float32 (n_rows, width), optional
-        What is held back, changed in place; zeros of its own unless given.
+        The residual, changed in place; by default a new table of zeros.
 
     Attributes
     ----------
     residual : float32 (n_rows, width)
-        What is held back; its rows may be spaced.
+        The residual; its rows may be spaced.
     threshold : float
         ``v_t``, at least 0; 0 at first.
     moves : bool
-        Whether the pass that makes an update and splits it also adds it to ``params``; ``out`` is undefined then.
+        Whether the pass that makes and splits an update also adds it to ``params``; ``out`` is undefined then.
     count : int
-        Values that the last update sent.
+        Number of values that the last update sent.
     positions : uint32
-        ``row * width + column`` of what was sent, ascending, in the first ``count`` entries; `sent_positions`.
+        ``row * width + column`` of the sent values, ascending, in the first ``count`` entries; see `sent_positions`.
     values : float32
-        What was sent, likewise; `sent_values`. Both arrays grow when an update needs it.
+        The sent values, likewise; see `sent_values`. Both arrays grow when an update needs it.
 
     Raises
     ------
@@ -80,7 +80,7 @@ class SignificanceSplit:
         return self.values[: self.count]
 
     def make_room(self, size: int) -> None:
-        """Have ``positions`` and ``values`` take ``size`` entries at least; what they held is lost where they grow."""
+        """Grow ``positions`` and ``values`` to at least ``size`` entries; growing loses their contents."""
         if len(self.positions) < size:
             self.positions = np.empty(size + size // 8, np.uint32)
             self.values = np.empty(size + size // 8, np.float32)

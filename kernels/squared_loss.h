@@ -1,5 +1,5 @@
-/* Squared loss, (z - y)**2; the slope is that of half of it, as of a rating's in factorization_loops.h. Included by
- * linear_loops.h, which says what a loss block is. */
+/* Squared loss, (z - y)**2; the slope is that of half of it, as for ratings in factorization_loops.h. Included by
+ * linear_loops.h, which defines a loss block. */
 static NEVER_INLINE TARGET double LEVEL(squared_loss_block)(
     const float *margin, const float *label, ptrdiff_t n, float *slope) {
     double total = 0.0;

@@ -1,4 +1,4 @@
-/* Adding to rows, keeping and restoring them; the loops are in update_loops.h. */
+/* Adding to rows, saving and restoring them; the loops are in update_loops.h. */
 #include <stdint.h>
 
 #include "tables.h"
@@ -15,7 +15,7 @@ static void take_rows(
     DISPATCH(take_rows, (m, width, rows, x, base, scale, out));
 }
 
-/* Copy each row that has no mark of this round yet, and mark it. */
+/* Copy each row that is not marked in this round yet, and mark it. */
 static void copy_unmarked(
     ptrdiff_t m, ptrdiff_t width, const int32_t *rows, float_table x, float_table base, uint32_t *marks,
     uint32_t round) {

@@ -1,4 +1,4 @@
-"""Adding updates to the parameters, and the bookkeeping of local steps: keep rows as they were, take what was added.
+"""Adding updates to the parameters; and for local steps: saving rows before them, and extracting their total change.
 
 Rows of ``params`` and ``base`` may be spaced, as in ``block[:, :width]``.
 """
@@ -33,7 +33,7 @@ def instruction_set():
 def apply_rows(
     float[:, ::view.contiguous] params not None, const int32_t[::1] rows, const float[:, ::1] update not None
 ):
-    """``params[rows] += update``; every row where ``rows`` is None.
+    """``params[rows] += update``; all rows if ``rows`` is None.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def snapshot_rows(
 ):
     """Copy to ``base`` each of ``rows`` (None: all) that no earlier call of this round has copied.
 
-    Called before each of a round's local steps, with the rows it is about to change.
+    Called before each local step of a round, with the rows that it will change.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def snapshot_rows(
     marks : uint32 (n_rows,)
         The round in which each row was last copied; changed in place.
     round_id : int
-        Unlike that of any round before, and unlike what ``marks`` held at first.
+        Different from those of all earlier rounds, and from the initial ``marks``.
 
     Raises
     ------
@@ -103,14 +103,14 @@ def extract_delta(
 ):
     """``out = (params - base) * scale``, then ``params = base``, on ``rows`` (None: all).
 
-    Afterwards ``params`` is, to the bit, what it was before the local steps, and the update is there to be exchanged.
+    Afterwards ``params`` is bit-identical to what it was before the local steps, and ``out`` is the update to exchange.
 
     Parameters
     ----------
     params, base : float32 (n_rows, width)
         ``params`` changes in place.
     rows : int32 (m,) or None
-        Strictly ascending; each was kept by :func:`snapshot_rows`.
+        Strictly ascending; each was saved by :func:`snapshot_rows`.
     scale : float
     out : float32 (m, width), or (n_rows, width)
         Overwritten.
@@ -130,7 +130,7 @@ def extract_delta(
 
 
 cdef Py_ssize_t check_rows(const int32_t[::1] rows, Py_ssize_t n_rows) except -1:
-    """How many rows are meant."""
+    """Check ``rows``; returns their number."""
     if rows is None:
         return n_rows
     if rows.shape[0] and not ids_ascend(&rows[0], rows.shape[0], n_rows):
@@ -144,7 +144,7 @@ cdef const int32_t *ids_of(const int32_t[::1] rows) noexcept nogil:
 
 
 cdef float_table table_of(str name, float[:, ::view.contiguous] table, Py_ssize_t n_rows, Py_ssize_t width) except *:
-    """Where a table's rows are."""
+    """Address and stride of a table's rows."""
     cdef float_table found
     if table.shape[0] != n_rows or table.shape[1] != width:
         raise ValueError(f"{name} has shape {table.shape[0], table.shape[1]}: must be {n_rows, width}")

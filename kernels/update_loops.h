@@ -1,4 +1,4 @@
-/* Adding to rows, and taking what local steps added; included by each_level.h. rows NULL: every row. */
+/* Adding to rows, and extracting the change of local steps; included by each_level.h. rows NULL: every row. */
 
 #include "add_loops.h"
 
@@ -7,7 +7,7 @@ static TARGET void LEVEL(add_rows)(ptrdiff_t m, ptrdiff_t width, const int32_t *
         LEVEL(add_run)((size_t)(m * width), (const unsigned char *)u, x.at);
         return;
     }
-    if (rows && width == 1) { /* the processor itself looks far enough ahead */
+    if (rows && width == 1) { /* the processor prefetches far enough itself */
         for (ptrdiff_t r = 0; r < m; r++) *row_of(x, rows[r]) += u[r];
         return;
     }

@@ -97,8 +97,8 @@ class LogisticRegression(LinearModel):
 
     def baseline_loss(self, train: Any, held_out: Any) -> float | None:
         """Log loss of predicting the training share of ones, in nats; None if all training labels are equal."""
-        told, share = (float(np.mean(each.y, dtype=np.float64)) for each in (train, held_out))
-        return -share * math.log(told) - (1 - share) * math.log1p(-told) if 0 < told < 1 else None
+        predicted, share = (float(np.mean(each.y, dtype=np.float64)) for each in (train, held_out))
+        return -share * math.log(predicted) - (1 - share) * math.log1p(-predicted) if 0 < predicted < 1 else None
 
     def __str__(self) -> str:
         return "logistic regression"

@@ -121,7 +121,7 @@ class Function:
         on_end(self)
 
     def _watch(self, was_called: bool = False) -> None:
-        """What the prepaid money's watch does: buy time while that is to be had, else end the function in time."""
+        """Buy running time as the prepaid budget's watch does; if the cap forbids it, end the function in time."""
         timeline, prepaid, hub = self._world.timeline, self.prepaid, self._world.hub
         if not self.process.is_alive or self.last is not None:
             return
@@ -131,7 +131,7 @@ class Function:
             timeline.after(0.0, self.process.kill)
             return
         if hub.cap is None and prepaid.left_s <= BUY_AHEAD_S:
-            # Nobody minds how much is bought at a time: few looks at functions that wait for minutes.
+            # Without a cap, large purchases do no harm, and mean fewer events for functions that wait for minutes.
             self._slice_s = min(2.0 * self._slice_s, LONGEST_SLICE_S)
             prepaid.buy(self._slice_s, self.log.reserve)
         if prepaid.left_s <= BUY_AHEAD_S and not was_called:

@@ -89,7 +89,7 @@ class CurveReplica:
     def make(
         self, minibatches: Sequence[Any], step: int, n_active: int, n_shards: int = 1, n_all: int | None = None
     ) -> float:
-        """The loss before the step is the curve's, with a minibatch's noise."""
+        """The loss before the step: the curve's, with the noise of a minibatch."""
         curve, n_all = self._curve, n_all or n_active
         loss = curve.loss(self._progress)
         if curve.noise:

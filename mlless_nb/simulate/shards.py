@@ -29,12 +29,12 @@ class Link:
 
 
 class Line:
-    """A function's own line, for all servers: what it sends goes one after the other, and so does what it receives."""
+    """A function's own link to all servers: it sends one message after another, and receives likewise."""
 
     __slots__ = ("received_s", "sent_s")
 
     def __init__(self) -> None:
-        #: When it will have sent, and received, what is on the way.
+        #: When the messages in transit will be sent, and received.
         self.sent_s = self.received_s = 0.0
 
 

@@ -89,5 +89,5 @@ class Judge:
             self._bus.send("supervisor", RateCut(self._slot, step, self._rate * replica.rate_factor).encode())
         if not self._schedule.is_settled or not self._ends_settled:
             return None
-        said = f"the validation loss has settled: no better {replica.model.metric} than {self._best.loss:.4f}"
-        return Verdict("finished", said)
+        reason = f"the validation loss has settled: no better {replica.model.metric} than {self._best.loss:.4f}"
+        return Verdict("finished", reason)

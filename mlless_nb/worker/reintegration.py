@@ -83,8 +83,8 @@ class Reintegration:
             # The workers' snapshots were taken at different times: all take over that of the first worker.
             replica, first = self._replica, active[0]
             frame = encode_update(None, np.ascontiguousarray(replica.params), step, first, replica.n_rows, NO_STATS)
-            for told in self._passed_on(f"{step}q", [first], active[1:], frame if self._slot == first else b""):
-                apply_frame(told, replica.params, add=False)
+            for best in self._passed_on(f"{step}q", [first], active[1:], frame if self._slot == first else b""):
+                apply_frame(best, replica.params, add=False)
         else:
             self._give_all(step, active, "b", "q")
 
@@ -110,8 +110,8 @@ class Reintegration:
             frame = encode_update(rows, replica.params[rows], step, slot, replica.n_rows, NO_STATS)
         givers = [giver for giver in active if giver != taker]
         params = np.array(replica.params, order="C") if slot == taker else replica.params
-        for told in self._passed_on(f"{step}c", givers, [taker], frame):
-            apply_frame(told, params, add=False)
+        for owned in self._passed_on(f"{step}c", givers, [taker], frame):
+            apply_frame(owned, params, add=False)
         return params
 
     def _passed_on(self, round_id: str, givers: list[int], takers: list[int], frame: bytes) -> Sequence[Any]:
@@ -156,11 +156,11 @@ class Reintegration:
                 parts[to] = self._frame(step, block)
         for frame in self._exchange(self._make_round(f"{step}s", active, active, b"", parts=parts)):
             apply_frame(frame, own)
-        told = self._passed_on(f"{step}u", active[1:], active[:1], self._frame(step, own) if rank else b"")
+        merged_ranges = self._passed_on(f"{step}u", active[1:], active[:1], self._frame(step, own) if rank else b"")
         if rank:
             return []
         whole = [np.empty(table.shape, np.float32) for table in tables]
-        for (first, end), merged in zip(ranges, (None, *told), strict=True):
+        for (first, end), merged in zip(ranges, (None, *merged_ranges), strict=True):
             block = own if merged is None else np.zeros((len(tables) * (end - first), own.shape[1]), np.float32)
             if merged is not None:
                 apply_frame(merged, block, add=False)
@@ -179,8 +179,8 @@ class Reintegration:
         stats = (0.0, 0.0, *sums)
         frame = self._replica.encode_stats(step, stats)
         frames = self._exchange(self._make_round(f"{step}{kind}", active, active, frame))
-        told = self._replica.sum_stats(active, frames, stats)
-        return self._replica.model.metric_value(*told[2:]) if told[3] else math.nan
+        total = self._replica.sum_stats(active, frames, stats)
+        return self._replica.model.metric_value(*total[2:]) if total[3] else math.nan
 
     def _exchange(self, part: RoundRequest) -> list[Any]:
         done = self._log.exchange(part, self._pay)

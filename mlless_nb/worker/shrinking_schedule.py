@@ -88,7 +88,7 @@ class Shares:
         if len(active) == len(self._active):
             return False
         rest = {slot: self._rest(slot) for slot in self._active}
-        gone = [slot for slot in self._active if slot not in active]
+        departed = [slot for slot in self._active if slot not in active]
         self._adopt(active)
         owned: dict[int, list[int]] = {slot: [] for slot in active}
         for index in itertools.chain(*rest.values(), self._common) if self._by_shard else ():
@@ -96,7 +96,7 @@ class Shares:
                 owned[owner].append(index)
         loose = {slot: [index for index in rest[slot] if self._owner(index) is None] for slot in rest}
         left = [index for index in self._common if self._owner(index) is None]
-        left += [index for slot in gone for index in loose[slot]]
+        left += [index for slot in departed for index in loose[slot]]
         n_own = self._manifest.n_minibatches // len(active)
         room = {slot: max(n_own - len(owned[slot]), 0) for slot in active}
         left += [index for slot in active for index in loose[slot][room[slot] :]]

@@ -52,8 +52,8 @@ class Frames:
                 commands.append(("SET", key, frame, "NX", "PX", self._ttl))
                 keys[key] = None
         newest = part.step - part.kept_steps
-        if kept and kept[0][0] <= newest and (gone := [key for step, keys in kept if step <= newest for key in keys]):
-            commands.append(("UNLINK", *gone))
+        if kept and kept[0][0] <= newest and (old := [key for step, keys in kept if step <= newest for key in keys]):
+            commands.append(("UNLINK", *old))
         return commands
 
     def forget(self, part: RoundRequest) -> None:

@@ -87,11 +87,11 @@ class StoredRounds:
 
     def _drop(self, part: RoundRequest) -> None:
         """Delete the frames that all workers have read."""
-        kept, gone = self._kept[part.slot], []
+        kept, expired = self._kept[part.slot], []
         while kept and kept[0][0] <= part.step - part.kept_steps:
-            gone += kept.popleft()[1]
-        if gone:
-            self._store.delete_many(gone)
+            expired += kept.popleft()[1]
+        if expired:
+            self._store.delete_many(expired)
 
     def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
         """See `Coordinator`."""
