@@ -193,7 +193,7 @@ def test_a_failed_run_is_gone_on_from_without_state() -> None:
 def test_a_run_that_explodes_costs_nothing_of_the_one_before(first: TrainingRun) -> None:
     exploding = go_on(first, optimizer=SGD(500.0), stop=Stop(steps=50), name="exploded")
     assert exploding.status == "failed"
-    assert "its model is that of 'first'" in exploding.reason
+    assert "no better model was found than that of 'first', which is returned" in exploding.reason
     assert digest(exploding) == digest(first)
     rest = go_on(exploding, stop=Stop(steps=5), eval_every=1)
     assert losses(rest)[0] < losses(first)[-1] + 0.02
@@ -201,7 +201,7 @@ def test_a_run_that_explodes_costs_nothing_of_the_one_before(first: TrainingRun)
 
 
 def test_the_target_is_judged_by_the_model_that_it_goes_on_from(first: TrainingRun) -> None:
-    with pytest.raises(JobError, match=r"stop.target=5.0: must be below 0\.\d+, the RMSE of the model that it goes on"):
+    with pytest.raises(JobError, match=r"stop.target=5.0: must be below 0\.\d+, the RMSE of the model that it resumes"):
         mlless_nb.train(job(stop=Stop(target=5.0)), resume=first)
 
 
