@@ -17,10 +17,16 @@ class FakeRun:
     """What the dashboard needs of a run, moved on by `advance` or by a thread (`start`)."""
 
     def __init__(
-        self, name: str = "first", budget_usd: float | None = 0.025, n_steps: int = 480, workers: int = 8
+        self,
+        name: str = "first",
+        budget_usd: float | None = 0.025,
+        n_steps: int = 480,
+        workers: int = 8,
+        removes_at: tuple[int, ...] = (231, 301, 372),
     ) -> None:
         self.telemetry, self.name, self.id, self.job = Telemetry(), name, f"{name}-1", None
         self.n_steps, self.commands = n_steps, []  # type: ignore[var-annotated]
+        self._removes_at = removes_at  # the tuner's removals, by step
         self._budget, self._n_workers, self._step, self._spent = budget_usd, workers, 0, 0.0
         self._lock, self._stop, self._random = threading.RLock(), False, np.random.default_rng(7)
         self.telemetry.update(
@@ -87,7 +93,7 @@ class FakeRun:
             self._leaving = 0
             self.telemetry.tell(step * STEP_S, f"Removed worker {self._n_workers}, asked for by hand")
             self.telemetry.update(pending=())
-        if step in (231, 301, 372) and self._n_workers > 1:
+        if step in self._removes_at and self._n_workers > 1:
             self._n_workers -= 1
             self.telemetry.tell(
                 step * STEP_S, f"Removed worker {self._n_workers}: 13 % cheaper, loss 0.0002 behind in 10 s"
