@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ..protocol import Coordinator, Frame, FrameKey, RoundRequest
-from .base import CompletedRound, RoundPolicy, Step, Updates, register_policy
+from ..protocol import Frame, FrameKey, RoundRequest
+from .base import CompletedRound, RoundPolicy, Step, register_policy
 from .outstanding_rounds import OutstandingRounds
 
 
@@ -16,15 +16,8 @@ class BoundedStaleness(RoundPolicy):
 
     is_lockstep = False
 
-    def __init__(
-        self,
-        log: Coordinator,
-        replica: Updates,
-        sync: Any,
-        scatters: Callable[[int], bool],
-        clock: Callable[[], float],
-    ) -> None:
-        super().__init__(log, replica, sync, scatters, clock)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._pending = OutstandingRounds()
 
     @property

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import redis
 
 from ...errors import ServiceError
-from ..protocol import WAIT_POLL_S, Aborted, Arrival, Exchanged, Frame, FrameKey, RoundRequest
+from ..protocol import WAIT_POLL_S, Aborted, Arrival, Exchanged, Frame, FrameKey, RoundRequest, exchange_in_parts
 from .arrivals import Arrivals
 from .connection import TRIES, PipelinedConnection
 from .frames import Command, Frames, Search
@@ -71,8 +71,9 @@ class Rounds:
 
     def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
         """See `Coordinator`."""
-        exchange = self._exchange_with_the_first if part.quorum else self._exchange
-        return self._safely(lambda: exchange(part, pay))
+        if part.quorum:
+            return exchange_in_parts(self, part, pay)  # whose frames count is known only once it is complete
+        return self._safely(lambda: self._exchange(part, pay))
 
     def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`."""
@@ -169,15 +170,6 @@ class Rounds:
         if len(frames) < len(peers) or None in frames:
             frames = self._frames.fetch(part, peers, dict(zip(here, frames, strict=False)))
         return Exchanged(arrival, frames, published_at, complete_at, part.publishers)
-
-    def _exchange_with_the_first(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
-        arrival = self._publish(part)
-        published_at, slots = time.monotonic(), arrival.slots
-        if not arrival.is_complete:
-            slots = self._wait(part, pay)
-        complete_at = time.monotonic()
-        frames = self._frames.fetch(part, part.read_slots(slots), {})
-        return Exchanged(arrival, frames, published_at, complete_at, part.publishers if slots is None else slots)
 
     def _watching(self) -> Command:
         """The command that blocks until the next wake-up message."""
