@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable
 
@@ -25,6 +26,10 @@ LAST_CALL_S = 0.05
 BUY_AHEAD_S = 0.25
 #: Longest wait for an answer when a function has overrun its grant, seconds.
 ANSWER_S = 0.1
+#: What is left of a measured lateness at the next wake that is in time; there are four or more a second.
+LATE_DECAY = 0.9
+#: The most that is kept for being woken late, seconds; a process that was suspended for longer is an exception.
+LATE_MOST_S = 0.5
 #: Steps that may still complete after a worker's request was refused: the present one, and the last one.
 STEPS_TO_END = 2
 
@@ -82,6 +87,8 @@ class Prepaid:
         self._step_s: float | None = None  # seconds of a step, as in the newest request
         self._n_returned = 0
         self._unanswered: list[tuple[BudgetRequest, str]] = []  # requests without an answer, with their ids
+        #: How late this process was lately woken, seconds: on a busy machine it cannot end itself at once.
+        self._late_s = 0.0
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
@@ -107,8 +114,20 @@ class Prepaid:
 
     @property
     def exit_s(self) -> float:
-        """Seconds that are kept prepaid to end in good order: a plain exit, and measured work."""
-        return self._plain_exit_s + self._measured_exit_s
+        """Seconds that are kept prepaid to end in good order: a plain exit, measured work, and being woken late."""
+        return self._plain_exit_s + self._measured_exit_s + self._late_margin_s
+
+    @property
+    def _late_margin_s(self) -> float:
+        """Seconds before the end of the grant at which the deadline acts: it is woken late, and so is its question."""
+        return min(2 * self._late_s, LATE_MOST_S)
+
+    def _is_over_after(self, wait_s: float) -> bool:
+        """Wait for the end, at most ``wait_s`` seconds; what the wait took longer is learnt, the latest counting most."""
+        due_s = time.monotonic() + wait_s
+        is_over = self._ended.wait(wait_s)
+        self._late_s = max(time.monotonic() - due_s, LATE_DECAY * self._late_s, 0.0)
+        return is_over
 
     def keep_for_exit(self, seconds: float) -> None:
         """Keep ``seconds`` prepaid beyond a plain exit, e.g. to store a large model."""
@@ -217,7 +236,7 @@ class Prepaid:
         was_called = False
         arguments = (reserve, last_call)
         threading.Thread(target=self._end_in_time, args=arguments, name="mlless-deadline", daemon=True).start()
-        while not self._ended.wait(max(min(self.left_s - BUY_AHEAD_S, 0.25), 0.01)):
+        while not self._is_over_after(max(min(self.left_s - BUY_AHEAD_S, 0.25), 0.01)):
             # This thread may block (a server that hangs), so another thread enforces the deadline.
             try:
                 self.learn(*money())
@@ -232,8 +251,8 @@ class Prepaid:
                 continue
 
     def _end_in_time(self, reserve: Reserve, last_call: Callable[[], None]) -> None:
-        while not self._ended.wait(min(max(self.left_s, 0.0), 0.25)):
-            if self.left_s <= 0 and not self._pays_late(reserve, last_call):
+        while not self._is_over_after(min(max(self.left_s - self._late_margin_s, 0.0), 0.25)):
+            if self.left_s <= self._late_margin_s and not self._pays_late(reserve, last_call):
                 os._exit(75)
 
     def _pays_late(self, reserve: Reserve, last_call: Callable[[], None]) -> bool:
