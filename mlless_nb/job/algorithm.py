@@ -25,6 +25,11 @@ class Algorithm:
         """Names of the tables, shaped like the parameters, that a worker keeps from step to step."""
         return ()
 
+    def local_steps(self, job: Any) -> int:
+        """Minibatches that a worker takes in a step of ``job``: as many as the job says, unless a step is an epoch."""
+        n: int = job.local_steps
+        return n
+
     def check(self, job: Any) -> None:
         """Raise JobError if a setting of ``job`` (a TrainingJob) is incompatible with the algorithm."""
 

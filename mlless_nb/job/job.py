@@ -164,6 +164,7 @@ class TrainingJob:
             decided["minibatch"] = defaults.minibatch(self.n_train, n_workers, self.local_steps, self.stop.epochs)
         for name, value in decided.items():
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "local_steps", self.algorithm.local_steps(self))
 
     @property
     def takes_local_steps(self) -> bool:
