@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
+from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 import mlless_nb
 
 from .. import widgets
+from ..job.job import TrainingJob
 from ..validation import nearest
 from ..widgets.format import usd
 from .messages import cost_so_far, detached_line, is_live, status_line
@@ -121,6 +123,20 @@ def runs(words: list[str]) -> None:
     print("\n".join(map(status_line, mlless_nb.runs())) or "no run yet: a %%mlless cell starts one")
 
 
+def advise(words: list[str]) -> None:
+    """``advise [NAME]``: what a job would take and cost: of a variable that holds a job, or of a run again."""
+    ip = get_ipython()
+    found = ip.user_ns.get(words[0]) if ip is not None and len(words) == 1 else None
+    job = found if isinstance(found, TrainingJob) else _the_run("advise", words).job
+    if job is None:
+        raise UsageError(
+            f"%mlless advise {words[0]}: its job is not known here; name a variable that holds a TrainingJob"
+        )
+    advice = mlless_nb.advise(job)
+    html = f"{widgets.advice_chart(advice)}{advice._repr_html_()}"
+    display({"text/html": html, "text/plain": repr(advice)}, raw=True)
+
+
 VERBS: dict[str, Callable[[list[str]], None]] = {
     "status": status,
     "stop": stop,
@@ -130,6 +146,7 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "wait": wait,
     "dashboard": dashboard,
     "report": report,
+    "advise": advise,
     "runs": runs,
 }
 

@@ -10,6 +10,7 @@ The folders, in the order in which a cell passes through them::
     supervisor/    reads step reports, sends telemetry, removes workers (policy/), keeps the bill
     exchange/      carries updates between workers; holds leases, plan and budget
     bus/           control messages: Redis Streams, RabbitMQ, memory
+    adviser/       before a run: what it would take and cost, here, on functions and on VMs
     telemetry/     rows and state of a run, live and on disk -> widgets/ (the dashboard)
     models/ data/ money/ storage/ simulate/ kernels/
 """
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from .adviser import advise
     from .data import datasets
     from .driver.run import TrainingRun
     from .driver.runs import attach, runs, train
@@ -69,6 +71,7 @@ __all__ = [
     "Stop",
     "TrainingJob",
     "TrainingRun",
+    "advise",
     "attach",
     "datasets",
     "runs",
@@ -79,6 +82,7 @@ __all__ = [
 #: Where each name is defined. Names are loaded on first use: a user waits while functions start, and functions need
 #: few of them.
 _HOMES = {
+    "adviser": ["advise"],
     "data.datasets": ["datasets"],
     "errors": [
         "BudgetError",

@@ -33,7 +33,7 @@ FLOORS = [
     ("supervisor",),
     ("function",),
     ("driver",),
-    ("simulate",),
+    ("simulate", "adviser"),
 ]
 TOP_LEVEL_FOLDERS = {*ROOMS, "notebooks", "binder", "tests", "benchmarks", "docs"}
 

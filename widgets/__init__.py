@@ -6,6 +6,7 @@ Views read telemetry and send the user's commands; they decide nothing::
     dashboard.py   the live widget, with its .js and .css; uses feed.py controls.py
     static.py      picture, table and text of a saved notebook; uses svg.py
     plotly_figure.py  the same curves for plotly
+    advice_chart.py  seconds against dollars, before a run
     display.py     chooses the view for a front end; uses frontend.py
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .advice_chart import advice_chart
 from .display import show
 from .frontend import can_click, detect
 from .plotly_figure import plot
@@ -21,7 +23,7 @@ from .static import static_bundle, text_summary
 if TYPE_CHECKING:
     from .dashboard import Dashboard
 
-__all__ = ["Dashboard", "can_click", "detect", "plot", "show", "static_bundle", "text_summary"]
+__all__ = ["Dashboard", "advice_chart", "can_click", "detect", "plot", "show", "static_bundle", "text_summary"]
 
 
 def __getattr__(name: str) -> Any:

@@ -76,7 +76,7 @@ def release(notebook: Notebook) -> None:
     (notebook.lab.notebooks / "go").touch()
 
 
-@pytest.mark.parametrize("busy", [ASLEEP, SPINNING], ids=["asleep", "spinning"])
+@pytest.mark.parametrize("busy", [pytest.param(ASLEEP, marks=pytest.mark.long), SPINNING], ids=["asleep", "spinning"])
 def test_chart_moves_and_presses_act_while_another_cell_is_busy(notebook: Open, busy: str) -> None:
     opened = shown_run(notebook, busy, "print(run.commands)")
     opened.start(2)
@@ -120,6 +120,7 @@ def test_the_best_evaluation_and_the_base_line_are_drawn(notebook: Open) -> None
     assert dashboard(opened).locator("tr.mlless-best").count() == 1
 
 
+@pytest.mark.long
 def test_presses_reach_a_busy_kernel_after_a_reload(notebook: Open) -> None:
     opened = shown_run(notebook, ASLEEP)
     opened.save()
@@ -214,6 +215,7 @@ def test_axes_and_themes_change_what_is_drawn(notebook: Open) -> None:
     assert brightness(colours["Dark"]["back"]) < 0.2 < 0.8 < brightness(colours["Dark"]["front"])
 
 
+@pytest.mark.long
 def test_the_saved_picture_follows_the_theme(notebook: Open) -> None:
     opened = shown_run(notebook, "run.end('finished', 'Enough.')")
     opened.run(2)
@@ -226,6 +228,7 @@ def test_the_saved_picture_follows_the_theme(notebook: Open) -> None:
     assert shots["Light"] != shots["Dark"]
 
 
+@pytest.mark.long
 def test_two_dashboards_share_one_plotly(notebook: Open) -> None:
     opened = shown_run(notebook, "show(run)")
     opened.page.evaluate(

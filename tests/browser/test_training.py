@@ -65,6 +65,7 @@ def test_a_run_is_watched_steered_and_stopped_while_another_cell_is_busy(noteboo
     assert opened.text(3).startswith("stopped True")
 
 
+@pytest.mark.long
 def test_a_reload_before_saving_leaves_the_run_and_its_dashboard_comes_back(notebook: Open) -> None:
     opened = notebook([SETUP, TRAIN, "browsed.stop(); print(browsed.wait())", "browsed.dashboard()"])
     opened.run(0)

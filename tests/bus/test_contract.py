@@ -269,6 +269,7 @@ def test_rabbitmq_may_be_killed_and_restarted(rabbitmq_url: str, rabbitmq_server
         reader.close(delete=True)
 
 
+@pytest.mark.long
 def test_rabbitmq_restarts_before_anything_was_read(rabbitmq_url: str, rabbitmq_server) -> None:
     job_id = secrets.token_hex(4)
     sender = open_bus(rabbitmq_url, job_id)
@@ -285,7 +286,7 @@ def test_rabbitmq_restarts_before_anything_was_read(rabbitmq_url: str, rabbitmq_
         reader.close(delete=True)
 
 
-@pytest.mark.parametrize("kind", ["redis", "rabbitmq"])
+@pytest.mark.parametrize("kind", ["redis", pytest.param("rabbitmq", marks=pytest.mark.long)])
 def test_a_server_that_stays_away_is_told(kind: str, request: pytest.FixtureRequest) -> None:
     url, server = request.getfixturevalue(f"{kind}_url"), request.getfixturevalue(f"{kind}_server")
     make = RedisBus if kind == "redis" else RabbitMqBus
@@ -301,7 +302,7 @@ def test_a_server_that_stays_away_is_told(kind: str, request: pytest.FixtureRequ
         bus.close(delete=True)
 
 
-@pytest.mark.parametrize("kind", ["redis", "rabbitmq"])
+@pytest.mark.parametrize("kind", ["redis", pytest.param("rabbitmq", marks=pytest.mark.long)])
 def test_a_network_that_falls_silent_loses_nothing(kind: str, relay, request: pytest.FixtureRequest) -> None:
     url, server = request.getfixturevalue(f"{kind}_url"), request.getfixturevalue(f"{kind}_server")
     network = relay(server.port)

@@ -59,9 +59,25 @@ def test_a_stop_while_the_data_is_packed_packs_no_more(monkeypatch: pytest.Monke
     assert len(packed) == 1
 
 
-@pytest.mark.parametrize("sync", [BSP(), ISP(0.7)], ids=str)
-@pytest.mark.parametrize(("partition", "n_minibatches"), [("rows", 18), ("user", 20)])
-@pytest.mark.parametrize("global_minibatch", ["keep", "shrink"])
+@pytest.mark.parametrize(
+    ("sync", "partition", "n_minibatches", "global_minibatch"),
+    [
+        (BSP(), "rows", 18, "keep"),
+        (ISP(0.7), "user", 20, "keep"),
+        (ISP(0.7), "rows", 18, "shrink"),
+        (BSP(), "user", 20, "shrink"),
+        *(
+            pytest.param(*variant, marks=pytest.mark.long)
+            for variant in (
+                (ISP(0.7), "rows", 18, "keep"),
+                (BSP(), "user", 20, "keep"),
+                (BSP(), "rows", 18, "shrink"),
+                (ISP(0.7), "user", 20, "shrink"),
+            )
+        ),
+    ],
+    ids=str,
+)
 def test_scale_in_takes_workers_out_one_by_one(
     sync: BSP | ISP, partition: str, n_minibatches: int, global_minibatch: str
 ) -> None:

@@ -212,8 +212,15 @@ time.sleep({sleep_s})
 """
 
 
-@pytest.mark.parametrize("death", ["kill -9", "exit"])
-@pytest.mark.parametrize("server", ["embedded", "redis"])
+@pytest.mark.parametrize(
+    ("death", "server"),
+    [
+        ("kill -9", "embedded"),
+        ("exit", "redis"),
+        pytest.param("kill -9", "redis", marks=pytest.mark.long),
+        pytest.param("exit", "embedded", marks=pytest.mark.long),
+    ],
+)
 def test_nothing_is_left_when_the_driver_dies(
     death: str, server: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -1,0 +1,197 @@
+"""Advice before a run: what a job would take and cost with P workers, over each store, and on VMs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from html import escape
+
+from ..driver.launcher import is_local
+from ..job.job import TrainingJob
+from ..money import Rates, price_profile
+from ..validation import check_number
+from . import analytic
+from .analytic import Option, Sizes, pareto
+from .constants import Link, constants
+from .here import here
+from .probe import probe
+
+#: Numbers of workers that are compared.
+WORKERS = (1, 2, 4, 8, 16, 32, 64)
+#: Numbers of VMs in a cluster that are compared.
+CLUSTERS = (2, 4, 8)
+#: Speed of a cloud's vCPU, half a physical core, relative to a core here.
+CLOUD_SPEED = 0.7
+#: Seconds after which a platform ends a function.
+LIFETIME_S = 900.0
+#: Bytes per second of the faster link of the what-if, and seconds to read data that are in memory already.
+FAST_BYTES_S = 10e9
+
+
+@dataclass(frozen=True, repr=False)
+class Advice:
+    """What a job would take and cost.
+
+    Attributes
+    ----------
+    options : tuple of Option
+        Every way that was compared.
+    sizes : Sizes
+        What was measured of the job.
+    epochs_from : str
+        Where the number of epochs comes from.
+    what_ifs : tuple of Option
+        The same with hardware that is not offered, or not assumed: LambdaML, section 5.3.
+    """
+
+    options: tuple[Option, ...]
+    sizes: Sizes
+    epochs_from: str
+    what_ifs: tuple[Option, ...]
+
+    @property
+    def possible(self) -> list[Option]:
+        """The options that can be done."""
+        return [option for option in self.options if not option.limit]
+
+    @property
+    def pareto(self) -> list[Option]:
+        """The options to which no other is both quicker and cheaper, the quickest first."""
+        return pareto(self.possible)
+
+    def _best(self, *kinds: str) -> list[Option]:
+        found = [option for option in self.possible if option.kind in kinds]
+        quickest = min(found, key=lambda one: (one.time_s, one.usd), default=None)
+        cheapest = min(found, key=lambda one: (one.usd, one.time_s), default=None)
+        return [one for one in (quickest, cheapest) if one is not None]
+
+    @property
+    def sentence(self) -> str:
+        """The advice in one sentence."""
+        parts = []
+        if near := self._best("here"):
+            quickest, cheapest = near
+            parts.append(f"here {_workers(quickest)}: {_about(quickest)}")
+            if cheapest.workers != quickest.workers:
+                parts[-1] += f" ({_workers(cheapest)} would be cheapest: {_about(cheapest)})"
+        functions, vms = self._best("functions"), self._best("vm", "cluster")
+        if not functions:
+            parts.append("no number of functions can do it within a function's life of 15 minutes")
+        else:
+            parts.append(f"in a cloud {_workers(functions[0])} over {functions[0].place}: {_about(functions[0])}")
+        if vms:
+            parts.append(f"a {vms[-1].place} alone: {_about(vms[-1])}")
+        verdict = _verdict(functions, vms)
+        return "; ".join(parts) + (f": {verdict}" if verdict else "")
+
+    def __repr__(self) -> str:
+        head = ("", "workers", "seconds", "start", "compute", "exchange", "US dollars", "")
+        rows = [head, *(self._row(option) for option in (*self.options, *self.what_ifs))]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+        return "\n".join([self._basis(), *lines, "*: none is both quicker and cheaper", self.sentence])
+
+    def _row(self, option: Option) -> tuple[str, ...]:
+        seconds = map(_short, (option.time_s, option.start_s, option.compute_s, option.exchange_s))
+        mark = option.limit or ("*" if option in self.pareto else "")
+        return option.place, str(option.workers), *seconds, f"{option.usd:.2g}", mark
+
+    def _basis(self) -> str:
+        sizes = self.sizes
+        return (
+            f"{sizes.epochs:.3g} epochs ({self.epochs_from}); a minibatch takes {sizes.minibatch_s * 1e3:.3g} ms here, "
+            f"an update has {sizes.update_bytes / 1e6:.3g} MB"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>"
+
+
+def advise(job: TrainingJob, *, epochs: float | None = None, workers: Sequence[int] = WORKERS) -> Advice:
+    """What ``job`` would take and cost: measured here for some seconds, then LambdaML's analytic model.
+
+    Nothing is launched or billed. With a target, the epochs are estimated by training on a tenth of the rows.
+
+    Parameters
+    ----------
+    job : TrainingJob
+    epochs : float, optional
+        Passes over the training rows, e.g. those of an earlier run; None: from the stop rules, or estimated.
+    workers : sequence of int
+        Numbers of workers to compare; those for which there are not enough minibatches are left out.
+
+    Returns
+    -------
+    Advice
+
+    Raises
+    ------
+    JobError
+        When the sample does not reach the target, or an argument is wrong.
+
+    References
+    ----------
+    LambdaML, section 5.3 and table 6.
+    """
+    check_number("epochs", epochs, least=0.0, or_none=True)
+    measured = probe(job, epochs)
+    sizes, known = measured.sizes, constants()
+    rates = Rates(price_profile(job.prices), job.memory_mb)
+    speed = CLOUD_SPEED * min(job.memory_mb / 1769, 1.0)
+    most = max(job.n_minibatches // job.local_steps, 1)
+    asked = [w for w in workers if w <= most]
+    options = [here(w, sizes, rates) for w in asked] if is_local(job.backend) else []
+    for store in known.channels:
+        options += [analytic.functions(store, w, sizes, rates, known, speed=speed) for w in asked]
+    options = [_limited(option) for option in options]
+    for vm in known.vms.values():
+        options.append(analytic.one_vm(vm, sizes, known, speed=CLOUD_SPEED))
+        options += [analytic.cluster(vm, n, sizes, known, speed=CLOUD_SPEED) for n in CLUSTERS if n * vm.cores <= most]
+    return Advice(tuple(options), sizes, measured.epochs_from, _what_ifs(asked, sizes, rates, speed))
+
+
+def _limited(option: Option) -> Option:
+    is_cloud = option.kind == "functions"
+    return replace(option, limit="longer than a function lives") if is_cloud and option.time_s > LIFETIME_S else option
+
+
+def _what_ifs(workers: Sequence[int], sizes: Sizes, rates: Rates, speed: float) -> tuple[Option, ...]:
+    """LambdaML's questions: faster links between functions and VMs, a GPU, data that are in a VM already."""
+    known = constants()
+    fast = Link(FAST_BYTES_S, known.vms["c5.large"].link.latency_s)
+    linked = [analytic.functions("server", w, sizes, rates, known, speed=speed, link=fast) for w in workers]
+    hot = dataclasses.replace(sizes, data_bytes=0.0)
+    found = [analytic.gpu(sizes, known, speed=CLOUD_SPEED)]
+    if linked:
+        quickest = min(linked, key=lambda one: one.time_s)
+        found.append(replace(quickest, kind="what-if", place="a parameter server, links of 10 GB/s"))
+    vm = analytic.one_vm(known.vms["c5.large"], hot, known, speed=CLOUD_SPEED)
+    found.append(replace(vm, kind="what-if", place="c5.large that runs and has the data", start_s=0.0))
+    return tuple(found)
+
+
+def _verdict(functions: list[Option], vms: list[Option]) -> str:
+    """When functions are the right choice: compared with the cheapest VM or cluster."""
+    if not functions or not vms:
+        return ""
+    quickest, cheapest, vm = functions[0], functions[-1], vms[-1]
+    if vm.usd < cheapest.usd and vm.time_s <= quickest.time_s:
+        return "functions are the wrong choice, the VM is quicker and cheaper"
+    if vm.usd < cheapest.usd:
+        return "the VM is cheaper, functions are quicker"
+    if quickest.time_s <= vms[0].time_s:
+        return "functions are quicker and cheaper"
+    return "functions are cheaper, VMs are quicker"
+
+
+def _workers(option: Option) -> str:
+    return f"{option.workers} worker" + ("" if option.workers == 1 else "s")
+
+
+def _about(option: Option) -> str:
+    return f"about {_short(option.time_s)} s, ${option.usd:.2g}"
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}"

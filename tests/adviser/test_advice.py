@@ -1,0 +1,90 @@
+"""Advice for a job: what is measured, what is said, and that nothing is started."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mlless_nb
+from mlless_nb import ISP, PMF, SGD, JobError, LogisticRegression, Stop, TrainingJob, datasets
+from mlless_nb.adviser import probe
+from mlless_nb.widgets import advice_chart
+
+RATINGS = datasets.synthetic_ratings(200, 150, 20_000, rank=3, seed=0)
+JOB = TrainingJob(
+    model=PMF(rank=4),
+    optimizer=SGD(learning_rate=4.0, momentum=0.9, nesterov=True),
+    data=RATINGS,
+    workers=2,
+    minibatch=500,
+    stop=Stop(epochs=3),
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure briefly; the figures are not judged here."""
+    monkeypatch.setattr(probe, "STEPS_S", 0.01)
+
+
+def test_every_place_is_compared_and_nothing_is_started() -> None:
+    before = mlless_nb.runs()
+    advice = mlless_nb.advise(JOB)
+    assert mlless_nb.runs() == before
+    places = {option.place for option in advice.options}
+    assert {"this machine", "Redis", "object storage", "a parameter server", "c5.large", "t2.medium"} <= places
+    assert {option.workers for option in advice.options if option.place == "Redis"} == {1, 2, 4, 8, 16, 32}
+    assert all(option.usd > 0 and option.time_s > 0 for option in advice.options)
+    assert advice.sizes.epochs == 3
+    assert advice.sizes.n_minibatches == 36
+    assert advice.sizes.update_bytes > 4 * 4 * 150
+    for said in (advice.sentence, repr(advice)):
+        assert "a t2.medium alone" in said
+    assert "3 epochs (the stop rule)" in repr(advice)
+
+
+def test_the_epochs_to_a_target_are_estimated_on_a_sample() -> None:
+    run = dataclasses.replace(JOB, stop=Stop(target=0.9, epochs=500))
+    advice = mlless_nb.advise(run)
+    assert 0 < advice.sizes.epochs < 500
+    assert "estimated" in advice.epochs_from
+    harder = mlless_nb.advise(dataclasses.replace(run, stop=Stop(target=0.6, epochs=500)))
+    assert harder.sizes.epochs > advice.sizes.epochs
+
+
+def test_a_target_that_the_sample_does_not_reach_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "SAMPLE_S", 0.1)
+    with pytest.raises(JobError, match=r"stop\.target.*advise\(job, epochs=20\)"):
+        mlless_nb.advise(dataclasses.replace(JOB, stop=Stop(target=1e-6)))
+    given_epochs = mlless_nb.advise(dataclasses.replace(JOB, stop=Stop(target=1e-6)), epochs=20)
+    assert given_epochs.sizes.epochs == 20
+    with pytest.raises(JobError, match="epochs"):
+        mlless_nb.advise(JOB, epochs=-1)
+
+
+def test_isp_and_other_models_are_measured_as_they_are() -> None:
+    assert mlless_nb.advise(dataclasses.replace(JOB, sync=ISP(0.7))).sizes.update_bytes > 0
+    rows = datasets.synthetic_clicks(3000, n_features=500, seed=0)
+    clicks = TrainingJob(model=LogisticRegression(), data=rows, workers=4, minibatch=100, stop=Stop(steps=27))
+    assert mlless_nb.advise(clicks).sizes.epochs == pytest.approx(4.0)
+
+
+def test_the_chart_has_a_point_for_each_option_and_is_readable_without_it() -> None:
+    advice = mlless_nb.advise(JOB)
+    chart = advice_chart(advice)
+    assert chart.count("<circle") >= len(advice.possible)
+    assert "t2.medium alone" in chart
+    assert "<script" not in chart
+
+
+@given(st.floats(1e-3, 1e6), st.floats(1e-9, 1e3))
+def test_the_chart_draws_any_amounts(scale_s: float, scale_usd: float) -> None:
+    from mlless_nb.adviser import Advice, Option
+    from mlless_nb.adviser.analytic import Sizes
+
+    options = tuple(Option("functions", "Redis", w, scale_s / w, 0.0, 0.0, scale_usd * w) for w in (1, 2, 1000))
+    sizes = Sizes(1, 1, 1, 0.1, 0.1, 1.0, 1.0, 1.0)
+    assert "nan" not in advice_chart(Advice(options, sizes, "as given", ()))

@@ -1,0 +1,80 @@
+"""The analytic model against LambdaML's formulas, and the choice among options."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlless_nb.adviser import Option, analytic
+from mlless_nb.adviser.analytic import Sizes
+from mlless_nb.adviser.constants import constants
+from mlless_nb.adviser.here import here
+from mlless_nb.money import Rates, price_profile
+
+RATES = Rates(price_profile("aws-lambda-x86"), 1769)
+SIZES = Sizes(
+    epochs=10,
+    n_minibatches=120,
+    local_steps=1,
+    minibatch_s=0.01,
+    apply_s=0.0,
+    update_bytes=1e6,
+    table_bytes=4e6,
+    data_bytes=1.3e8,
+)
+
+
+def test_the_start_up_times_are_those_of_table_6() -> None:
+    known = constants()
+    assert [known.start_s(w) for w in (10, 50, 100, 200)] == [1.2, 11.0, 18.0, 35.0]
+    assert [known.start_s(w, are_vms=True) for w in (10, 50, 100, 200)] == [132.0, 160.0, 292.0, 606.0]
+    assert known.start_s(30) == pytest.approx((1.2 + 11.0) / 2)
+
+
+def test_functions_over_an_object_storage_take_what_the_paper_says() -> None:
+    option = analytic.functions("storage", 10, SIZES, RATES, constants(), speed=1.0)
+    rounds = 10 * 120 / 10
+    assert option.exchange_s == pytest.approx(rounds * (3 * 10 - 2) * (1e6 / 10 / 65e6 + 0.08))
+    assert option.compute_s == pytest.approx(rounds * 0.01)
+    assert option.start_s == pytest.approx(1.2 + 1.3e8 / 10 / 65e6 + 0.08)
+
+
+def test_a_cluster_of_vms_takes_what_the_paper_says() -> None:
+    vm = constants().vms["c5.large"]
+    option = analytic.cluster(vm, 10, SIZES, constants(), speed=1.0)
+    rounds = 10 * 120 / (10 * vm.cores)
+    assert option.exchange_s == pytest.approx(rounds * (2 * 10 - 2) * (1e6 / 10 / 225e6 + 0.15e-3))
+    assert option.usd == pytest.approx(10 * 0.085 / 3600 * option.time_s)
+
+
+def test_more_workers_compute_less_each_and_a_worker_alone_exchanges_nothing() -> None:
+    for store in constants().channels:
+        options = [analytic.functions(store, w, SIZES, RATES, constants(), speed=1.0) for w in (1, 2, 4, 8)]
+        compute = [option.compute_s for option in options]
+        assert compute == sorted(compute, reverse=True)
+        assert options[0].exchange_s == 0
+    alone = here(1, SIZES, RATES, cores=2)
+    assert alone.time_s > here(2, SIZES, RATES, cores=2).compute_s
+
+
+def test_requests_to_the_storage_are_on_the_bill() -> None:
+    known, many = constants(), dataclasses.replace(SIZES, update_bytes=1.0)
+    free = Rates(dataclasses.replace(RATES.profile, requests=price_profile("ibm-paper").requests), 1769)
+    priced, unpriced = (analytic.functions("storage", 8, many, rates, known, speed=1.0) for rates in (RATES, free))
+    rounds = 10 * 120 / 8
+    assert priced.usd - unpriced.usd >= rounds * (8 * 8 * 5e-6 + 2 * 8 * 7 * 4e-7)
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 1e4), st.floats(1e-6, 10.0)), min_size=1, max_size=12))
+def test_no_option_is_quicker_and_cheaper_than_one_of_the_front(points: list[tuple[float, float]]) -> None:
+    options = [Option("functions", str(i), 1, time_s, 0.0, 0.0, usd) for i, (time_s, usd) in enumerate(points)]
+    front = analytic.pareto(options)
+    assert front
+    for chosen in front:
+        assert not any(one.time_s < chosen.time_s and one.usd < chosen.usd for one in options)
+    for one in options:
+        assert any(chosen.time_s <= one.time_s and chosen.usd <= one.usd for chosen in front)
+    assert [one.time_s for one in front] == sorted(one.time_s for one in front)
