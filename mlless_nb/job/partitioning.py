@@ -35,6 +35,8 @@ def is_by_user(job: TrainingJob) -> bool:
     data, workers = job.data, job.workers
     if workers == 1 or job.partition != "auto":
         return workers > 1 and job.partition == "user"
+    if job.sync.averages == "paper":
+        return False  # whole replicas are averaged, and an owner's users are in its own only
     if (
         not isinstance(data, Ratings)
         or not isinstance(job.optimizer, SGD)

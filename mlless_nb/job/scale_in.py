@@ -10,6 +10,7 @@ from ..validation import check_choice, check_flag, is_number, specification
 
 KNEES = ("slope", "kneedle")
 GLOBAL_MINIBATCHES = ("keep", "shrink")
+POLICIES = ("auto", "paper")
 
 
 @specification
@@ -31,6 +32,11 @@ class ScaleIn:
     harder. A quarter of the workers always stays. The effect of fewer workers on the loss is learnt from workers that
     have left, and a removed worker cannot be added again: the loss may stay higher.
 
+    With ``policy="paper"`` the tuner is the papers' own: the reference curve and its step time are fixed at the knee,
+    one worker is removed there at once, and one more every ``interval_s`` seconds as long as the projected loss is
+    worse by less than ``threshold``. The global minibatch shrinks, as theirs does. It is there for comparison: it knows
+    neither targets nor dollars.
+
     Decisions depend on the time that steps take, so two runs with one seed may remove workers at different steps: use
     ``ScaleIn.off()`` for models that are the same bit for bit. A removal by the user (``run.scale_in``) pauses the
     tuner until ``run.resume_tuner()``.
@@ -50,8 +56,11 @@ class ScaleIn:
         With "shrink": how the knee is found: by the curve's slope relative to its mean slope, or by Kneedle.
     enabled : bool
         Whether workers are removed automatically; False for `ScaleIn.off`.
-    global_minibatch : {"keep", "shrink"}
-        Whether a step keeps its number of rows when the tuner or a user removes workers.
+    global_minibatch : {"keep", "shrink"}, optional
+        Whether a step keeps its number of rows when the tuner or a user removes workers. None: "keep", and "shrink"
+        with ``policy="paper"``.
+    policy : {"auto", "paper"}
+        The rules by which workers are removed.
 
     References
     ----------
@@ -63,9 +72,13 @@ class ScaleIn:
     threshold: float = 0.02
     knee: str = "slope"
     enabled: bool = True
-    global_minibatch: str = "keep"
+    global_minibatch: str = None  # type: ignore[assignment]  # replaced by a value, so readers never see it
+    policy: str = "auto"
 
     def __post_init__(self) -> None:
+        check_choice("ScaleIn.policy", self.policy, POLICIES)
+        if self.global_minibatch is None:
+            object.__setattr__(self, "global_minibatch", "shrink" if self.policy == "paper" else "keep")
         for name in ("interval_s", "horizon_s"):
             if not is_number(value := getattr(self, name)) or value <= 0:
                 raise JobError(f"ScaleIn.{name}", value, "a finite number of seconds > 0")
@@ -73,6 +86,8 @@ class ScaleIn:
             raise JobError("ScaleIn.threshold", self.threshold, "a number between 0 and 1, e.g. 0.02")
         check_choice("ScaleIn.knee", self.knee, KNEES)
         check_choice("ScaleIn.global_minibatch", self.global_minibatch, GLOBAL_MINIBATCHES)
+        if self.policy == "paper" and self.global_minibatch != "shrink":
+            raise JobError("ScaleIn.global_minibatch", self.global_minibatch, "'shrink' with policy='paper'")
         check_flag("ScaleIn.enabled", self.enabled)
 
     @classmethod

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeVar
 
 from ..errors import JobError
-from ..validation import check_flag, is_number, specification
+from ..validation import is_number, specification
 
 #: The largest staleness: frames are kept for twice as many steps, and a worker that far ahead learns little.
 MOST_STALENESS = 100
@@ -37,7 +37,7 @@ class Sync:
         The name of its round policy.
     filters : bool
         Whether a significance filter keeps part of an update in a residual.
-    averages : bool
+    averages : bool or "paper"
         Whether the remaining workers average in the replica of a worker that leaves.
     staleness : int
         Steps that a worker may be ahead of the newest peers' updates that it has applied.
@@ -45,7 +45,7 @@ class Sync:
 
     kind: ClassVar[str]
     filters: ClassVar[bool] = False
-    averages: bool = False
+    averages: bool | str = False
     staleness: int = 0
 
     @property
@@ -138,11 +138,11 @@ class ISP(Sync):
         ``v >= 0``, relative to the parameter's magnitude. The paper's evaluation uses 0.7.
     staleness : int
         Steps that a worker may be ahead, as with `SSP`; 0: workers wait for each other in every step.
-    averages : bool
+    averages : bool or "paper"
         Whether the remaining workers average in the replica of one that leaves, ``x <- (x + x_leaving) / 2``, after its
         residual was published and applied: ``x_leaving`` is then what all replicas have in common, and averaging undoes
-        half of every remaining worker's own residual. The paper averages without publishing, so that half of the
-        leaving worker's residual is lost. On MovieLens-1M with rows sharded (PMF of rank 20, ``ISP(0.7)``, 8 workers of
+        half of every remaining worker's own residual. With "paper" the residual is not published before, as the paper's
+        formula says: half of it is lost. On MovieLens-1M with rows sharded (PMF of rank 20, ``ISP(0.7)``, 8 workers of
         which four leave, 260 steps, five seeds) the held-out RMSE is 0.9048 when no worker leaves, 0.9073 when
         residuals are published, 0.9086 when replicas are averaged in as well, and 0.9079 to 0.9085 by the paper's
         formula. So it is off by default. ``benchmarks/departures.py`` measures all of them.
@@ -154,7 +154,7 @@ class ISP(Sync):
 
     threshold: float = 0.7
     staleness: int = 0
-    averages: bool = False
+    averages: bool | str = False
     kind: ClassVar[str] = "isp"
     filters: ClassVar[bool] = True
 
@@ -162,7 +162,17 @@ class ISP(Sync):
         if not is_number(self.threshold) or self.threshold < 0:
             raise JobError("ISP.threshold", self.threshold, "a finite number >= 0, e.g. 0.7")
         _check_staleness("ISP", self.staleness)
-        check_flag("ISP.averages", self.averages)
+        if not isinstance(self.averages, bool) and self.averages != "paper":
+            raise JobError("ISP.averages", self.averages, "True, False or 'paper'")
+        if self.averages == "paper" and self.staleness:
+            raise JobError("ISP.averages", self.averages, "True or False with staleness: residuals are late then")
+
+    def check(self, job: Any) -> None:
+        """See `Sync`."""
+        if self.averages == "paper" and job.partition == "user":
+            raise JobError(
+                "partition", job.partition, "'auto' or 'rows' with ISP(averages='paper'): a worker owns users"
+            )
 
     def threshold_at(self, step: int) -> float:
         """``v_t = threshold / sqrt(t)`` at ``step`` (1-based)."""

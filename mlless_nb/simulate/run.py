@@ -121,6 +121,8 @@ class _Simulation:
     def __init__(self, job: TrainingJob | Workload, machine: Machine, seed: int) -> None:
         if machine.shards < 1:
             raise JobError("machine.shards", machine.shards, "an integer >= 1")
+        if job.sync.averages == "paper":
+            raise JobError("sync", job.sync, "ISP with averages=True or False: the paper's formula is not simulated")
         self._job, self._machine, self._seed = job, machine, seed
         self._timeline = Timeline()
         shared = None

@@ -60,14 +60,15 @@ class Reintegration:
         because until then the leaving workers may still read the step's frames, which are deleted two steps later.
         """
         replica = self._replica
-        self._give(f"{step}r", step, leaving, staying)
-        if self._slot in staying:
+        hand_over = self._average_whole if replica.averages_whole else self._give
+        hand_over(f"{step}r", step, leaving, staying)
+        if self._slot in staying and not replica.averages_whole:
             for _ in leaving:
                 replica.average()
         has_judged_the_same = not replica.staleness
         if best.exists and replica.divergence.is_unpublished and has_judged_the_same:
             best.swap()
-            self._give(f"{step}b", step, leaving, staying)
+            hand_over(f"{step}b", step, leaving, staying)
             best.swap()
 
     def end(self, step: int, active: list[int]) -> None:
@@ -98,6 +99,12 @@ class Reintegration:
         """Every giver publishes its residual, every taker adds it."""
         frame = self._replica.flush(step) if self._slot in givers else b""
         self._replica.apply_all(self._passed_on(round_id, givers, takers, frame))
+
+    def _average_whole(self, round_id: str, step: int, givers: list[int], takers: list[int]) -> None:
+        """Every giver publishes its parameters instead, every taker averages them in: the paper's formula."""
+        frame = self._replica.encode_whole(step) if self._slot in givers else b""
+        for whole in self._passed_on(round_id, givers, takers, frame):
+            self._replica.average_whole(whole)
 
     def whole(self, step: int, active: list[int], taker: int) -> Float32:
         """On ``taker``, the whole parameters: the other workers send it the rows that they own."""

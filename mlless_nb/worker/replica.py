@@ -53,8 +53,8 @@ class Replica:
     ownership : Ownership
         Which rows only this worker updates until they are handed over.
     algorithm : WorkerAlgorithm
-    averages : bool
-        Whether the replica of a leaving worker is averaged into those that stay.
+    averages, averages_whole : bool
+        Whether the replica of a leaving worker is averaged into those that stay; and without publishing its residual.
     staleness : int
         Steps by which this replica may be ahead of the newest peer updates that it has applied.
     rate_factor : float
@@ -66,7 +66,9 @@ class Replica:
     def __init__(self, invocation: Invocation, manifest: Manifest) -> None:
         self.model = model_from_json(invocation.model)
         self._sync = sync = sync_from_json(invocation.sync)
-        self.averages, self.staleness = sync.averages and sync.threshold_at(1) > 0, sync.staleness
+        self.averages = bool(sync.averages) and sync.threshold_at(1) > 0
+        self.averages_whole = self.averages and sync.averages == "paper"
+        self.staleness = sync.staleness
         optimizer = optimizer_from_json(invocation.optimizer)
         self._slot, self._local_steps, self._scatters = invocation.slot, invocation.local_steps, invocation.scatters
         self._is_mean, self._manifest = invocation.aggregate == "mean", manifest
@@ -298,6 +300,17 @@ class Replica:
         if self.averages:
             for rows in self.ownership.everybodys():
                 self.params[rows] -= self._outgoing.halve(rows)
+
+    def encode_whole(self, step: int) -> bytes:
+        """A frame of the parameters, which include what is not published yet."""
+        return encode_update(None, np.ascontiguousarray(self.params), step, self._slot, self.n_rows, NO_STATS)
+
+    def average_whole(self, frame: Frame) -> None:
+        """The paper's formula: ``params <- (params + those in the frame) / 2``; the residual stays as it is."""
+        theirs = np.empty(self.params.shape, np.float32)
+        apply_frame(frame, theirs, add=False)
+        self.params += theirs
+        self.params *= np.float32(0.5)
 
     # -- evaluation
 

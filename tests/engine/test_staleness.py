@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,6 +194,38 @@ def test_averaging_is_the_mean_of_the_replica_and_the_leaving_one(monkeypatch: p
         np.testing.assert_allclose(after, (before + theirs) / 2, atol=1e-6)
     check_accounts(job, outcome)
     assert sum(np.abs(worker.averaged).sum() for worker in outcome.workers) > 0
+
+
+def test_the_papers_formula_averages_whole_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without publishing first: the leaving worker's parameters include its residual, half of which is lost."""
+    seen: list[tuple[int, int, np.ndarray, np.ndarray]] = []
+    plain = Observed.observe_averages
+
+    def observe(worker: Observed) -> None:
+        plain(worker)
+        average = worker._replica.average_whole
+
+        def observed(frame: Any) -> None:
+            before = worker.params.copy()
+            average(frame)
+            seen.append((worker._slot, worker._step, before, worker.params.copy()))
+
+        worker._replica.average_whole = observed  # type: ignore[method-assign]
+
+    monkeypatch.setattr(Observed, "observe_averages", observe)
+    monkeypatch.setattr(Observed, "_check_conservation", lambda worker: None)  # the formula loses updates
+    job = Job(PMF(rank=3, l2=0.02), SGD(0.5, momentum=0.9), ISP(0.7, averages="paper"), 4, 12, "mean", {3: [3], 6: [1]})
+    outcome = train(job)
+    replicas = {step: outcome.workers[slot].params for step, slot in ((4, 3), (7, 1))}
+    averaged: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+    for slot, step, before, after in seen:
+        averaged.setdefault((slot, step), (before, after))  # the best replica's turn comes second
+    assert sorted(averaged) == [(0, 4), (0, 7), (1, 4), (2, 4), (2, 7)]
+    for (_, step), (before, after) in averaged.items():
+        assert np.abs(before - replicas[step]).max() > 1e-3
+        np.testing.assert_allclose(after, (before + replicas[step]) / 2, atol=1e-6)
+    one, two = outcome.last
+    np.testing.assert_array_equal(one.params.view(np.uint32), two.params.view(np.uint32))
 
 
 def test_the_quality_of_all_replicas_is_measured_on_the_same_rows() -> None:

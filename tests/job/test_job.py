@@ -150,7 +150,7 @@ SPECIFICATIONS: list[tuple[Callable[..., Any], str, list[Any]]] = [
     (AdaGrad, "decay", [-0.1, NAN, INFINITE, "0", None, True]),
     (ISP, "threshold", [-0.1, NAN, INFINITE, VAST, "0.7", None, True, [0.7]]),
     (ISP, "staleness", [-1, 0.5, 101, NAN, "1", None, True, [1]]),
-    (ISP, "averages", [0, 1, None, "yes"]),
+    (ISP, "averages", [0, 1, None, "yes", "Paper"]),
     (SSP, "staleness", [-1, 2.0, 101, 10**30, INFINITE, "3", None, False, [3]]),
     (ScaleIn, "interval_s", [0, -1, NAN, INFINITE, VAST, "20", None, True]),
     (ScaleIn, "horizon_s", [0, -1, NAN, INFINITE, VAST, "10", None, True]),

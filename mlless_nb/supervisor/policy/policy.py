@@ -12,6 +12,7 @@ from .cost_scale_in import CostScaleIn
 from .decision import Decision
 from .forecast import forecast
 from .loss_history import History
+from .paper_scale_in import PaperScaleIn
 from .projection import Prices, Projection
 from .scale_in import ScaleInTuner
 from .victim import worst_worker
@@ -29,8 +30,10 @@ def make_tuner(
     prices: Prices,
     history: History,
     n_cores: int = 0,
-) -> CostScaleIn | ScaleInTuner:
+) -> CostScaleIn | ScaleInTuner | PaperScaleIn:
     """The tuner for ``scale_in``, the fields of a `ScaleIn`."""
+    if scale_in.get("policy") == "paper":
+        return PaperScaleIn(scale_in, n_workers, stop, prices, history)
     if scale_in.get("global_minibatch") == "keep":
         return CostScaleIn(scale_in, n_workers, stop, prices, history, n_cores)
     return ScaleInTuner(scale_in, n_workers, stop, prices, history)
