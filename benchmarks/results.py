@@ -58,6 +58,7 @@ BENCHMARKS = {
     "startup": Section("Start-up", 2),
     "packing": Section("Packing and requests", 3),
     "memory": Section("Memory", 2),
+    "adviser": Section("Advice before a run", 3),
     "overhead": Section("What trust costs", 2),
 }
 

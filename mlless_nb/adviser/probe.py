@@ -19,7 +19,7 @@ from ..exchange.stats import NO_STATS
 from ..exchange.stores import REDIS
 from ..job.job import TrainingJob
 from ..job.limits import Stop
-from ..job.partitioning import exchanged_bytes
+from ..job.partitioning import exchanged_bytes, is_by_user
 from ..job.scale_in import ScaleIn
 from ..job.sync import BSP, Sync
 from ..money import Rates, price_profile
@@ -158,17 +158,26 @@ def _sizes(
         apply_s.append(time.thread_time() - began)
         replica.finish(step, 2)
         n_bytes.append(len(frame))
+    shared = _shared(job, replica, minibatches)
     n_packed = sum(len(blob) for blob in objects.blobs.values())
     return Sizes(
         epochs=0.0,
         n_minibatches=job.n_minibatches,
         local_steps=h,
         minibatch_s=statistics.median(made_s) / h,
-        apply_s=statistics.median(apply_s),
-        update_bytes=statistics.median(n_bytes),
+        apply_s=shared * statistics.median(apply_s),
+        update_bytes=shared * statistics.median(n_bytes),
         table_bytes=exchanged_bytes(part, manifest)[1],
         data_bytes=n_packed / share,
     )
+
+
+def _shared(job: TrainingJob, replica: Replica, minibatches: list[Minibatch]) -> float:
+    """The share of an update's rows that other workers read: without those of users, if users are sharded."""
+    if job.workers == 1 or not is_by_user(job):
+        return 1.0
+    n_users = job.data.shape[0]
+    return statistics.mean(float((replica.algorithm.setting.rows(one) >= n_users).mean()) for one in minibatches)
 
 
 def _epochs(job: TrainingJob, n_minibatches: int) -> tuple[float, str]:
