@@ -58,6 +58,8 @@ class Prepaid:
         Whether this function pays for the servers' time (the supervisor does).
     n_functions : int
         Functions of the run, including this one.
+    clock : callable
+        Seconds; by it the function measures how late it is woken.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Prepaid:
         *,
         with_servers: bool = False,
         n_functions: int = 1,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rates, self.granted_nusd = rates, granted_nusd
         self._elapsed_s, self._requests_nusd = elapsed_s, requests_nusd
@@ -88,7 +91,7 @@ class Prepaid:
         self._n_returned = 0
         self._unanswered: list[tuple[BudgetRequest, str]] = []  # requests without an answer, with their ids
         #: How late this process was lately woken, seconds: on a busy machine it cannot end itself at once.
-        self._late_s = 0.0
+        self._late_s, self._clock = 0.0, clock
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
@@ -124,9 +127,9 @@ class Prepaid:
 
     def _is_over_after(self, wait_s: float) -> bool:
         """Wait for the end, at most ``wait_s`` seconds; by how much the wait is late counts for the next ones."""
-        due_s = time.monotonic() + wait_s
+        due_s = self._clock() + wait_s
         is_over = self._ended.wait(wait_s)
-        self._late_s = max(time.monotonic() - due_s, LATE_DECAY * self._late_s, 0.0)
+        self._late_s = max(self._clock() - due_s, LATE_DECAY * self._late_s, 0.0)
         return is_over
 
     def keep_for_exit(self, seconds: float) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ from mlless_nb.money.budget import (
     EXIT_S,
     EXIT_SHARE,
     LAST_CALL_S,
+    LATE_MOST_S,
     LEAST_EXIT_S,
     SCARCE_S,
     SLICE_S,
@@ -37,7 +40,9 @@ RATES = st.builds(
 class Function:
     """A function on a clock of the test's own."""
 
-    def __init__(self, rates: Rates, granted_nusd: int, with_servers: bool) -> None:
+    def __init__(
+        self, rates: Rates, granted_nusd: int, with_servers: bool, clock: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self.rates = rates
         self.now_s, self.gets, self.puts = 0.0, 0, 0
         self.prepaid = Prepaid(
@@ -46,6 +51,7 @@ class Function:
             lambda: self.now_s,
             lambda: rates.requests_nusd(self.gets, self.puts),
             with_servers=with_servers,
+            clock=clock,
         )
 
     def take_step(self, seconds: float, gets: int = 0, puts: int = 0) -> None:
@@ -130,9 +136,11 @@ def test_whoever_keeps_more_for_the_exit_asks_sooner_and_writes_ahead_are_paid_f
 class Watched(Function):
     """A function under watch, in a process whose end is only noted."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, room_nusd: int | None) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, room_nusd: int | None, clock: Callable[[], float] = lambda: 0.0
+    ) -> None:
         rates = Rates(price_profile("aws-lambda-x86"), 1769)
-        super().__init__(rates, rates.function_nusd(3.0), with_servers=False)
+        super().__init__(rates, rates.function_nusd(3.0), with_servers=False, clock=clock)
         self.log = MemoryCoordinator(MemoryHub())
         self.log.create(cap_nusd=room_nusd, reserved_nusd=0)
         self.called, self.bought, self.exited, self.looked, self._released = (threading.Event() for _ in range(5))
@@ -184,6 +192,20 @@ def test_a_function_that_hangs_ends_itself_before_its_money_does(monkeypatch: py
         assert function.prepaid.spent_nusd <= function.prepaid.granted_nusd
     finally:
         function.end()
+
+
+def test_a_function_that_is_woken_late_ends_itself_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    for clock, ends in ((lambda: 0.0, False), (itertools.count(0.0, 10.0).__next__, True)):
+        function = Watched(monkeypatch, room_nusd=0, clock=clock)
+        try:
+            assert function.looked.wait(PATIENCE_S)
+            kept_s = function.prepaid.exit_s - function.prepaid.plain_exit_s
+            assert kept_s == (LATE_MOST_S if ends else 0.0)
+            function.now_s = 3.0 - LATE_MOST_S / 2
+            assert function.exited.wait(PATIENCE_S if ends else 0.3) == ends
+            assert function.prepaid.spent_nusd < function.prepaid.granted_nusd
+        finally:
+            function.end()
 
 
 def test_time_is_bought_for_a_function_that_is_held_up_while_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:
