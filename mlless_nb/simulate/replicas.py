@@ -80,7 +80,7 @@ class CurveReplica:
         self._worth = 0.0  # of the own update
         threshold, self.staleness = workload.sync.threshold_at(1), workload.sync.staleness
         self.divergence = Divergence(owned_rows=False, residual=threshold > 0, staleness=self.staleness)
-        self.averages = workload.sync.averages and threshold > 0
+        self.averages, self.averages_whole = workload.sync.averages is True and threshold > 0, False
 
     def _sum(self, loss: float, n: float) -> float:
         """The loss sum of ``n`` rows whose metric is ``loss``."""

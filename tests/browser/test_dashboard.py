@@ -60,6 +60,16 @@ def curve(notebook: Notebook, chart: int) -> str:
     return str(path.get_attribute("d"))
 
 
+def wait_for_another_curve(notebook: Notebook, chart: int, path: str) -> None:
+    notebook.page.wait_for_function(
+        """([chart, path]) => [...document.querySelectorAll('.mlless')].at(-1)
+             ?.querySelectorAll('.mlless-plot')[chart]
+             ?.querySelector('.scatterlayer .js-line')?.getAttribute('d') !== path""",
+        arg=[chart, path],
+        timeout=DEADLINE_S * 1000,
+    )
+
+
 def shown_run(notebook: Open, *more: str) -> Notebook:
     """A notebook whose run is shown and whose charts plotly has taken over."""
     opened = notebook([SETUP, SHOW, *more])
@@ -82,7 +92,7 @@ def test_chart_moves_and_presses_act_while_another_cell_is_busy(notebook: Open, 
     opened.start(2)
     before, path = drawn_rows(opened), curve(opened, 0)
     wait_for_rows(opened, before + 20)
-    assert curve(opened, 0) != path
+    wait_for_another_curve(opened, 0, path)  # plotly draws some time after it is given the rows
 
     dashboard(opened).get_by_role("button", name="Remove a worker").click()
     dashboard(opened).get_by_text("asked for by hand").wait_for()
