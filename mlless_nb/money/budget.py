@@ -259,7 +259,7 @@ class Prepaid:
                 os._exit(75)
 
     def _pays_late(self, reserve: Reserve, last_call: Callable[[], None]) -> bool:
-        """Whether the budget grants the time by which this function has overrun; with a cap the answer must be quick.
+        """Whether the budget grants more time; with a cap the answer must come while the grant lasts, or be quick.
 
         If not, ``last_call`` is called, so that the function does not end without a message.
         """
@@ -274,7 +274,7 @@ class Prepaid:
 
         asking = threading.Thread(target=ask, name="mlless-late", daemon=True)
         asking.start()
-        asking.join(ANSWER_S if self._has_cap else None)
+        asking.join(max(self.left_s, ANSWER_S) if self._has_cap else None)
         return answers == [True]
 
     @property
