@@ -1,0 +1,80 @@
+"""Small jobs that the tests of stateless runs train, and functions that are lost on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+from engine.jobs import PATIENCE_S, finish, ratings
+
+from mlless_nb import BSP, PMF, SGD, Adam, LogisticRegression, ScaleIn, Stop, TrainingJob, TrainingRun, datasets
+from mlless_nb.bus.messages import Message
+from mlless_nb.stateless.messages import Begun
+from mlless_nb.stateless.run import StatelessRun
+
+__all__ = ["PATIENCE_S", "finish", "job", "losses", "one_lost"]
+
+
+def clicks() -> Any:
+    """Labelled rows, 600 x 8, dense."""
+    draws = np.random.default_rng(3)
+    table = draws.standard_normal((600, 8)).astype(np.float32)
+    return datasets.csr(table, (table @ draws.standard_normal(8) + 0.3 * draws.standard_normal(600) > 0).astype(int))
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "PMF": {
+        "model": PMF(rank=4, l2=0.02, init_scale=0.1),
+        "optimizer": SGD(learning_rate=2.0, momentum=0.9, nesterov=True),
+        "minibatch": 200,
+    },
+    "logistic regression": {
+        "model": LogisticRegression(l2=0.001),
+        "optimizer": Adam(learning_rate=0.05),
+        "minibatch": 50,
+    },
+}
+
+
+def job(execution: str, model: str = "PMF", **changes: Any) -> TrainingJob:
+    """A job of a few steps with three workers."""
+    data = ratings() if model == "PMF" else clicks()
+    fields: dict[str, Any] = {
+        "data": data,
+        "sync": BSP(),
+        "workers": 3,
+        "stop": Stop(steps=6),
+        "eval_every": 2,
+        "partition": "rows",
+        "scale_in": ScaleIn.off(),
+        "execution": execution,
+    }
+    if execution == "workers":
+        fields["pattern"] = "broadcast"  # scatter-reduce adds in another order
+    return TrainingJob(**(fields | MODELS[model] | changes))
+
+
+def losses(run: TrainingRun) -> list[Any]:
+    """The training and validation losses of each step."""
+    return [run.history[name].tolist() for name in ("loss", "validation_loss")]
+
+
+def one_lost(stage: str, patch: pytest.MonkeyPatch) -> list[int]:
+    """Kill functions of ``stage`` as they begin, until one was lost; the list gets the steps of those killed."""
+    messages, killed = StatelessRun.messages, []
+
+    def kill(self: StatelessRun, timeout_s: float) -> list[Message]:
+        found = messages(self, timeout_s)
+        for message in found:
+            if isinstance(message, Begun) and message.stage == stage and not self.n_repeated:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(message.pid, signal.SIGKILL)
+                    killed.append(message.step)
+        return found
+
+    patch.setattr(StatelessRun, "messages", kill)
+    return killed
