@@ -135,7 +135,7 @@ def _gantt(entries: Sequence[Entry], step: int) -> str:
     rows = sorted(entries, key=lambda entry: (order.index(entry["stage"]), entry["index"], entry["attempt"]))
     high = 15 if len(rows) <= 40 else 4
     begin = min(entry["launched_at_s"] for entry in rows)
-    end = max(entry.get("ended_at_s", begin) for entry in rows)
+    end = max(float(entry.get("ended_at_s") or begin) for entry in rows)
     span_ms = max(1e3 * (end - begin), 1.0)
     scale = (_WIDTH - _LEFT - 10) / span_ms
 
@@ -156,10 +156,10 @@ def _gantt(entries: Sequence[Entry], step: int) -> str:
         if high > 10:
             again = f" ({entry['attempt'] + 1})" if entry["attempt"] else ""
             parts.append(f'<text x="4" y="{y + 11}">{STAGES[stage]} {entry["index"]}{again}</text>')
-        began = entry.get("began_at_s", entry["launched_at_s"])
+        # A function that was lost may have told neither.
+        began, ended = (float(entry.get(name) or entry["launched_at_s"]) for name in ("began_at_s", "ended_at_s"))
         parts.append(bar(f"{stage} start", entry["launched_at_s"], began, y))
-        kind = "lost" if entry["error"] else stage
-        parts.append(bar(kind, began, entry.get("ended_at_s", began), y))
+        parts.append(bar("lost" if entry["error"] else stage, began, ended, y))
         for what, _, first_s, last_s, _ in entry.get("objects", ()):
             parts.append(bar(what, first_s, last_s, y, 4))
     return _document("".join(parts), _WIDTH, bottom + _BOTTOM, f"Gantt chart of step {step}")

@@ -53,9 +53,10 @@ class Course:
         self._rate = job.optimizer["learning_rate"]
         self._rules = StopRules(job.stop, self._model.metric, self._rate)
         self._schedule = Schedule(job.schedule, self.first_factor)
-        self.step, self.loss, self.validation_loss = 0, math.nan, None
+        self.step, self.loss, self.best_loss = 0, math.nan, math.inf
+        self.validation_loss: float | None = None
         self.best_step: int | None = None
-        self.best_loss, self.cut_rate = math.inf, None
+        self.cut_rate: float | None = None
         self.verdict: Verdict | None = None
         told, self.seen = self.seen, []
         for *stats, has_emerged in told:
@@ -81,15 +82,14 @@ class Course:
         self.seen.append([*stats, float(has_emerged)])
         self.step += 1
         metric = self._model.metric_value
-        self.loss, self.validation_loss, self.cut_rate = metric(*stats[:2]), None, None
-        if stats[3]:
-            self.validation_loss = metric(*stats[2:])
-            if self.validation_loss < self.best_loss:
-                self.best_loss, self.best_step = self.validation_loss, self.step - 1
+        self.loss, self.cut_rate = metric(*stats[:2]), None
+        self.validation_loss = newest = metric(*stats[2:]) if stats[3] else None
+        if newest is not None and newest < self.best_loss:
+            self.best_loss, self.best_step = newest, self.step - 1
         has_validation = self.job.validation is not None
-        self.verdict = self._rules.observe(self.step, self.epoch, self.loss, self.validation_loss, has_validation)
-        if self.verdict is None and self.validation_loss is not None:
-            self._follow_schedule(self.validation_loss, has_emerged)
+        self.verdict = self._rules.observe(self.step, self.epoch, self.loss, newest, has_validation)
+        if self.verdict is None and newest is not None:
+            self._follow_schedule(newest, has_emerged)
         return self.verdict
 
     def _follow_schedule(self, loss: float, has_emerged: bool) -> None:

@@ -33,10 +33,18 @@ class TracedObjects:
         """Reads so far."""
         return self._objects.gets
 
+    @gets.setter
+    def gets(self, count: int) -> None:
+        self._objects.gets = count
+
     @property
     def puts(self) -> int:
         """Writes and listings so far."""
         return self._objects.puts
+
+    @puts.setter
+    def puts(self, count: int) -> None:
+        self._objects.puts = count
 
     def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
         """See `ObjectStore`."""

@@ -9,14 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine.jobs import PATIENCE_S, finish, ratings
+from engine.jobs import ratings
 
 from mlless_nb import BSP, PMF, SGD, Adam, LogisticRegression, ScaleIn, Stop, TrainingJob, TrainingRun, datasets
 from mlless_nb.bus.messages import Message
-from mlless_nb.stateless.messages import Begun
+from mlless_nb.stateless.messages import Begun, Done
 from mlless_nb.stateless.run import StatelessRun
-
-__all__ = ["PATIENCE_S", "finish", "job", "losses", "one_lost"]
 
 
 def clicks() -> Any:
@@ -47,7 +45,7 @@ def job(execution: str, model: str = "PMF", **changes: Any) -> TrainingJob:
         "data": data,
         "sync": BSP(),
         "workers": 3,
-        "stop": Stop(steps=6),
+        "stop": Stop(steps=3),
         "eval_every": 2,
         "partition": "rows",
         "scale_in": ScaleIn.off(),
@@ -63,18 +61,19 @@ def losses(run: TrainingRun) -> list[Any]:
     return [run.history[name].tolist() for name in ("loss", "validation_loss")]
 
 
-def one_lost(stage: str, patch: pytest.MonkeyPatch) -> list[int]:
-    """Kill functions of ``stage`` as they begin, until one was lost; the list gets the steps of those killed."""
-    messages, killed = StatelessRun.messages, []
+def lose_one_of_each_stage(patch: pytest.MonkeyPatch) -> None:
+    """From now on kill functions of every stage as they begin, until one of the stage was lost."""
+    messages, lost = StatelessRun.messages, set()
 
     def kill(self: StatelessRun, timeout_s: float) -> list[Message]:
         found = messages(self, timeout_s)
+        lost.update(entry["stage"] for entry in self.ledger.trace if entry["error"])
         for message in found:
-            if isinstance(message, Begun) and message.stage == stage and not self.n_repeated:
+            if isinstance(message, Done) and message.error:
+                lost.add(message.stage)
+            if isinstance(message, Begun) and message.stage not in lost:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(message.pid, signal.SIGKILL)
-                    killed.append(message.step)
         return found
 
     patch.setattr(StatelessRun, "messages", kill)
-    return killed
