@@ -35,6 +35,7 @@ def measured(split: Split, execution: str, workers: int, steps: int) -> dict[str
         partition="rows",
         scale_in=ScaleIn.off(),
         execution=execution,
+        pattern="broadcast" if execution == "workers" else "auto",  # which adds in the same order
     )
     run = mlless_nb.train(job)
     run.wait()
@@ -45,10 +46,10 @@ def measured(split: Split, execution: str, workers: int, steps: int) -> dict[str
     n_requests = sum(len(entry.get("objects", ())) for entry in run.trace if entry["stage"] != "evaluate")
     return {
         "step_s": float(np.median(np.diff(history["time_s"])[first:])),
-        "step_usd": float(np.median(np.diff(history["spent_usd"])[first:])),
+        "step_microusd": 1e6 * float(np.median(np.diff(history["spent_usd"])[first:])),
         "requests": n_requests / steps,
-        "loss": float(history["validation_loss"][-1]),
-        "usd": run.cost.total,
+        "storage_percent": 100 * run.cost.storage / run.cost.total,
+        "loss": float(history["loss"][3]),
     }
 
 
@@ -65,21 +66,32 @@ def compare(report: Report, options: Any, runs: int) -> list[dict[str, Any]]:
     for (workers, execution), each in found.items():
         case = {name: median(one[name] for one in each) for name in each[0]}
         base = median(one["step_s"] for one in found[workers, "workers"])
-        base_usd = median(one["step_usd"] for one in found[workers, "workers"])
+        base_usd = median(one["step_microusd"] for one in found[workers, "workers"])
         cases.append({"P": workers, "execution": execution, **case})
         rows.append(
             [
                 f"{workers}, {execution}",
                 span(1e3 * one["step_s"] for one in each),
                 times(case["step_s"], base),
-                number(1e6 * case["step_usd"]),
-                times(case["step_usd"], base_usd),
-                number(case["requests"]) if execution != "workers" else "0",
+                case["step_microusd"],
+                times(case["step_microusd"], base_usd),
+                case["requests"] if execution != "workers" else "-",
+                case["storage_percent"],
+                f"{case['loss']:.6f}",
             ]
         )
     report.table(
         f"{split.label}, PMF of rank 20, BSP, minibatches of 6,250 for each worker",
-        ["P, execution", "step, ms (range)", "/ workers", "a step, 1e-6 $", "/ workers", "requests a step"],
+        [
+            "P, execution",
+            "step, ms (range)",
+            "/ workers",
+            "a step, 1e-6 $",
+            "/ workers",
+            "requests a step",
+            "% of the bill requests",
+            "loss of step 4",
+        ],
         rows,
     )
     return cases

@@ -13,6 +13,7 @@ from engine.jobs import ratings
 
 from mlless_nb import BSP, PMF, SGD, Adam, LogisticRegression, ScaleIn, Stop, TrainingJob, TrainingRun, datasets
 from mlless_nb.bus.messages import Message
+from mlless_nb.stateless.event_run import EventRun
 from mlless_nb.stateless.messages import Begun, Done
 from mlless_nb.stateless.run import StatelessRun
 
@@ -77,3 +78,21 @@ def lose_one_of_each_stage(patch: pytest.MonkeyPatch) -> None:
         return found
 
     patch.setattr(StatelessRun, "messages", kill)
+
+
+def stall_one_update(patch: pytest.MonkeyPatch) -> None:
+    """From now on stop one update function as it begins, and say that its part is late."""
+    messages = EventRun.messages
+    stalled: list[int] = []
+
+    def stall(self: EventRun, timeout_s: float) -> list[Message]:
+        found = messages(self, timeout_s)
+        for message in found:
+            task = (message.step, message.stage, message.index) if isinstance(message, Begun) else (0, "", 0)
+            if not stalled and task[1] == "update" and task in self._late_at:
+                stalled.append(message.pid)  # type: ignore[attr-defined]
+                os.kill(stalled[0], signal.SIGSTOP)
+                self._late_at[task] = 0.0
+        return found
+
+    patch.setattr(EventRun, "messages", stall)

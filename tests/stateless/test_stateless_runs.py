@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 from engine.jobs import PATIENCE_S, digest, finish, wait_for_step
 from engine.test_faults import services_of, traces_of
-from stateless.runs import job, lose_one_of_each_stage, losses
+from stateless.runs import job, lose_one_of_each_stage, losses, stall_one_update
 
 import mlless_nb
 from mlless_nb import BudgetError, JobError, Stop, TrainingRun
+from mlless_nb.driver import stateless_driver
+from mlless_nb.driver.launcher import LithopsLauncher
 from mlless_nb.exchange import RedisCoordinator
 
 pytestmark = pytest.mark.usefixtures("shared_runtime")
@@ -58,6 +61,38 @@ def test_a_lost_function_of_any_stage_is_replaced_and_the_bits_stay() -> None:
         lost = {entry["stage"] for entry in ours.trace if entry["error"]}
         assert lost == {*STAGES[execution], "evaluate"}
         assert ours.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
+
+
+def test_a_straggler_is_overtaken_by_another_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stateless_driver, "LAST_FUNCTIONS_S", 0.2)
+    stall_one_update(monkeypatch)
+    run = finish(job("events", stop=Stop(steps=2)))
+    assert run.status == "finished", run.reason
+    assert any(entry["attempt"] == 1 and not entry["error"] for entry in run.trace)
+    assert run.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
+
+
+@pytest.mark.long
+def test_a_stateless_run_resumes_from_workers_with_their_state_of_the_optimiser() -> None:
+    earlier = finish(job("workers"))
+    resumed = [mlless_nb.train(job(execution), resume=earlier) for execution in ("workers", "map-reduce", "events")]
+    assert [run.wait(PATIENCE_S) for run in resumed] == ["finished"] * 3
+    assert len({digest(run) for run in resumed}) == 1
+
+
+@pytest.mark.long
+def test_functions_invoke_each_other_through_lithops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a cloud; on one machine each function then waits for those that it has started."""
+
+    def without_host(self: Any, services: Any, folder: str, host: Any) -> None:
+        stateless_driver.LithopsFunctions.__init__(self, services, folder)
+        self._host = None
+
+    monkeypatch.setattr(LithopsLauncher, "n_cores", 0)
+    monkeypatch.setattr(stateless_driver.HostedFunctions, "__init__", without_host)
+    monkeypatch.setattr(stateless_driver.HostedFunctions, "are_gone", lambda self: False)
+    two = Stop(steps=2)
+    assert digest(finish(job("events", stop=two))) == digest(finish(job("workers", stop=two)))
 
 
 @pytest.mark.parametrize("execution", [pytest.param("map-reduce", marks=pytest.mark.long), "events"])
