@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from report import Report, median, number, parser, runs_of, span, times
+from report import Report, median, parser, runs_of, span, times
 from sets import Split, ml1m
 from stateless_model import RESNET50, iteration
 

@@ -18,7 +18,7 @@ from ..stateless.invoking import TOPIC
 from ..stateless.keys import model_key
 from ..stateless.map_reduce import MapReduce
 from ..stateless.messages import Call
-from ..stateless.run import Ends
+from ..stateless.platform import Ends
 from ..storage.checkpoint import Progress
 from ..telemetry.record import Record
 from .driver import DRIVER_LEASE_S, Driver
@@ -33,6 +33,8 @@ class LithopsFunctions:
 
     def __init__(self, services: Services, folder: str) -> None:
         self._services, self._folder = services, folder
+        #: Whether one map waits for the other: so does Lithops on this machine.
+        self.are_serial = services.launcher.is_local
 
     def invoke(self, calls: list[Call]) -> None:
         """Start a function for each call."""
@@ -54,6 +56,7 @@ class HostedFunctions(LithopsFunctions):
 
     def __init__(self, services: Services, folder: str, host: Invocation) -> None:
         super().__init__(services, folder)
+        self.are_serial = False
         self._host = host if services.launcher.is_local else None
         if self._host is not None:
             services.launcher.invoke([self._host.encode().decode()])
@@ -66,9 +69,6 @@ class HostedFunctions(LithopsFunctions):
         else:
             for call in calls:
                 self._services.bus.send(TOPIC, call.encode())
-
-    def kill(self) -> None:
-        """Do nothing: the host starts functions beside those that are late."""
 
     def stop(self) -> None:
         """Let the host end once its functions have."""
@@ -186,6 +186,8 @@ class StatelessDriver(Driver):
         with contextlib.suppress(Exception):  # Redis may be what failed
             self._services.log.announce_stop(status, reason)
             self._services.log.abort(reason, self.job.workers)
+            run.drain(LAST_FUNCTIONS_S)
+            run.finish_rows(None)
         course = run.course
         kept = course.step if course.best_step is None else course.best_step
         costs = run.ledger.costs_nusd(run.time_s, self._plan.rates.requests_nusd(objects.gets + 1, objects.puts + 1))

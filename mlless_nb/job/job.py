@@ -237,4 +237,5 @@ class TrainingJob:
     def describe(self) -> str:
         """The job in one line, e.g. "PMF rank 20 · MovieLens-1M · ISP 0.7"."""
         synthetic = " (synthetic)" if self.data.is_synthetic else ""
-        return f"{self.model} · {self.data.name}{synthetic} · {self.sync}"
+        execution = "" if self.execution == WORKERS else f" · {self.execution}"
+        return f"{self.model} · {self.data.name}{synthetic} · {self.sync}{execution}"

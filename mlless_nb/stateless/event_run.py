@@ -13,7 +13,8 @@ from typing import Any
 from ..bus.messages import Command
 from ..job.stop_rules import Verdict
 from .messages import Call, Done, Task
-from .run import POLL_S, Ends, StatelessRun
+from .platform import Ends
+from .run import POLL_S, StatelessRun
 
 
 class EventRun(StatelessRun):

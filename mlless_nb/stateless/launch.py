@@ -9,6 +9,7 @@ from ..job.stop_rules import Verdict
 from ..money import Rates, price_profile
 from .grants import StatelessMoney
 from .messages import Call
+from .platform import CAPPED
 from .stage import Made, Stage
 
 
@@ -25,7 +26,7 @@ def launch(stage: Stage) -> Made:
     paid = step_nusd(call, job)
     # The first step is part of what was reserved when the run was created. A repeated call reserves nothing more.
     if call.step > 1 and log.reserve(paid, paid, f"{job.generation}-{call.step}") < paid:
-        return Made(verdict=Verdict("capped", "the budget does not pay for another step"))
+        return Made(verdict=CAPPED)
     stage.invoke([following(call, job, "update", slot) for slot in range(job.n_workers)])
     return Made()
 

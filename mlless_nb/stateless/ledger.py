@@ -27,7 +27,6 @@ class Ledger:
     ----------
     job : Invocation
     rates : Rates
-    n_reducers : int
 
     Attributes
     ----------
@@ -41,7 +40,6 @@ class Ledger:
 
     job: Invocation
     rates: Rates
-    n_reducers: int = 1
     longest_s: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from ..job.stop_rules import Verdict
 from .messages import Done
-from .run import CAPPED, Ends, StatelessRun
+from .platform import CAPPED, Ends
+from .run import StatelessRun
 
 
 class MapReduce(StatelessRun):

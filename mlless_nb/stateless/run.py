@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from ..bus import Bus
 from ..bus.messages import Command, Invocation, Message, Update
@@ -20,38 +20,16 @@ from .grants import ROOM, StatelessMoney
 from .keys import model_key, written
 from .ledger import Ledger
 from .messages import Call, Done, Task
+from .platform import CAPPED, Ends, Functions
 
 #: Longest wait for messages between two checks of the functions and of users' commands, seconds.
 POLL_S = 0.1
 #: A part of a step is sent to another function after this many times the longest span of its stage so far, and
 LATE = 4.0
 #: after at least so many seconds.
-LEAST_LATE_S = 10.0
+LEAST_LATE_S = 30.0
 #: Functions that are sent to do the same part of a step before the run fails.
 MOST_ATTEMPTS = 4
-
-CAPPED = Verdict("capped", "the budget does not pay for another step")
-
-
-class Ends(Exception):  # noqa: N818 - it is how a run ends, not a mistake
-    """The run ends in the middle of a step, with this status and reason; ``newest`` is the last whole step."""
-
-    def __init__(self, status: str, reason: str) -> None:
-        super().__init__(reason)
-        self.verdict = Verdict(status, reason)
-
-
-class Functions(Protocol):
-    """Invokes functions, and knows about their processes if these are on this machine."""
-
-    def invoke(self, calls: list[Call]) -> None:
-        """Start a function for each call."""
-
-    def are_gone(self) -> bool:
-        """Whether all functions that were invoked have ended; False if that cannot be known."""
-
-    def kill(self) -> None:
-        """Kill the functions, if that is possible."""
 
 
 class StatelessRun:
@@ -94,7 +72,7 @@ class StatelessRun:
         self.job, self.log, self.bus, self.objects = job, log, bus, objects
         self.functions, self.money = functions, money
         self._send, self._trace, self._look = send, trace, look
-        self.ledger = Ledger(job, money.rates, money.n_reducers)
+        self.ledger = Ledger(job, money.rates)
         self.course = Course(job, first_factor)
         self.fields = vars(job)
         self._update = Update()
@@ -150,19 +128,19 @@ class StatelessRun:
         """
         waiting = {call.task: call for call in calls}
         done: dict[int, Done] = {}
+        errors: dict[Task, str] = {}
         self.invoke(calls)
         late_at = time.monotonic() + self.patience_s(calls[0].stage)
-        while waiting:
-            failed = self._hear(waiting, done)
-            if not waiting:
-                break
-            if not failed and (self.functions.are_gone() or time.monotonic() > late_at):
-                self._hear(waiting, done)  # what was sent last
-                failed = dict.fromkeys(waiting, "no report")
+        while self._hear(waiting, done, errors):
+            is_over = self.functions.are_gone() or time.monotonic() > late_at
+            if is_over and self._hear(waiting, done, errors):  # what was sent last
+                errors = dict.fromkeys(waiting, "no report") | errors
                 self.refuse_if_aborted()
-            if failed:
-                self.functions.kill()  # on this machine, functions of another invocation wait for these
-                self.repeat([waiting[task] for task in failed], waiting, failed)
+            if errors and (is_over or not self.functions.are_serial):
+                if self.functions.are_serial:
+                    self.functions.kill()
+                self.repeat([waiting[task] for task in errors], waiting, errors)
+                errors = {}
                 late_at = time.monotonic() + self.patience_s(calls[0].stage)
             self.look()
         return done
@@ -189,19 +167,18 @@ class StatelessRun:
             self.tell(f"Step {call.step}: {call.stage} function {call.index} was lost and is invoked again")
         self.invoke(again)
 
-    def _hear(self, waiting: dict[Task, Call], done: dict[int, Done]) -> dict[Task, str]:
-        """Handle the functions' messages; returns the parts whose function has failed, with the errors."""
-        failed = {}
+    def _hear(self, waiting: dict[Task, Call], done: dict[int, Done], errors: dict[Task, str]) -> bool:
+        """Move parts that are done from ``waiting`` to ``done``, note errors; returns whether some are waited for."""
         for message in self.messages(POLL_S):
             if not isinstance(message, Done) or not self.ledger.take(message) or message.task not in waiting:
                 continue
             if message.error:
-                failed[message.task] = message.error
+                errors[message.task] = message.error
             else:
                 del waiting[message.task]
-                failed.pop(message.task, None)
+                errors.pop(message.task, None)
                 done[message.index] = message
-        return failed
+        return bool(waiting)
 
     def messages(self, timeout_s: float) -> list[Message]:
         """The functions' messages, waiting at most ``timeout_s`` seconds for them."""
