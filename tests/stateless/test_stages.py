@@ -107,6 +107,19 @@ def test_every_job_has_the_bits_of_workers(job: Job, times: int, n_reducers: int
     np.testing.assert_array_equal(last.params, workers[0].last_params)
 
 
+def test_a_function_that_was_lost_once_counted_has_the_next_stage_started_by_its_successor() -> None:
+    platform = Platform(Job(PMF(rank=2), OPTIMIZERS[0], BSP(), 2, 1, "mean", {}), 1)
+    first, last = (platform.call("update", 1, slot, Course(platform.job), 3) for slot in (0, 1))
+    platform.do(first)
+    assert not platform.calls
+    platform.do(last)
+    platform.calls.clear()  # what it invoked is lost, too
+    platform.do(last)
+    assert not platform.calls  # a duplicate
+    platform.do(dataclasses.replace(last, attempt=1))
+    assert [call.index for call in platform.calls if call.stage == "reduce"] == [0, 1, 2]
+
+
 def test_losses_that_were_stored_lead_to_the_same_course() -> None:
     job = dataclasses.replace(_ratings_job(), ends_settled=True, schedule="auto", eval_every=1)
     draws = np.random.default_rng(0)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import redis
 from engine.jobs import PATIENCE_S, digest, finish, wait_for_step
-from engine.test_faults import services_of, traces_of
+from engine.test_faults import eventually, left_of, services_of, traces_of
 from stateless.runs import job, lose_one_of_each_stage, losses, stall_one_update
 
 import mlless_nb
@@ -70,6 +74,42 @@ def test_a_straggler_is_overtaken_by_another_function(monkeypatch: pytest.Monkey
     assert run.status == "finished", run.reason
     assert any(entry["attempt"] == 1 and not entry["error"] for entry in run.trace)
     assert run.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
+
+
+CELL = """
+import sys, time
+sys.path.insert(0, {tests!r})
+import mlless_nb
+from engine.jobs import wait_for_step
+from engine.test_faults import group_of, traces_of
+from mlless_nb import Stop
+from stateless.runs import job
+run = mlless_nb.train(job({execution!r}, stop=Stop(steps=10**6), redis={redis!r}))
+wait_for_step(run, 2)
+print(*traces_of(run), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("execution", ["map-reduce", "events"])
+def test_nothing_is_left_when_the_driver_is_killed(execution: str, redis_url: str, tmp_path: Path) -> None:
+    code = CELL.format(tests=str(Path(__file__).parents[1]), execution=execution, redis=redis_url)
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert child.stdout is not None
+    traces = child.stdout.readline().split()
+    assert traces
+    child.kill()
+    child.wait(30)
+    assert eventually(lambda: not left_of([path for path in traces if "/runs/" in path])), left_of(traces)
+    assert eventually(lambda: not redis.Redis.from_url(redis_url).keys("*"))
+
+
+@pytest.mark.long
+def test_an_event_driven_run_over_rabbitmq(rabbitmq_url: str) -> None:
+    run = finish(job("events", bus=rabbitmq_url))
+    assert run.status == "finished", run.reason
+    assert run.cost.broker > 0
 
 
 @pytest.mark.long
