@@ -55,6 +55,7 @@ BENCHMARKS = {
     "departures": Section("Workers that leave under ISP", 5),
     "returned": Section("What a budget buys", 2),
     "budget": Section("What is used of a budget", 2),
+    "stateless": Section("Functions that live for a step", 2),
     "startup": Section("Start-up", 2),
     "packing": Section("Packing and requests", 3),
     "memory": Section("Memory", 2),

@@ -102,6 +102,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         str,
         "auto (default): cut the learning rate once the loss stops falling; or constant",
     ),
+    _option("--execution", "HOW", str, "workers that live as long as the run (default), map-reduce or events"),
     _option("--backend", "B", str, "embedded (this machine, the default) or the name of a Lithops backend"),
     _option("--redis", "URL", str, "URL of Redis; if repeated, updates are sharded over the servers", action="append"),
     _option("--bus", "URL", str, "URL of the control bus: amqp://... for RabbitMQ"),

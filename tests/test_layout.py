@@ -30,7 +30,7 @@ FLOORS = [
     ("telemetry", "exchange", "bus"),
     ("job",),
     ("worker",),
-    ("supervisor",),
+    ("supervisor", "stateless"),
     ("function",),
     ("driver",),
     ("simulate", "adviser"),

@@ -9,11 +9,13 @@ from ..data.prepare import Manifest
 from ..errors import BudgetError
 from ..exchange import pattern
 from ..job import defaults
+from ..job.execution import EVENTS, WORKERS
 from ..job.job import TrainingJob
 from ..job.partitioning import exchanged_bytes
 from ..money import Rates, price_profile
 from ..money.meter import to_nusd
 from ..money.start import StartingMoney, least_usd
+from ..stateless.grants import StatelessMoney
 from ..storage import checkpoint
 from .data_preparation import JobData
 from .invocations import invocations_of
@@ -50,9 +52,11 @@ class LaunchPlan:
         self._job, self._data, self._services, self._start = data.job, data, services, start
         job = data.job
         self.rates = Rates(price_profile(job.prices), job.memory_mb, len(services.redis_urls), services.has_broker)
-        self.money = StartingMoney(
-            self.rates, job.workers, services.launcher.is_local, data.held_out_gets, start is not None
-        )
+        is_local = services.launcher.is_local
+        starting = self.rates, job.workers, is_local, data.held_out_gets, start is not None
+        self.money = StartingMoney(*starting)
+        if job.execution != WORKERS:
+            self.money = StatelessMoney(*starting, job.reducers or 1, job.execution == EVENTS)
         # The driver's own requests: packing the data, unless it is packed, and reading the model.
         n_puts = data.n_puts(services.launcher.objects) + (start is not None)
         self._packing_nusd = self.rates.requests_nusd(12, 2 + n_puts)
@@ -74,12 +78,13 @@ class LaunchPlan:
         if job.cap_usd is None:
             return
         least = self.money.least_nusd(spent_before_nusd)
+        others = "a supervisor" if job.execution == WORKERS else "what merges their updates"
         if to_nusd(job.cap_usd) < least:
             raise BudgetError(
                 "budget",
                 job.cap_usd,
                 f"at least {least_usd(least):g} (US dollars): what it takes to start {job.workers} workers "
-                f"and a supervisor, take one step and end, priced as {self.rates.profile.label}",
+                f"and {others}, take one step and end, priced as {self.rates.profile.label}",
             )
 
     def decided(self, manifest: Manifest) -> TrainingJob:

@@ -121,6 +121,7 @@ class LithopsLauncher:
         self.is_local = is_local(backend)
         self._memory_mb = memory_mb
         self._seen: set[int] = set()  # processes of functions
+        self._newest = ""  # key of the newest Lithops job
         config, name = (None, str(backend)) if isinstance(backend, str) else (_copy(backend), None)
         if self.is_local:
             config = config or {"lithops": {"backend": "localhost", "storage": "localhost"}}
@@ -154,7 +155,7 @@ class LithopsLauncher:
         from ..function.entry import run_function
 
         try:
-            self._executor.map(
+            futures = self._executor.map(
                 run_function,
                 [{"payload": payload} for payload in payloads],
                 chunksize=1,
@@ -167,14 +168,33 @@ class LithopsLauncher:
         # Leases and final messages show the functions' state; Lithops' polling of the storage would only add cost.
         self._executor.job_monitor.stop()
         # Locally a thread of Lithops starts the functions' process; the watchdog needs its id.
+        self._newest = futures[0].job_key
         give_up_at = time.monotonic() + LOCAL_SPAWN_S
-        while self.is_local and not self._processes and time.monotonic() < give_up_at:
+        while self.is_local and self._newest not in self._jobs and time.monotonic() < give_up_at:
             time.sleep(0.002)
 
     @property
-    def _processes(self) -> list[subprocess.Popen[bytes]]:
+    def _jobs(self) -> dict[str, subprocess.Popen[bytes]]:
+        """Lithops' local processes by the key of their job; each call of `invoke` is a job."""
         environment = getattr(self._executor.compute_handler, "env", None)
-        return list(environment.jobs.values()) if self.is_local and environment is not None else []
+        return environment.jobs if self.is_local and environment is not None else {}
+
+    @property
+    def _processes(self) -> list[subprocess.Popen[bytes]]:
+        return list(self._jobs.values())
+
+    def forget_ended(self) -> None:
+        """Remove what ended invocations have left, for runs that invoke functions again and again."""
+        self._executor.futures.clear()
+        for key, process in list(self._jobs.items()):
+            if process.poll() is not None:
+                del self._jobs[key]
+                _remove(self._paths_of(key))
+
+    def has_newest_ended(self) -> bool:
+        """Whether the functions that were invoked last have exited; False if that cannot be known."""
+        process = self._jobs.get(self._newest)
+        return process is not None and process.poll() is not None
 
     @property
     def process_groups(self) -> list[int]:
@@ -184,18 +204,24 @@ class LithopsLauncher:
     @property
     def temporary_paths(self) -> list[str]:
         """Files and folders that Lithops creates on this machine for this run."""
-        from lithops.constants import JOBS_DIR, JOBS_PREFIX, LITHOPS_TEMP_DIR, LOGS_DIR, MODULES_DIR
+        from lithops.constants import JOBS_PREFIX, LITHOPS_TEMP_DIR
 
         if not self.is_local:
             return []
         identity = self._executor.executor_id
-        job = f"{identity}-M000"  # the first and only map of this executor
+        keys = list(self._jobs) or [f"{identity}-M000"]  # Lithops' key of the first map
+        shared = f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/{JOBS_PREFIX}/{identity}"
+        return [shared, *(path for key in keys for path in self._paths_of(key))]
+
+    def _paths_of(self, job: str) -> list[str]:
+        """What Lithops creates on this machine for one of its jobs."""
+        from lithops.constants import JOBS_DIR, JOBS_PREFIX, LITHOPS_TEMP_DIR, LOGS_DIR, MODULES_DIR
+
         jobs = f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/{JOBS_PREFIX}"
         return [
             f"{JOBS_DIR}/{job}.done",
             f"{LOGS_DIR}/{job}.log",
             f"{MODULES_DIR}/{job}",
-            f"{jobs}/{identity}",
             f"{jobs}/{job}",
             f"{jobs}/{job}-job.json",
         ]
@@ -250,11 +276,9 @@ class LithopsLauncher:
         executor.job_monitor.stop()
         executor.invoker.stop()
         if self.is_local:
+            paths = self.temporary_paths  # Lithops forgets its jobs when it is cleared
             executor.compute_handler.clear()
-            for path in self.temporary_paths:
-                shutil.rmtree(path, ignore_errors=True)
-                with contextlib.suppress(OSError):
-                    os.remove(path)
+            _remove(paths)
         if self._storage.backend != "localhost":
             # With the separator, so that run 1 does not remove the files of run 10.
             for end in ("/", "-"):
@@ -262,6 +286,14 @@ class LithopsLauncher:
                 keys = self._storage.list_keys(self._storage.bucket, prefix)
                 if keys:
                     self._storage.delete_objects(self._storage.bucket, keys)
+
+
+def _remove(paths: list[str]) -> None:
+    """Remove files and folders, those that exist."""
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.remove(path)
 
 
 def _is_running(pid: int, groups: list[int]) -> bool:

@@ -15,6 +15,7 @@ from ..job.limits import Budget
 from ..models import FittedModel
 from ..money import Cost
 from ..money.meter import NUSD, to_nusd
+from ..telemetry import record
 from ..telemetry.live import ENDED, Best, History, Telemetry
 from ..validation import plain
 
@@ -64,6 +65,23 @@ class TrainingRun:
     def history(self) -> History:
         """One row per step: ``run.history["loss"]`` is a 1-D float64 array."""
         return self.telemetry.history()
+
+    @property
+    def trace(self) -> list[dict[str, Any]]:
+        """What each function of a stateless run did: its part of which step, when, and its requests; else empty."""
+        return record.read_trace(self.id)
+
+    def workflow(self, step: int | None = None) -> Any:
+        """A flow chart and a Gantt chart of one step of a stateless run, for a notebook; by default of a late one.
+
+        Raises
+        ------
+        CommandError
+            If the trace has no such step.
+        """
+        from ..widgets.workflow import workflow
+
+        return workflow(self.trace, step)
 
     @property
     def best(self) -> Best | None:

@@ -10,6 +10,7 @@ import time
 import uuid
 
 from ..errors import CommandError, JobError
+from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from ..models import load_model
 from ..money import Cost
@@ -17,6 +18,7 @@ from ..telemetry import record
 from . import resumption
 from .driver import Driver
 from .run import TrainingRun
+from .stateless_driver import StatelessDriver
 
 #: Most ended runs in memory, and most bytes of those before the newest; older runs are only on disk.
 KEPT_RUNS, KEPT_BYTES = 50, 64 << 20
@@ -125,7 +127,8 @@ class _Start:
             _live[name] = None
         driver: Driver | None = None
         try:
-            driver = Driver(self._job, self._run_id, name, _end, self._earlier)  # may take seconds: not under the lock
+            kind = Driver if self._job.execution == WORKERS else StatelessDriver
+            driver = kind(self._job, self._run_id, name, _end, self._earlier)  # may take seconds: not under the lock
             _watch_end()
         finally:
             with _registry:

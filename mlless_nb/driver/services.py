@@ -95,21 +95,31 @@ class Services:
     def watch_functions(self, run_folder: str) -> None:
         """Make sure that local functions end and their files are removed if this process is killed.
 
-        Cloud functions end by themselves when the driver's lease expires.
+        Cloud functions end by themselves when the driver's lease expires. To be called after each invocation.
         """
         if not self.launcher.is_local:
             return
-        self._watchdog = self.embedded or Watchdog().start()
-        if self.embedded is None:
-            on_redis = [self.bus_url] if scheme_of(self.bus_url) in REDIS_SCHEMES else []
-            self._watchdog.add_keys(sorted({*self.redis_urls, *on_redis}), key_prefix(self._run_id))
+        if self._watchdog is None:
+            self._watchdog = self.embedded or Watchdog().start()
+            if self.embedded is None:
+                on_redis = [self.bus_url] if scheme_of(self.bus_url) in REDIS_SCHEMES else []
+                self._watchdog.add_keys(sorted({*self.redis_urls, *on_redis}), key_prefix(self._run_id))
         # Kept here: the launcher forgets what it has closed.
-        self._watched_groups = self.launcher.process_groups
+        groups, self._watched_groups = self._watched_groups, self.launcher.process_groups
+        paths = self._watched_paths
         self._watched_paths = [*self.launcher.temporary_paths, self.launcher.folder_of(run_folder)]
         for group in self._watched_groups:
-            self._watchdog.add_process_group(group)
+            if group not in groups:
+                self._watchdog.add_process_group(group)
         for path in self._watched_paths:
-            self._watchdog.add_path(path)
+            if path not in paths:
+                self._watchdog.add_path(path)
+        for group in groups:
+            if group not in self._watched_groups:
+                self._watchdog.remove_process_group(group)
+        for path in paths:
+            if path not in self._watched_paths:
+                self._watchdog.remove_path(path)
 
     def close(self) -> list[str]:
         """Close all services, also if closing one of them fails; returns the failures. Idempotent."""

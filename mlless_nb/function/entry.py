@@ -13,24 +13,26 @@ import redis
 
 from ..bus import Bus, open_bus
 from ..bus.messages import Failed, Invocation, Message
+from ..errors import DecodeError
 from ..exchange import RedisCoordinator
 from ..exchange.protocol import key_prefix
 from ..exchange.stores import FrameStore, open_store
 from ..job.sync import sync_from_json
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
+from ..stateless.messages import Call
 from ..storage.objects import LithopsObjects, ObjectStore
 from ..worker.loop import Worker
 from .malloc import keep_memory
 
 
 def run_function(payload: str, storage: Any) -> str:
-    """Run the worker or the supervisor that ``payload`` describes, until it has ended.
+    """Run the worker, the supervisor or the stateless function that ``payload`` describes, until it has ended.
 
     Parameters
     ----------
     payload : str
-        An `Invocation` as JSON.
+        An `Invocation` or a `Call` as JSON.
     storage : lithops.Storage
         Passed by Lithops.
 
@@ -39,9 +41,18 @@ def run_function(payload: str, storage: Any) -> str:
     str
         The final message as JSON; Lithops stores it, nothing depends on it.
     """
-    invocation = Invocation.decode(payload)
-    objects = LithopsObjects(storage)
+    invocation, objects = Message.decode(payload), LithopsObjects(storage)
     keep_memory()
+    if isinstance(invocation, Call):
+        from ..stateless.functions import run_call  # workers do not need it, and start sooner without
+
+        return run_call(invocation, objects).encode().decode()
+    if not isinstance(invocation, Invocation):
+        raise DecodeError(f"a {type(invocation).__name__} where an Invocation was expected")
+    if invocation.role == "host":
+        from ..stateless.host import serve
+
+        return serve(invocation, objects)
     nonce = f"{os.getpid()}-{uuid.uuid4().hex}"
     store = open_store(invocation.store, key_prefix(invocation.job_id), objects)
     log = RedisCoordinator(invocation.redis_urls, invocation.job_id, invocation.generation, nonce, store)

@@ -15,6 +15,7 @@ from ..models import registered_models
 from ..money.catalogue import profile_names
 from ..validation import check_choice, check_positive_integer, is_integer
 from .algorithm import Algorithm
+from .execution import EXECUTIONS
 from .limits import Stop
 from .optimizers import OPTIMIZERS, SGD
 from .rate_schedule import SCHEDULES
@@ -32,6 +33,7 @@ CHOICES = {
     "pattern": ("auto", "broadcast", "scatter-reduce"),
     "partition": ("auto", "rows", "user"),
     "schedule": SCHEDULES,
+    "execution": EXECUTIONS,
 }
 
 

@@ -14,6 +14,7 @@ from ..models import Model
 from ..validation import specification
 from . import checks, defaults
 from .algorithm import Algorithm, GradientAveraging
+from .execution import WORKERS, check_execution, settle
 from .limits import Budget, Stop
 from .optimizers import SGD, Optimizer
 from .scale_in import ScaleIn
@@ -84,6 +85,11 @@ class TrainingJob:
         URL(s) of Redis; updates are sharded over several servers by slot. None: the embedded backend's private server.
     bus : str, optional
         URL of the control bus, ``amqp://...`` or a Redis URL. None: Redis Streams on the first of ``redis``.
+    execution : {"workers", "map-reduce", "events"}
+        Which functions a run has: workers that live as long as it does; or functions that live for a part of a step,
+        invoked by the driver or by each other, see `mlless_nb.stateless`.
+    reducers : int, optional
+        With ``execution="events"``: functions that merge updates, each a part of the table. None: one for four workers.
     name : str, optional
         The run's name.
     eval_every, checkpoint_every : int, optional
@@ -125,6 +131,8 @@ class TrainingJob:
     backend: str | Mapping[str, Any] = field(default="embedded", repr=False)  # a configuration may hold secret keys
     redis: str | list[str] | None = field(default=None, repr=False)  # URLs may hold passwords
     bus: str | None = field(default=None, repr=False)
+    execution: str = WORKERS
+    reducers: int | None = None
     name: str | None = None
     eval_every: int | None = None
     checkpoint_every: int | None = None
@@ -143,6 +151,7 @@ class TrainingJob:
         checks.check_partition(self)
         self.algorithm.check(self)
         self.sync.check(self)
+        check_execution(self)
         checks.check_memory(self)
         checks.check_workers(self)
 
@@ -165,6 +174,7 @@ class TrainingJob:
         for name, value in decided.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "local_steps", self.algorithm.local_steps(self))
+        settle(self)
 
     @property
     def takes_local_steps(self) -> bool:
@@ -227,4 +237,5 @@ class TrainingJob:
     def describe(self) -> str:
         """The job in one line, e.g. "PMF rank 20 · MovieLens-1M · ISP 0.7"."""
         synthetic = " (synthetic)" if self.data.is_synthetic else ""
-        return f"{self.model} · {self.data.name}{synthetic} · {self.sync}"
+        execution = "" if self.execution == WORKERS else f" · {self.execution}"
+        return f"{self.model} · {self.data.name}{synthetic} · {self.sync}{execution}"

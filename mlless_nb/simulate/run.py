@@ -17,6 +17,7 @@ from ..driver.data_preparation import JobData
 from ..driver.invocations import invocations_of
 from ..errors import JobError
 from ..exchange.pattern import scatter_from
+from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from ..job.partitioning import exchanged_bytes
 from ..money import Cost, Rates, price_profile
@@ -123,6 +124,8 @@ class _Simulation:
             raise JobError("machine.shards", machine.shards, "an integer >= 1")
         if job.sync.averages == "paper":
             raise JobError("sync", job.sync, "ISP with averages=True or False: the paper's formula is not simulated")
+        if isinstance(job, TrainingJob) and job.execution != WORKERS:
+            raise JobError("execution", job.execution, f"{WORKERS!r}: only runs of workers can be simulated")
         self._job, self._machine, self._seed = job, machine, seed
         self._timeline = Timeline()
         shared = None

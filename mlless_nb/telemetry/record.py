@@ -20,6 +20,8 @@ from ..models import FittedModel
 from .live import COLUMNS, LIVE
 
 ROWS, EVENTS, END, MODEL, LAST = "rows.jsonl", "events.jsonl", "run.json", "model.npz", "last.npz"
+#: When each function of a stateless run began and ended, and its requests.
+TRACE = "trace.jsonl"
 #: The last parameters in the units of training, and the optimiser's state: a `mlless_nb.storage.checkpoint.Progress`.
 PROGRESS = "progress.bin"
 #: Least columns of a row: the oldest records that can still be read have so many.
@@ -72,6 +74,10 @@ class Record:
     def append_events(self, events: list[dict[str, Any]]) -> None:
         """Add decisions of the auto-tuner, with the figures that they are based on."""
         self._append(EVENTS, events)
+
+    def append_trace(self, entries: list[dict[str, Any]]) -> None:
+        """Add what stateless functions did, see `mlless_nb.stateless.ledger`."""
+        self._append(TRACE, entries)
 
     def _append(self, name: str, entries: Sequence[Any]) -> None:
         if entries:
@@ -148,6 +154,11 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
         raise CommandError(f"run {run!r} is live in another process; it can be attached to here once it has ended")
     newest = ", ".join(ended[:8]) or "none"
     raise CommandError(f"no ended run is called {run!r}; ended runs on this machine: {newest}")
+
+
+def read_trace(run_id: str) -> list[dict[str, Any]]:
+    """What the functions of a stateless run did, see `mlless_nb.stateless.ledger`; empty for other runs."""
+    return _lines(runs_folder() / run_id / TRACE)
 
 
 def read_progress(folder: Path, most_bytes: int) -> bytes:

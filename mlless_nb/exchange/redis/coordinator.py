@@ -209,6 +209,16 @@ class RedisCoordinator:
         is_first = self._redis.set(key, self._nonce, nx=True, ex=TTL_S)
         return bool(is_first) or self._redis.get(key) == self._nonce.encode()
 
+    def count(self, name: str, index: int) -> tuple[bool, int]:
+        """Count ``index`` under ``name``, atomically and once: whether it is new, and how many were counted so far."""
+        key = self._key("count", name)
+        with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.sadd(key, index)
+            pipeline.scard(key)
+            pipeline.expire(key, TTL_S)
+            is_new, count, _ = pipeline.execute()
+        return bool(is_new), int(count)
+
     def publish(self, part: RoundRequest) -> Arrival:
         """See `Coordinator`."""
         return self._rounds.publish(part)

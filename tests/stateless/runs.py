@@ -1,0 +1,98 @@
+"""Small jobs that the tests of stateless runs train, and functions that are lost on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+from engine.jobs import ratings
+
+from mlless_nb import BSP, PMF, SGD, Adam, LogisticRegression, ScaleIn, Stop, TrainingJob, TrainingRun, datasets
+from mlless_nb.bus.messages import Message
+from mlless_nb.stateless.event_run import EventRun
+from mlless_nb.stateless.messages import Begun, Done
+from mlless_nb.stateless.run import StatelessRun
+
+
+def clicks() -> Any:
+    """Labelled rows, 600 x 8, dense."""
+    draws = np.random.default_rng(3)
+    table = draws.standard_normal((600, 8)).astype(np.float32)
+    return datasets.csr(table, (table @ draws.standard_normal(8) + 0.3 * draws.standard_normal(600) > 0).astype(int))
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "PMF": {
+        "model": PMF(rank=4, l2=0.02, init_scale=0.1),
+        "optimizer": SGD(learning_rate=2.0, momentum=0.9, nesterov=True),
+        "minibatch": 200,
+    },
+    "logistic regression": {
+        "model": LogisticRegression(l2=0.001),
+        "optimizer": Adam(learning_rate=0.05),
+        "minibatch": 50,
+    },
+}
+
+
+def job(execution: str, model: str = "PMF", **changes: Any) -> TrainingJob:
+    """A job of a few steps with three workers."""
+    data = ratings() if model == "PMF" else clicks()
+    fields: dict[str, Any] = {
+        "data": data,
+        "sync": BSP(),
+        "workers": 3,
+        "stop": Stop(steps=3),
+        "eval_every": 2,
+        "partition": "rows",
+        "scale_in": ScaleIn.off(),
+        "execution": execution,
+    }
+    if execution == "workers":
+        fields["pattern"] = "broadcast"  # scatter-reduce adds in another order
+    return TrainingJob(**(fields | MODELS[model] | changes))
+
+
+def losses(run: TrainingRun) -> list[Any]:
+    """The training and validation losses of each step."""
+    return [run.history[name].tolist() for name in ("loss", "validation_loss")]
+
+
+def lose_one_of_each_stage(patch: pytest.MonkeyPatch) -> None:
+    """From now on kill functions of every stage as they begin, until one of the stage was lost."""
+    messages, lost = StatelessRun.messages, set()
+
+    def kill(self: StatelessRun, timeout_s: float) -> list[Message]:
+        found = messages(self, timeout_s)
+        lost.update(entry["stage"] for entry in self.ledger.trace if entry["error"])
+        for message in found:
+            if isinstance(message, Done) and message.error:
+                lost.add(message.stage)
+            if isinstance(message, Begun) and message.stage not in lost:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(message.pid, signal.SIGKILL)
+        return found
+
+    patch.setattr(StatelessRun, "messages", kill)
+
+
+def stall_one_update(patch: pytest.MonkeyPatch) -> None:
+    """From now on stop one update function as it begins, and say that its part is late."""
+    messages = EventRun.messages
+    stalled: list[int] = []
+
+    def stall(self: EventRun, timeout_s: float) -> list[Message]:
+        found = messages(self, timeout_s)
+        for message in found:
+            task = (message.step, message.stage, message.index) if isinstance(message, Begun) else (0, "", 0)
+            if not stalled and task[1] == "update" and task in self._late_at:
+                stalled.append(message.pid)  # type: ignore[attr-defined]
+                os.kill(stalled[0], signal.SIGSTOP)
+                self._late_at[task] = 0.0
+        return found
+
+    patch.setattr(EventRun, "messages", stall)
