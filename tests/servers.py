@@ -104,6 +104,22 @@ class RedisProcess(ServerProcess):
         return self.said(b"PING\r\n") == b"+PONG\r\n"
 
 
+class MemcachedProcess(ServerProcess):
+    """memcached."""
+
+    def __init__(self, program: str, folder: Path, *options: str) -> None:
+        super().__init__(folder)
+        self.port, self.env = free_port(), dict(os.environ)
+        self.command = [program, "-p", str(self.port), "-l", "127.0.0.1", "-U", "0", *options]
+        if os.geteuid() == 0:
+            self.command += ["-u", "root"]
+        self.url = f"memcached://127.0.0.1:{self.port}"
+
+    def answers(self) -> bool:
+        """See `ServerProcess`."""
+        return self.said(b"version\r\n").startswith(b"VERSION")
+
+
 class RabbitProcess(ServerProcess):
     """rabbitmq-server with a node, a cookie, a port mapper and folders of its own."""
 

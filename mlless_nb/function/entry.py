@@ -15,7 +15,7 @@ from ..bus import Bus, open_bus
 from ..bus.messages import Failed, Invocation, Message
 from ..exchange import RedisCoordinator
 from ..exchange.protocol import key_prefix
-from ..exchange.stores import FrameStore, open_store
+from ..exchange.stores import FrameStore, open_store, store_servers
 from ..job.sync import sync_from_json
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
@@ -120,7 +120,11 @@ def _call_off(invocation: Invocation) -> None:
 def _prepaid(invocation: Invocation, log: RedisCoordinator, objects: ObjectStore, store: FrameStore | None) -> Prepaid:
     began, late_s = time.monotonic(), max(log.now_s() - invocation.launched_at_s, 0.0)
     rates = Rates(
-        price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
+        price_profile(invocation.prices),
+        invocation.memory_mb,
+        len(invocation.redis_urls),
+        invocation.has_broker,
+        store_servers(invocation.store),
     )
     prepaid = Prepaid(
         rates,
@@ -129,6 +133,8 @@ def _prepaid(invocation: Invocation, log: RedisCoordinator, objects: ObjectStore
         lambda: rates.requests_nusd(objects.gets, objects.puts) + (store.cost_nusd(rates) if store else 0),
         with_servers=invocation.role == "supervisor",
         n_functions=invocation.n_workers + 1,
+        store_nusd=lambda: store.price_nusd(store.usage(), rates) if store else 0,
+        store_end_nusd=invocation.store_end_nusd if invocation.role == "worker" else 0,
     )
     prepaid.steps_to_end += sync_from_json(invocation.sync).staleness
     return prepaid

@@ -17,6 +17,7 @@ from ..driver.data_preparation import JobData
 from ..driver.invocations import invocations_of
 from ..errors import JobError
 from ..exchange.pattern import scatter_from
+from ..exchange.stores import REDIS, shown
 from ..job.job import TrainingJob
 from ..job.partitioning import exchanged_bytes
 from ..money import Cost, Rates, price_profile
@@ -121,6 +122,10 @@ class _Simulation:
     def __init__(self, job: TrainingJob | Workload, machine: Machine, seed: int) -> None:
         if machine.shards < 1:
             raise JobError("machine.shards", machine.shards, "an integer >= 1")
+        if job.store != REDIS:
+            raise JobError("store", shown(job.store), f"{REDIS!r}: no other store is simulated")
+        if job.pattern == "allreduce":
+            raise JobError("pattern", job.pattern, "another one: no leader is simulated")
         self._job, self._machine, self._seed = job, machine, seed
         self._timeline = Timeline()
         shared = None
