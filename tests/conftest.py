@@ -17,6 +17,7 @@ import pytest
 from runtimes import SharedRuntime
 from servers import (
     S3_BUCKET,
+    FrameServerProcess,
     MemcachedProcess,
     RabbitProcess,
     RedisProcess,
@@ -154,6 +155,15 @@ def memcached_url(memcached_server: MemcachedProcess) -> str:
     assert server_is_up(memcached_server)
     memcached_server.said(b"flush_all\r\n")
     return memcached_server.url
+
+
+@pytest.fixture(scope="session")
+def frame_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameServerProcess]:
+    """A frame server of the whole test run."""
+    server = FrameServerProcess(tmp_path_factory.mktemp("frames"))
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from engine.jobs import PATIENCE_S, digest, finish, job, wait_for_step
+from servers import FrameServerProcess
 
 import mlless_nb
 from mlless_nb import BSP, JobError, Stop
@@ -40,6 +41,17 @@ def test_a_run_over_memcached(memcached_url: str) -> None:
     assert isinstance(store, MemcachedStore)
     assert store.clear() == 0
     store.close()
+
+
+def test_a_run_over_a_frame_server(frame_server: FrameServerProcess) -> None:
+    wanted = job(store=frame_server.url, **SHORT)
+    run = finish(wanted)
+    assert run.status == "finished", run.reason
+    assert digest(run) == on_redis()
+    assert run.cost.server == pytest.approx((132 + run.telemetry.state.time_s) * 0.085 / 3600, rel=0.02)
+    token = frame_server.url.split(":")[2].split("@")[0]
+    told = " ".join([repr(wanted), repr(run), run.report(), *(event.text for event in run.telemetry.state.events)])
+    assert token not in told
 
 
 def test_a_run_over_dynamodb(dynamodb: Any) -> None:

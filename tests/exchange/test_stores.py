@@ -24,6 +24,7 @@ from mlless_nb.exchange.stores import (
     DynamoDBStore,
     FrameStore,
     MemcachedStore,
+    ServerStore,
     StorageStore,
     Usage,
     check_store,
@@ -63,7 +64,7 @@ class Place:
         return store
 
 
-@pytest.fixture(params=["dict", "storage", "s3", "memcached", "dynamodb"])
+@pytest.fixture(params=["dict", "storage", "s3", "memcached", "dynamodb", "server"])
 def place(request: pytest.FixtureRequest, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Place:
     """A store on a server of its own; nothing but what a test wrote is in it."""
     if request.param == "dict":
@@ -71,6 +72,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Any, monkeypatch: pytest.Mon
     if request.param == "memcached":
         url = request.getfixturevalue("memcached_url")
         return Place(url, MemoryObjects(), lambda job_id: [key for key in listed(url) if job_id in key])
+    if request.param == "server":
+        url = request.getfixturevalue("frame_server").url
+        return Place(url, MemoryObjects(), lambda job_id: kept_on(url, f"mlless:{job_id}:"))
     if request.param == "dynamodb":
         client = request.getfixturevalue("dynamodb")
         return Place("dynamodb", MemoryObjects(), lambda job_id: client.list_tables()["TableNames"])
@@ -91,9 +95,19 @@ def listed(url: str) -> list[str]:
     """The keys of all items on a memcached."""
     store = open_store(url, "mlless:", MemoryObjects())
     assert isinstance(store, MemcachedStore)
-    keys = [key.decode() for server in store._servers for key in server.keys()]
+    keys = [key.decode() for server in store._servers for key in server.names()]
     store.close()
     return keys
+
+
+def kept_on(url: str, prefix: str) -> list[str]:
+    """The first frames of a job that are on a frame server."""
+    store = open_store(url, prefix, MemoryObjects())
+    assert store is not None
+    keys = [f"{prefix}frame:{round_id}:{slot}{to}" for round_id in "12" for slot in "012" for to in ("", ">0")]
+    kept = [key for key, frame in zip(keys, store.get_many(keys), strict=True) if frame is not None]
+    store.close()
+    return kept
 
 
 @pytest.fixture
@@ -300,7 +314,7 @@ def test_a_store_carries_a_run(
     job = Job(PMF(rank=3), SGD(0.5), sync, n_workers, 8, "mean", {}, scatter_from=scatter_from, has_leader=has_leader)
     workers, ends = train(job, redis_url, place, job_id)
     for end in ends:
-        is_billed = n_workers > 1 and not place.store.startswith(("dict", "memcached"))
+        is_billed = n_workers > 1 and not place.store.startswith(("dict", "memcached", "server"))
         assert (end.store_nusd > 0) == is_billed
         assert end.storage_nusd >= end.store_nusd
     if not sync.staleness:
@@ -377,7 +391,7 @@ def test_what_is_kept_for_the_end_grows_with_the_table_where_bytes_are_billed() 
 def test_usage_is_priced_by_requests() -> None:
     assert StorageStore.price_nusd(Usage(n_puts=2, n_gets=3, n_deletes=9), RATES) == 2 * 5000 + 3 * 400
     assert DynamoDBStore.price_nusd(Usage(write_units=2, read_units=3), RATES) == 2 * 625 + 3 * 125
-    assert MemcachedStore.price_nusd(Usage(n_puts=2), RATES) == DictStore.price_nusd(Usage(n_puts=2), RATES) == 0
+    assert MemcachedStore.price_nusd(Usage(n_puts=2), RATES) == ServerStore.price_nusd(Usage(n_puts=2), RATES) == 0
 
 
 # -- memcached
@@ -439,7 +453,7 @@ def make(**changes: Any) -> TrainingJob:
 @pytest.mark.parametrize(
     ("store", "valid"),
     [
-        ("memcache", "one of 'redis', 'dict', 'dynamodb', 'memcached://host:11211', 'storage'"),
+        ("memcache", "one of 'redis', 'dict', 'dynamodb', 'memcached://host:11211', 'server://:"),
         (None, "one of 'redis', "),
         (["storage"], "one of 'redis', "),
         ("memcached", "'memcached://host:11211', or several servers"),
@@ -451,6 +465,10 @@ def make(**changes: Any) -> TrainingJob:
         ("storage://bucket", "'storage' without an address"),
         ("dynamodb://", "'dynamodb', or with a region"),
         ("dynamodb://frankfurt", "'dynamodb', or with a region"),
+        ("server", "'server://:token@host:7337/fingerprint', as `python -m mlless_nb.server` says"),
+        ("server://localhost", "'server://:token@host:7337/fingerprint', as `python -m mlless_nb.server` says"),
+        ("server://:token@localhost/abc", "'server://:token@host:7337/fingerprint', as `python"),
+        ("server://:token@10.0.0.7", "on this machine, or set insecure=True"),
     ],
 )
 def test_a_wrong_store_is_refused_in_one_line(store: Any, valid: str) -> None:
@@ -480,9 +498,13 @@ def test_a_store_without_a_price_is_refused() -> None:
 
 
 def test_secrets_of_an_address_are_not_shown() -> None:
-    with pytest.raises(JobError) as caught:
-        check_store("memcached://:planted-secret@host")
-    assert "planted-secret" not in str(caught.value)
+    for store in ("memcached://:planted-secret@host", "server://:planted-secret@host/abc", "serve://:planted-secret@a"):
+        with pytest.raises(JobError) as caught:
+            check_store(store)
+        assert "planted-secret" not in str(caught.value)
+    job = make(store=f"server://:planted-secret@10.0.0.7/{'0' * 64}")
+    assert "planted-secret" not in repr(job)
+    assert "store='server://:***@10.0.0.7/" in repr(job)
 
 
 def test_a_store_that_does_not_answer_is_refused_before_anything_is_launched() -> None:

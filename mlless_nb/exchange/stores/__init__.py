@@ -20,6 +20,7 @@ from .base import (
 from .dynamodb import DynamoDBStore
 from .memcached import MemcachedStore
 from .rounds import StoredRounds
+from .server import ServerStore
 from .storage import StorageStore
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "DynamoDBStore",
     "FrameStore",
     "MemcachedStore",
+    "ServerStore",
     "StorageStore",
     "StoredRounds",
     "Usage",

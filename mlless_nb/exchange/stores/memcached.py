@@ -128,7 +128,7 @@ class MemcachedStore(FrameStore):
         """See `FrameStore`. A server that does not list its items lets them expire within a day."""
         n_frames, prefix = 0, self.prefix.encode()
         for server in self._servers:
-            names = [key for key in server.keys() if key.startswith(prefix)]
+            names = [key for key in server.names() if key.startswith(prefix)]
             if names:
                 server.ask(lambda client, names=names: client.delete_many(names))
             n_frames += sum(b"/" not in key for key in names)
@@ -180,7 +180,7 @@ class _Server:
             n_bytes = len(items[refused[0]])
             raise ServiceError(f"memcached at {self._name} does not store an item of {n_bytes} bytes: is it full (-m)?")
 
-    def keys(self) -> list[bytes]:
+    def names(self) -> list[bytes]:
         """The keys of all items; [] if the server does not list them."""
         for attempt in range(TRIES):
             with contextlib.suppress(OSError):
