@@ -1,7 +1,7 @@
 """A frame server on a VM: workers push updates to it and pull their peers' (``store="server://..."``).
 
 ``python -m mlless_nb.server`` says the address to give to jobs, and serves until it is terminated. It is the hybrid
-design of Cirrus and LambdaML (section 3.2.3): functions compute, and one VM keeps what they exchange. Frames are in its
+design of Cirrus and LambdaML (section 3.2.2): functions compute, and one VM keeps what they exchange. Frames are in its
 memory; a push is carried out under one lock, so that whoever pulls sees all of it or nothing.
 
 The connection is over TLS with a certificate of the server's own, whose fingerprint is part of the address; the token

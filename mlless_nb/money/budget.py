@@ -175,7 +175,9 @@ class Prepaid:
     def _ahead(self, step_s: float) -> tuple[int, float]:
         """Storage requests, nano-dollars, and seconds since the invocation that must be prepaid before another step."""
         requests = self._requests_nusd() + self._rates.requests_nusd(self.gets_ahead, self.puts_ahead)
-        requests += self.steps_to_end * self._store_step_nusd + self._store_end_nusd
+        # Once the last rounds have begun, they are paid from what was kept for them.
+        begun = max(self._store_nusd() - self._store_seen_nusd, 0)
+        requests += self.steps_to_end * self._store_step_nusd + max(self._store_end_nusd - begun, 0)
         return requests, self._elapsed_s() + self.exit_s + self.steps_to_end * step_s
 
     def return_surplus(self, give_back: GiveBack) -> None:

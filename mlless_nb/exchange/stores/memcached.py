@@ -49,6 +49,7 @@ class MemcachedStore(FrameStore):
         super().__init__(prefix, objects, address)
         self._servers = [_Server(*host_and_port(one)) for one in address.split(",")]
         self._item_bytes = 0  # not asked yet
+        self._further: dict[str, list[str]] = {}  # by the key of a frame in parts, those of its further items
 
     @classmethod
     def check_address(cls, store: str, address: str) -> None:
@@ -93,6 +94,9 @@ class MemcachedStore(FrameStore):
         items = {
             name: item for key, frame in frames.items() for name, item in parts.cut(key, frame, self._limit()).items()
         }
+        for key in frames:
+            if further := parts.further_keys(key, items[key]):
+                self._further[key] = further
         # The first item of a frame tells of the others: it is stored once all servers have these.
         for some in ([name for name in items if name not in frames], list(frames)):
             for server, names in self._by_server(some).items():
@@ -118,9 +122,9 @@ class MemcachedStore(FrameStore):
         return items
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        """See `FrameStore`. The further parts of large frames are found by reading the first."""
-        large = [one for key, item in self._items(keys).items() for one in parts.further_keys(key, item)]
-        for server, names in self._by_server([*keys, *large]).items():
+        """See `FrameStore`. Of a frame that another process stored, the first item is deleted: the rest is useless."""
+        further = [one for key in keys for one in self._further.pop(key, ())]
+        for server, names in self._by_server([*keys, *further]).items():
             server.ask(lambda client, names=names: client.delete_many(names))
         self.count(n_deletes=len(keys))
 

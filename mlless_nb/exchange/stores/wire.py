@@ -1,7 +1,7 @@
 """The messages between a frame server (`python -m mlless_nb.server`) and its clients, over a socket.
 
 A message is a header (kind, number of items, bytes of the body) and a body of items, each a key and a value with their
-lengths before them. Frames are passed on as the bytes that they are: nothing is serialised, which LambdaML (section 5)
+lengths before them. Frames are passed on as the bytes that they are: nothing is serialised, which LambdaML (section 4.3)
 finds to be what limits a parameter server. A client first sends `hello`, and is answered or cut off.
 """
 
