@@ -1,9 +1,9 @@
 """Lockstep: every worker waits for all updates of a step and applies them in slot order, so replicas stay equal.
 
-Updates are exchanged in one of three patterns. Broadcast: each worker reads every peer's frame. Scatter-reduce: each
-worker merges one range of rows, and reads the other merged ranges. AllReduce (LambdaML, section 3.2.3): the first active
-worker, the leader, reads and merges all frames, and the others read the sum. Scatter-reduce and AllReduce add the
-updates first, in slot order, and then their sum to the parameters; broadcast adds one after the other to them.
+Updates are exchanged in one of three patterns (LambdaML, section 3.2.3, has the last two). Broadcast: each worker reads
+every peer's frame. Scatter-reduce: each worker merges one range of rows, and reads the other merged ranges. AllReduce:
+the first active worker, the leader, reads and merges all frames, and the others read the sum. The last two add the
+updates in slot order, and then their sum to the parameters; broadcast adds one after the other to the parameters.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The messages between a frame server (`python -m mlless_nb.server`) and its clients, over a socket.
 
 A message is a header (kind, number of items, bytes of the body) and a body of items, each a key and a value with their
-lengths before them. Frames are passed on as the bytes that they are: nothing is serialised, which LambdaML (section 4.3)
-finds to be what limits a parameter server. A client first sends `hello`, and is answered or cut off.
+lengths before them. Frames are passed on as the bytes that they are: nothing is serialised, which is what limits the
+parameter servers that LambdaML measured (section 4.3). A client first sends `hello`, and is answered or cut off.
 """
 
 from __future__ import annotations
