@@ -142,7 +142,7 @@ class Prepaid:
         return min(2 * self._late_s, LATE_MOST_S)
 
     def _is_over_after(self, wait_s: float) -> bool:
-        """Wait for the end, at most ``wait_s`` seconds; what the wait took longer is learnt, the latest counting most."""
+        """Wait for the end, at most ``wait_s`` seconds; being late is learnt, the latest time counting most."""
         due_s = time.monotonic() + wait_s
         is_over = self._ended.wait(wait_s)
         self._late_s = max(time.monotonic() - due_s, LATE_DECAY * self._late_s, 0.0)
