@@ -202,26 +202,32 @@ def relay() -> Iterator[Callable[[int], Relay]]:
         made.close()
 
 
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """AWS of the test's own, empty, which boto3's clients reach; the value makes such clients."""
-    import boto3
+@pytest.fixture(scope="session")
+def aws_server() -> Iterator[str]:
+    """URL of an emulator of AWS."""
     from moto.server import ThreadedMotoServer
 
     port = free_port()
     server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
     server.start()
-    # Its servers share what they hold, one after the other in one process.
-    urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/moto-api/reset", method="POST")).close()
+    yield f"http://127.0.0.1:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def aws(aws_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An empty AWS, which the clients of boto3 reach; the value makes such clients."""
+    import boto3
+
+    urllib.request.urlopen(urllib.request.Request(f"{aws_server}/moto-api/reset", method="POST")).close()
     for name, value in {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ENDPOINT_URL": aws_server,
         "AWS_ACCESS_KEY_ID": "user",
         "AWS_SECRET_ACCESS_KEY": "planted-secret",
         "AWS_DEFAULT_REGION": "us-east-1",
     }.items():
         monkeypatch.setenv(name, value)
-    yield boto3.client
-    server.stop()
+    return boto3.client
 
 
 @pytest.fixture

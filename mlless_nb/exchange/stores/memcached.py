@@ -134,7 +134,7 @@ class MemcachedStore(FrameStore):
         for server in self._servers:
             names = [key for key in server.names() if key.startswith(prefix)]
             if names:
-                server.ask(lambda client, names=names: client.delete_many(names))
+                server.ask(lambda client, names=names: client.delete_many(names, noreply=False))
             n_frames += sum(b"/" not in key for key in names)
         return n_frames
 
@@ -172,7 +172,9 @@ class _Server:
                 lost = str(error) or type(error).__name__
             except self._refusals as error:
                 self._client.close()
-                raise ServiceError(f"memcached at {self._name} refuses a request: {error}") from None
+                said = error.args[0] if error.args else type(error).__name__
+                said = said.decode(errors="replace") if isinstance(said, bytes) else said
+                raise ServiceError(f"memcached at {self._name} refuses a request: {said}") from None
             if attempt < TRIES - 1:
                 time.sleep(PAUSE_S * 2**attempt)
         raise ServiceError(f"memcached at {self._name} does not answer: {lost}") from None

@@ -4,7 +4,7 @@ The name of an object carries the step, the phase (the letter of `KINDS`), the p
 round, the receiver: ``runs/<job>/frames/12m-3-0``. Steps count across epochs. These are the two phases, merge and
 update, of LambdaML, section 3.2.4; that a phase is complete is learnt from its arrivals instead of by listing objects.
 
-An object ends with the length of its frame: some backends (a folder, as on localhost) let an object be read while it
+An object ends with a mark and the length of its frame: some backends (a folder, as on localhost) let an object be read while it
 is written, and a part of it must not pass for the whole.
 """
 
@@ -20,7 +20,7 @@ from ...storage.objects import ObjectStore
 from ..protocol import Frame
 from .base import FrameStore, Usage, register_store
 
-_LENGTH = struct.Struct("<Q")
+_END, _MARK = struct.Struct("<8sQ"), b"\x93end\xf0\xa1\r\n"
 #: Most requests of one worker at the same time. A request to a cloud takes some 80 ms (LambdaML, table 6).
 AT_ONCE = 16
 
@@ -32,7 +32,7 @@ _Result = TypeVar("_Result")
 class StorageStore(FrameStore):
     """Frames as objects. Their requests are counted, and billed, with all others of the function to the storage."""
 
-    max_frame_bytes = 5_000_000_000 - _LENGTH.size  # of one request to S3 or IBM Cloud Object Storage
+    max_frame_bytes = 5_000_000_000 - _END.size  # of one request to S3 or IBM Cloud Object Storage
     component = "storage"
     goes_missing = "the object storage (is there a rule that expires or removes objects?)"
     # A read that finds nothing is billed too.
@@ -64,7 +64,7 @@ class StorageStore(FrameStore):
 
     def _put(self, item: tuple[str, bytes]) -> None:
         key, frame = item
-        self.objects.put(self._name(key), frame + _LENGTH.pack(len(frame)))
+        self.objects.put(self._name(key), frame + _END.pack(_MARK, len(frame)))
 
     def get_many(self, keys: Sequence[str]) -> list[Frame | None]:
         """See `FrameStore`."""
@@ -77,8 +77,8 @@ class StorageStore(FrameStore):
             blob = memoryview(self.objects.get(self._name(key)))
         except KeyError:
             return None
-        n_bytes = len(blob) - _LENGTH.size
-        is_whole = n_bytes >= 0 and _LENGTH.unpack_from(blob, n_bytes)[0] == n_bytes
+        n_bytes = len(blob) - _END.size
+        is_whole = n_bytes >= 0 and _END.unpack_from(blob, n_bytes) == (_MARK, n_bytes)
         return blob[:n_bytes] if is_whole else None
 
     def delete_many(self, keys: Sequence[str]) -> None:
