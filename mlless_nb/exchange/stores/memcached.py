@@ -11,8 +11,8 @@ import socket
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from ...errors import JobError, ServiceError
@@ -31,8 +31,6 @@ ASKED_BYTES = 64 << 20
 CONNECT_S, ANSWER_S = 5.0, 15.0
 #: Tries of a request if the connection is lost, and the first pause between two, seconds.
 TRIES, PAUSE_S = 4, 0.02
-
-_Result = TypeVar("_Result")
 
 
 @register_store("memcached")
@@ -78,7 +76,7 @@ class MemcachedStore(FrameStore):
     def _limit(self) -> int:
         """Size of the largest value that every server takes, bytes."""
         if not self._item_bytes:
-            limits = [server.ask(lambda client: client.stats("settings")) for server in self._servers]
+            limits = [server.ask("stats", "settings") for server in self._servers]
             self._item_bytes = min(int(limit.get(b"item_size_max", 1 << 20)) for limit in limits) - ITEM_OVERHEAD_BYTES
         return self._item_bytes
 
@@ -118,14 +116,14 @@ class MemcachedStore(FrameStore):
         for server, names in self._by_server(keys).items():
             for first in range(0, len(names), at_once):
                 some = names[first : first + at_once]
-                items |= server.ask(lambda client, some=some: client.get_many(some))
+                items |= server.ask("get_many", some)
         return items
 
     def delete_many(self, keys: Sequence[str]) -> None:
         """See `FrameStore`. Of a frame that another process stored, the first item is deleted: the rest is useless."""
         further = [one for key in keys for one in self._further.pop(key, ())]
         for server, names in self._by_server([*keys, *further]).items():
-            server.ask(lambda client, names=names: client.delete_many(names))
+            server.ask("delete_many", names)
         self.count(n_deletes=len(keys))
 
     def clear(self) -> int:
@@ -134,7 +132,7 @@ class MemcachedStore(FrameStore):
         for server in self._servers:
             names = [key for key in server.names() if key.startswith(prefix)]
             if names:
-                server.ask(lambda client, names=names: client.delete_many(names, noreply=False))
+                server.ask("delete_many", names, noreply=False)
             n_frames += sum(b"/" not in key for key in names)
         return n_frames
 
@@ -156,8 +154,8 @@ class _Server:
         self._refusals: type[Exception] = MemcacheError
         self._client = Client(self._place, connect_timeout=CONNECT_S, timeout=ANSWER_S, no_delay=True)
 
-    def ask(self, request: Callable[[Any], _Result]) -> _Result:
-        """The answer to ``request``, which is repeated if the connection was lost.
+    def ask(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """The result of the client's ``method``, which is called again if the connection was lost.
 
         Raises
         ------
@@ -166,7 +164,7 @@ class _Server:
         """
         for attempt in range(TRIES):
             try:
-                return request(self._client)
+                return getattr(self._client, method)(*arguments, **options)
             except self._losses as error:
                 self._client.close()
                 lost = str(error) or type(error).__name__
@@ -181,7 +179,7 @@ class _Server:
 
     def put(self, items: Mapping[str, bytes]) -> None:
         """Store ``items``."""
-        refused = self.ask(lambda client: client.set_many(items, expire=TTL_S, noreply=False))
+        refused = self.ask("set_many", items, expire=TTL_S, noreply=False)
         if refused:
             n_bytes = len(items[refused[0]])
             raise ServiceError(f"memcached at {self._name} does not store an item of {n_bytes} bytes: is it full (-m)?")

@@ -4,8 +4,8 @@ The name of an object carries the step, the phase (the letter of `KINDS`), the p
 round, the receiver: ``runs/<job>/frames/12m-3-0``. Steps count across epochs. These are the two phases, merge and
 update, of LambdaML, section 3.2.4; that a phase is complete is learnt from its arrivals instead of by listing objects.
 
-An object ends with a mark and the length of its frame: some backends (a folder, as on localhost) let an object be read while it
-is written, and a part of it must not pass for the whole.
+An object ends with a mark and the length of its frame: some backends (a folder, as on localhost) let an object be read
+while it is written, and a part of it must not pass for the whole.
 """
 
 from __future__ import annotations
