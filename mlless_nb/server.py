@@ -189,7 +189,7 @@ def main(given: Sequence[str] | None = None) -> int:
                 files = (options.certificate, options.key) if options.key else make_certificate(Path(folder))
                 context, fingerprint = tls(*files)
         listener = socket.create_server((options.listen, options.port), backlog=512)
-    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+    except (OSError, OverflowError, ValueError, subprocess.CalledProcessError) as error:
         print(f"cannot serve: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

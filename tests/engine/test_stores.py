@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 from engine.jobs import PATIENCE_S, digest, finish, job, wait_for_step
-from servers import FrameServerProcess
+from servers import FrameServerProcess, MemcachedProcess
 
 import mlless_nb
 from mlless_nb import BSP, JobError, Stop
@@ -16,6 +17,7 @@ from mlless_nb.storage.objects import MemoryObjects
 SHORT: dict[str, Any] = {"sync": BSP(), "workers": 3, "stop": Stop(steps=8), "pattern": "allreduce"}
 
 
+@functools.cache
 def on_redis() -> str:
     """The model of the same job over Redis."""
     return digest(finish(job(**SHORT)))
@@ -43,6 +45,30 @@ def test_a_run_over_memcached(memcached_url: str) -> None:
     store.close()
 
 
+def test_a_memcached_that_forgets_ends_the_run_and_the_reason_says_so(
+    memcached_url: str, memcached_server: MemcachedProcess
+) -> None:
+    run = mlless_nb.train(job(store=memcached_url, **{**SHORT, "stop": Stop(steps=100_000)}))
+    wait_for_step(run, 5)
+    while run.telemetry.state.is_live:
+        memcached_server.said(b"flush_all\r\n")
+    assert run.status == "failed"
+    assert "is gone from memcached, which evicts items when its memory is full" in run.reason
+    assert "0 functions, 0 keys, 0 queues left" in run.telemetry.state.events[-1].text
+
+
+@pytest.mark.long
+def test_a_memcached_that_dies_ends_the_run_and_the_reason_says_so(memcached_program: str, tmp_path: Any) -> None:
+    server = MemcachedProcess(memcached_program, tmp_path)
+    server.start()
+    run = mlless_nb.train(job(store=server.url, **{**SHORT, "stop": Stop(steps=100_000)}))
+    wait_for_step(run, 5)
+    server.kill()
+    run.wait(PATIENCE_S)
+    assert run.status == "failed"
+    assert f"memcached at 127.0.0.1:{server.port} does not answer" in run.reason
+
+
 def test_a_run_over_a_frame_server(frame_server: FrameServerProcess) -> None:
     wanted = job(store=frame_server.url, **SHORT)
     run = finish(wanted)
@@ -62,7 +88,7 @@ def test_a_run_over_dynamodb(dynamodb: Any) -> None:
     assert dynamodb.list_tables()["TableNames"] == []
 
 
-@pytest.mark.parametrize("store", ["storage", "dynamodb"])
+@pytest.mark.parametrize("store", ["storage", pytest.param("dynamodb", marks=pytest.mark.long)])
 def test_a_capped_run_stays_below_its_cap_with_requests_that_cost(store: str, request: pytest.FixtureRequest) -> None:
     if store == "dynamodb":
         request.getfixturevalue("dynamodb")
@@ -82,7 +108,7 @@ def test_a_leader_needs_workers_at_the_same_step() -> None:
         job(**{**SHORT, "sync": mlless_nb.SSP(2)})
 
 
-@pytest.mark.parametrize("sync", [BSP(), mlless_nb.ISP(0.7)], ids=str)
+@pytest.mark.parametrize("sync", [BSP(), pytest.param(mlless_nb.ISP(0.7), marks=pytest.mark.long)], ids=str)
 def test_a_leader_may_leave(sync: Any) -> None:
     run = mlless_nb.train(job(sync=sync, pattern="allreduce", workers=3, stop=Stop(steps=100_000)))
     wait_for_step(run, 5)

@@ -64,7 +64,9 @@ class Place:
         return store
 
 
-@pytest.fixture(params=["dict", "storage", "s3", "memcached", "dynamodb", "server"])
+@pytest.fixture(
+    params=["dict", "storage", pytest.param("s3", marks=pytest.mark.long), "memcached", "dynamodb", "server"]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Place:
     """A store on a server of its own; nothing but what a test wrote is in it."""
     if request.param == "dict":
