@@ -24,6 +24,8 @@ from .sync import Sync
 if TYPE_CHECKING:
     from .job import TrainingJob
 
+#: Size of a frame without its values, at most.
+HEADER_BYTES = 128
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 #: Valid values of the fields that choose one of a few words.
 CHOICES = {
@@ -164,6 +166,15 @@ def check_memory(job: TrainingJob) -> None:
             f"at least {needed_mb} (MB): {job.model} has {n_rows:,} x {width} parameters on data of shape "
             f"{job.data.shape}; are its ids numbered from 0, without gaps?",
         )
+
+
+def check_frames(job: TrainingJob) -> None:
+    """Raise unless the store takes a frame of every parameter, as workers hand them over at the end."""
+    kind, (n_rows, width) = store_kind(job.store), job.model.table_shape(job.data.shape)
+    n_bytes = 4 * n_rows * width + HEADER_BYTES
+    if kind is not None and job.workers > 1 and n_bytes > kind.max_frame_bytes:
+        most = f"one that takes frames of {n_bytes} bytes ({n_rows:,} x {width} parameters); this one takes at most"
+        raise JobError("store", mask_url(job.store), f"{most} {kind.max_frame_bytes}")
 
 
 def check_workers(job: TrainingJob) -> None:

@@ -148,6 +148,7 @@ class TrainingJob:
         self.algorithm.check(self)
         self.sync.check(self)
         checks.check_memory(self)
+        checks.check_frames(self)
         checks.check_workers(self)
 
     def _decide(self) -> None:

@@ -501,6 +501,13 @@ def test_a_store_without_a_price_is_refused() -> None:
     assert make(store="memcached://localhost", prices="ibm-paper").prices == "ibm-paper"
 
 
+def test_a_model_that_is_larger_than_a_frame_may_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StorageStore, "max_frame_bytes", 500)
+    with pytest.raises(JobError, match=r"store='storage': must be one that takes frames of \d+ bytes .* at most 500"):
+        make(store="storage", workers=2, minibatch=100)
+    assert make(store="storage", workers=1, minibatch=100).workers == 1
+
+
 def test_secrets_of_an_address_are_not_shown() -> None:
     for store in ("memcached://:planted-secret@host", "server://:planted-secret@host/abc", "serve://:planted-secret@a"):
         with pytest.raises(JobError) as caught:
