@@ -43,7 +43,7 @@ def run_function(payload: str, storage: Any) -> str:
     objects = LithopsObjects(storage)
     keep_memory()
     nonce = f"{os.getpid()}-{uuid.uuid4().hex}"
-    store = open_store(invocation.store, key_prefix(invocation.job_id), objects)
+    store = _open_store(invocation, objects) if invocation.role == "worker" else None
     log = RedisCoordinator(invocation.redis_urls, invocation.job_id, invocation.generation, nonce, store)
     is_over = threading.Event()
     try:
@@ -73,6 +73,17 @@ def run_function(payload: str, storage: Any) -> str:
     finally:
         is_over.set()
         log.close()
+
+
+def _open_store(invocation: Invocation, objects: ObjectStore) -> FrameStore | None:
+    """The job's frame store; aborts the run if this runtime lacks its package, which the driver cannot know."""
+    try:
+        return open_store(invocation.store, key_prefix(invocation.job_id), objects)
+    except Exception as error:
+        log = RedisCoordinator(invocation.redis_urls, invocation.job_id, invocation.generation)
+        log.abort(f"worker {invocation.slot} could not start: {error}", invocation.n_workers)
+        log.close()
+        raise
 
 
 def _supervise(
