@@ -97,7 +97,12 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     _option(
         "--pattern", "NAME", str, "how updates are exchanged: broadcast, scatter-reduce, allreduce or auto (default)"
     ),
-    _option("--store", "NAME", str, "where updates are kept: redis (default), storage, memcached://host, dynamodb"),
+    _option(
+        "--store",
+        "NAME",
+        str,
+        "where updates are kept: redis (default), storage, memcached://..., dynamodb, server://...",
+    ),
     _option("--partition", "BY", str, "how data is sharded across workers: rows, user or auto (default)"),
     _option(
         "--schedule",

@@ -63,7 +63,8 @@ class TrainingJob:
         What a worker publishes in a step, and how the workers' contributions are combined.
     store : str
         Where published updates are kept: "redis"; "storage", the object storage; "memcached://host:11211" (several
-        servers separated by commas); or "dynamodb". Leases, plan and budget are on Redis with every store.
+        servers separated by commas); "dynamodb" or "dynamodb://region"; or "server://...", the address that
+        ``python -m mlless_nb.server`` says. Leases, plan and budget are on Redis with every store.
     aggregate : {"mean", "sum"}
         How the workers' updates are combined.
     local_steps : int

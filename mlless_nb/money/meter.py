@@ -61,7 +61,8 @@ class Rates:
         """Dollars per second of the servers in use, by component of `PriceProfile.servers`; a store's come last."""
         n_servers = {"redis": self.n_redis, "broker": int(self.has_broker)}
         if self.store_servers[1]:
-            n_servers |= dict([self.store_servers])
+            name, n = self.store_servers
+            n_servers[name] = n
         return {name: n * self.profile.servers[name].usd_per_h / 3600 for name, n in n_servers.items()}
 
     @cached_property
