@@ -10,7 +10,7 @@ from engine.jobs import PATIENCE_S, digest, finish, job, wait_for_step
 from servers import FrameServerProcess, MemcachedProcess
 
 import mlless_nb
-from mlless_nb import BSP, JobError, Stop
+from mlless_nb import BSP, ISP, SSP, JobError, Stop
 from mlless_nb.exchange.stores import MemcachedStore, open_store
 from mlless_nb.storage.objects import MemoryObjects
 
@@ -105,12 +105,22 @@ def test_a_store_that_is_down_is_one_line_before_anything_is_launched() -> None:
 
 def test_a_leader_needs_workers_at_the_same_step() -> None:
     with pytest.raises(JobError, match=r"pattern='allreduce': must be 'auto' or 'broadcast' with SSP 2"):
-        job(**{**SHORT, "sync": mlless_nb.SSP(2)})
+        job(**{**SHORT, "sync": SSP(2)})
 
 
-@pytest.mark.parametrize("sync", [BSP(), pytest.param(mlless_nb.ISP(0.7), marks=pytest.mark.long)], ids=str)
-def test_a_leader_may_leave(sync: Any) -> None:
-    run = mlless_nb.train(job(sync=sync, pattern="allreduce", workers=3, stop=Stop(steps=100_000)))
+@pytest.mark.parametrize(
+    ("store", "sync", "pattern"),
+    [
+        ("redis", BSP(), "allreduce"),
+        pytest.param("redis", ISP(0.7), "allreduce", marks=pytest.mark.long),
+        pytest.param("storage", ISP(0.7), "allreduce", marks=pytest.mark.long),
+        pytest.param("storage", ISP(0.7), "scatter-reduce", marks=pytest.mark.long),
+        pytest.param("storage", SSP(2), "broadcast", marks=pytest.mark.long),
+    ],
+    ids=str,
+)
+def test_a_leader_may_leave(store: str, sync: Any, pattern: str) -> None:
+    run = mlless_nb.train(job(store=store, sync=sync, pattern=pattern, workers=3, stop=Stop(steps=100_000)))
     wait_for_step(run, 5)
     run.scale_in(worker_id=0)
     while run.telemetry.state.n_workers > 2 and run.telemetry.state.is_live:
