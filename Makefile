@@ -62,6 +62,7 @@ $(VENV)/.peers: $(VENV)/.installed-demo setup.cfg benchmarks/peers.py
 services:
 	@{ command -v redis-server || command -v valkey-server; } > /dev/null || .ci/apt-install redis-server || true
 	@{ command -v rabbitmq-server; } > /dev/null || .ci/apt-install rabbitmq-server || true
+	@{ command -v memcached; } > /dev/null || .ci/apt-install memcached || true
 	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } > /dev/null || .ci/apt-install chromium || true
 
 # The kernels are compiled once for all targets, while pip installs what the package needs: an editable install would

@@ -94,7 +94,15 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     _option("--aggregate", "HOW", str, "mean or sum of the workers' updates (default mean)"),
     _option("--local-steps", "H", integer, "minibatches a worker takes on its own in a step (default 1)"),
     _option("--codec", "NAME", str, "encoding of published values: float32 (default), bf16 or int8"),
-    _option("--pattern", "NAME", str, "how updates are exchanged: broadcast, scatter-reduce or auto (default)"),
+    _option(
+        "--pattern", "NAME", str, "how updates are exchanged: broadcast, scatter-reduce, allreduce or auto (default)"
+    ),
+    _option(
+        "--store",
+        "NAME",
+        str,
+        "where updates are kept: redis (default), storage, memcached://..., dynamodb, server://...",
+    ),
     _option("--partition", "BY", str, "how data is sharded across workers: rows, user or auto (default)"),
     _option(
         "--schedule",

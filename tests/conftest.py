@@ -15,7 +15,18 @@ from typing import Any
 import hypothesis
 import pytest
 from runtimes import SharedRuntime
-from servers import S3_BUCKET, RabbitProcess, RedisProcess, Relay, dies_with_parent, free_port, missing, server_is_up
+from servers import (
+    S3_BUCKET,
+    FrameServerProcess,
+    MemcachedProcess,
+    RabbitProcess,
+    RedisProcess,
+    Relay,
+    dies_with_parent,
+    free_port,
+    missing,
+    server_is_up,
+)
 
 #: Where packages put the broker's own script; the one on PATH may be a wrapper that switches users.
 RABBITMQ_PROGRAMS = (
@@ -70,6 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             names |= {value for value in item.callspec.params.values() if isinstance(value, str)}
         if names & {"redis_server", "redis_url", "redis"}:
             item.add_marker(pytest.mark.redis)
+        if names & {"memcached_server", "memcached_url", "memcached"}:
+            item.add_marker(pytest.mark.memcached)
         if names & {"rabbitmq_server", "rabbitmq_url", "rabbitmq"}:
             item.add_marker(pytest.mark.rabbitmq)
 
@@ -118,6 +131,42 @@ def rabbitmq_url(rabbitmq_server: RabbitProcess) -> str:
 
 
 @pytest.fixture(scope="session")
+def memcached_program() -> str:
+    """The path of memcached."""
+    program = shutil.which("memcached")
+    if program is None:
+        missing("memcached", "apt-get install memcached, or brew install memcached")
+    assert program is not None
+    return program
+
+
+@pytest.fixture(scope="session")
+def memcached_server(memcached_program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemcachedProcess]:
+    """A memcached of the whole test run, which a test may kill and start again."""
+    server = MemcachedProcess(memcached_program, tmp_path_factory.mktemp("memcached"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def memcached_url(memcached_server: MemcachedProcess) -> str:
+    """The ``store`` of a job whose frames are on a memcached without items."""
+    assert server_is_up(memcached_server)
+    memcached_server.said(b"flush_all\r\n")
+    return memcached_server.url
+
+
+@pytest.fixture(scope="session")
+def frame_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameServerProcess]:
+    """A frame server of the whole test run."""
+    server = FrameServerProcess(tmp_path_factory.mktemp("frames"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
 def function_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedRuntime | None]:
     """Forks the functions of all runs of the test run that ask for `shared_runtime`; None where that is not safe."""
     from mlless_nb.driver import launcher
@@ -153,25 +202,43 @@ def relay() -> Iterator[Callable[[int], Relay]]:
         made.close()
 
 
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A client of an S3 server of its own with one bucket, ``S3_BUCKET``, which Lithops reaches by ``S3_BACKEND``."""
-    import boto3
+@pytest.fixture(scope="session")
+def aws_server() -> Iterator[str]:
+    """URL of an emulator of AWS."""
     from moto.server import ThreadedMotoServer
 
     port = free_port()
     server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
     server.start()
-    # Its servers share what they hold, one after the other in one process.
-    urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/moto-api/reset", method="POST")).close()
+    yield f"http://127.0.0.1:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def aws(aws_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An empty AWS, which the clients of boto3 reach; the value makes such clients."""
+    import boto3
+
+    urllib.request.urlopen(urllib.request.Request(f"{aws_server}/moto-api/reset", method="POST")).close()
     for name, value in {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ENDPOINT_URL": aws_server,
         "AWS_ACCESS_KEY_ID": "user",
         "AWS_SECRET_ACCESS_KEY": "planted-secret",
         "AWS_DEFAULT_REGION": "us-east-1",
     }.items():
         monkeypatch.setenv(name, value)
-    client = boto3.client("s3")
+    return boto3.client
+
+
+@pytest.fixture
+def s3(aws: Any) -> Any:
+    """A client of an S3 server of its own with one bucket, ``S3_BUCKET``, which Lithops reaches by ``S3_BACKEND``."""
+    client = aws("s3")
     client.create_bucket(Bucket=S3_BUCKET)
-    yield client
-    server.stop()
+    return client
+
+
+@pytest.fixture
+def dynamodb(aws: Any) -> Any:
+    """A client of a DynamoDB server of its own, without tables."""
+    return aws("dynamodb")

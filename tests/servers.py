@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -102,6 +103,42 @@ class RedisProcess(ServerProcess):
     def answers(self) -> bool:
         """See `ServerProcess`."""
         return self.said(b"PING\r\n") == b"+PONG\r\n"
+
+
+class MemcachedProcess(ServerProcess):
+    """memcached."""
+
+    def __init__(self, program: str, folder: Path, *options: str) -> None:
+        super().__init__(folder)
+        self.port, self.env = free_port(), dict(os.environ)
+        self.command = [program, "-p", str(self.port), "-l", "127.0.0.1", "-U", "0", *options]
+        if os.geteuid() == 0:
+            self.command += ["-u", "root"]
+        self.url = f"memcached://127.0.0.1:{self.port}"
+
+    def answers(self) -> bool:
+        """See `ServerProcess`."""
+        return self.said(b"version\r\n").startswith(b"VERSION")
+
+
+class FrameServerProcess(ServerProcess):
+    """``python -m mlless_nb.server``, with a certificate of its own."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        super().__init__(folder)
+        self.port, self.env = free_port(), dict(os.environ)
+        self.command = [sys.executable, "-m", "mlless_nb.server", "--listen", "127.0.0.1", "--port", str(self.port)]
+        self.command += ["--memory-mb", "100", *options]
+
+    def answers(self) -> bool:
+        """See `ServerProcess`."""
+        return "serving" in (self.folder / "output").read_text()
+
+    @property
+    def url(self) -> str:
+        """The ``store`` of a job, as the server says it."""
+        said = (self.folder / "output").read_text()
+        return next(line for line in reversed(said.splitlines()) if line.startswith("store=")).removeprefix("store=")
 
 
 class RabbitProcess(ServerProcess):

@@ -22,13 +22,13 @@ ROOMS = {
     "magics": "mlless_nb.magics",
     "widgets": "mlless_nb.widgets",
 }
-#: The folders of mlless_nb and its two modules, from the ground up.
+#: The folders of mlless_nb and its three modules, from the ground up.
 FLOORS = [
     ("errors", "kernels", "money"),
     ("validation", "storage"),
     ("models", "data"),
     ("telemetry", "exchange", "bus"),
-    ("job",),
+    ("job", "server"),
     ("worker",),
     ("supervisor", "stateless"),
     ("function",),

@@ -130,12 +130,18 @@ class Invocation(Message):
     schedule: str = "constant"
     ends_settled: bool = False  # whether training ends once the validation loss has settled
     algorithm: dict[str, Any] = field(default_factory=lambda: {"kind": "gradient-averaging"})
-    store: str = "redis"
+    store: str = field(default="redis", repr=False)  # its address may contain a token
+    store_end_nusd: int = 0  # nano-dollars that a worker keeps for its last requests to the store
+    has_leader: bool = False  # whether one worker merges all updates, which the others then read
     start_key: str | None = None  # of the stored progress that the run continues from
 
     def scatters(self, n_active: int) -> bool:
-        """Whether ``n_active`` workers exchange updates by scatter-reduce; else by broadcast."""
+        """Whether ``n_active`` workers exchange updates by scatter-reduce; else by broadcast or through a leader."""
         return 0 < self.scatter_from <= n_active
+
+    def merges(self, n_active: int) -> bool:
+        """Whether ``n_active`` workers read sums of updates, by scatter-reduce or from a leader; else each update."""
+        return self.scatters(n_active) or (self.has_leader and n_active > 1)
 
 
 @dataclass(frozen=True)
@@ -178,6 +184,7 @@ class Left(FromWorker):
     kept_step: int = 0
     kept_sum: float = 0.0
     kept_count: float = 0.0
+    store_nusd: int = 0  # the part of ``storage_nusd`` that is for the frame store
 
 
 @dataclass(frozen=True)
@@ -188,6 +195,7 @@ class Failed(FromWorker):
     spent_nusd: int
     storage_nusd: int
     reason: str
+    store_nusd: int = 0
 
 
 @dataclass(frozen=True)

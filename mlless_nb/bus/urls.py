@@ -64,13 +64,14 @@ def require_private(field: str, url: str, insecure: bool) -> None:
         raise JobError(
             field, mask_url(url), "a URL: a password with one of @ : / ? # in it is to be %-encoded"
         ) from None
-    if _is_loopback(host) or (scheme in ("rediss", "amqps") and password):
+    if is_loopback(host) or (scheme in ("rediss", "amqps") and password):
         return
     secure = "rediss" if scheme in REDIS_SCHEMES else "amqps"
     raise JobError(field, mask_url(url), f"{secure}://user:password@host (TLS and a password), or set insecure=True")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -39,6 +39,7 @@ def invocations_of(
         "sync": job.sync.to_json(),
         "algorithm": job.algorithm.to_json(),
         "store": job.store,
+        "store_end_nusd": money.store_end_nusd,
         "stop": dataclasses.asdict(job.stop_rules),
         "scale_in": job.scale_in.to_json(),
         "aggregate": job.aggregate,

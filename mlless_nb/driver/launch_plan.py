@@ -8,6 +8,7 @@ from ..bus.messages import Invocation
 from ..data.prepare import Manifest
 from ..errors import BudgetError
 from ..exchange import pattern
+from ..exchange.stores import REDIS, prepaid_nusd, store_servers
 from ..job import defaults
 from ..job.execution import EVENTS, WORKERS
 from ..job.job import TrainingJob
@@ -51,15 +52,20 @@ class LaunchPlan:
     def __init__(self, data: JobData, services: Services, start: Start | None) -> None:
         self._job, self._data, self._services, self._start = data.job, data, services, start
         job = data.job
-        self.rates = Rates(price_profile(job.prices), job.memory_mb, len(services.redis_urls), services.has_broker)
+        n_redis, servers = len(services.redis_urls), store_servers(job.store)
+        self.rates = Rates(price_profile(job.prices), job.memory_mb, n_redis, services.has_broker, servers)
+        n_rows, width = job.model.table_shape(job.data.shape)
+        kept_nusd = prepaid_nusd(job.store, self.rates, job.workers, 4 * n_rows * width)
         is_local = services.launcher.is_local
-        starting = self.rates, job.workers, is_local, data.held_out_gets, start is not None
+        starting = self.rates, job.workers, is_local, data.held_out_gets, start is not None, kept_nusd
         self.money = StartingMoney(*starting)
         if job.execution != WORKERS:
             self.money = StatelessMoney(*starting, job.reducers or 1, job.execution == EVENTS)
         # The driver's own requests: packing the data, unless it is packed, and reading the model.
         n_puts = data.n_puts(services.launcher.objects) + (start is not None)
-        self._packing_nusd = self.rates.requests_nusd(12, 2 + n_puts)
+        #: Removing a run's objects and frames takes a listing each, at the price of a put.
+        self._n_last_puts = 2 + (job.store != REDIS)
+        self._packing_nusd = self.rates.requests_nusd(12, self._n_last_puts + n_puts)
         self.check_budget(self._packing_nusd)
 
     @property
@@ -70,7 +76,7 @@ class LaunchPlan:
     def requests_before_nusd(self) -> int:
         """The driver's requests so far, plus those that reading the model and removing the objects may need."""
         objects = self._services.launcher.objects
-        return self.rates.requests_nusd(objects.gets + 6, objects.puts + 2)
+        return self.rates.requests_nusd(objects.gets + 6, objects.puts + self._n_last_puts)
 
     def check_budget(self, spent_before_nusd: int) -> None:
         """Raise unless the budget is at least the least one, given what the driver spends on requests."""
@@ -122,6 +128,7 @@ class LaunchPlan:
             job_id=run_id,
             generation=services.log.generation,
             scatter_from=self._scatter_from(job, manifest),
+            has_leader=job.pattern == "allreduce",
             seed=job.seed,
             n_cores=services.launcher.n_cores,
             redis_urls=services.redis_urls,
@@ -137,9 +144,12 @@ class LaunchPlan:
         )
 
     def _scatter_from(self, job: TrainingJob, manifest: Manifest) -> int:
-        """Number of workers from which on scatter-reduce is used: as the job says, or where it is predicted quicker."""
+        """Number of workers from which on scatter-reduce is used: as the job says, or where it is predicted quicker.
+
+        With another store than Redis, "auto" is broadcast: the cost model is that of one server of small latency.
+        """
         link = EMBEDDED_LINK
-        if job.pattern == "auto" and self._services.embedded is None and not job.sync.staleness:
+        how = "broadcast" if job.sync.staleness or (job.pattern == "auto" and job.store != REDIS) else job.pattern
+        if how == "auto" and self._services.embedded is None:
             link = pattern.probe(self._services.redis_urls[0])
-        how = "broadcast" if job.sync.staleness else job.pattern
         return pattern.scatter_from(how, job.workers, *exchanged_bytes(job, manifest), *link)

@@ -65,8 +65,10 @@ class Services:
             self.redis_urls = self._redis_urls(job)
             self.has_broker = job.bus is not None and job.bus.startswith("amqp")
             self.bus_url = self._bus_url(job)
-            self.bus = open_bus(self.bus_url, run_id, insecure=job.insecure)
             store = open_store(job.store, key_prefix(run_id), self.launcher.objects)
+            if store is not None:
+                store.check()
+            self.bus = open_bus(self.bus_url, run_id, insecure=job.insecure)
         except BaseException:
             self.launcher.close()
             self._release_redis()

@@ -87,7 +87,7 @@ def _cut(costs: dict[str, int], most: int | None) -> dict[str, int]:
 
 def unspent(cap_usd: float, cost_nusd: int, rates: Rates) -> str:
     """A note on the unspent rest of the cap, for a run that ended at its budget."""
-    rest, second = to_nusd(cap_usd) - cost_nusd, rates.servers_nusd(1.0)
+    rest, second = to_nusd(cap_usd) - cost_nusd, rates.servers_nusd(1.0) - rates.servers_nusd(0.0)
     why = "kept to end in good order and not needed"
     if rest < second:
         why += f", and less than another second of the servers costs (${second / NUSD:.6f})"

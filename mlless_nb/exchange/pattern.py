@@ -1,5 +1,8 @@
 """The choice between broadcast and scatter-reduce, from a short probe of the server and a cost model.
 
+AllReduce by a leader is used only if a job asks for it: on a server of small latency it is never the fastest, because
+the leader merges alone what scatter-reduce merges on all workers.
+
 Broadcast: each worker publishes its update once, and all peers read it. Scatter-reduce: each worker owns one range of
 rows and receives from each peer the part of the peer's update in that range; it adds the parts and publishes the sum,
 which all peers read. That moves fewer bytes, but needs a second barrier and more messages.
@@ -102,7 +105,7 @@ def scatter_from(
 
     Parameters
     ----------
-    pattern : {"auto", "broadcast", "scatter-reduce"}
+    pattern : {"auto", "broadcast", "scatter-reduce", "allreduce"}
     n_workers : int
         Workers at the start; as workers leave, broadcast may become the faster pattern.
     update_bytes, table_bytes, latency_s, bytes_per_s

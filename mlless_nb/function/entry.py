@@ -16,7 +16,7 @@ from ..bus.messages import Failed, Invocation, Message
 from ..errors import DecodeError
 from ..exchange import RedisCoordinator
 from ..exchange.protocol import key_prefix
-from ..exchange.stores import FrameStore, open_store
+from ..exchange.stores import FrameStore, open_store, store_servers
 from ..job.sync import sync_from_json
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
@@ -54,7 +54,7 @@ def run_function(payload: str, storage: Any) -> str:
 
         return serve(invocation, objects)
     nonce = f"{os.getpid()}-{uuid.uuid4().hex}"
-    store = open_store(invocation.store, key_prefix(invocation.job_id), objects)
+    store = _open_store(invocation, objects) if invocation.role == "worker" else None
     log = RedisCoordinator(invocation.redis_urls, invocation.job_id, invocation.generation, nonce, store)
     is_over = threading.Event()
     try:
@@ -84,6 +84,17 @@ def run_function(payload: str, storage: Any) -> str:
     finally:
         is_over.set()
         log.close()
+
+
+def _open_store(invocation: Invocation, objects: ObjectStore) -> FrameStore | None:
+    """The job's frame store; aborts the run if this runtime lacks its package, which the driver cannot know."""
+    try:
+        return open_store(invocation.store, key_prefix(invocation.job_id), objects)
+    except Exception as error:
+        log = RedisCoordinator(invocation.redis_urls, invocation.job_id, invocation.generation)
+        log.abort(f"worker {invocation.slot} could not start: {error}", invocation.n_workers)
+        log.close()
+        raise
 
 
 def _supervise(
@@ -131,7 +142,11 @@ def _call_off(invocation: Invocation) -> None:
 def _prepaid(invocation: Invocation, log: RedisCoordinator, objects: ObjectStore, store: FrameStore | None) -> Prepaid:
     began, late_s = time.monotonic(), max(log.now_s() - invocation.launched_at_s, 0.0)
     rates = Rates(
-        price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
+        price_profile(invocation.prices),
+        invocation.memory_mb,
+        len(invocation.redis_urls),
+        invocation.has_broker,
+        store_servers(invocation.store),
     )
     prepaid = Prepaid(
         rates,
@@ -140,6 +155,8 @@ def _prepaid(invocation: Invocation, log: RedisCoordinator, objects: ObjectStore
         lambda: rates.requests_nusd(objects.gets, objects.puts) + (store.cost_nusd(rates) if store else 0),
         with_servers=invocation.role == "supervisor",
         n_functions=invocation.n_workers + 1,
+        store_nusd=lambda: store.price_nusd(store.usage(), rates) if store else 0,
+        store_end_nusd=invocation.store_end_nusd if invocation.role == "worker" else 0,
     )
     prepaid.steps_to_end += sync_from_json(invocation.sync).staleness
     return prepaid

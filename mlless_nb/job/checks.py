@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..bus.urls import mask_url
+from ..bus.urls import is_loopback, mask_url
 from ..data.dataset import Dataset
 from ..data.ratings import Ratings
 from ..errors import DataError, JobError
-from ..exchange.stores import check_store
+from ..exchange.stores import check_store, store_kind
 from ..models import registered_models
-from ..money.catalogue import profile_names
+from ..money.catalogue import price_profile, profile_names
 from ..validation import check_choice, check_positive_integer, is_integer
 from .algorithm import Algorithm
 from .execution import EXECUTIONS
@@ -25,12 +25,14 @@ from .sync import Sync
 if TYPE_CHECKING:
     from .job import TrainingJob
 
+#: Size of a frame without its values, at most.
+HEADER_BYTES = 128
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 #: Valid values of the fields that choose one of a few words.
 CHOICES = {
     "aggregate": ("mean", "sum"),
     "codec": ("float32", "bf16", "int8"),
-    "pattern": ("auto", "broadcast", "scatter-reduce"),
+    "pattern": ("auto", "broadcast", "scatter-reduce", "allreduce"),
     "partition": ("auto", "rows", "user"),
     "schedule": SCHEDULES,
     "execution": EXECUTIONS,
@@ -84,13 +86,13 @@ def check_values(job: TrainingJob) -> None:
     if not is_integer(job.seed) or job.seed < 0:
         raise JobError("seed", job.seed, "an integer >= 0")
     check_positive_integer("local_steps", job.local_steps)
-    check_store(job.store)
     for name, choices in CHOICES.items():
         check_choice(name, getattr(job, name), choices)
     if job.name is not None and not NAME.fullmatch(job.name):
         raise JobError("name", job.name, "letters, digits, _ and -, beginning with a letter, at most 64 in all")
     if job.prices not in profile_names():
         raise JobError("prices", job.prices, "one of " + ", ".join(repr(name) for name in profile_names()))
+    _check_store(job)
     if isinstance(job.validation, bool) or not isinstance(job.validation, (float, int, Dataset, type(None))):
         raise JobError("validation", job.validation, "a fraction between 0 and 1, a dataset, or None")
     if isinstance(job.validation, (float, int)) and not 0 < job.validation < 1:
@@ -98,6 +100,21 @@ def check_values(job: TrainingJob) -> None:
     urls = [job.redis] if isinstance(job.redis, str) else job.redis
     if urls is not None and (not isinstance(urls, list) or not urls or not all(isinstance(u, str) for u in urls)):
         raise JobError("redis", _masked(job.redis), "a URL such as 'redis://host:6379/0', a list of them, or None")
+
+
+def _check_store(job: TrainingJob) -> None:
+    """Raise unless there is such a store, the price profile has its price, and its servers are private."""
+    check_store(job.store)
+    kind = store_kind(job.store)
+    if kind is None:
+        return
+    priced = [name for name in profile_names() if kind.component in {"", *price_profile(name).components}]
+    if job.prices not in priced:
+        raise JobError("prices", job.prices, f"one with a price of {kind.component}: " + ", ".join(map(repr, priced)))
+    hosts = kind.open_hosts(job.store.partition("://")[2])
+    if not job.insecure and not all(map(is_loopback, hosts)):
+        valid = "on this machine, or set insecure=True: everyone in its network can read and change what is on it"
+        raise JobError("store", mask_url(job.store), valid)
 
 
 def check_data(job: TrainingJob) -> None:
@@ -124,10 +141,10 @@ def check_validation_set(job: TrainingJob) -> None:
 
 def check_partition(job: TrainingJob) -> None:
     """Raise unless pattern, partition and optimiser suit the protocol, the model and the data."""
-    for name, without in (("pattern", "scatter-reduce"), ("partition", "user")):
-        if job.sync.staleness and getattr(job, name) == without:
-            others = " or ".join(repr(choice) for choice in CHOICES[name] if choice != without)
-            raise JobError(name, without, f"{others} with {job.sync}, whose workers are not at the same step")
+    for name, without in (("pattern", ("scatter-reduce", "allreduce")), ("partition", ("user",))):
+        if job.sync.staleness and (chosen := getattr(job, name)) in without:
+            others = " or ".join(repr(choice) for choice in CHOICES[name] if choice not in without)
+            raise JobError(name, chosen, f"{others} with {job.sync}, whose workers are not at the same step")
     if isinstance(job.optimizer, SGD) and job.optimizer.per_sample and not hasattr(job.model, "sgd_pass"):
         raise JobError("SGD.per_sample", True, f"False with {job.model}: it is for PMF")
     if job.partition == "user":
@@ -151,6 +168,15 @@ def check_memory(job: TrainingJob) -> None:
             f"at least {needed_mb} (MB): {job.model} has {n_rows:,} x {width} parameters on data of shape "
             f"{job.data.shape}; are its ids numbered from 0, without gaps?",
         )
+
+
+def check_frames(job: TrainingJob) -> None:
+    """Raise unless the store takes a frame of every parameter, as workers hand them over at the end."""
+    kind, (n_rows, width) = store_kind(job.store), job.model.table_shape(job.data.shape)
+    n_bytes = 4 * n_rows * width + HEADER_BYTES
+    if kind is not None and job.workers > 1 and n_bytes > kind.max_frame_bytes:
+        most = f"one that takes frames of {n_bytes} bytes ({n_rows:,} x {width} parameters); this one takes at most"
+        raise JobError("store", mask_url(job.store), f"{most} {kind.max_frame_bytes}")
 
 
 def check_workers(job: TrainingJob) -> None:

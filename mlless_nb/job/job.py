@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from ..bus.urls import mask_url
 from ..data.dataset import Dataset
 from ..data.ratings import Ratings
 from ..data.sampling import held_out
@@ -61,17 +62,21 @@ class TrainingJob:
         Fraction of ``data`` to hold out, rows to evaluate on, or no validation set.
     algorithm : GradientAveraging
         What a worker publishes in a step, and how the workers' contributions are combined.
-    store : {"redis"}
-        Where published updates are stored; leases, plan and budget are on Redis with every store.
+    store : str
+        Where published updates are kept: "redis"; "storage", the object storage; "memcached://host:11211" (several
+        servers separated by commas); "dynamodb" or "dynamodb://region"; or "server://...", the address that
+        ``python -m mlless_nb.server`` says. Leases, plan and budget are on Redis with every store.
     aggregate : {"mean", "sum"}
         How the workers' updates are combined.
     local_steps : int
         Local steps H, one minibatch each, that a worker takes in a step before it publishes the sum of their updates.
     codec : {"float32", "bf16", "int8"}
         How published values are encoded. The rounding error of a lossy codec is published later, like ISP's residual.
-    pattern : {"auto", "broadcast", "scatter-reduce"}
-        How updates are exchanged: each worker reads every peer's update, or merges one range of rows and reads the
-        other merged ranges. "auto" chooses by P, the size of an update, and the latency and bandwidth of ``redis``.
+    pattern : {"auto", "broadcast", "scatter-reduce", "allreduce"}
+        How updates are exchanged: each worker reads every peer's update; or merges one range of rows and reads the
+        other merged ranges; or one worker, the leader, merges all updates, and the others read their sum. "auto"
+        chooses one of the first two by P, the size of an update, and the latency and bandwidth of ``redis``; with
+        another store it is broadcast, whose requests are the fewest that need no second wait.
     partition : {"auto", "rows", "user"}
         How data is sharded across workers: rows at random, or users with all of their ratings, whose parameters then
         need no exchange until their owner leaves or the run ends. "auto" shards users where that computes the same
@@ -121,7 +126,7 @@ class TrainingJob:
     seed: int = 0
     validation: float | Dataset | None = 0.1
     algorithm: Algorithm = field(default_factory=GradientAveraging)
-    store: str = REDIS
+    store: str = field(default=REDIS, repr=False)  # its address may hold a token
     aggregate: str = "mean"
     local_steps: int = 1
     codec: str = "float32"
@@ -153,6 +158,7 @@ class TrainingJob:
         self.sync.check(self)
         check_execution(self)
         checks.check_memory(self)
+        checks.check_frames(self)
         checks.check_workers(self)
 
     def _decide(self) -> None:
@@ -232,7 +238,7 @@ class TrainingJob:
     def __repr__(self) -> str:
         """All fields except those that may hold secrets; of the backend only its name."""
         shown = ", ".join(f"{entry.name}={getattr(self, entry.name)!r}" for entry in fields(self) if entry.repr)
-        return f"TrainingJob({shown}, backend={backend_name(self.backend)!r})"
+        return f"TrainingJob({shown}, store={mask_url(self.store)!r}, backend={backend_name(self.backend)!r})"
 
     def describe(self) -> str:
         """The job in one line, e.g. "PMF rank 20 · MovieLens-1M · ISP 0.7"."""

@@ -60,6 +60,10 @@ class Prepaid:
         Functions of the run, including this one.
     clock : callable
         Seconds; by it the function measures how late it is woken.
+    store_nusd : callable
+        Nano-dollars of its requests to the frame store so far.
+    store_end_nusd : int
+        Nano-dollars of such requests that it keeps prepaid for its end.
     """
 
     def __init__(
@@ -72,10 +76,14 @@ class Prepaid:
         with_servers: bool = False,
         n_functions: int = 1,
         clock: Callable[[], float] = time.monotonic,
+        store_nusd: Callable[[], int] = lambda: 0,
+        store_end_nusd: int = 0,
     ) -> None:
         self._rates, self.granted_nusd = rates, granted_nusd
         self._elapsed_s, self._requests_nusd = elapsed_s, requests_nusd
         self._with_servers = with_servers
+        self._store_nusd, self._store_end_nusd = store_nusd, store_end_nusd
+        self._store_seen_nusd = self._store_step_nusd = 0  # up to the newest step; the most of one step
         self._run_usd_s = n_functions * rates.function_usd_s + rates.servers_usd_s
         self._plain_exit_s, self._measured_exit_s = EXIT_S, 0.0
         self._has_cap = True
@@ -107,8 +115,19 @@ class Prepaid:
 
     @property
     def storage_nusd(self) -> int:
-        """Cost of the storage requests so far."""
+        """Cost of the storage requests so far, those to the frame store included."""
         return self._requests_nusd()
+
+    @property
+    def store_nusd(self) -> int:
+        """The part of `storage_nusd` that is for the frame store."""
+        return self._store_nusd()
+
+    def note_step(self) -> None:
+        """A step is complete: note what it cost at the frame store, which later steps will cost again."""
+        spent = self._store_nusd()
+        self._store_step_nusd = max(self._store_step_nusd, spent - self._store_seen_nusd)
+        self._store_seen_nusd = spent
 
     @property
     def plain_exit_s(self) -> float:
@@ -159,6 +178,9 @@ class Prepaid:
     def _ahead(self, step_s: float) -> tuple[int, float]:
         """Storage requests, nano-dollars, and seconds since the invocation that must be prepaid before another step."""
         requests = self._requests_nusd() + self._rates.requests_nusd(self.gets_ahead, self.puts_ahead)
+        # Once the last rounds have begun, they are paid from what was kept for them.
+        begun = max(self._store_nusd() - self._store_seen_nusd, 0)
+        requests += self.steps_to_end * self._store_step_nusd + max(self._store_end_nusd - begun, 0)
         return requests, self._elapsed_s() + self.exit_s + self.steps_to_end * step_s
 
     def return_surplus(self, give_back: GiveBack) -> None:

@@ -30,12 +30,13 @@ class FunctionPrice:
 
 @dataclass(frozen=True)
 class ServerPrice:
-    """Price of a server, dollars per hour, billed by the second."""
+    """Price of a server, dollars per hour, billed by the second; ``start_s`` seconds of its start-up are billed too."""
 
     item: str
     usd_per_h: float
     as_of: str
     source: str
+    start_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ class PriceProfile:
     function: FunctionPrice
     servers: Mapping[str, ServerPrice]
     requests: Mapping[str, RequestPrice]
+
+    @property
+    def components(self) -> set[str]:
+        """Names of the servers and stores that have a price."""
+        return {*self.servers, *self.requests}
 
 
 @functools.cache

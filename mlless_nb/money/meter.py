@@ -41,12 +41,15 @@ class Rates:
         Redis servers in use.
     has_broker : bool
         Whether a RabbitMQ server is in use.
+    store_servers : (str, int)
+        Component and number of the servers that keep frames instead of Redis; ("", 0) if there are none.
     """
 
     profile: PriceProfile
     memory_mb: int
     n_redis: int = 1
     has_broker: bool = False
+    store_servers: tuple[str, int] = ("", 0)
 
     @property
     def function_usd_s(self) -> float:
@@ -55,14 +58,23 @@ class Rates:
 
     @cached_property
     def server_usd_s(self) -> dict[str, float]:
-        """Dollars per second of the servers in use, by component of `PriceProfile.servers`."""
+        """Dollars per second of the servers in use, by component of `PriceProfile.servers`; a store's come last."""
         n_servers = {"redis": self.n_redis, "broker": int(self.has_broker)}
-        return {name: n_servers.get(name, 0) * price.usd_per_h / 3600 for name, price in self.profile.servers.items()}
+        if self.store_servers[1]:
+            name, n = self.store_servers
+            n_servers[name] = n
+        return {name: n * self.profile.servers[name].usd_per_h / 3600 for name, n in n_servers.items()}
 
     @cached_property
     def servers_usd_s(self) -> float:
         """Dollars per second of all servers together."""
         return sum(self.server_usd_s.values())
+
+    @cached_property
+    def servers_start_usd(self) -> float:
+        """Dollars of the start-up of the store's servers, billed once."""
+        name, n_servers = self.store_servers
+        return self.profile.servers[name].start_s * self.server_usd_s[name] if n_servers else 0.0
 
     def function_nusd(self, span_s: float) -> int:
         """Bill of one function that ran for ``span_s`` seconds: whole quanta, the tail and the invocation."""
@@ -71,13 +83,14 @@ class Rates:
         return _up(quanta * price.quantum_s * self.function_usd_s + price.request_usd)
 
     def servers_nusd(self, span_s: float) -> int:
-        """Bill of the servers over ``span_s`` seconds, rounded up to whole seconds."""
-        return _up(math.ceil(span_s - 1e-9) * self.servers_usd_s)
+        """Bill of the servers' start-up and of ``span_s`` seconds, rounded up to whole ones."""
+        return _up(math.ceil(span_s - 1e-9) * self.servers_usd_s + self.servers_start_usd)
 
     def servers_by_component(self, nusd: int) -> dict[str, int]:
         """The servers' bill of ``nusd`` split by component; the parts sum to ``nusd``."""
         *names, last = self.server_usd_s
-        parts = {name: round(nusd * self.server_usd_s[name] / self.servers_usd_s) if nusd else 0 for name in names}
+        running = max(nusd - _up(self.servers_start_usd), 0)  # the start-up is that of the last one
+        parts = {name: round(running * self.server_usd_s[name] / self.servers_usd_s) if nusd else 0 for name in names}
         return {**parts, last: nusd - sum(parts.values())}
 
     def others_nusd(self, span_s: float) -> dict[str, int]:
@@ -102,6 +115,7 @@ class Rates:
         left = (nusd - 2) / NUSD - price.request_usd
         if not servers:
             return left / self.function_usd_s - price.quantum_s - price.tail_s
+        left -= self.servers_start_usd
 
         def span_s(whole_s: int) -> float:
             """Seconds with ``whole_s`` seconds of the servers billed: limited by these, or by the function's rest."""

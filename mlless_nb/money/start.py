@@ -30,6 +30,8 @@ class StartingMoney:
         Most requests that a worker needs to read its share of the held-out rows.
     is_resumed : bool
         Whether each worker reads an earlier run's progress.
+    store_end_nusd : int
+        Nano-dollars that each worker keeps for its last requests to the frame store.
     """
 
     rates: Rates
@@ -37,6 +39,7 @@ class StartingMoney:
     is_local: bool
     held_out_gets: int = 0
     is_resumed: bool = False
+    store_end_nusd: int = 0
 
     @property
     def start_s(self) -> float:
@@ -51,7 +54,7 @@ class StartingMoney:
         """Initial grant of worker ``slot``, nano-dollars: to start, take a step and end in good order."""
         # The first worker writes the checkpoints and the model.
         requests = self.rates.requests_nusd(6 + self.held_out_gets + self.is_resumed, 2 if slot == 0 else 0)
-        return self.rates.function_nusd(self._span_s) + requests
+        return self.rates.function_nusd(self._span_s) + requests + self.store_end_nusd
 
     @property
     def supervisor_nusd(self) -> int:

@@ -17,6 +17,7 @@ from ..driver.data_preparation import JobData
 from ..driver.invocations import invocations_of
 from ..errors import JobError
 from ..exchange.pattern import scatter_from
+from ..exchange.stores import REDIS, shown
 from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from ..job.partitioning import exchanged_bytes
@@ -126,6 +127,10 @@ class _Simulation:
             raise JobError("sync", job.sync, "ISP with averages=True or False: the paper's formula is not simulated")
         if isinstance(job, TrainingJob) and job.execution != WORKERS:
             raise JobError("execution", job.execution, f"{WORKERS!r}: only runs of workers can be simulated")
+        if job.store != REDIS:
+            raise JobError("store", shown(job.store), f"{REDIS!r}: no other store is simulated")
+        if job.pattern == "allreduce":
+            raise JobError("pattern", job.pattern, "another one: no leader is simulated")
         self._job, self._machine, self._seed = job, machine, seed
         self._timeline = Timeline()
         shared = None

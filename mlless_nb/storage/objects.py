@@ -112,5 +112,9 @@ class LithopsObjects:
 
     def delete(self, keys: Sequence[str]) -> None:
         """See `ObjectStore`."""
-        if keys:
+        if not keys:
+            return
+        try:
             self._storage.delete_objects(self._bucket, [self._prefix + key for key in keys])
+        except Exception as error:
+            raise ServiceError(f"object storage: deleting {keys[0]!r} failed: {error}") from error

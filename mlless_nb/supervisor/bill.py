@@ -18,6 +18,8 @@ class Bill:
         The supervisor's own prepaid slice of the budget.
     spent_before : int
         Nano-dollars that the driver had spent on requests before it invoked the functions.
+    store : str
+        The component of requests to the frame store; "" if they are free.
 
     Attributes
     ----------
@@ -25,8 +27,9 @@ class Bill:
         Workers that have not ended.
     """
 
-    def __init__(self, rates: Rates, n_workers: int, prepaid: Prepaid, spent_before: int) -> None:
+    def __init__(self, rates: Rates, n_workers: int, prepaid: Prepaid, spent_before: int, store: str = "") -> None:
         self._rates, self._prepaid, self._spent_before = rates, prepaid, spent_before
+        self._store, self._stored = store, 0
         self.n_running = n_workers
         self._ended = 0  # cost of the workers that have ended, without requests
         self._storage: dict[int, int] = {}  # cost of requests by slot
@@ -35,9 +38,13 @@ class Bill:
         """Note that ``slot`` has spent ``nusd`` on requests; a report may be read after the slot's final message."""
         self._storage[slot] = max(nusd, self._storage.get(slot, 0))
 
-    def close(self, slot: int, spent: int, storage: int) -> None:
-        """Close the bill of ``slot``, which has ended: it ``spent`` so much in all, ``storage`` of it on requests."""
+    def close(self, slot: int, spent: int, storage: int, stored: int = 0) -> None:
+        """Close the bill of ``slot``, which has ended.
+
+        It ``spent`` so much in all, ``storage`` of it on requests, ``stored`` of these to the frame store.
+        """
         self.n_running -= 1
+        self._stored += stored
         self._ended += spent - storage
         self._storage[slot] = storage
 
@@ -52,6 +59,12 @@ class Bill:
         return self._spent_before + self._prepaid.storage_nusd + sum(self._storage.values())
 
     def by_component(self, time_s: float) -> dict[str, int]:
-        """The bill by component of `Cost`. A worker that was lost without a final message is billed up to now."""
+        """The bill by component of `Cost`. A worker that was lost without a final message is billed up to now.
+
+        Such a worker's requests to the frame store are among those of the storage.
+        """
         workers = self._ended + self.n_running * self._rates.function_nusd(time_s)
-        return {"workers": workers, **self._rates.others_nusd(time_s), "storage": self._requests}
+        costs = {"workers": workers, **self._rates.others_nusd(time_s), "storage": self._requests - self._stored}
+        if self._stored:
+            costs[self._store] = costs.get(self._store, 0) + self._stored
+        return costs

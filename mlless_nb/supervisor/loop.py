@@ -19,6 +19,7 @@ from ..bus import Bus
 from ..bus.messages import Command, Ended, Failed, FromWorker, Invocation, Left, Message, RateCut, Started, Update
 from ..errors import DecodeError
 from ..exchange import Aborted, Coordinator
+from ..exchange.stores import store_kind, store_servers
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
 from ..money.meter import NUSD
@@ -66,7 +67,11 @@ class Supervisor:
         self._job, self._log, self._bus, self._objects, self._prepaid = invocation, log, bus, objects, prepaid
         self._clock = clock
         self._rates = Rates(
-            price_profile(invocation.prices), invocation.memory_mb, len(invocation.redis_urls), invocation.has_broker
+            price_profile(invocation.prices),
+            invocation.memory_mb,
+            len(invocation.redis_urls),
+            invocation.has_broker,
+            store_servers(invocation.store),
         )
         prices, has_held_out = Prices.of(self._rates), invocation.validation is not None
         self._policy = Policy(
@@ -74,7 +79,9 @@ class Supervisor:
         )
         self._overfitting = Overfitting(invocation.stop)
         prepaid.puts_ahead = 0  # the supervisor writes nothing to the storage
-        self._bill = Bill(self._rates, invocation.n_workers, prepaid, invocation.spent_before_nusd)
+        store = store_kind(invocation.store)
+        component = store.component if store is not None else ""
+        self._bill = Bill(self._rates, invocation.n_workers, prepaid, invocation.spent_before_nusd, component)
         self._rows = StepRows(invocation, self._rates, self._bill)
         self._workers = WorkerWatch(invocation, log, clock)
         self._metric = self._rows.model.metric
@@ -181,7 +188,7 @@ class Supervisor:
             )
         elif isinstance(message, (Left, Failed)) and message.slot not in workers.ended:
             workers.ended[message.slot] = message
-            self._bill.close(message.slot, message.spent_nusd, message.storage_nusd)
+            self._bill.close(message.slot, message.spent_nusd, message.storage_nusd, message.store_nusd)
             if isinstance(message, Failed):
                 workers.note_abort("failed", message.reason)
             elif message.status == "left":

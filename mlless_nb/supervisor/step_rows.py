@@ -122,8 +122,8 @@ class StepRows:
     def _row(self, step: _Step, later: _NextReports) -> Row:
         time_s = step.at_s - self._job.launched_at_s
         n_peers = step.n_workers - 1
-        # Under scatter-reduce each update part is read by one worker, and a merged range by all others.
-        n_readers = 1 if self._job.scatters(step.n_workers) else n_peers
+        # If updates are merged, each is read by one worker, in parts or as a whole, and a sum by all others.
+        n_readers = 1 if self._job.merges(step.n_workers) else n_peers
         self.n_rows += 1
         return Row(
             step=step.step,

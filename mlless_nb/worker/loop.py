@@ -87,6 +87,7 @@ class Worker:
         self._held_out = HeldOut(invocation, objects, self._replica, clock, make_feed)
         sync = sync_from_json(invocation.sync)
         self._policy = policy_of(sync.policy)(log, self._replica, sync, invocation.scatters, clock)
+        self._policy.has_leader = invocation.has_leader
         self._membership = Membership(invocation, log, prepaid, clock)
         self._judge = Judge(
             invocation,
@@ -119,6 +120,7 @@ class Worker:
 
     def run(self) -> Left | Failed:
         """Train until the end; returns, and sends to the supervisor, the outcome."""
+        prepaid = self._prepaid
         self._bus.send("supervisor", Started(self._slot, self._log.now_s() - self._job.launched_at_s).encode())
         try:
             verdict = self._train()
@@ -128,7 +130,8 @@ class Worker:
         except Exception as error:
             reason = f"worker {self._slot} failed at step {self._step}: {type(error).__name__}: {error}"
             self._log.abort(reason, self._job.n_workers)
-            last = Failed(self._slot, self._step, self._prepaid.spent_nusd, self._prepaid.storage_nusd, reason)
+            spent, storage, stored = prepaid.spent_nusd, prepaid.storage_nusd, prepaid.store_nusd
+            last = Failed(self._slot, self._step, spent, storage, reason, stored)
         finally:
             self._feed.close()
             self._held_out.close()
@@ -140,7 +143,10 @@ class Worker:
     ) -> Left:
         spent, storage, merged = self._prepaid.spent_nusd, self._prepaid.storage_nusd, self._exchange.tally.merged_bytes
         step, loss_sum, count = kept
-        return Left(self._slot, self._step, spent, storage, *sums, status, reason, merged, step, loss_sum, count)
+        stored = self._prepaid.store_nusd
+        return Left(
+            self._slot, self._step, spent, storage, *sums, status, reason, merged, step, loss_sum, count, stored
+        )
 
     # -- the loop
 

@@ -70,7 +70,7 @@ class Replica:
         self.averages_whole = self.averages and sync.averages == "paper"
         self.staleness = sync.staleness
         optimizer = optimizer_from_json(invocation.optimizer)
-        self._slot, self._local_steps, self._scatters = invocation.slot, invocation.local_steps, invocation.scatters
+        self._slot, self._local_steps, self._is_merged = invocation.slot, invocation.local_steps, invocation.merges
         self._is_mean, self._manifest = invocation.aggregate == "mean", manifest
         self._loss_unit = manifest.deviation**2  # losses are reported in the ratings' original units
         shape = manifest.shape
@@ -155,7 +155,7 @@ class Replica:
             self._sync.threshold_at(self.n_steps_before + step),
             fuses=self.algorithm.fuses(n_shards),
             is_alone=n_active == 1,
-            moves=not self._scatters(n_active),
+            moves=not self._is_merged(n_active),
         )
         share = Share(step, self.n_updates_before, weight, n_shards, self.rate_factor, fusion)
         made = self.algorithm.contribute(minibatches, share)
@@ -204,7 +204,8 @@ class Replica:
         for frame in frames:
             apply_frame(frame, self.params)
 
-    # -- scatter-reduce: each worker merges one range of rows (a table of its own) and publishes the merged range
+    # -- scatter-reduce: each worker merges one range of rows (a table of its own) and publishes the merged range.
+    # With a leader (AllReduce) there is one range.
 
     def ranges(self, n_active: int) -> list[Range]:
         """The rows [first, end) that each rank merges."""
@@ -224,6 +225,13 @@ class Replica:
         parts = [own if slot == self._slot else next(rest) for slot in active]
         first, end = self._own_range(active)
         return merge_frames(parts, 0, end - first, step, self._slot, NO_STATS), sum_of([told(part) for part in parts])
+
+    def merge_all(self, active: list[int], own: bytes, frames: Sequence[Frame], step: int) -> tuple[bytes, Stats]:
+        """The sum of all updates as a frame whose stats are the sums of all stats, and these."""
+        rest = iter(frames)
+        parts = [own if slot == self._slot else next(rest) for slot in active]
+        (first, end), sums = self.ranges(1)[0], sum_of([told(part) for part in parts])
+        return merge_frames(parts, 0, end - first, step, self._slot, sums), sums
 
     def apply_merged(self, active: list[int], own: bytes, frames: Sequence[Frame]) -> None:
         """Add the unsent part of the own update, then the merged ranges in slot order."""

@@ -98,6 +98,7 @@ class StepExchange:
         self.tally = Tally(compute_s, exchange_s, self.waited_s, self.merged_bytes, self._computed_cpu_s)
         self.quickest_s = min(self.quickest_s or math.inf, compute_s)
         self.step_s = max(applied - self._began, _STEP_MEMORY * self.step_s)
+        self._prepaid.note_step()
 
     def note_extra(self) -> None:
         """Count the work after the updates of the step (an evaluation, a checkpoint) into its duration."""
@@ -105,7 +106,14 @@ class StepExchange:
 
     # -- what a policy asks for
 
-    def request(self, frame: bytes, *, kind: str = "", parts: dict[int, bytes] | None = None) -> RoundRequest:
+    def request(
+        self,
+        frame: bytes,
+        *,
+        kind: str = "",
+        parts: dict[int, bytes] | None = None,
+        publishers: list[int] | None = None,
+    ) -> RoundRequest:
         """This worker's part in the step's round of ``kind``. The first round ends the step's computation."""
         report = None
         if not self._is_computed:
@@ -113,7 +121,8 @@ class StepExchange:
             self._computed_cpu_s, self._computed = self._cpu_clock() - self._cpu_began, self._clock()
             self._prefetch()
             report = self._report(len(frame) if parts is None else sum(map(len, parts.values())))
-        return self.round(f"{self.number}{kind}", self.active, self.active, frame, report=report, parts=parts)
+        round_id, publishers = f"{self.number}{kind}", self.active if publishers is None else publishers
+        return self.round(round_id, publishers, self.active, frame, report=report, parts=parts)
 
     def exchange(self, request: RoundRequest) -> Exchanged:
         """Carry a round out, and take over what its arrival returned."""

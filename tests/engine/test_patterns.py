@@ -21,6 +21,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "by user": {"partition": "user"},
     "by user, scattered": {"partition": "user", "pattern": "scatter-reduce"},
     "all at once": {"partition": "user", "pattern": "scatter-reduce", "codec": "bf16", "local_steps": 2},
+    "a leader": {"pattern": "allreduce"},
+    "by user, led": {"partition": "user", "pattern": "allreduce", "codec": "bf16", "local_steps": 2},
 }
 
 
@@ -52,6 +54,13 @@ def test_one_seed_gives_one_model_that_has_learnt(way: str, sync: BSP | ISP) -> 
     assert first.history["loss"][-1] < 0.9 * first.history["loss"][0]
 
 
+def test_a_leader_gives_the_model_of_scatter_reduce_bit_for_bit() -> None:
+    led, scattered = (finish(job(sync=BSP(), pattern=pattern)) for pattern in ("allreduce", "scatter-reduce"))
+    assert digest(led) == digest(scattered)
+    # The leader's update goes nowhere, and the sum to three peers; a scatter sends three quarters of each update.
+    assert led.history["loss"].tolist() == pytest.approx(scattered.history["loss"].tolist(), rel=1e-12)
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_scatter_reduce_gives_the_model_of_broadcast(momentum: float) -> None:
     optimizer = SGD(2.0, momentum=momentum)
@@ -63,7 +72,7 @@ def test_scatter_reduce_gives_the_model_of_broadcast(momentum: float) -> None:
     np.testing.assert_allclose(other.history["loss"], one.history["loss"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("way", ["scatter-reduce", "local steps", "by user", "by user, scattered"])
+@pytest.mark.parametrize("way", ["scatter-reduce", "local steps", "by user", "by user, scattered", "a leader"])
 def test_isp_with_threshold_0_is_bsp_bit_for_bit_every_way(way: str) -> None:
     assert digest(finish(job(sync=ISP(0.0), **WAYS[way]))) == digest(finish(job(sync=BSP(), **WAYS[way])))
 

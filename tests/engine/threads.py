@@ -77,6 +77,7 @@ class Job:
     local_steps: int = 1
     codec: str = "float32"
     scatter_from: int = 0
+    has_leader: bool = False
     by_user: bool = False
     packed_as: Manifest | None = None
     slow: tuple[int, ...] = ()
@@ -118,6 +119,7 @@ class Job:
             job_id="job",
             generation="1",
             scatter_from=self.scatter_from,
+            has_leader=self.has_leader,
             seed=3,
             n_cores=0,
             redis_urls=[],
@@ -357,6 +359,7 @@ def jobs(draw: st.DrawFn, syncs: st.SearchStrategy[Sync]) -> Job:
         draw(moments),
         local_steps=draw(st.sampled_from([1, 1, 2, 3])),
         scatter_from=draw(st.sampled_from([0, 2, 3, 4])),
+        has_leader=draw(st.booleans()),
         by_user=model.kind == "pmf" and n_workers > 1 and draw(st.booleans()),
     )
 

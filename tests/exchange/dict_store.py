@@ -6,39 +6,33 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from mlless_nb.exchange import Frame
-from mlless_nb.exchange.stores import FrameStore, Usage, register_store
-from mlless_nb.storage.objects import ObjectStore
+from mlless_nb.exchange.stores import FrameStore, register_store
 
 
 @register_store("dict")
 class DictStore(FrameStore):
     """The toy."""
 
-    max_frame_bytes = 1 << 20
+    max_frame_bytes = 1 << 30
     kept: ClassVar[dict[str, bytes]] = {}
-
-    def __init__(self, prefix: str, objects: ObjectStore) -> None:
-        super().__init__(prefix, objects)
-        self._usage = Usage()
 
     def put_many(self, frames: Mapping[str, bytes]) -> None:
         for key, frame in frames.items():
             self.kept.setdefault(key, bytes(frame))
-        n_bytes = sum(map(len, frames.values()))
-        n_puts, put_bytes = self._usage.n_puts + len(frames), self._usage.put_bytes + n_bytes
-        self._usage = self._usage._replace(n_puts=n_puts, put_bytes=put_bytes)
+        self.count(n_puts=len(frames), put_bytes=sum(map(len, frames.values())))
 
     def get_many(self, keys: Sequence[str]) -> list[Frame | None]:
-        return [self.kept.get(key) for key in keys]
+        found = [self.kept.get(key) for key in keys]
+        self.count(n_gets=len(keys), got_bytes=sum(len(frame) for frame in found if frame is not None))
+        return list(found)
 
     def delete_many(self, keys: Sequence[str]) -> None:
         for key in keys:
             self.kept.pop(key, None)
+        self.count(n_deletes=len(keys))
 
     def clear(self) -> int:
         keys = [key for key in self.kept if key.startswith(self.prefix)]
-        self.delete_many(keys)
+        for key in keys:
+            del self.kept[key]
         return len(keys)
-
-    def usage(self) -> Usage:
-        return self._usage

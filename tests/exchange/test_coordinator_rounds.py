@@ -79,6 +79,28 @@ def test_in_an_addressed_round_everybody_reads_what_is_for_him(make: Make, n_byt
     assert [entry.step for entry in entries] == [1, 2, 3, 4, 5]  # a step is logged once, by its first round
 
 
+def test_a_round_through_a_leader(make: Make) -> None:  # noqa: F811
+    """The leader alone reads the first round and publishes the second; nobody else waits in the first."""
+    logs = three(make)
+
+    def work(slot: int) -> None:
+        log = logs[slot]
+        for step in range(1, 6):
+            second = replace(merged(step, slot), publishers=[0])
+            if slot == 0:
+                found = copied(log.exchange(replace(scatter(step, 0), parts={}), lambda: None).frames)
+                assert found == [b"1>0" * 3, b"2>0" * 3]
+                log.publish(second)
+            else:
+                log.publish(replace(scatter(step, slot), parts={0: b"%d>0" % slot * 3}))
+                log.wait(second, lambda: None)
+                assert copied(log.frames(second)) == [b"%dm of 0" % step]
+
+    together(logs, work)
+    entries = make("reader").read_steps(1.0)
+    assert [(entry.step, sorted(entry.reports)) for entry in entries] == [(step, ALL) for step in range(1, 6)]
+
+
 def test_an_addressed_round_in_parts_for_one_who_only_reads(make: Make) -> None:  # noqa: F811
     logs = three(make)
     giving = [replace(scatter(3, slot), round_id="3r", publishers=[0, 1], waiters=[2], report=None) for slot in (0, 1)]

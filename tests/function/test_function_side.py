@@ -1,4 +1,4 @@
-"""What a function imports: NumPy, Redis, and nothing that only a notebook needs."""
+"""What a function imports: NumPy, Redis, and nothing that only a notebook needs; and what it says if it lacks more."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import configparser
 import re
 import subprocess
 import sys
+import uuid
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from engine.threads import Job
+
+from mlless_nb import BSP, PMF, SGD, JobError
+from mlless_nb.exchange import RedisCoordinator
+from mlless_nb.exchange.stores import MemcachedStore
+from mlless_nb.function.entry import run_function
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Both roles, and what they are told; a step of training on top.
@@ -41,3 +52,21 @@ def test_a_function_does_without_the_notebooks_packages() -> None:
         [sys.executable, "-P", "-c", CODE.format(names=sorted(modules))], capture_output=True, text=True, check=False
     )
     assert answer.stdout.strip() == "True", answer.stderr
+
+
+def test_a_worker_without_the_stores_package_ends_the_run_with_what_to_install(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = uuid.uuid4().hex
+    log = RedisCoordinator([redis_url], job_id, "1", "driver")
+    log.create(cap_nusd=None, reserved_nusd=0)
+    invocation = Job(PMF(rank=2), SGD(0.5), BSP(), 2, 4, "mean", {}).invocation(1)
+    invocation = replace(invocation, store="memcached://127.0.0.1", job_id=job_id, redis_urls=[redis_url])
+    monkeypatch.setattr(MemcachedStore, "package", "pymemcache_that_is_missing")
+    with pytest.raises(JobError):
+        run_function(invocation.encode().decode(), SimpleNamespace(bucket="bucket"))
+    aborted = log.aborted()
+    assert aborted is not None
+    assert re.search(r"worker 1 could not start: .*pip install 'mlless_nb\[memcached\]'", aborted[1])
+    log.delete()
+    log.close()

@@ -75,7 +75,7 @@ WRONG: list[tuple[str, list[Any], str]] = [
     ("memory_mb", [0, 127, 10_241, 1769.0, "1769", None, True], "between 128 and 10240"),
     ("aggregate", ["median", "", None, 1, "Mean"], "'mean' or 'sum'"),
     ("codec", ["float16", "", None, 16], "'float32' or 'bf16' or 'int8'"),
-    ("pattern", ["allreduce", "", None, True], "'auto' or 'broadcast' or 'scatter-reduce'"),
+    ("pattern", ["all", "", None, True], "'auto' or 'broadcast' or 'scatter-reduce' or 'allreduce'"),
     ("partition", ["item", "", None, 2], "'auto' or 'rows' or 'user'"),
     ("schedule", ["cosine", "", None, True], "'auto' or 'constant'"),
     ("local_steps", [0, -1, 1.5, True, None, "2"], "an integer >= 1"),

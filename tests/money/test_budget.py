@@ -339,3 +339,25 @@ def test_a_request_that_was_not_answered_is_paid_for_once() -> None:
     assert function.prepaid.buy(0.1, lose_answers)
     assert len(set(asked)) == 1
     assert function.prepaid.granted_nusd - granted_before == log.money()[1] > 0
+
+
+def test_requests_to_the_frame_store_are_prepaid_for_the_next_steps_and_for_the_end() -> None:
+    rates, spent = Rates(price_profile("aws-lambda-x86"), 1769), [0]
+
+    def prepaid(**store: int) -> Prepaid:
+        return Prepaid(rates, 0, lambda: 1.0, lambda: spent[0], store_nusd=lambda: spent[0], **store)
+
+    plain, keeps = prepaid(), prepaid(store_end_nusd=5000)
+    assert keeps.wanted(0.0).least_nusd == plain.wanted(0.0).least_nusd + 5000
+    for cost in (0, 300, 700, 200):  # nano-dollars of a step
+        before = keeps.wanted(0.0).least_nusd
+        spent[0] += cost
+        # What a step costs is paid from what was kept, until the step is noted.
+        assert keeps.wanted(0.0).least_nusd == before
+        for one in (plain, keeps):
+            one.note_step()
+    assert keeps.wanted(0.0).least_nusd - plain.wanted(0.0).least_nusd == 5000
+    idle = Prepaid(rates, 0, lambda: 1.0, lambda: spent[0])
+    assert plain.wanted(0.0).least_nusd - idle.wanted(0.0).least_nusd == plain.steps_to_end * 700
+    spent[0] += 9000
+    assert keeps.wanted(0.0).least_nusd == plain.wanted(0.0).least_nusd  # the end has begun

@@ -22,6 +22,7 @@ RATES = st.builds(
     st.integers(128, 10_240),
     st.integers(1, 4),
     st.booleans(),
+    st.sampled_from([("", 0), ("memcached", 1), ("memcached", 3)]),
 )
 SPANS = st.floats(0, 1e5, allow_subnormal=False)
 NANODOLLARS = st.integers(0, 10**15)
@@ -38,12 +39,13 @@ def test_a_longer_span_never_costs_less(rates: Rates, one: float, other: float) 
 def test_a_bill_is_at_least_the_seconds_used_and_at_most_a_quantum_more(rates: Rates, span_s: float) -> None:
     price = rates.profile.function
     exact = (max(span_s + price.tail_s, price.minimum_s) * rates.function_usd_s + price.request_usd) * NUSD
+    start = rates.servers_start_usd * NUSD
     # A billionth of a quantum is forgiven, so that 0.3 s in steps of 0.1 s is three steps.
     assert rates.function_nusd(span_s) >= exact * (1 - 1e-12) - 1e-3
     assert rates.function_nusd(span_s) <= exact * (1 + 1e-12) + price.quantum_s * rates.function_usd_s * NUSD + 1
     servers = rates.servers_nusd(span_s)
-    assert servers >= span_s * rates.servers_usd_s * NUSD * (1 - 1e-12) - 1e-3
-    assert servers <= (span_s + 1) * rates.servers_usd_s * NUSD * (1 + 1e-12) + 1
+    assert servers >= (span_s * rates.servers_usd_s * NUSD + start) * (1 - 1e-12) - 1e-3
+    assert servers <= ((span_s + 1) * rates.servers_usd_s * NUSD + start) * (1 + 1e-12) + 1
 
 
 @given(RATES, NANODOLLARS, st.booleans())
@@ -164,8 +166,21 @@ def test_the_servers_bill_is_the_sum_of_its_parts(rates: Rates, span_s: float) -
     nusd = rates.servers_nusd(span_s)
     parts = rates.servers_by_component(nusd)
     assert sum(parts.values()) == nusd
-    assert set(parts) == {"redis", "broker"}
-    assert abs(parts["redis"] - nusd * rates.server_usd_s["redis"] / rates.servers_usd_s) <= 0.5 + 1e-12 * nusd
+    assert set(parts) == {"redis", "broker"} | {rates.store_servers[0]} - {""}
+    running = nusd - math.ceil(round(rates.servers_start_usd * NUSD, 3))
+    assert abs(parts["redis"] - running * rates.server_usd_s["redis"] / rates.servers_usd_s) <= 0.5 + 1e-12 * nusd
+
+
+def test_a_server_that_keeps_frames_is_billed_from_its_start() -> None:
+    plain, cached = (
+        Rates(price_profile("aws-lambda-x86"), 1769, store_servers=servers) for servers in (("", 0), ("memcached", 2))
+    )
+    usd_s = 2 * 0.156 / 3600
+    more = cached.servers_nusd(10.0) - plain.servers_nusd(10.0)
+    assert more / NUSD == pytest.approx((132 + 10) * usd_s, rel=1e-6)
+    assert cached.servers_by_component(cached.servers_nusd(10.0))["memcached"] / NUSD == pytest.approx(
+        (132 + 10) * usd_s, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", profile_names())

@@ -32,3 +32,14 @@ def test_what_is_read_after_a_goodbye_takes_nothing_off_the_bill(
     assert costs["storage"] == spent_before + 70 + 3 * 6000
     assert costs["workers"] == 3 * 84_000
     assert sum(costs.values()) == bill.spent(4.0)
+
+
+def test_requests_to_the_frame_store_are_a_part_of_their_own() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill, plain = (Bill(RATES, 2, prepaid, 0, store) for store in ("dynamodb", "storage"))
+    for one in (bill, plain):
+        one.note_requests(0, 500)
+        one.close(0, spent=9000, storage=600, stored=400)
+    assert (bill.by_component(1.0)["storage"], bill.by_component(1.0)["dynamodb"]) == (200, 400)
+    assert plain.by_component(1.0)["storage"] == 600
+    assert sum(bill.by_component(1.0).values()) == sum(plain.by_component(1.0).values()) == bill.spent(1.0)

@@ -47,6 +47,9 @@ class Updates(Protocol):
     def merge(self, active: list[int], own: bytes, frames: Sequence[Frame], step: int) -> tuple[bytes, Stats]:
         """The merged range of this slot as a frame, and the sums of all stats."""
 
+    def merge_all(self, active: list[int], own: bytes, frames: Sequence[Frame], step: int) -> tuple[bytes, Stats]:
+        """The sum of all updates as a frame whose stats are the sums of all stats, and these."""
+
     def apply_merged(self, active: list[int], own: bytes, frames: Sequence[Frame]) -> None:
         """Add the merged ranges, and the unsent part of the own update."""
 
@@ -79,8 +82,18 @@ class Step(Protocol):
     waited_s: float
     merged_bytes: int
 
-    def request(self, frame: bytes, *, kind: str = "", parts: dict[int, bytes] | None = None) -> RoundRequest:
-        """This worker's part in the step's round of ``kind``. The first round ends the step's computation."""
+    def request(
+        self,
+        frame: bytes,
+        *,
+        kind: str = "",
+        parts: dict[int, bytes] | None = None,
+        publishers: list[int] | None = None,
+    ) -> RoundRequest:
+        """This worker's part in the step's round of ``kind``, in which ``publishers`` (None: all) publish.
+
+        The first round ends the step's computation.
+        """
 
     def exchange(self, request: RoundRequest) -> Exchanged:
         """Carry a round out, and take over what its arrival returned."""
@@ -116,9 +129,12 @@ class RoundPolicy(ABC):
     ----------
     is_lockstep : bool
         Whether all workers complete the same rounds at the same step, and therefore judge the same losses there.
+    has_leader : bool
+        Whether the first active worker merges all updates, and the others read their sum (AllReduce).
     """
 
     is_lockstep: ClassVar[bool] = True
+    has_leader: bool = False
 
     def __init__(
         self,

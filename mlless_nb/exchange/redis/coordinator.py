@@ -94,15 +94,20 @@ class RedisCoordinator:
         )
         self._redis.expire(self._job, TTL_S)
         self._redis.script_load(_script("arrive"))
+        if self._store is not None:
+            self._store.create()
 
     def delete(self) -> int:
-        """See `Coordinator`."""
-        n_keys = 0
-        for shard in self._shards:
-            keys = list(shard.scan_iter(match=self._prefix + "*", count=1000))
-            for first in range(0, len(keys), 500):
-                n_keys += int(shard.unlink(*keys[first : first + 500]))
-        return n_keys + (self._store.clear() if self._store is not None else 0)
+        """See `Coordinator`. Redis and the store are both cleaned, also if one of them fails."""
+        try:
+            n_frames = self._store.clear() if self._store is not None else 0
+        finally:
+            n_keys = sum(map(self._delete_keys, self._shards))
+        return n_frames + n_keys
+
+    def _delete_keys(self, shard: redis.Redis) -> int:
+        keys = list(shard.scan_iter(match=self._prefix + "*", count=1000))
+        return sum(int(shard.unlink(*keys[first : first + 500])) for first in range(0, len(keys), 500))
 
     def close(self) -> None:
         """Release the connections. Idempotent."""

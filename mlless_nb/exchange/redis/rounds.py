@@ -89,6 +89,16 @@ class Rounds:
         """Whether the round is complete now; renews the lease. Raises `Aborted` if the run was aborted."""
         return self._safely(lambda: self._look(part))[0]
 
+    def arrived(self, round_ids: Sequence[str]) -> set[FrameKey]:
+        """The slots that have arrived at each of the rounds."""
+        return self._safely(lambda: self._arrived(round_ids))
+
+    def _arrived(self, round_ids: Sequence[str]) -> set[FrameKey]:
+        asking: list[Command] = [("HKEYS", f"{self._prefix}arrivals:{round_id}") for round_id in round_ids]
+        self._first.send(asking)
+        replies = zip(round_ids, self._read_all(self._first, asking), strict=True)
+        return {(round_id, int(slot)) for round_id, slots in replies for slot in slots if slot != b"slots"}
+
     def _safely(self, action: Callable[[], _Result]) -> _Result:
         """Do ``action``, and repeat it if a connection was lost; all commands are safe to repeat."""
         seen = self._seen

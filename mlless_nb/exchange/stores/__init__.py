@@ -1,10 +1,42 @@
 """Frame stores: where frames are kept between the worker that publishes them and the workers that read them.
 
-``base`` is the interface, each store is one file, and ``rounds`` runs a worker's rounds over any store. Redis, the
-default, needs no file here. A store keeps frames only; arrivals, leases, plan and budget stay on Redis.
+``base`` is the interface, each store is one file, and ``rounds`` runs a worker's rounds over any store; ``parts`` cuts
+frames for stores with small items. Redis, the default, needs no file here. A store keeps frames only; arrivals,
+leases, plan and budget stay on Redis.
 """
 
-from .base import REDIS, FrameStore, Usage, check_store, open_store, register_store
+from .base import (
+    REDIS,
+    FrameStore,
+    Usage,
+    check_store,
+    open_store,
+    prepaid_nusd,
+    register_store,
+    shown,
+    store_kind,
+    store_servers,
+)
+from .dynamodb import DynamoDBStore
+from .memcached import MemcachedStore
 from .rounds import StoredRounds
+from .server import ServerStore
+from .storage import StorageStore
 
-__all__ = ["REDIS", "FrameStore", "StoredRounds", "Usage", "check_store", "open_store", "register_store"]
+__all__ = [
+    "REDIS",
+    "DynamoDBStore",
+    "FrameStore",
+    "MemcachedStore",
+    "ServerStore",
+    "StorageStore",
+    "StoredRounds",
+    "Usage",
+    "check_store",
+    "open_store",
+    "prepaid_nusd",
+    "register_store",
+    "shown",
+    "store_kind",
+    "store_servers",
+]

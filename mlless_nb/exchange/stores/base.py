@@ -2,10 +2,14 @@
 
 Redis, the default, needs no file here: its frames are sent in the same write as the arrival (``exchange/redis``). Every
 other store keeps frames only; arrivals, leases, plan and budget stay on Redis.
+
+A job names its store by ``name`` or ``name://address`` (``store=``), which is also what its functions are told.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, NamedTuple, TypeVar
@@ -22,13 +26,18 @@ _registered: dict[str, type[FrameStore]] = {}
 
 
 class Usage(NamedTuple):
-    """One worker's requests to a store so far, which the meter prices."""
+    """One worker's requests to a store so far, which the meter prices.
+
+    Units are those of a store that is billed by them (one DynamoDB write unit is 1 KiB, one read unit 4 KiB).
+    """
 
     n_puts: int = 0
     n_gets: int = 0
     n_deletes: int = 0
     put_bytes: int = 0
     got_bytes: int = 0
+    write_units: int = 0
+    read_units: int = 0
 
 
 class FrameStore(ABC):
@@ -42,17 +51,62 @@ class FrameStore(ABC):
         Prefix of every key of the job.
     objects : ObjectStore
         The job's object storage.
+    address : str
+        The part of the job's ``store`` after ``://``; empty if there is none.
 
     Attributes
     ----------
     max_frame_bytes : int
         Size of the largest frame that the store accepts.
+    form : str
+        How a job writes the store, for messages.
+    component : str
+        Its entry in the price profile; "" if nothing of it is billed.
+    package, extra : str
+        The Python package that it needs, and the extra of mlless_nb that installs it; "" if it needs none.
+    goes_missing : str
+        Where a frame that is missing was kept, and why it may be lost, for the reason of a run that ends by it.
+    pauses_s : (float, float)
+        Seconds between two polls for a frame that is not published yet: the first and the longest interval.
     """
 
     max_frame_bytes: ClassVar[int]
+    form: ClassVar[str] = ""
+    component: ClassVar[str] = ""
+    package: ClassVar[str] = ""
+    extra: ClassVar[str] = ""
+    goes_missing: ClassVar[str] = "the store"
+    pauses_s: ClassVar[tuple[float, float]] = (0.001, 0.05)
 
-    def __init__(self, prefix: str, objects: ObjectStore) -> None:
-        self.prefix, self.objects = prefix, objects
+    def __init__(self, prefix: str, objects: ObjectStore, address: str = "") -> None:
+        self.prefix, self.objects, self.address = prefix, objects, address
+        self._usage = Usage()
+
+    # -- before a run
+
+    @classmethod
+    def check_address(cls, store: str, address: str) -> None:
+        """Raise JobError unless ``address``, that of the job's ``store``, is valid; by default there is none."""
+        if address:
+            raise JobError("store", shown(store), f"{cls.form} without an address")
+
+    @classmethod
+    def n_servers(cls, address: str) -> int:
+        """Number of servers that run for the job and are billed by the second."""
+        return 0
+
+    @classmethod
+    def open_hosts(cls, address: str) -> list[str]:
+        """The hosts of servers on which anybody who reaches them can read and change frames."""
+        return []
+
+    def check(self) -> None:  # noqa: B027 - many have nothing to check
+        """Raise ServiceError unless the store answers. Called by the driver before anything is launched."""
+
+    def create(self) -> None:  # noqa: B027 - many need nothing
+        """Prepare the store for the job's frames. Called by the driver; `clear` undoes it."""
+
+    # -- frames
 
     @abstractmethod
     def put_many(self, frames: Mapping[str, bytes]) -> None:
@@ -64,19 +118,35 @@ class FrameStore(ABC):
 
     @abstractmethod
     def delete_many(self, keys: Sequence[str]) -> None:
-        """Delete frames; one that does not exist is skipped."""
+        """Delete frames that nobody reads any more; one that does not exist is skipped."""
 
     @abstractmethod
     def clear(self) -> int:
-        """Delete every frame of the job; returns how many there were."""
+        """Delete everything of the job; returns how many frames there were."""
 
-    @abstractmethod
+    # -- what they cost
+
     def usage(self) -> Usage:
         """The requests made to the store so far."""
+        return self._usage
+
+    def count(self, **more: int) -> None:
+        """Add to the fields of `usage`."""
+        self._usage = self._usage._replace(**{name: getattr(self._usage, name) + n for name, n in more.items()})
+
+    @classmethod
+    def expected(cls, n_puts: int, n_gets: int, put_bytes: int, got_bytes: int) -> Usage:
+        """The usage of so many frames, if they have so many bytes together."""
+        return Usage(n_puts=n_puts, n_gets=n_gets, put_bytes=put_bytes, got_bytes=got_bytes)
+
+    @classmethod
+    def price_nusd(cls, usage: Usage, rates: Rates) -> int:
+        """The price of ``usage``, nano-dollars; 0 if requests are free."""
+        return 0
 
     def cost_nusd(self, rates: Rates) -> int:
-        """Cost of `usage`, nano-dollars; 0 if requests are free."""
-        return 0
+        """The part of the price of `usage` that nothing else bills, nano-dollars."""
+        return self.price_nusd(self.usage(), rates)
 
     def close(self) -> None:  # noqa: B027 - many have nothing to release
         """Release connections. Idempotent."""
@@ -87,19 +157,65 @@ def register_store(name: str) -> Callable[[_Kind], _Kind]:
 
     def register(kind: _Kind) -> _Kind:
         _registered[name] = kind
+        kind.form = kind.form or repr(name)
         return kind
 
     return register
 
 
-def check_store(name: object) -> None:
-    """Raise JobError unless there is a store of this name."""
-    names = [REDIS, *sorted(_registered)]
-    if name not in names:
-        raise JobError("store", name, "one of " + ", ".join(map(repr, names)))
+def shown(store: object) -> object:
+    """``store`` as a message may show it: passwords and tokens in it are replaced by ``***``."""
+    return re.sub(r"(://[^:@/?]*):.*@", r"\1:***@", store, flags=re.DOTALL) if isinstance(store, str) else store
 
 
-def open_store(name: str, prefix: str, objects: ObjectStore) -> FrameStore | None:
-    """The store called ``name``; None for Redis."""
-    check_store(name)
-    return None if name == REDIS else _registered[name](prefix, objects)
+def store_kind(store: str) -> type[FrameStore] | None:
+    """The class of the job's ``store``; None for Redis."""
+    return _registered.get(_split(store)[0])
+
+
+def _split(store: str) -> tuple[str, str]:
+    """The name and the address of a job's ``store``."""
+    name, _, address = store.partition("://")
+    return name, address
+
+
+def check_store(store: object) -> None:
+    """Raise JobError unless there is a store of this name and address, and its package is installed."""
+    if store == REDIS:
+        return
+    kind = store_kind(store) if isinstance(store, str) else None
+    if kind is None:
+        forms = [repr(REDIS), *(kind.form for _, kind in sorted(_registered.items()))]
+        raise JobError("store", shown(store), "one of " + ", ".join(forms))
+    assert isinstance(store, str)
+    kind.check_address(store, _split(store)[1])
+    if kind.package and importlib.util.find_spec(kind.package) is None:
+        valid = f"one whose package is installed; {kind.package} is not: pip install 'mlless_nb[{kind.extra}]'"
+        raise JobError("store", shown(store), valid)
+
+
+def open_store(store: str, prefix: str, objects: ObjectStore) -> FrameStore | None:
+    """The job's ``store``; None for Redis. Connections are made with the first request."""
+    check_store(store)
+    kind = store_kind(store)
+    return None if kind is None else kind(prefix, objects, _split(store)[1])
+
+
+def store_servers(store: str) -> tuple[str, int]:
+    """The component of the bill that the servers of ``store`` are, and their number; ("", 0) if there are none."""
+    kind = store_kind(store)
+    n_servers = kind.n_servers(_split(store)[1]) if kind is not None else 0
+    return (kind.component, n_servers) if kind is not None and n_servers else ("", 0)
+
+
+def prepaid_nusd(store: str, rates: Rates, n_workers: int, table_bytes: int) -> int:
+    """Nano-dollars that one worker keeps prepaid for its last rounds: more than these rounds cost.
+
+    At the end a worker hands over residuals and best replicas, in ranges of rows, and the optimiser's state, and
+    reports its evaluations: at most four scatter-reduces of a table of ``table_bytes`` bytes.
+    """
+    kind = store_kind(store)
+    if kind is None or n_workers == 1:
+        return 0
+    n_frames, n_bytes = 4 * (n_workers + 1), 5 * table_bytes
+    return kind.price_nusd(kind.expected(n_frames, 2 * n_frames, n_bytes, 2 * n_bytes), rates)

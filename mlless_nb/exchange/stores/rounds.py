@@ -26,9 +26,6 @@ from ..protocol import (
 )
 from .base import FrameStore
 
-#: Seconds between two polls of the store for frames that are not published yet: the first and the longest interval.
-FIRST_LOOK_S, LONGEST_LOOK_S = 0.001, 0.05
-
 
 class RoundBackend(Protocol):
     """Arrivals and waiting, without frames: see `mlless_nb.exchange.redis.rounds.Rounds`."""
@@ -41,6 +38,9 @@ class RoundBackend(Protocol):
 
     def look(self, part: RoundRequest) -> bool:
         """Whether the round is complete now; raises `Aborted` if the run was aborted."""
+
+    def arrived(self, round_ids: Sequence[str]) -> set[FrameKey]:
+        """The slots that have arrived at each of the rounds."""
 
     def close(self) -> None:
         """Release the connections."""
@@ -102,9 +102,9 @@ class StoredRounds:
         read = part.read_slots(slots)
         prefix = self._store.prefix
         found = self._store.get_many([frame_key(prefix, part.round_id, slot, part.inbox) for slot in read])
-        lost = [slot for slot, frame in zip(read, found, strict=True) if frame is None]
-        if lost:
-            raise Aborted(f"the update of worker {lost[0]} in round {part.round_id} is gone from the store")
+        for slot, frame in zip(read, found, strict=True):
+            if frame is None:
+                raise self._lost(part.round_id, slot)
         return [frame for frame in found if frame is not None]
 
     def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
@@ -120,20 +120,35 @@ class StoredRounds:
         self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
     ) -> list[Frame | None]:
         """See `Coordinator`."""
-        began, paid, pause_s = time.monotonic(), 0.0, FIRST_LOOK_S
+        began, looked, (pause_s, longest_s) = time.monotonic(), 0.0, self._store.pauses_s
         while True:
             found = self._look(sought)
             if any(frame is not None for frame in found):
                 return found
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_LOOK_S)
+            pause_s = min(2 * pause_s, longest_s)
             waited = time.monotonic() - began
-            if waited - paid > WAIT_POLL_S:
-                paid = waited
+            if waited - looked > WAIT_POLL_S:
+                looked = waited
                 self._rounds.look(part)
                 pay()
+                found = self._look_again(sought)
+                if any(frame is not None for frame in found):
+                    return found
             if waited > part.deadline_s:
                 raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
+
+    def _look_again(self, sought: Sequence[FrameKey]) -> list[Frame | None]:
+        """`_look`; raises `Aborted` if a frame is missing although its publisher has arrived."""
+        arrived = self._rounds.arrived(sorted({round_id for round_id, _ in sought}))
+        found = self._look(sought)
+        for one, frame in zip(sought, found, strict=True):
+            if frame is None and one in arrived:
+                raise self._lost(*one)
+        return found
+
+    def _lost(self, round_id: str, slot: int) -> Aborted:
+        return Aborted(f"the update of worker {slot} in round {round_id} is gone from {self._store.goes_missing}")
 
     def _look(self, sought: Sequence[FrameKey]) -> list[Frame | None]:
         keys = [frame_key(self._store.prefix, round_id, slot, None) for round_id, slot in sought]

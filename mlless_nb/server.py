@@ -1,0 +1,210 @@
+"""A frame server on a VM: workers push updates to it and pull their peers' (``store="server://..."``).
+
+``python -m mlless_nb.server`` says the address to give to jobs, and serves until it is terminated. It is the hybrid
+design of Cirrus and LambdaML (section 3.2.2): functions compute, and one VM keeps what they exchange. Frames are in its
+memory; a push is carried out under one lock, so that whoever pulls sees all of it or nothing.
+
+The connection is over TLS with a certificate of the server's own, whose fingerprint is part of the address; the token
+is, too. Treat the address as a password.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from .errors import DecodeError
+from .exchange.stores import wire
+from .exchange.stores.server import PORT
+from .exchange.stores.wire import Item, Kind
+
+#: Seconds that a frame is kept if no job removes it.
+TTL_S = 86_400.0
+#: Seconds that a client may take to prove itself, and that a connection may be silent.
+HELLO_S, SILENT_S = 10.0, 3600.0
+#: Share of the machine's memory that frames may take, unless the user says how much.
+MEMORY_SHARE = 0.75
+
+
+class FrameTable:
+    """The frames of all jobs; for any thread.
+
+    Parameters
+    ----------
+    most_bytes : int
+        Most bytes of all frames together.
+    clock : callable
+        Seconds.
+    """
+
+    def __init__(self, most_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most_bytes, self._clock = most_bytes, clock
+        self._frames: dict[bytes, tuple[float, bytes]] = {}  # with the time when it was pushed, oldest first
+        self._n_bytes = 0
+        self._lock = threading.Lock()
+
+    def answer(self, kind: Kind, items: Sequence[Item]) -> tuple[Kind, list[Item]]:
+        """Carry a request out, all of it or nothing."""
+        with self._lock:
+            if kind == Kind.PUT:
+                return self._put(items)
+            if kind == Kind.GET:
+                return Kind.DONE, [(key, self._frames[key][1] if key in self._frames else None) for key, _ in items]
+            if kind == Kind.DELETE:
+                return Kind.DONE, self._delete([key for key, _ in items])
+            if kind == Kind.CLEAR and len(items) == 1 and items[0][0]:
+                prefix = items[0][0]
+                return Kind.DONE, self._delete([key for key in self._frames if key.startswith(prefix)])
+        return Kind.REFUSED, [(b"no such request", None)]
+
+    def _put(self, items: Sequence[Item]) -> tuple[Kind, list[Item]]:
+        now = self._clock()
+        while self._frames and (oldest := next(iter(self._frames.items())))[1][0] < now - TTL_S:
+            self._delete([oldest[0]])
+        # A frame is written once: a repeated request changes nothing.
+        new = {key: bytes(value) for key, value in items if value is not None and key not in self._frames}
+        n_bytes = sum(len(key) + len(value) for key, value in new.items())
+        if self._n_bytes + n_bytes > self._most_bytes:
+            return Kind.REFUSED, [(f"full: its frames may take {self._most_bytes >> 20} MiB".encode(), None)]
+        self._frames |= {key: (now, value) for key, value in new.items()}
+        self._n_bytes += n_bytes
+        return Kind.DONE, []
+
+    def _delete(self, keys: Sequence[bytes]) -> list[Item]:
+        deleted: list[Item] = []
+        for key in keys:
+            if (found := self._frames.pop(key, None)) is not None:
+                self._n_bytes -= len(key) + len(found[1])
+                deleted.append((key, None))
+        return deleted
+
+
+class FrameServer:
+    """Listens, and serves each client in a thread.
+
+    Parameters
+    ----------
+    listener : socket.socket
+    table : FrameTable
+    token : str
+    context : ssl.SSLContext or None
+        None: plain connections.
+    """
+
+    def __init__(
+        self, listener: socket.socket, table: FrameTable, token: str, context: ssl.SSLContext | None = None
+    ) -> None:
+        self._listener, self._table, self._context = listener, table, context
+        self._hello = wire.hello(token)
+
+    def serve(self) -> None:
+        """Serve until the listener is closed."""
+        while True:
+            try:
+                line, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(line,), daemon=True).start()
+
+    def _serve(self, line: socket.socket) -> None:
+        with contextlib.suppress(OSError, DecodeError), contextlib.ExitStack() as open_lines:
+            open_lines.enter_context(line)
+            line.settimeout(HELLO_S)
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._context is not None:
+                line = open_lines.enter_context(self._context.wrap_socket(line, server_side=True))
+            if not hmac.compare_digest(wire.receive_exactly(line, wire.HELLO_BYTES), self._hello):
+                return
+            line.settimeout(SILENT_S)
+            while True:
+                wire.send(line, *self._table.answer(*wire.receive(line)))
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """Write a self-signed certificate and its key, by the ``openssl`` program, into ``folder``."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "3650", "-subj", "/CN=mlless-frames", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    return certificate, key
+
+
+def tls(certificate: Path, key: Path) -> tuple[ssl.SSLContext, str]:
+    """The server's TLS context, and its certificate's fingerprint."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(certificate, key)
+    first = ssl.PEM_cert_to_DER_cert(certificate.read_text("ascii").partition("-----END CERTIFICATE-----")[0] + _END)
+    return context, hashlib.sha256(first).hexdigest()
+
+
+_END = "-----END CERTIFICATE-----\n"
+
+
+def _memory_mib() -> int:
+    return int(MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) >> 20
+
+
+def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m mlless_nb.server", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--listen", default="0.0.0.0", metavar="HOST", help="address to listen on (default: all)")
+    parser.add_argument("--port", type=int, default=PORT, help=f"port, 0 for any free one (default {PORT})")
+    parser.add_argument("--name", metavar="HOST", help="name or address by which functions reach this machine")
+    parser.add_argument("--certificate", type=Path, metavar="PEM", help="certificate (default: a new one of its own)")
+    parser.add_argument("--key", type=Path, metavar="PEM", help="the certificate's key")
+    parser.add_argument("--memory-mb", type=int, default=_memory_mib(), help="most memory of frames, MiB (default 3/4)")
+    parser.add_argument("--plain", action="store_true", help="no TLS: only with --listen 127.0.0.1")
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM or Ctrl-C. The token is that in MLLESS_SERVER_TOKEN, or a new one."""
+    options = _arguments(given)
+    if options.plain and options.listen not in ("127.0.0.1", "::1", "localhost"):
+        print("--plain: only with --listen 127.0.0.1; everybody in the network could read the token", file=sys.stderr)
+        return 2
+    if (options.certificate is None) != (options.key is None):
+        print("--certificate and --key: give both or none", file=sys.stderr)
+        return 2
+    token = os.environ.get("MLLESS_SERVER_TOKEN") or secrets.token_urlsafe(24)
+    context, fingerprint = None, ""
+    try:
+        if not options.plain:
+            with tempfile.TemporaryDirectory() as folder:
+                files = (options.certificate, options.key) if options.key else make_certificate(Path(folder))
+                context, fingerprint = tls(*files)
+        listener = socket.create_server((options.listen, options.port), backlog=512)
+    except (OSError, OverflowError, ValueError, subprocess.CalledProcessError) as error:
+        print(f"cannot serve: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    host, port = options.name or _own_name(options.listen), listener.getsockname()[1]
+    path = f"/{fingerprint}" if fingerprint else ""
+    print(f"store=server://:{quote(token, safe='')}@{host}:{port}{path}", flush=True)
+    print(f"serving at most {options.memory_mb} MiB of frames; ends with Ctrl-C or SIGTERM", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        FrameServer(listener, FrameTable(options.memory_mb << 20), token, context).serve()
+    return 0
+
+
+def _own_name(listen: str) -> str:
+    return socket.gethostname() if listen in ("0.0.0.0", "::") else listen
+
+
+if __name__ == "__main__":
+    sys.exit(main())
