@@ -72,7 +72,8 @@ class ScaleIn:
     threshold: float = 0.02
     knee: str = "slope"
     enabled: bool = True
-    global_minibatch: str = None  # type: ignore[assignment]  # replaced by a value, so readers never see it
+    # Replaced by a word when it is made.
+    global_minibatch: str | None = None
     policy: str = "auto"
 
     def __post_init__(self) -> None:

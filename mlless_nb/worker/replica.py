@@ -66,9 +66,8 @@ class Replica:
     def __init__(self, invocation: Invocation, manifest: Manifest) -> None:
         self.model = model_from_json(invocation.model)
         self._sync = sync = sync_from_json(invocation.sync)
-        self.averages = bool(sync.averages) and sync.threshold_at(1) > 0
+        self.averages, self.staleness = bool(sync.averages) and sync.threshold_at(1) > 0, sync.staleness
         self.averages_whole = self.averages and sync.averages == "paper"
-        self.staleness = sync.staleness
         optimizer = optimizer_from_json(invocation.optimizer)
         self._slot, self._local_steps, self._is_merged = invocation.slot, invocation.local_steps, invocation.merges
         self._is_mean, self._manifest = invocation.aggregate == "mean", manifest

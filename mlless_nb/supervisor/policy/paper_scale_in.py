@@ -24,7 +24,7 @@ import math
 from typing import Any
 
 from .curve_fit import Curve, fit
-from .decision import Decision, Refusal, Refusals
+from .decision import Decision, Numbers, Refusal, Refusals
 from .efficiency import StatisticalEfficiency
 from .knee import EWMA_WEIGHT, find_knee
 from .loss_history import History
@@ -109,14 +109,14 @@ class PaperScaleIn:
         after, before = (step + math.floor(spec["horizon_s"] / seconds) for seconds in (step_s, self._reference_step_s))
         projected, wanted = current.at(after), reference.at(before)
         worse = (projected - wanted) / wanted
-        numbers = {"s": worse, "loss": projected, "reference": wanted, "n_workers": float(n_workers)}
+        numbers: Numbers = {"s": worse, "loss": projected, "reference": wanted, "n_workers": float(n_workers)}
         told = f"projected loss {projected:.4f} against {wanted:.4f} with {self._n_all} workers"
         if not worse < spec["threshold"]:
             why = f"{told}, worse by {worse:.1%}"
             return self._refusals.tell(Refusal("worse", why), history, n_workers, numbers)
         return self._remove(n_workers, f"Auto-tuner removed {{worker}}: {told}", numbers)
 
-    def _remove(self, n_workers: int, text: str, numbers: dict[str, float | None]) -> list[Decision]:
+    def _remove(self, n_workers: int, text: str, numbers: Numbers) -> list[Decision]:
         self._n_wanted, self._judged_at_s = n_workers - 1, self._history.last("time_s")
         self._refusals.reset()
         return [self._say("remove", text, numbers)]
@@ -126,7 +126,7 @@ class PaperScaleIn:
         times = self._history.column("time_s")[first:]
         return float(times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else math.nan
 
-    def _say(self, kind: str, text: str, numbers: dict[str, float | None]) -> Decision:
+    def _say(self, kind: str, text: str, numbers: Numbers) -> Decision:
         return Decision.at_newest(self._history, kind, text, numbers)
 
 
