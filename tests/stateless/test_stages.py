@@ -97,7 +97,7 @@ def events(platform: Platform, n_reducers: int) -> Verdict:
 @settings(max_examples=12)
 @given(jobs(st.just(BSP())), st.integers(1, 2), st.integers(0, 4))
 def test_every_job_has_the_bits_of_workers(job: Job, times: int, n_reducers: int) -> None:
-    job = dataclasses.replace(job, leaves={}, scatter_from=0, by_user=False)
+    job = dataclasses.replace(job, leaves={}, scatter_from=0, has_leader=False, by_user=False)
     workers = train(job).workers
     platform = Platform(job, times)
     verdict = events(platform, n_reducers) if n_reducers else map_reduce(platform)

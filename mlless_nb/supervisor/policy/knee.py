@@ -141,8 +141,8 @@ def kneedle(x: Float64, y: Float64) -> tuple[float | None, float]:
     for place in range(len(below) - 1):
         if is_peak[place]:
             threshold, peak = below[place] - np.diff(scaled).mean(), place
-        if peak is not None and is_valley[place]:
-            threshold = 0.0
+        if is_valley[place]:
+            peak = None  # the next maximum is the next candidate
         if peak is not None and below[place + 1] < threshold:
             return float(x[peak]), float(below.max())
     return None, float(below.max())
