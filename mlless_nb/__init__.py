@@ -35,9 +35,11 @@ if TYPE_CHECKING:
         RunError,
         ServiceError,
     )
+    from .job.admm import ADMM
     from .job.algorithm import GradientAveraging
     from .job.job import TrainingJob
     from .job.limits import Budget, Stop
+    from .job.model_averaging import ModelAveraging
     from .job.optimizers import FTRL, SGD, AdaGrad, Adam
     from .job.scale_in import ScaleIn
     from .job.sync import BSP, ISP, SSP
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ADMM",
     "BSP",
     "FTRL",
     "ISP",
@@ -63,6 +66,7 @@ __all__ = [
     "JobError",
     "LogisticRegression",
     "MllessError",
+    "ModelAveraging",
     "RunError",
     "ScaleIn",
     "ServiceError",
@@ -90,9 +94,11 @@ _HOMES = {
         "RunError",
         "ServiceError",
     ],
+    "job.admm": ["ADMM"],
     "job.algorithm": ["GradientAveraging"],
     "job.job": ["TrainingJob"],
     "job.limits": ["Budget", "Stop"],
+    "job.model_averaging": ["ModelAveraging"],
     "models": ["PMF", "LogisticRegression"],
     "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
     "driver.runs": ["attach", "runs", "train"],

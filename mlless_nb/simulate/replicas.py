@@ -12,8 +12,10 @@ from ..bus.messages import Invocation
 from ..data.minibatches import CsrMinibatch
 from ..data.prepare import Manifest
 from ..exchange.stats import NO_STATS, Stats
+from ..job.algorithm import algorithm_from_json
 from ..models import model_from_json
 from ..storage.checkpoint import Progress
+from ..worker.algorithms.base import NO_RESIDUALS
 from ..worker.minibatch_merging import merge
 from ..worker.outgoing_update import Divergence
 from ..worker.replica import Replica
@@ -64,6 +66,7 @@ class CurveReplica:
     rate_factor = 1.0
     ownership = Ownership(0, 0, 1)
     state: Sequence[Any] = ()
+    residuals = NO_RESIDUALS
 
     def __init__(self, invocation: Invocation, manifest: Manifest, workload: Workload) -> None:
         self.model = model_from_json(invocation.model)
@@ -214,7 +217,7 @@ class CostedReplica:
     ) -> None:
         self._inner, self._process, self._costs = inner, process, machine.costs
         self._slot, self._stragglers, self._kernel_s = invocation.slot, machine.stragglers, kernel_s
-        self._filters = filters
+        self._filters, self._passes = filters, algorithm_from_json(invocation.algorithm).passes
         self._draws = random.Random(f"compute {invocation.seed} {invocation.slot}")
         self._factor = 1.0
 
@@ -242,7 +245,8 @@ class CostedReplica:
         self._factor = self._stragglers.factor(self._draws, self._slot, step, self._process.clock())
         cpu_s = costs.step_s
         for minibatch in minibatches:
-            cpu_s += self._kernel_s * n_shards if self._kernel_s is not None else costs.row_s * _size(minibatch)
+            one_s = self._kernel_s * n_shards if self._kernel_s is not None else costs.row_s * _size(minibatch)
+            cpu_s += one_s * self._passes
         if self._filters:
             cpu_s += costs.filter_value_s * self._inner.n_made
         self._spend(cpu_s)

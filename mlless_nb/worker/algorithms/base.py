@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from ..row_ownership import Ownership
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 _Kind = TypeVar("_Kind", bound="type[WorkerAlgorithm]")
+NO_RESIDUALS = (math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -137,10 +139,13 @@ class WorkerAlgorithm(ABC):
         The ``kind`` of its specification.
     merges : bool
         Whether a step merges the minibatches of all shards that this worker holds; else it gets one of each shard.
+    residuals : tuple of float
+        Of the last step: this worker's part of the squared primal residual, and the dual residual; NaN without these.
     """
 
     kind: ClassVar[str]
     merges: bool = True
+    residuals: tuple[float, float] = NO_RESIDUALS
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
