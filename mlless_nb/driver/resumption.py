@@ -215,8 +215,8 @@ def _with_state(earlier: Earlier, data: JobData, progress: Progress) -> tuple[Pr
     if is_alike and goes_on and len(progress.state) == n_tables:
         return dataclasses.replace(progress, rate_factor=factor), said
     if is_alike and (not goes_on or progress.state):
-        was = algorithm_from_json(earlier.algorithm)
-        said.append(f"The workers begin without state: that of {earlier.name!r} was of {was}, {earlier.n_workers} workers")
+        was = f"{algorithm_from_json(earlier.algorithm)}, {earlier.n_workers} workers"
+        said.append(f"The workers begin without state: that of {earlier.name!r} was of {was}")
     elif algorithm.state_names(new):
         why = f"that of {earlier.name!r} ({earlier.status}) was not kept" if is_alike else f"it was {old} before"
         said.append(f"The optimiser begins without state: {why}")

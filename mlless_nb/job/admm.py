@@ -71,7 +71,7 @@ class ADMM(Algorithm):
 
     def local_steps(self, job: Any) -> int:
         """Minibatches of a shard (one more in some shards if the workers do not divide them evenly)."""
-        return max(job.n_minibatches // job.workers, 1)
+        return max(int(job.n_minibatches) // int(job.workers), 1)
 
     def check(self, job: Any) -> None:
         """See `Algorithm`."""

@@ -224,7 +224,8 @@ class TrainingJob:
             return self.stop
         # The number of steps that a run needs is that of GradientAveraging where the algorithm decides the local steps.
         n_local = 1 if isinstance(self.local_steps, DecidedSteps) else self.local_steps
-        epochs = defaults.epochs(self.n_minibatches / (self.workers * n_local), has_validation=self.validation is not None)
+        steps = self.n_minibatches / (self.workers * n_local)
+        epochs = defaults.epochs(steps, has_validation=self.validation is not None)
         return replace(self.stop, epochs=epochs * self.algorithm.passes)
 
     def __repr__(self) -> str:

@@ -16,42 +16,13 @@ from ..job.algorithm import algorithm_from_json
 from ..models import model_from_json
 from ..storage.checkpoint import Progress
 from ..worker.algorithms.base import NO_RESIDUALS
-from ..worker.minibatch_merging import merge
 from ..worker.outgoing_update import Divergence
 from ..worker.replica import Replica
 from ..worker.row_ownership import Ownership
 from .events import Process
 from .machine import Machine
+from .stand_ins import Rows, Sized
 from .workload import HEADER_BYTES, SPARSE_VALUE_BYTES, Workload
-
-
-class Rows:
-    """One or several minibatches without data: only the number of rows."""
-
-    __slots__ = ("n",)
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-
-@merge.register
-def _(first: Rows, parts: Sequence[Rows]) -> Rows:
-    return Rows(sum(part.n for part in parts))
-
-
-class Sized:
-    """One frame, or ``count`` frames together, without data: its size and the stats of its header.
-
-    ``worth`` is the progress that it gives to a replica that applies updates one by one.
-    """
-
-    __slots__ = ("count", "n_bytes", "stats", "worth")
-
-    def __init__(self, n_bytes: int, stats: Stats = NO_STATS, count: int = 1, worth: float = 0.0) -> None:
-        self.n_bytes, self.stats, self.count, self.worth = n_bytes, stats, count, worth
-
-    def __len__(self) -> int:
-        return self.n_bytes
 
 
 class CurveReplica:
@@ -246,7 +217,7 @@ class CostedReplica:
         cpu_s = costs.step_s
         for minibatch in minibatches:
             one_s = self._kernel_s * n_shards if self._kernel_s is not None else costs.row_s * _size(minibatch)
-            cpu_s += one_s * self._passes
+            cpu_s += self._passes * one_s
         if self._filters:
             cpu_s += costs.filter_value_s * self._inner.n_made
         self._spend(cpu_s)
