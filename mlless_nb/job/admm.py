@@ -33,7 +33,11 @@ class ADMM(Algorithm):
     Parameters
     ----------
     rho : float
-        Greater than 0, in the units of the loss's curvature. A larger one keeps the workers closer together.
+        Greater than 0, in the units of the loss's curvature. A larger one keeps the workers closer together and slows
+        the descent. The default was chosen on a9a (8 workers) and 12,000 of IMDb's reviews (4): it reaches the best
+        held-out loss of 20 epochs of gradient averaging within 1 % in 2 and 3 rounds; 0.01 takes 5 and 7, 0.1 more than
+        15. On two sets that it was not chosen on, the parity of 12,000 MNIST digits (4 workers) and generated clicks
+        (8), it takes 3 and 2 rounds; model averaging takes 8, 15, 16 and 3 on the four.
     scans : int
         Local passes in a round.
 
@@ -43,7 +47,7 @@ class ADMM(Algorithm):
     alternating direction method of multipliers" (2011), sections 3.3 and 7.1.
     """
 
-    rho: float
+    rho: float = 0.003
     scans: int = 10
     kind: ClassVar[str] = "admm"
     takes_whole_shards: ClassVar[bool] = True

@@ -236,4 +236,5 @@ class TrainingJob:
     def describe(self) -> str:
         """The job in one line, e.g. "PMF rank 20 · MovieLens-1M · ISP 0.7"."""
         synthetic = " (synthetic)" if self.data.is_synthetic else ""
-        return f"{self.model} · {self.data.name}{synthetic} · {self.sync}"
+        algorithm = "" if isinstance(self.algorithm, GradientAveraging) else f" · {self.algorithm}"
+        return f"{self.model} · {self.data.name}{synthetic} · {self.sync}{algorithm}"

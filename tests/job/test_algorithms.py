@@ -123,3 +123,9 @@ def test_wrong_settings_are_refused(make: Any, message: str) -> None:
 def test_they_are_known_to_functions(algorithm: Any) -> None:
     assert algorithm_from_json(algorithm.to_json()) == algorithm
     assert job(sync=BSP(), algorithm=ADMM(1)).algorithm.to_json() == {"kind": "admm", "rho": 1, "scans": 10}
+
+
+def test_the_description_names_the_algorithm() -> None:
+    assert job(algorithm=ADMM()).describe().endswith("BSP · ADMM, rho 0.003, 10 scans")
+    assert job(algorithm=ModelAveraging(8), minibatch=20).describe().endswith("model averaging every 8 minibatches")
+    assert job().describe().endswith("BSP")
