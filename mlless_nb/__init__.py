@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from .job.optimizers import FTRL, SGD, AdaGrad, Adam
     from .job.scale_in import ScaleIn
     from .job.sync import BSP, ISP, SSP
-    from .models import PMF, LogisticRegression
+    from .models import PMF, LogisticRegression, NumpyModel
 
 __version__ = "0.1.0"
 
@@ -67,6 +67,7 @@ __all__ = [
     "LogisticRegression",
     "MllessError",
     "ModelAveraging",
+    "NumpyModel",
     "RunError",
     "ScaleIn",
     "ServiceError",
@@ -99,7 +100,7 @@ _HOMES = {
     "job.job": ["TrainingJob"],
     "job.limits": ["Budget", "Stop"],
     "job.model_averaging": ["ModelAveraging"],
-    "models": ["PMF", "LogisticRegression"],
+    "models": ["PMF", "LogisticRegression", "NumpyModel"],
     "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
     "driver.runs": ["attach", "runs", "train"],
     "driver.run": ["TrainingRun"],

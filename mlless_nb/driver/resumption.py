@@ -74,7 +74,7 @@ class Earlier:
         table = self.model.table_shape(self.shape)
         if job.model.table_shape(job.data.shape) != table:
             ours, theirs = vars(job.model), vars(self.model)
-            name = next(name for name in ("rank", "biases") if ours[name] != theirs[name])
+            name = next(name for name in ("rank", "biases", "definition") if ours.get(name) != theirs.get(name))
             raise JobError(f"model.{name}", ours[name], f"{theirs[name]!r}, as in {run}")
 
 

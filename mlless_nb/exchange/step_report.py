@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from typing import NamedTuple
 
@@ -37,8 +36,8 @@ class Report(NamedTuple):
     sent_bytes: int = 0
     merged_bytes: int = 0  # of the merged range that this worker published
     staleness: int = 0  # age of the oldest update that is not applied yet, steps
-    primal_square: float = math.nan  # this worker's part of the squared primal residual; NaN without residuals
-    dual_residual: float = math.nan
+    primal_square: float = -1.0  # this worker's part of the squared primal residual; negative without residuals
+    dual_residual: float = -1.0
 
     def encode(self) -> bytes:
         """The report as bytes, little-endian."""

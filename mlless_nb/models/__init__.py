@@ -1,7 +1,8 @@
 """Models: what is trained, its loss and its sparse gradient.
 
 ``base`` is the interface and the registry. ``factorization`` and ``logistic`` are one model each with its fitted form,
-``linear`` is what linear models share, ``storage`` the file of a fitted model. Optimisers are in `mlless_nb.job`.
+``linear`` is what linear models share, ``numpy_model`` a model that a user wrote, which travels as a ``definition``;
+``storage`` is the file of a fitted model. Optimisers are in `mlless_nb.job`.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from .base import FittedModel, Model, register_model, registered_models
 from .factorization import PMF, PMFModel
 from .linear import FittedLinearModel, LinearModel
 from .logistic import LogisticModel, LogisticRegression
+from .numpy_model import FittedArrays, NumpyModel
 from .storage import read_arrays
 
 __all__ = [
     "PMF",
+    "FittedArrays",
     "FittedLinearModel",
     "FittedModel",
     "LinearModel",
     "LogisticModel",
     "LogisticRegression",
     "Model",
+    "NumpyModel",
     "PMFModel",
     "load_model",
     "model_from_json",

@@ -110,7 +110,7 @@ class StepRows:
         self.reports, self.exit_s = entry.reports, max(all_of.exit_s)
         for slot, report in entry.reports.items():
             self._bill.note_requests(slot, report.storage_nusd)
-        has_residuals = math.isfinite(all_of.dual_residual[0] + sum(all_of.primal_square))
+        has_residuals = all_of.dual_residual[0] >= 0  # False for NaN, where the run has diverged
         evaluated = [one for one, rows in zip(all_of.interaction, all_of.val_count, strict=True) if rows]
         return _NextReports(
             mean_loss(self.model, all_of.val_sum, all_of.val_count),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from ..row_ownership import Ownership
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 _Kind = TypeVar("_Kind", bound="type[WorkerAlgorithm]")
-NO_RESIDUALS = (math.nan, math.nan)
+NO_RESIDUALS = (-1.0, -1.0)
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ class WorkerAlgorithm(ABC):
     merges : bool
         Whether a step merges the minibatches of all shards that this worker holds; else it gets one of each shard.
     residuals : tuple of float
-        Of the last step: this worker's part of the squared primal residual, and the dual residual; NaN without these.
+        Of the last step: this worker's part of the squared primal residual, and the dual residual; negative without.
     """
 
     kind: ClassVar[str]
