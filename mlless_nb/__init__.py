@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from .job.optimizers import FTRL, SGD, AdaGrad, Adam
     from .job.scale_in import ScaleIn
     from .job.sync import BSP, ISP, SSP
-    from .models import PMF, LogisticRegression, NumpyModel
+    from .models import PMF, LogisticRegression, NumpyModel, TorchModel
 
 __version__ = "0.1.0"
 
@@ -72,6 +72,7 @@ __all__ = [
     "ScaleIn",
     "ServiceError",
     "Stop",
+    "TorchModel",
     "TrainingJob",
     "TrainingRun",
     "attach",
@@ -100,7 +101,7 @@ _HOMES = {
     "job.job": ["TrainingJob"],
     "job.limits": ["Budget", "Stop"],
     "job.model_averaging": ["ModelAveraging"],
-    "models": ["PMF", "LogisticRegression", "NumpyModel"],
+    "models": ["PMF", "LogisticRegression", "NumpyModel", "TorchModel"],
     "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
     "driver.runs": ["attach", "runs", "train"],
     "driver.run": ["TrainingRun"],

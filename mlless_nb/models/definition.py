@@ -1,10 +1,10 @@
-"""A class that a user wrote, as source text with its SHA-256: how a model of a notebook travels to its functions."""
+"""A class or function that a user wrote, as source text with its SHA-256: so it travels to functions."""
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
+import importlib
 import linecache
 import types
 from dataclasses import dataclass, field
@@ -21,14 +21,14 @@ MOST_SOURCE = 65_536
 
 @dataclass(frozen=True)
 class Definition:
-    """A class definition.
+    """A class or function definition.
 
     Attributes
     ----------
     name : str
-        The class's name.
+        Its name.
     source : str
-        The class statement, with its decorators.
+        The statement, with its decorators.
     sha256 : str
         Of the source in UTF-8, hexadecimal.
     """
@@ -42,35 +42,33 @@ class Definition:
             raise JobError("definition.sha256", self.sha256, f"{_sha256(self.source)}, that of the source")
 
     @classmethod
-    def of(cls, kind: Any, field_name: str) -> Definition:
-        """The definition of the class ``kind``, from a notebook's cell or a module; names ``field_name`` in errors.
+    def of(cls, kind: Any, field_name: str, modules: tuple[str, ...] = ()) -> Definition:
+        """The definition of the class or function ``kind``, from a cell or a module; names ``field_name`` in errors.
 
         Raises
         ------
         JobError
-            If it is no class, its source cannot be found, is too long, or does not define the same class by itself.
+            If it is neither, its source cannot be found, is too long, or does not define the same by itself.
         """
-        if not isinstance(kind, type):
-            raise JobError(field_name, kind, "a class, which is defined in the notebook or in a module")
+        if not isinstance(kind, (type, types.FunctionType)):
+            raise JobError(field_name, kind, "a class or a function, which is defined in the notebook or in a module")
         source = _source_of(kind)
         if source is None:
-            raise JobError(
-                field_name, kind, "a class statement of the notebook or of a module, whose source is at hand"
-            )
+            raise JobError(field_name, kind, "a definition in the notebook or in a module, whose source is at hand")
         if len(source) > MOST_SOURCE:
             raise JobError(field_name, kind, f"at most {MOST_SOURCE} characters long; it has {len(source)}")
         found = cls(kind.__name__, source, _sha256(source))
-        if _contents(found.load(field_name)) != _contents(kind):
-            valid = "a class that its source defines alone, without changes afterwards or variables of a function"
+        if _contents(found.load(field_name, modules)) != _contents(kind):
+            valid = "what its source defines alone, without changes afterwards or variables of a function around it"
             raise JobError(field_name, kind, valid)
         return found
 
-    def load(self, field_name: str) -> type:
-        """The class, made by running the source; it finds NumPy as ``np`` and ``numpy`` and no other names."""
+    def load(self, field_name: str, modules: tuple[str, ...] = ()) -> Any:
+        """What the source defines. It finds NumPy as ``np`` and ``numpy``, ``modules``, and no other names."""
         try:
-            return _run(self)
+            return _run(self, modules)
         except Exception as error:
-            valid = f"a class that runs by itself and imports what it uses; its source raises {said(error)}"
+            valid = f"a definition that runs by itself and imports what it uses; its source raises {said(error)}"
             raise JobError(field_name, self.name, valid) from error
 
 
@@ -84,24 +82,24 @@ def _sha256(source: str) -> str:
 
 
 @functools.lru_cache(maxsize=32)
-def _run(definition: Definition) -> type:
+def _run(definition: Definition, modules: tuple[str, ...]) -> Any:
     filename = f"<{definition.name} {definition.sha256[:12]}>"
     lines = definition.source.splitlines(keepends=True)
     linecache.cache[filename] = (len(definition.source), None, lines, filename)  # for tracebacks
     scope: dict[str, Any] = {"__name__": "mlless_model", "np": np, "numpy": np}
+    scope |= {name: importlib.import_module(name) for name in modules}
     exec(compile(definition.source, filename, "exec"), scope)
-    made = scope[definition.name]
-    if not isinstance(made, type):
-        raise TypeError(f"{definition.name} is no class")
-    return made
+    return scope[definition.name]
 
 
-def _functions(kind: type) -> dict[str, types.FunctionType]:
+def _functions(kind: Any) -> dict[str, types.FunctionType]:
+    if isinstance(kind, types.FunctionType):
+        return {kind.__name__: kind}
     plain = {name: getattr(value, "__func__", value) for name, value in vars(kind).items()}
     return {name: value for name, value in plain.items() if isinstance(value, types.FunctionType)}
 
 
-def _contents(kind: type) -> tuple[set[str], dict[str, Any]]:
+def _contents(kind: Any) -> tuple[set[str], dict[str, Any]]:
     """The names in a class, and what its functions are made of."""
     names = {name for name in vars(kind) if not name.startswith("__")}
     return names, {name: _parts(function.__code__) for name, function in _functions(kind).items()}
@@ -113,8 +111,13 @@ def _parts(code: types.CodeType) -> tuple[Any, ...]:
     return code.co_names, code.co_varnames, code.co_freevars, constants
 
 
-def _source_of(kind: type) -> str | None:
-    """The class statement, found by the first line of a method; ``inspect.getsource`` needs a module with a file."""
+def _source_of(kind: Any) -> str | None:
+    """The class or function statement, found by the first line of a function in it.
+
+    ``inspect.getsource`` finds no classes of a notebook, whose ``__main__`` has no file.
+    """
+    import ast  # functions do not need it
+
     for function in _functions(kind).values():
         code = function.__code__
         lines = linecache.getlines(code.co_filename)
@@ -125,7 +128,7 @@ def _source_of(kind: type) -> str | None:
         except (SyntaxError, ValueError):
             continue
         for node in ast.walk(body):
-            if isinstance(node, ast.ClassDef) and node.name == kind.__name__:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == kind.__name__:
                 first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
                 last = node.end_lineno or first
                 if first <= code.co_firstlineno <= last:

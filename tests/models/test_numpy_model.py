@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.util
 import linecache
 import os
 from pathlib import Path
@@ -12,11 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlless_nb import BSP, ISP, SGD, Adam, JobError, ModelAveraging, NumpyModel, ScaleIn, Stop, TrainingJob, datasets
+from mlless_nb import (
+    BSP,
+    ISP,
+    SGD,
+    Adam,
+    JobError,
+    ModelAveraging,
+    NumpyModel,
+    ScaleIn,
+    Stop,
+    TorchModel,
+    TrainingJob,
+    datasets,
+)
 from mlless_nb.data.minibatches import CsrMinibatch
 from mlless_nb.driver.data_preparation import JobData
 from mlless_nb.models import load_model, model_from_json
-from mlless_nb.models.numpy_model import dense_rows
+from mlless_nb.models.written import dense_rows
 from mlless_nb.simulate import TWO_CORES, SimulatedRun, simulate
 from mlless_nb.storage.objects import MemoryObjects
 from mlless_nb.worker.minibatch_loader import MinibatchFeed
@@ -142,6 +156,7 @@ def test_it_is_known_to_functions_and_saved(tmp_path: Path) -> None:
         model_from_json(changed)
 
 
+@pytest.mark.filterwarnings("ignore::mlless_nb.DataWarning")
 def test_rows_are_handed_over_dense() -> None:
     X = np.zeros((5, 7), np.float32)
     X[:, 1], X[2, 4], X[3, 6] = np.arange(1, 6), 2.0, -1.0
@@ -247,3 +262,9 @@ def test_digits_are_read() -> None:
     user, fitted = wide.load("model")(), made.model.fitted(run.params, (784,), 0.0)
     guessed = user.forward(fitted.params, test)[1].argmax(axis=1)
     assert (guessed == digits["y_test"]).mean() >= 0.975
+
+
+def test_a_torch_model_without_torch_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(JobError, match=r"pip install 'mlless_nb\[torch\]'"):
+        TorchModel(Perceptron)
