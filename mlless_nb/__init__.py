@@ -37,17 +37,20 @@ if TYPE_CHECKING:
         RunError,
         ServiceError,
     )
+    from .job.admm import ADMM
     from .job.algorithm import GradientAveraging
     from .job.job import TrainingJob
     from .job.limits import Budget, Stop
+    from .job.model_averaging import ModelAveraging
     from .job.optimizers import FTRL, SGD, AdaGrad, Adam
     from .job.scale_in import ScaleIn
     from .job.sync import BSP, ISP, SSP
-    from .models import PMF, LogisticRegression
+    from .models import PMF, LogisticRegression, NumpyModel, TorchModel
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ADMM",
     "BSP",
     "FTRL",
     "ISP",
@@ -65,10 +68,13 @@ __all__ = [
     "JobError",
     "LogisticRegression",
     "MllessError",
+    "ModelAveraging",
+    "NumpyModel",
     "RunError",
     "ScaleIn",
     "ServiceError",
     "Stop",
+    "TorchModel",
     "TrainingJob",
     "TrainingRun",
     "advise",
@@ -94,10 +100,12 @@ _HOMES = {
         "RunError",
         "ServiceError",
     ],
+    "job.admm": ["ADMM"],
     "job.algorithm": ["GradientAveraging"],
     "job.job": ["TrainingJob"],
     "job.limits": ["Budget", "Stop"],
-    "models": ["PMF", "LogisticRegression"],
+    "job.model_averaging": ["ModelAveraging"],
+    "models": ["PMF", "LogisticRegression", "NumpyModel", "TorchModel"],
     "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
     "driver.runs": ["attach", "runs", "train"],
     "driver.run": ["TrainingRun"],

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..bus.messages import Invocation
 from ..data.prepare import Manifest
+from ..job.algorithm import DecidedSteps
 from ..money.start import StartingMoney
 from ..worker.evaluation import eval_every
 
@@ -47,7 +48,7 @@ def invocations_of(
         "codec": job.codec,
         "manifest": manifest.to_json(),
         "validation": validation.to_json() if validation is not None else None,
-        "eval_every": job.eval_every or eval_every(n_held_out, job.workers * job.minibatch * job.local_steps),
+        "eval_every": job.eval_every or _eval_every(job, n_held_out),
         "checkpoint_every": job.checkpoint_every or 0,
         "prices": job.prices,
         "memory_mb": job.memory_mb,
@@ -62,3 +63,10 @@ def invocations_of(
             for slot in range(job.workers)
         ),
     ]
+
+
+def _eval_every(job: Any, n_held_out: int) -> int:
+    n_minibatches = job.local_steps * job.algorithm.passes
+    # A step that is an epoch takes so long that more than one in ten is evaluated.
+    is_long = isinstance(job.local_steps, DecidedSteps)
+    return eval_every(n_held_out, job.workers * job.minibatch * n_minibatches, n_minibatches if is_long else 1)

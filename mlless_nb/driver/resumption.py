@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import CommandError, DecodeError, JobError
+from ..job.algorithm import GradientAveraging, algorithm_from_json
 from ..job.optimizers import Optimizer, optimizer_from_json
 from ..models import FittedModel, Model, load_model, model_from_json
 from ..storage.checkpoint import Progress
@@ -26,8 +27,8 @@ from .run import TrainingRun
 if TYPE_CHECKING:
     from ..job.job import TrainingJob
 
-#: Most tables in a stored progress: the parameters, and the optimiser's state.
-MOST_TABLES = 4
+#: Most tables of a worker in a stored progress: the parameters, and the algorithm's state.
+MOST_TABLES = 5
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Earlier:
     folder : Path
         Its record.
     n_steps : int
-    model, optimizer
-        Of its job.
+    model, optimizer, algorithm, n_workers
+        Of its job; the algorithm as JSON.
     shape : tuple of int
         Of its data.
     units, held_out : str or None
@@ -56,6 +57,8 @@ class Earlier:
     n_steps: int
     model: Model
     optimizer: Optimizer
+    algorithm: dict[str, Any]
+    n_workers: int
     shape: tuple[int, ...]
     units: str
     held_out: str | None
@@ -71,7 +74,7 @@ class Earlier:
         table = self.model.table_shape(self.shape)
         if job.model.table_shape(job.data.shape) != table:
             ours, theirs = vars(job.model), vars(self.model)
-            name = next(name for name in ("rank", "biases") if ours[name] != theirs[name])
+            name = next(name for name in ("rank", "biases", "definition") if ours.get(name) != theirs.get(name))
             raise JobError(f"model.{name}", ours[name], f"{theirs[name]!r}, as in {run}")
 
 
@@ -104,6 +107,8 @@ def summary(job: TrainingJob, data: JobData, kept_loss: float | None) -> dict[st
     return {
         "model": job.model.to_json(),
         "optimizer": job.optimizer.to_json(),
+        "algorithm": job.algorithm.to_json(),
+        "workers": job.workers,
         "shape": list(data.shape),
         "units": data.units,
         "held_out": data.held_out,
@@ -142,6 +147,8 @@ def find(run: TrainingRun | str) -> Earlier:
             state["step"],
             model_from_json(spec["model"]),
             optimizer_from_json(spec["optimizer"]),
+            dict(spec.get("algorithm") or GradientAveraging().to_json()),
+            int(spec.get("workers", 1)),
             tuple(spec["shape"]),
             spec["units"],
             spec["held_out"],
@@ -181,7 +188,7 @@ def _progress(earlier: Earlier, data: JobData) -> Progress | None:
     if earlier.units != data.units:
         return None
     try:
-        most_bytes = 4 * (MOST_TABLES * math.prod(shape) + data.shape[0] + 64)
+        most_bytes = 4 * (MOST_TABLES * earlier.n_workers * math.prod(shape) + data.shape[0] + 64)
         progress = Progress.decode(record.read_progress(earlier.folder, most_bytes))
     except (OSError, DecodeError):
         return None
@@ -191,9 +198,11 @@ def _progress(earlier: Earlier, data: JobData) -> Progress | None:
 
 
 def _with_state(earlier: Earlier, data: JobData, progress: Progress) -> tuple[Progress, list[str]]:
-    """``progress`` with the state that the new job's optimiser can use, and event texts on it."""
+    """``progress`` with the state that the new job's workers can use, and event texts on it."""
     new, old, factor = data.job.optimizer, earlier.optimizer, progress.rate_factor
+    algorithm = data.job.algorithm
     is_alike = type(new) is type(old) and new.state_names == old.state_names
+    n_tables = len(algorithm.state_names(new)) * (data.job.workers if algorithm.is_state_local else 1)
     if new.learning_rate != old.learning_rate or not is_alike or data.job.schedule != "auto":
         factor = 1.0
     said = []
@@ -202,9 +211,13 @@ def _with_state(earlier: Earlier, data: JobData, progress: Progress) -> tuple[Pr
             f"The learning rate goes on at {factor:.2g} of {new.learning_rate:g}, to which it had been cut; "
             "a job with another learning rate begins uncut"
         )
-    if is_alike and len(progress.state) == len(new.state_names):
+    goes_on = algorithm.goes_on_from(earlier.algorithm)
+    if is_alike and goes_on and len(progress.state) == n_tables:
         return dataclasses.replace(progress, rate_factor=factor), said
-    if new.state_names:
+    if is_alike and (not goes_on or progress.state):
+        was = f"{algorithm_from_json(earlier.algorithm)}, {earlier.n_workers} workers"
+        said.append(f"The workers begin without state: that of {earlier.name!r} was of {was}")
+    elif algorithm.state_names(new):
         why = f"that of {earlier.name!r} ({earlier.status}) was not kept" if is_alike else f"it was {old} before"
         said.append(f"The optimiser begins without state: {why}")
     return dataclasses.replace(progress, state=(), n_updates=0, rate_factor=factor), said

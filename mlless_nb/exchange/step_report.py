@@ -13,8 +13,8 @@ class Report(NamedTuple):
 
     Loss sums and counts are those of training rows (``loss``) and of held-out rows (``val``). ``quality`` is the
     replica's loss on the held-out rows that all workers use to compare replicas; its count is 0 if there are none.
-    ``interaction`` is the model's, on one minibatch of this worker's held-out rows. Seconds and merged bytes are those
-    of the step before, because a report is sent before its own step ends.
+    ``interaction`` is the model's, on one minibatch of this worker's held-out rows. Seconds, merged bytes and
+    residuals are those of the step before, because a report is sent before its own step ends.
     """
 
     loss_sum: float = 0.0
@@ -36,6 +36,8 @@ class Report(NamedTuple):
     sent_bytes: int = 0
     merged_bytes: int = 0  # of the merged range that this worker published
     staleness: int = 0  # age of the oldest update that is not applied yet, steps
+    primal_square: float = -1.0  # this worker's part of the squared primal residual; negative without residuals
+    dual_residual: float = -1.0
 
     def encode(self) -> bytes:
         """The report as bytes, little-endian."""
@@ -49,4 +51,4 @@ class Report(NamedTuple):
         return Report._make(_PACKED.unpack(body))
 
 
-_PACKED = struct.Struct("<12d7q")
+_PACKED = struct.Struct("<12d7q2d")

@@ -16,14 +16,49 @@ Kind = TypeVar("Kind", bound="type[Algorithm]")
 _registered: dict[str, type[Algorithm]] = {}
 
 
+class DecidedSteps(int):
+    """A number of local steps that an algorithm decided, not the user.
+
+    ``dataclasses.replace`` hands it to the new job, whose algorithm decides anew.
+    """
+
+
 class Algorithm:
-    """Base of the specifications: a frozen dataclass whose fields are plain JSON; ``kind`` is its name in JSON."""
+    """Base of the specifications: a frozen dataclass whose fields are plain JSON.
+
+    Attributes
+    ----------
+    kind : str
+        The algorithm's name in JSON.
+    takes_whole_shards : bool
+        Whether a step takes all minibatches of a worker's shard, which are the same ones in every step.
+    is_state_local : bool
+        Whether each worker's state differs and goes on in this worker only. The progress of a run then has the tables
+        of every worker; else it has their mean.
+    n_work_tables : int
+        Tables of the size of the parameters that a worker needs besides the state and the update.
+    """
 
     kind: ClassVar[str]
+    takes_whole_shards: ClassVar[bool] = False
+    is_state_local: ClassVar[bool] = False
+    n_work_tables: ClassVar[int] = 0
+
+    @property
+    def passes(self) -> int:
+        """Passes of a step over its minibatches."""
+        return 1
 
     def state_names(self, optimizer: Any) -> tuple[str, ...]:
         """Names of the tables, shaped like the parameters, that a worker keeps from step to step."""
         return ()
+
+    def given_steps(self, job: Any) -> int:
+        """The local steps that are known before the minibatch and the workers of ``job`` are decided.
+
+        Raises JobError if the user gives ``local_steps`` to an algorithm that decides them.
+        """
+        return 1 if isinstance(job.local_steps, DecidedSteps) else int(job.local_steps)
 
     def local_steps(self, job: Any) -> int:
         """Minibatches that a worker takes in a step of ``job``: as many as the job says, unless a step is an epoch."""
@@ -33,9 +68,19 @@ class Algorithm:
     def check(self, job: Any) -> None:
         """Raise JobError if a setting of ``job`` (a TrainingJob) is incompatible with the algorithm."""
 
+    def goes_on_from(self, earlier: dict[str, Any]) -> bool:
+        """Whether a run can use the state of a run whose algorithm was ``earlier``, as JSON."""
+        return bool(earlier["kind"] == self.kind)
+
     def to_json(self) -> dict[str, Any]:
         """The algorithm as plain JSON."""
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
+
+
+def refuse_given_steps(job: Any, algorithm: str) -> None:
+    """Raise JobError if the user gave ``job`` local steps, which ``algorithm`` decides."""
+    if job.local_steps != 1 and not isinstance(job.local_steps, DecidedSteps):
+        raise JobError("local_steps", job.local_steps, f"left out with {algorithm}, which decides them")
 
 
 def register_algorithm(kind: Kind) -> Kind:

@@ -55,7 +55,7 @@ def check_types(job: TrainingJob) -> None:
             "a dataset of mlless_nb.datasets, e.g. datasets.ratings(users, items, ratings) or datasets.csr(X, y)",
         ),
         ("sync", (Sync,), "BSP(), ISP(threshold) or SSP(staleness)"),
-        ("algorithm", (Algorithm,), "GradientAveraging()"),
+        ("algorithm", (Algorithm,), "GradientAveraging(), ModelAveraging(...) or ADMM(...)"),
         ("stop", (Stop,), "Stop(target=..., epochs=..., ...)"),
         ("scale_in", (ScaleIn,), "ScaleIn(...) or ScaleIn.off()"),
         (

@@ -14,7 +14,7 @@ from ..exchange.stores import REDIS
 from ..models import Model
 from ..validation import specification
 from . import checks, defaults
-from .algorithm import Algorithm, GradientAveraging
+from .algorithm import Algorithm, DecidedSteps, GradientAveraging
 from .execution import WORKERS, check_execution, settle
 from .limits import Budget, Stop
 from .optimizers import SGD, Optimizer
@@ -60,7 +60,7 @@ class TrainingJob:
         Decides the split, the order of the rows and the initial parameters.
     validation : float | Dataset | None
         Fraction of ``data`` to hold out, rows to evaluate on, or no validation set.
-    algorithm : GradientAveraging
+    algorithm : GradientAveraging | ModelAveraging | ADMM
         What a worker publishes in a step, and how the workers' contributions are combined.
     store : str
         Where published updates are kept: "redis"; "storage", the object storage; "memcached://host:11211" (several
@@ -70,6 +70,7 @@ class TrainingJob:
         How the workers' updates are combined.
     local_steps : int
         Local steps H, one minibatch each, that a worker takes in a step before it publishes the sum of their updates.
+        `ModelAveraging` and `ADMM` decide them.
     codec : {"float32", "bf16", "int8"}
         How published values are encoded. The rounding error of a lossy codec is published later, like ISP's residual.
     pattern : {"auto", "broadcast", "scatter-reduce", "allreduce"}
@@ -163,6 +164,7 @@ class TrainingJob:
 
     def _decide(self) -> None:
         """Replace None by values. The learning rate and the penalty are chosen later, by `defaults.resolved`."""
+        self._take_steps(self.algorithm.given_steps(self))
         left_open = [name for name in ("optimizer", "workers", "minibatch") if getattr(self, name) is None]
         decided: dict[str, Any] = {}
         if "optimizer" in left_open:
@@ -179,8 +181,12 @@ class TrainingJob:
             decided["minibatch"] = defaults.minibatch(self.n_train, n_workers, self.local_steps, self.stop.epochs)
         for name, value in decided.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "local_steps", self.algorithm.local_steps(self))
+        self._take_steps(self.algorithm.local_steps(self))
         settle(self)
+
+    def _take_steps(self, n: int) -> None:
+        if n != self.local_steps:
+            object.__setattr__(self, "local_steps", DecidedSteps(n))
 
     @property
     def takes_local_steps(self) -> bool:
@@ -193,9 +199,9 @@ class TrainingJob:
         # The parameters, the optimiser's state, the update being computed, ISP's residual and its published part.
         holds_back = self.sync.filters or self.codec != "float32" or is_by_user
         n_state = len(self.algorithm.state_names(self.optimizer))
-        n_tables = 2 + n_state + 3 * holds_back + self.takes_local_steps
-        # At the end: the stored parameters, the workers' merged state, and that state again as a blob.
-        n_tables += 1 + 2 * n_state
+        n_tables = 2 + n_state + 3 * holds_back + self.takes_local_steps + self.algorithm.n_work_tables
+        # At the end: the stored parameters, the workers' states (merged if they are common), and these again as a blob.
+        n_tables += 1 + 2 * n_state * (self.workers if self.algorithm.is_state_local else 1)
         # The best replica so far, and one whose evaluation is not complete.
         n_tables += 2 * (1 + holds_back) * (self.validation is not None)
         return n_tables * n_rows * width * 4 // 2**20 + RUNTIME_MB
@@ -232,8 +238,11 @@ class TrainingJob:
         """The stop rules in force: the user's, or a default number of epochs if there is neither rule nor budget."""
         if not self.stop.is_empty or self.budget is not None:
             return self.stop
-        steps = self.n_minibatches / (self.workers * self.local_steps)
-        return replace(self.stop, epochs=defaults.epochs(steps, has_validation=self.validation is not None))
+        # The number of steps that a run needs is that of GradientAveraging where the algorithm decides the local steps.
+        n_local = 1 if isinstance(self.local_steps, DecidedSteps) else self.local_steps
+        steps = self.n_minibatches / (self.workers * n_local)
+        epochs = defaults.epochs(steps, has_validation=self.validation is not None)
+        return replace(self.stop, epochs=epochs * self.algorithm.passes)
 
     def __repr__(self) -> str:
         """All fields except those that may hold secrets; of the backend only its name."""
@@ -243,5 +252,6 @@ class TrainingJob:
     def describe(self) -> str:
         """The job in one line, e.g. "PMF rank 20 · MovieLens-1M · ISP 0.7"."""
         synthetic = " (synthetic)" if self.data.is_synthetic else ""
+        algorithm = "" if isinstance(self.algorithm, GradientAveraging) else f" · {self.algorithm}"
         execution = "" if self.execution == WORKERS else f" · {self.execution}"
-        return f"{self.model} · {self.data.name}{synthetic} · {self.sync}{execution}"
+        return f"{self.model} · {self.data.name}{synthetic} · {self.sync}{algorithm}{execution}"

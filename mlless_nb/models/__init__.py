@@ -1,7 +1,8 @@
 """Models: what is trained, its loss and its sparse gradient.
 
 ``base`` is the interface and the registry. ``factorization`` and ``logistic`` are one model each with its fitted form,
-``linear`` is what linear models share, ``storage`` the file of a fitted model. Optimisers are in `mlless_nb.job`.
+``linear`` is what linear models share. ``numpy_model`` and ``torch_model`` are models that a user wrote (``written``),
+which travel as a ``definition``. ``storage`` is the file of a fitted model. Optimisers are in `mlless_nb.job`.
 """
 
 from __future__ import annotations
@@ -14,17 +15,24 @@ from .base import FittedModel, Model, register_model, registered_models
 from .factorization import PMF, PMFModel
 from .linear import FittedLinearModel, LinearModel
 from .logistic import LogisticModel, LogisticRegression
+from .numpy_model import NumpyModel
 from .storage import read_arrays
+from .torch_model import FittedTorch, TorchModel
+from .written import FittedArrays
 
 __all__ = [
     "PMF",
+    "FittedArrays",
     "FittedLinearModel",
     "FittedModel",
+    "FittedTorch",
     "LinearModel",
     "LogisticModel",
     "LogisticRegression",
     "Model",
+    "NumpyModel",
     "PMFModel",
+    "TorchModel",
     "load_model",
     "model_from_json",
     "register_model",

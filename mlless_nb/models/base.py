@@ -54,12 +54,15 @@ class Model(ABC):
         The class of the trained model.
     l2 : float, optional
         The penalty; None if it is chosen when a run starts.
+    is_convex : bool
+        Whether the loss is convex in the parameters.
     """
 
     kind: ClassVar[str]
     metric: ClassVar[str]
     data_kind: ClassVar[str]
     fitted_type: ClassVar[type[FittedModel]]
+    is_convex: ClassVar[bool] = False
     l2: float | None
 
     @abstractmethod

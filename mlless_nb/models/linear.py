@@ -79,6 +79,7 @@ class LinearModel(Model):
 
     loss: ClassVar[str]
     data_kind: ClassVar[str] = "csr"
+    is_convex: ClassVar[bool] = True
     fitted_type: ClassVar[type[FittedLinearModel]]
 
     def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:

@@ -18,9 +18,9 @@ from ..exchange import (
 )
 from .events import Process
 from .hub import Gathering, Reader, SimulatedHub
-from .replicas import Sized
 from .server_requests import COMMAND_BYTES, KEY_BYTES, ServerRequests
 from .shards import Line
+from .stand_ins import Sized
 
 
 class SimulatedCoordinator(MemoryCoordinator):

@@ -9,8 +9,8 @@ from ..exchange import KINDS, Aborted, Arrival, FrameKey, MemoryHub, Plan, Round
 from ..exchange.step_report import Report
 from .events import Process
 from .machine import Machine
-from .replicas import Sized
 from .shards import Line, Shard
+from .stand_ins import Sized
 from .timeline import Timeline
 
 

@@ -12,44 +12,17 @@ from ..bus.messages import Invocation
 from ..data.minibatches import CsrMinibatch
 from ..data.prepare import Manifest
 from ..exchange.stats import NO_STATS, Stats
+from ..job.algorithm import algorithm_from_json
 from ..models import model_from_json
 from ..storage.checkpoint import Progress
-from ..worker.minibatch_merging import merge
+from ..worker.algorithms.base import NO_RESIDUALS
 from ..worker.outgoing_update import Divergence
 from ..worker.replica import Replica
 from ..worker.row_ownership import Ownership
 from .events import Process
 from .machine import Machine
+from .stand_ins import Rows, Sized
 from .workload import HEADER_BYTES, SPARSE_VALUE_BYTES, Workload
-
-
-class Rows:
-    """One or several minibatches without data: only the number of rows."""
-
-    __slots__ = ("n",)
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-
-@merge.register
-def _(first: Rows, parts: Sequence[Rows]) -> Rows:
-    return Rows(sum(part.n for part in parts))
-
-
-class Sized:
-    """One frame, or ``count`` frames together, without data: its size and the stats of its header.
-
-    ``worth`` is the progress that it gives to a replica that applies updates one by one.
-    """
-
-    __slots__ = ("count", "n_bytes", "stats", "worth")
-
-    def __init__(self, n_bytes: int, stats: Stats = NO_STATS, count: int = 1, worth: float = 0.0) -> None:
-        self.n_bytes, self.stats, self.count, self.worth = n_bytes, stats, count, worth
-
-    def __len__(self) -> int:
-        return self.n_bytes
 
 
 class CurveReplica:
@@ -64,6 +37,7 @@ class CurveReplica:
     rate_factor = 1.0
     ownership = Ownership(0, 0, 1)
     state: Sequence[Any] = ()
+    residuals = NO_RESIDUALS
 
     def __init__(self, invocation: Invocation, manifest: Manifest, workload: Workload) -> None:
         self.model = model_from_json(invocation.model)
@@ -214,7 +188,7 @@ class CostedReplica:
     ) -> None:
         self._inner, self._process, self._costs = inner, process, machine.costs
         self._slot, self._stragglers, self._kernel_s = invocation.slot, machine.stragglers, kernel_s
-        self._filters = filters
+        self._filters, self._passes = filters, algorithm_from_json(invocation.algorithm).passes
         self._draws = random.Random(f"compute {invocation.seed} {invocation.slot}")
         self._factor = 1.0
 
@@ -242,7 +216,8 @@ class CostedReplica:
         self._factor = self._stragglers.factor(self._draws, self._slot, step, self._process.clock())
         cpu_s = costs.step_s
         for minibatch in minibatches:
-            cpu_s += self._kernel_s * n_shards if self._kernel_s is not None else costs.row_s * _size(minibatch)
+            one_s = self._kernel_s * n_shards if self._kernel_s is not None else costs.row_s * _size(minibatch)
+            cpu_s += self._passes * one_s
         if self._filters:
             cpu_s += costs.filter_value_s * self._inner.n_made
         self._spend(cpu_s)

@@ -13,7 +13,7 @@ from ..data.read_plan import Run, Runs
 from ..storage.objects import MemoryObjects
 from .events import Process
 from .machine import Machine
-from .replicas import Rows
+from .stand_ins import Rows
 from .timeline import Timeline
 from .workload import Workload
 

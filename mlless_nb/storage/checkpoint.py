@@ -42,7 +42,8 @@ class Progress:
     step : int
         Of the run.
     state : tuple of float32 (n_rows, width)
-        The optimiser's tables, the mean over all shards of the data; none where it has none, or they were not kept.
+        The algorithm's tables, the mean over all shards of the data; where each worker's state is its own, the tables
+        of each worker by slot. None where it has none, or they were not kept.
     n_steps, n_updates : int
         Steps, and steps of the optimiser, that have led here, those of earlier runs included.
     rate_factor : float

@@ -31,7 +31,7 @@ class _Step(NamedTuple):
 
 
 class _NextReports(NamedTuple):
-    """The part of a step's row that the next step's reports give: validation loss, mean seconds, merged bytes."""
+    """The part of a step's row that the next step's reports give, e.g. validation loss and mean seconds."""
 
     validation_loss: float | None = None
     interaction: float | None = None
@@ -40,6 +40,8 @@ class _NextReports(NamedTuple):
     wait_s: float = math.nan
     compute_cpu_s: float = math.nan
     merged_bytes: int = 0
+    primal_residual: float | None = None
+    dual_residual: float | None = None
 
 
 class StepRows:
@@ -108,6 +110,7 @@ class StepRows:
         self.reports, self.exit_s = entry.reports, max(all_of.exit_s)
         for slot, report in entry.reports.items():
             self._bill.note_requests(slot, report.storage_nusd)
+        has_residuals = all_of.dual_residual[0] >= 0  # False for NaN, where the run has diverged
         evaluated = [one for one, rows in zip(all_of.interaction, all_of.val_count, strict=True) if rows]
         return _NextReports(
             mean_loss(self.model, all_of.val_sum, all_of.val_count),
@@ -117,6 +120,8 @@ class StepRows:
             math.fsum(all_of.wait_s) / n_workers,
             math.fsum(all_of.compute_cpu_s) / n_workers,
             sum(all_of.merged_bytes),
+            math.sqrt(math.fsum(all_of.primal_square)) if has_residuals else None,
+            all_of.dual_residual[0] if has_residuals else None,
         )
 
     def _row(self, step: _Step, later: _NextReports) -> Row:
@@ -143,6 +148,8 @@ class StepRows:
             staleness=step.staleness,
             interaction=later.interaction,
             compute_cpu_s=later.compute_cpu_s,
+            primal_residual=later.primal_residual,
+            dual_residual=later.dual_residual,
         )
 
 

@@ -34,6 +34,8 @@ class Row(NamedTuple):
     staleness: float  # mean over the workers: steps by which the oldest update not yet applied is behind; 0 without SSP
     interaction: float | None  # mean square of the factors' part of predictions, at each evaluation except the last
     compute_cpu_s: float  # mean over the workers: processor time of compute_s
+    primal_residual: float | None = None  # of ADMM, for every step except the last
+    dual_residual: float | None = None  # of ADMM, for every step except the last
 
 
 #: Columns of a history, in order; all float64.

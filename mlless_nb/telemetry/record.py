@@ -25,7 +25,7 @@ TRACE = "trace.jsonl"
 #: The last parameters in the units of training, and the optimiser's state: a `mlless_nb.storage.checkpoint.Progress`.
 PROGRESS = "progress.bin"
 #: Least columns of a row: the oldest records that can still be read have so many.
-LEAST_COLUMNS = len(COLUMNS) - 2
+LEAST_COLUMNS = len(COLUMNS) - 4
 #: Lock file, held by the process that drives the run while it lives; the system releases it even after kill -9.
 DRIVEN = "driven"
 _driven: weakref.WeakSet[IO[str]] = weakref.WeakSet()

@@ -59,8 +59,11 @@ class Ending:
         guess_s = ROW_SHARE * len(self._held_out.share(active)) * quickest_s
         took_s = self._held_out.seconds
         evaluating_s = guess_s if took_s is None else took_s
-        # The last model, with the optimiser's state, and the best one.
-        n_puts = 2 + len(self._replica.state) if self._slot == active[0] else 0
+        # The last model, with the workers' state, and the best one.
+        n_state = len(self._replica.state)
+        if n_state and self._replica.is_state_local:
+            n_state *= len(active)
+        n_puts = 2 + n_state if self._slot == active[0] else 0
         return 2 * evaluating_s + n_puts * self._put_s
 
     def n_puts(self, step: int, active: list[int]) -> int:

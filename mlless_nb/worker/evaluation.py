@@ -13,18 +13,20 @@ from .minibatch_loader import MinibatchFeed
 from .minibatch_schedule import DEALERS
 from .replica import Replica
 
-#: Fewest steps between two evaluations, unless the job sets another number.
+#: Fewest minibatches of a worker between two evaluations, unless the job sets a number of steps.
 LEAST_STEPS = 10
 #: Largest share of the run's time for evaluations, and the time to evaluate a row relative to training on one.
 MOST_SHARE, ROW_SHARE = 0.05, 1 / 3
 
 
-def eval_every(n_held_out: int, step_rows: int) -> int:
+def eval_every(n_held_out: int, step_rows: int, step_minibatches: int = 1) -> int:
     """Steps between two evaluations of ``n_held_out`` rows, if a step trains on ``step_rows`` rows.
+
+    ``step_minibatches`` is the number of minibatches that a worker takes in a step.
 
     It depends on these numbers and not on measured times, so every run of a job evaluates after the same steps.
     """
-    return max(LEAST_STEPS, math.ceil(ROW_SHARE * n_held_out / (MOST_SHARE * step_rows)))
+    return max(math.ceil(LEAST_STEPS / step_minibatches), math.ceil(ROW_SHARE * n_held_out / (MOST_SHARE * step_rows)))
 
 
 class HeldOut:

@@ -22,6 +22,7 @@ from ..exchange import Aborted, Coordinator
 from ..exchange.policies import policy_of
 from ..exchange.stats import Stats
 from ..exchange.step_report import Report
+from ..job.algorithm import algorithm_from_json
 from ..job.stop_rules import Verdict
 from ..job.sync import sync_from_json
 from ..money.budget import Prepaid
@@ -34,7 +35,7 @@ from .judge import Judge
 from .membership import Membership
 from .minibatch_loader import MinibatchFeed
 from .minibatch_merging import MergedFeed
-from .minibatch_schedule import DEALERS
+from .minibatch_schedule import DEALERS, WholeShards
 from .reintegration import Reintegration
 from .replica import Replica
 from .step_exchange import StepExchange
@@ -78,7 +79,9 @@ class Worker:
         self._replica = make_replica(invocation, self._manifest)
         self._feed = MergedFeed(make_feed(objects, self._manifest))
         n_workers, by_shard = invocation.n_workers, self._replica.divergence.owned_rows
-        reassign = DEALERS[invocation.scale_in["global_minibatch"]]
+        algorithm = algorithm_from_json(invocation.algorithm)
+        self._passes = algorithm.passes
+        reassign = DEALERS[invocation.scale_in["global_minibatch"]] if not algorithm.takes_whole_shards else WholeShards
         self._shares = reassign(self._manifest, invocation.slot, n_workers, by_shard=by_shard)
         self._feed.expect(self._shares.part)
         if invocation.start_key is not None:
@@ -114,7 +117,7 @@ class Worker:
         self._handing_over = Reintegration(self._slot, log, self._replica, prepaid, pay, make_round)
         self._ending = Ending(invocation, objects, self._replica, self._best, self._held_out, self._handing_over, clock)
         self._step = 0
-        self._position = 0  # minibatches taken by all workers before this step
+        self._position = 0  # minibatches that all workers have passed over before this step
         self._quality = (0.0, 0.0)
         self._met: set[int] = set()  # minibatches whose users' shard is already recorded in the ownership
 
@@ -161,7 +164,7 @@ class Worker:
             minibatches = self._take()
             self._foresee(active)
             self._exchange.stats = self._make(minibatches, len(active), sums)
-            self._position += self._shares.n_all * self._job.local_steps
+            self._position += self._shares.count(self._job.local_steps) * self._passes
             self._exchange.epoch = self._epoch
             completed = self._policy.exchange(self._exchange)
             self._replica.finish(self._step, len(active))
@@ -249,6 +252,7 @@ class Worker:
             n_bytes,
             tally.merged_bytes,
             self._policy.staleness(self._step),
+            *replica.residuals,
         )
 
     def _finish(self, verdict: Verdict) -> Left:

@@ -94,11 +94,34 @@ class Shards:
         columns = [self._sequences[shard].next(n) for shard in self.held]
         return [list(group) for group in zip(*columns, strict=True)]
 
+    def count(self, n: int) -> int:
+        """Number of minibatches that all workers take when each takes ``n`` groups."""
+        return self.n_all * n
+
     def take(self, n: int) -> list[list[int]]:
         """Take and return the next ``n`` groups."""
         self._n_taken += n
         columns = [self._sequences[shard].take(n) for shard in self.held]
         return [list(group) for group in zip(*columns, strict=True)]
+
+
+class WholeShards(Shards):
+    """`Shards` of which every step takes all minibatches, always the same ones in the same order.
+
+    If P does not divide the number of minibatches, the first shards have one more.
+    """
+
+    def count(self, n: int) -> int:
+        """All minibatches."""
+        return self._manifest.n_minibatches
+
+    def next(self, n: int) -> list[list[int]]:
+        """The minibatches of this slot, in groups of one."""
+        return [[index] for index in self.part]
+
+    def take(self, n: int) -> list[list[int]]:
+        """As `next`."""
+        return self.next(n)
 
 
 class ShrinkingShares:
@@ -132,6 +155,10 @@ class ShrinkingShares:
         """See `Shares`."""
         self._n_active = len(active)
         return self._shares.reassign(active)
+
+    def count(self, n: int) -> int:
+        """See `Shards`."""
+        return self.n_all * n
 
     def next(self, n: int) -> list[list[int]]:
         """See `Shares`."""

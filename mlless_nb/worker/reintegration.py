@@ -145,7 +145,9 @@ class Reintegration:
         replica.take_over(active, own, self._exchange(self._make_round(f"{step}{ranges}", active, active, own)))
 
     def state(self, step: int, active: list[int], weight: float) -> list[Float32]:
-        """On the first of ``active``, the optimiser's state after ``step``, the last one: the mean over the workers.
+        """On the first of ``active``, the workers' state after ``step``, the last one: the mean over the workers.
+
+        If each worker's state is its own, it is the tables of all ``active``, in their order.
 
         ``weight`` is this worker's share of all shards. Momentum is linear in the gradients, so the weighted mean is
         the momentum of the mean gradient. Each worker sums one range of rows and sends it to the first worker.
@@ -153,6 +155,10 @@ class Reintegration:
         tables, slot, rank = self._replica.state, self._slot, active.index(self._slot)
         if not tables or len(active) == 1:
             return tables
+        if self._replica.is_state_local:
+            frame = self._frame(step, np.concatenate(tables)) if rank else b""
+            frames = self._passed_on(f"{step}u", active[1:], active[:1], frame)
+            return [] if rank else [*tables, *(table for each in frames for table in self._tables_in(each, tables))]
         ranges = self._replica.ranges(len(active))
         blocks = (np.concatenate([table[first:end] for table in tables]) * np.float32(weight) for first, end in ranges)
         parts, own = {}, np.empty((0, self._replica.width), np.float32)
@@ -174,6 +180,12 @@ class Reintegration:
             for table, piece in zip(whole, np.split(block, len(tables)), strict=True):
                 table[first:end] = piece
         return whole
+
+    def _tables_in(self, frame: Any, tables: list[Float32]) -> list[Float32]:
+        """The tables that a frame carries, as many and as large as ``tables``."""
+        block = np.zeros((sum(map(len, tables)), self._replica.width), np.float32)
+        apply_frame(frame, block, add=False)
+        return np.split(block, len(tables))
 
     def _frame(self, step: int, block: Float32) -> bytes:
         return encode_update(None, block, step, self._slot, len(block), NO_STATS)

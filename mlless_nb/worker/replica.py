@@ -59,6 +59,8 @@ class Replica:
         Steps by which this replica may be ahead of the newest peer updates that it has applied.
     rate_factor : float
         Factor of the learning rate. The training loop sets it to the same value on all replicas.
+    is_state_local : bool
+        See `mlless_nb.job.algorithm.Algorithm`.
     n_steps_before, n_updates_before : int
         Steps, and steps of the optimiser, of the earlier runs that this run continues.
     """
@@ -89,6 +91,7 @@ class Replica:
         state, own = dict(zip(names, tables[1:], strict=False)), self.ownership
         setting = Setting(self.params, state, spec, self.model, optimizer, manifest, own, self._local_steps)
         self.algorithm = algorithm(setting)
+        self.is_state_local = spec.is_state_local
         residual = tables[-1] if keeps else None
         self._outgoing = OutgoingUpdate(self.params, residual, own, self._slot, invocation.codec, filters=filters)
         self.rate_factor = 1.0
@@ -109,7 +112,9 @@ class Replica:
         if n_users and start.owners is not None:
             self.ownership.know(start.owners)
         if start.state:
-            self.algorithm.resume(start.state)
+            n_own = len(self.state)
+            first = self._slot * n_own if self.is_state_local else 0
+            self.algorithm.resume(start.state[first : first + n_own])
 
     @property
     def state(self) -> list[Float32]:
@@ -117,11 +122,16 @@ class Replica:
         return list(self.algorithm.state().values())
 
     def progress(self, step: int, state: Sequence[Float32]) -> Progress:
-        """The progress of training after ``step``. ``state`` is the optimiser's state, combined over all workers."""
+        """The progress of training after ``step``. ``state`` is the state of all workers, see `Reintegration.state`."""
         n_updates = self.n_updates_before + step * self._local_steps
         return Progress(self.params, step, tuple(state), self.n_steps_before + step, n_updates, self.rate_factor)
 
     # -- making an update
+
+    @property
+    def residuals(self) -> tuple[float, float]:
+        """See `WorkerAlgorithm`."""
+        return self.algorithm.residuals
 
     @property
     def merges(self) -> bool:

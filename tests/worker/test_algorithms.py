@@ -85,5 +85,5 @@ def test_a_registered_algorithm_is_known_everywhere(idle: type[Algorithm]) -> No
 def test_what_is_no_algorithm_is_refused_by_name() -> None:
     with pytest.raises(JobError, match="algorithm='admm'"):
         job(algorithm="admm")
-    with pytest.raises(JobError, match=r"'admm'.*'gradient-averaging'"):
-        algorithm_from_json({"kind": "admm"})
+    with pytest.raises(JobError, match=r"'psgd'.*'gradient-averaging'"):
+        algorithm_from_json({"kind": "psgd"})

@@ -1,14 +1,19 @@
 """Algorithms: what a worker computes from its minibatches, and how the contributions of all workers are applied.
 
-``base`` is the interface, and each algorithm is one file: ``gradient_averaging``, with ``local_steps``. Filtering,
-encoding and sending a contribution is not their business, see `mlless_nb.worker.outgoing_update`.
+``base`` is the interface, and each algorithm is one file: ``gradient_averaging``, with ``local_steps``;
+``model_averaging``; ``admm``. Filtering, encoding and sending a contribution is not their business, see
+`mlless_nb.worker.outgoing_update`.
 """
 
+from .admm import ConsensusADMM
 from .base import Contribution, Setting, Share, WorkerAlgorithm, implementation, implements
 from .gradient_averaging import AveragedGradients
+from .model_averaging import AveragedModels
 
 __all__ = [
     "AveragedGradients",
+    "AveragedModels",
+    "ConsensusADMM",
     "Contribution",
     "Setting",
     "Share",

@@ -22,6 +22,7 @@ from ..row_ownership import Ownership
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 _Kind = TypeVar("_Kind", bound="type[WorkerAlgorithm]")
+NO_RESIDUALS = (-1.0, -1.0)
 
 
 @dataclass(frozen=True)
@@ -137,10 +138,13 @@ class WorkerAlgorithm(ABC):
         The ``kind`` of its specification.
     merges : bool
         Whether a step merges the minibatches of all shards that this worker holds; else it gets one of each shard.
+    residuals : tuple of float
+        Of the last step: this worker's part of the squared primal residual, and the dual residual; negative without.
     """
 
     kind: ClassVar[str]
     merges: bool = True
+    residuals: tuple[float, float] = NO_RESIDUALS
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
