@@ -36,17 +36,19 @@ if TYPE_CHECKING:
         ServiceError,
     )
     from .job.algorithm import GradientAveraging
+    from .job.em import EM
     from .job.job import TrainingJob
     from .job.limits import Budget, Stop
     from .job.optimizers import FTRL, SGD, AdaGrad, Adam
     from .job.scale_in import ScaleIn
     from .job.sync import BSP, ISP, SSP
-    from .models import PMF, LogisticRegression
+    from .models import PMF, KMeans, LinearRegression, LinearSVM, LogisticRegression, SoftmaxRegression
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BSP",
+    "EM",
     "FTRL",
     "ISP",
     "PMF",
@@ -61,11 +63,15 @@ __all__ = [
     "DataWarning",
     "GradientAveraging",
     "JobError",
+    "KMeans",
+    "LinearRegression",
+    "LinearSVM",
     "LogisticRegression",
     "MllessError",
     "RunError",
     "ScaleIn",
     "ServiceError",
+    "SoftmaxRegression",
     "Stop",
     "TrainingJob",
     "TrainingRun",
@@ -91,9 +97,10 @@ _HOMES = {
         "ServiceError",
     ],
     "job.algorithm": ["GradientAveraging"],
+    "job.em": ["EM"],
     "job.job": ["TrainingJob"],
     "job.limits": ["Budget", "Stop"],
-    "models": ["PMF", "LogisticRegression"],
+    "models": ["PMF", "KMeans", "LinearRegression", "LinearSVM", "LogisticRegression", "SoftmaxRegression"],
     "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
     "driver.runs": ["attach", "runs", "train"],
     "driver.run": ["TrainingRun"],

@@ -13,7 +13,7 @@ from ..exchange.stores import REDIS
 from ..models import Model
 from ..validation import specification
 from . import checks, defaults
-from .algorithm import Algorithm, GradientAveraging
+from .algorithm import Algorithm
 from .limits import Budget, Stop
 from .optimizers import SGD, Optimizer
 from .scale_in import ScaleIn
@@ -58,8 +58,9 @@ class TrainingJob:
         Decides the split, the order of the rows and the initial parameters.
     validation : float | Dataset | None
         Fraction of ``data`` to hold out, rows to evaluate on, or no validation set.
-    algorithm : GradientAveraging
-        What a worker publishes in a step, and how the workers' contributions are combined.
+    algorithm : GradientAveraging | EM, optional
+        What a worker publishes in a step, and how the workers' contributions are combined. None: `EM` for `KMeans`,
+        `GradientAveraging` for all other models.
     store : {"redis"}
         Where published updates are stored; leases, plan and budget are on Redis with every store.
     aggregate : {"mean", "sum"}
@@ -114,7 +115,7 @@ class TrainingJob:
     minibatch: int = None  # type: ignore[assignment]
     seed: int = 0
     validation: float | Dataset | None = 0.1
-    algorithm: Algorithm = field(default_factory=GradientAveraging)
+    algorithm: Algorithm = None  # type: ignore[assignment]
     store: str = REDIS
     aggregate: str = "mean"
     local_steps: int = 1
@@ -141,6 +142,7 @@ class TrainingJob:
         self._decide()
         checks.check_validation_set(self)
         checks.check_partition(self)
+        checks.check_algorithm(self)
         self.algorithm.check(self)
         self.sync.check(self)
         checks.check_memory(self)
@@ -149,6 +151,8 @@ class TrainingJob:
     def _decide(self) -> None:
         """Replace None by values. The learning rate and the penalty are chosen later, by `defaults.resolved`."""
         left_open = [name for name in ("optimizer", "workers", "minibatch") if getattr(self, name) is None]
+        if self.algorithm is None:
+            object.__setattr__(self, "algorithm", defaults.algorithm(self.model))
         decided: dict[str, Any] = {}
         if "optimizer" in left_open:
             decided["optimizer"] = defaults.optimizer(self.model, self.data)
@@ -163,6 +167,8 @@ class TrainingJob:
             n_workers = decided.get("workers", self.workers)
             decided["minibatch"] = defaults.minibatch(self.n_train, n_workers, self.local_steps, self.stop.epochs)
         for name, value in decided.items():
+            object.__setattr__(self, name, value)
+        for name, value in self.algorithm.decided(self, left_open).items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "local_steps", self.algorithm.local_steps(self))
 
@@ -216,6 +222,8 @@ class TrainingJob:
         """The stop rules in force: the user's, or a default number of epochs if there is neither rule nor budget."""
         if not self.stop.is_empty or self.budget is not None:
             return self.stop
+        if (rules := self.algorithm.default_stop(self)) is not None:
+            return rules  # type: ignore[no-any-return]
         steps = self.n_minibatches / (self.workers * self.local_steps)
         return replace(self.stop, epochs=defaults.epochs(steps, has_validation=self.validation is not None))
 

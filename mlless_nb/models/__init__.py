@@ -1,7 +1,9 @@
 """Models: what is trained, its loss and its sparse gradient.
 
-``base`` is the interface and the registry. ``factorization`` and ``logistic`` are one model each with its fitted form,
-``linear`` is what linear models share, ``storage`` the file of a fitted model. Optimisers are in `mlless_nb.job`.
+``base`` is the interface and the registry. ``factorization``, ``logistic``, ``svm``, ``linear_regression``, ``softmax``
+and ``kmeans`` are one model each with its fitted form. ``linear`` is what linear models share, ``tables`` what models
+of several columns do, ``kmeans_start`` the first centroids, ``storage`` the file of a fitted model. Optimisers are in
+`mlless_nb.job`.
 """
 
 from __future__ import annotations
@@ -12,19 +14,31 @@ from typing import Any
 from ..errors import DecodeError, JobError
 from .base import FittedModel, Model, register_model, registered_models
 from .factorization import PMF, PMFModel
+from .kmeans import KMeans, KMeansModel
 from .linear import FittedLinearModel, LinearModel
+from .linear_regression import LinearRegression, LinearRegressionModel
 from .logistic import LogisticModel, LogisticRegression
+from .softmax import SoftmaxModel, SoftmaxRegression
 from .storage import read_arrays
+from .svm import LinearSVM, LinearSVMModel
 
 __all__ = [
     "PMF",
     "FittedLinearModel",
     "FittedModel",
+    "KMeans",
+    "KMeansModel",
     "LinearModel",
+    "LinearRegression",
+    "LinearRegressionModel",
+    "LinearSVM",
+    "LinearSVMModel",
     "LogisticModel",
     "LogisticRegression",
     "Model",
     "PMFModel",
+    "SoftmaxModel",
+    "SoftmaxRegression",
     "load_model",
     "model_from_json",
     "register_model",

@@ -1,10 +1,11 @@
 """Algorithms: what a worker computes from its minibatches, and how the contributions of all workers are applied.
 
-``base`` is the interface, and each algorithm is one file: ``gradient_averaging``, with ``local_steps``. Filtering,
-encoding and sending a contribution is not their business, see `mlless_nb.worker.outgoing_update`.
+``base`` is the interface, and each algorithm is one file: ``gradient_averaging``, with ``local_steps``, and ``em``.
+Filtering, encoding and sending a contribution is not their business, see `mlless_nb.worker.outgoing_update`.
 """
 
 from .base import Contribution, Setting, Share, WorkerAlgorithm, implementation, implements
+from .em import SummedStatistics
 from .gradient_averaging import AveragedGradients
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Contribution",
     "Setting",
     "Share",
+    "SummedStatistics",
     "WorkerAlgorithm",
     "implementation",
     "implements",
