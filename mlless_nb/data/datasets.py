@@ -60,7 +60,8 @@ def csr(X: Any, y: Any = None) -> Csr:
     X : scipy.sparse CSR (n, n_features)
         Other sparse formats and 2-D arrays are converted. float32 inside.
     y : array_like (n,), optional
-        Finite numbers, float32 inside; 0 and 1 for a `LogisticRegression`.
+        Finite numbers, float32 inside. The model checks them: 0 and 1 for a `LogisticRegression`, -1 and 1 too for a
+        `LinearSVM`, 0 to ``n_classes - 1`` for a `SoftmaxRegression`.
     """
     rows = checked_features("X", X)
     labels = checked_labels("y", y, rows.shape[0]) if y is not None else None

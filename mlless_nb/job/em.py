@@ -39,7 +39,8 @@ class EM(Algorithm):
 
     def local_steps(self, job: Any) -> int:
         """The minibatches of a worker's shard."""
-        return max(job.n_minibatches // job.workers, 1)
+        n: int = job.n_minibatches // job.workers
+        return max(n, 1)
 
     def decided(self, job: Any, left_open: Collection[str]) -> dict[str, Any]:
         """Minibatches that every worker gets equally many of, an evaluation after every step, no learning rate."""

@@ -150,10 +150,10 @@ class TrainingJob:
 
     def _decide(self) -> None:
         """Replace None by values. The learning rate and the penalty are chosen later, by `defaults.resolved`."""
-        left_open = [name for name in ("optimizer", "workers", "minibatch") if getattr(self, name) is None]
-        if self.algorithm is None:
-            object.__setattr__(self, "algorithm", defaults.algorithm(self.model))
+        left_open = [name for name in ("algorithm", "optimizer", "workers", "minibatch") if getattr(self, name) is None]
         decided: dict[str, Any] = {}
+        if "algorithm" in left_open:
+            decided["algorithm"] = defaults.algorithm(self.model)
         if "optimizer" in left_open:
             decided["optimizer"] = defaults.optimizer(self.model, self.data)
         if "workers" in left_open:

@@ -16,7 +16,7 @@ from ..validation import check_choice, check_positive_integer, specification
 from .base import Model, register_model
 from .kmeans_start import first_centers
 from .storage import write_arrays
-from .tables import features_of, padded_width, rows_with_last
+from .tables import entries_of, features_of, padded_width, rows_with_last
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -69,7 +69,8 @@ class KMeansModel:
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each row, the one with the nearest centroid; int64 (n,)."""
-        return self.transform(X).argmin(1)
+        nearest: NDArray[np.int64] = self.transform(X).argmin(1)
+        return nearest
 
     def inertia(self, X: Any) -> float:
         """Sum of the squared distances of the rows of X to their nearest centroids."""
@@ -184,7 +185,7 @@ class KMeans(Model):
         nearest, squares = np.empty(minibatch.n, np.intp), _squared_lengths(minibatch)
         for begin, end, entries in _blocks(minibatch, max(MOST_DISTANCES // width, 1)):
             products = np.zeros((end - begin, width))
-            rows_product(*entries, centers, products)
+            rows_product(**entries, weights=centers, out=products)
             distances = lengths - 2.0 * products[:, : self.k]
             nearest[begin:end] = distances.argmin(1)
             squares[begin:end] += distances.min(1)
@@ -230,13 +231,23 @@ def _squared_lengths(minibatch: Any) -> Float64:
     return lengths
 
 
-def _blocks(minibatch: Any, n_most: int) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
+def _blocks(minibatch: Any, n_most: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """(begin, end, entries) of at most ``n_most`` rows each; entries as `rows_product` takes them."""
     n, indptr = minibatch.n, minibatch.indptr
+    if n <= n_most:
+        yield 0, n, entries_of(minibatch)
+        return
     for begin in range(0, n, n_most):
         end = min(begin + n_most, n)
         first, last = int(indptr[begin]), int(indptr[end])
-        dense = minibatch.dense if end - begin == n else np.ascontiguousarray(minibatch.dense[:, begin:end])
-        values = minibatch.values[first:last] if len(minibatch.values) else minibatch.values
-        own_indptr = indptr[begin : end + 1] - np.int32(first)
-        yield begin, end, (minibatch.columns, dense, own_indptr, minibatch.indices[first:last], values)
+        yield (
+            begin,
+            end,
+            {
+                "columns": minibatch.columns,
+                "dense": np.ascontiguousarray(minibatch.dense[:, begin:end]),
+                "indptr": indptr[begin : end + 1] - np.int32(first),
+                "indices": minibatch.indices[first:last],
+                "values": minibatch.values[first:last],
+            },
+        )

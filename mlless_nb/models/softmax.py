@@ -14,7 +14,7 @@ from ..kernels import rows_product, transposed_product
 from ..validation import check_flag, check_number, is_integer, specification
 from .base import Model, register_model
 from .storage import write_arrays
-from .tables import features_of, padded_width, rows_with_last
+from .tables import entries_of, features_of, padded_width, rows_with_last
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -53,18 +53,21 @@ class SoftmaxModel:
         ValueError when X has another number of columns.
         """
         rows, weights = features_of(X, self.params["weights"].shape[1]), self.params["weights"]
-        return np.asarray(rows @ weights.T.astype(np.float64)) + self.params["intercept"]
+        scores: Float64 = np.asarray(rows @ weights.T.astype(np.float64)) + self.params["intercept"]
+        return scores
 
     def predict_proba(self, X: Any) -> Float32:
         """Probabilities of the classes of each row; float32 (n, n_classes)."""
         scores = self.decision_function(X)
         scores -= scores.max(1, keepdims=True)
         powers = np.exp(scores)
-        return (powers / powers.sum(1, keepdims=True)).astype(np.float32)
+        probabilities: Float32 = (powers / powers.sum(1, keepdims=True)).astype(np.float32)
+        return probabilities
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The most probable class of each row, the lowest in a tie; int64 (n,)."""
-        return self.decision_function(X).argmax(1)
+        classes: NDArray[np.int64] = self.decision_function(X).argmax(1)
+        return classes
 
     def __repr__(self) -> str:
         n_classes, n_features = self.params["weights"].shape
@@ -128,7 +131,7 @@ class SoftmaxRegression(Model):
         padded = np.zeros((minibatch.n, width))
         scores = padded[:, :n_classes]
         scores += params[-1]
-        rows_product(*_entries(minibatch), weights, padded)
+        rows_product(**entries_of(minibatch), weights=weights, out=padded)
         scores -= scores.max(1, keepdims=True)
         at_label = scores[np.arange(minibatch.n), minibatch.labels.astype(np.intp)]
         np.exp(scores, out=scores)
@@ -142,7 +145,7 @@ class SoftmaxRegression(Model):
         slopes[np.arange(minibatch.n), minibatch.labels.astype(np.intp)] -= 1.0
         slopes /= divisor
         total = np.zeros((len(minibatch.ids), slopes.shape[1]))
-        transposed_product(*_entries(minibatch), slopes, total)
+        transposed_product(**entries_of(minibatch), slopes=slopes, out=total)
         grad[:-1] = total[:, : self.n_classes]
         grad[-1] = slopes[:, : self.n_classes].sum(0)
         return loss
@@ -184,7 +187,3 @@ class SoftmaxRegression(Model):
 
     def __str__(self) -> str:
         return f"softmax regression, {self.n_classes} classes"
-
-
-def _entries(minibatch: Any) -> tuple[Any, ...]:
-    return minibatch.columns, minibatch.dense, minibatch.indptr, minibatch.indices, minibatch.values

@@ -45,7 +45,8 @@ class LinearSVMModel(FittedLinearModel):
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The class of each row, coded as in the training data; int64 (n,)."""
         negative, positive = self.params["classes"].astype(np.int64)
-        return np.where(self._margins(X) > 0, positive, negative)
+        classes: NDArray[np.int64] = np.where(self._margins(X) > 0, positive, negative)
+        return classes
 
 
 @register_model

@@ -22,6 +22,11 @@ def rows_with_last(ids: Int32, last: int) -> Int32:
     return rows
 
 
+def entries_of(minibatch: Any) -> dict[str, Any]:
+    """The entries of the minibatch's rows, as the products of `mlless_nb.kernels` take them."""
+    return {name: getattr(minibatch, name) for name in ("columns", "dense", "indptr", "indices", "values")}
+
+
 def features_of(X: Any, n_features: int) -> Any:
     """The user's X, scipy sparse or array, as CSR float64 (n, n_features); ValueError for other columns."""
     from scipy.sparse import csr_array  # takes 0.25 s, and no function needs it

@@ -193,6 +193,15 @@ def test_by_default_every_worker_has_equally_many_minibatches(n: int, workers: i
         assert made.n_minibatches == made.local_steps * workers
 
 
+def test_minibatches_that_leave_a_rest_are_left_out_in_turn() -> None:
+    """Seven minibatches, three workers: a step takes two of each, and seven steps are six passes."""
+    made = job(minibatch=100, stop=Stop(steps=7))
+    assert (made.n_minibatches, made.local_steps) == (7, 2)
+    run = simulate(made, TWO_CORES)
+    assert run.history["epoch"][-1] == pytest.approx(6.0)
+    assert run.history["loss"][-1] < run.history["loss"][0]
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
