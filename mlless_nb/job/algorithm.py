@@ -18,9 +18,13 @@ _registered: dict[str, type[Algorithm]] = {}
 
 
 class Algorithm:
-    """Base of the specifications: a frozen dataclass whose fields are plain JSON; ``kind`` is its name in JSON."""
+    """Base of the specifications: a frozen dataclass whose fields are plain JSON; ``kind`` is its name in JSON.
+
+    ``more_tables`` is the memory that a worker needs beside parameters, state and contribution, in tables of float32.
+    """
 
     kind: ClassVar[str]
+    more_tables: ClassVar[int] = 0
 
     def state_names(self, optimizer: Any) -> tuple[str, ...]:
         """Names of the tables, shaped like the parameters, that a worker keeps from step to step."""

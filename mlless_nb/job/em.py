@@ -25,7 +25,8 @@ class EM(Algorithm):
     For `KMeans` the statistics are the sum and the number of the rows of each cluster. There is neither a learning rate
     nor an optimiser. Sums must be complete, so the protocol is BSP and published values are not rounded. If the number
     of minibatches is not a multiple of the number of workers, a step leaves out fewer minibatches than there are
-    workers, in turn; the default minibatch has no such rest.
+    workers, in turn; the default minibatch has no such rest. A worker has its whole shard in memory. ``local_steps``,
+    ``aggregate`` and ``schedule`` of the job have no effect.
 
     Without stop rule or budget a run ends after 3 evaluations in a row without a better validation loss, at the latest
     after 300 passes.
@@ -36,6 +37,7 @@ class EM(Algorithm):
     """
 
     kind: ClassVar[str] = "em"
+    more_tables: ClassVar[int] = 3  # the sums of all workers, and the own ones, in float64
 
     def local_steps(self, job: Any) -> int:
         """The minibatches of a worker's shard."""

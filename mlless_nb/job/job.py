@@ -183,7 +183,7 @@ class TrainingJob:
         # The parameters, the optimiser's state, the update being computed, ISP's residual and its published part.
         holds_back = self.sync.filters or self.codec != "float32" or is_by_user
         n_state = len(self.algorithm.state_names(self.optimizer))
-        n_tables = 2 + n_state + 3 * holds_back + self.takes_local_steps
+        n_tables = 2 + n_state + 3 * holds_back + self.takes_local_steps + self.algorithm.more_tables
         # At the end: the stored parameters, the workers' merged state, and that state again as a blob.
         n_tables += 1 + 2 * n_state
         # The best replica so far, and one whose evaluation is not complete.

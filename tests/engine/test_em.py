@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from engine.jobs import PATIENCE_S, cost_of_a_start, digest, finish, job
 
 import mlless_nb
-from mlless_nb import BSP, KMeans, LinearSVM, ScaleIn, SoftmaxRegression, Stop, datasets
+from mlless_nb import BSP, JobError, KMeans, LinearSVM, ScaleIn, SoftmaxRegression, Stop, datasets
 from mlless_nb.models import load_model
 
 RNG = np.random.default_rng(0)
@@ -30,6 +31,8 @@ def test_kmeans_is_gone_on_from_bit_for_bit(tmp_path: Path) -> None:
     rest.wait(PATIENCE_S)
     assert rest.status == "finished", rest.reason
     assert digest(rest) == digest(whole)
+    with pytest.raises(JobError, match=r"model.k=5: must be 12, as in run 'half'"):
+        mlless_nb.train(kmeans(model=KMeans(5), validation=None), resume=half)
     losses = np.concatenate([half.history["loss"], rest.history["loss"]])
     np.testing.assert_array_equal(losses, whole.history["loss"])
     assert losses[-1] < losses[0]
