@@ -1,4 +1,4 @@
-"""Products of a minibatch's sparse rows with a table of several columns, for models with one column per class or cluster.
+"""Products of sparse rows with a table of several columns, for models with one column for each class or cluster.
 
 Three layers, as in ``linear``: loops in C, one typed call, and a ``def`` that checks all arguments.
 """
