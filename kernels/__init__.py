@@ -30,6 +30,7 @@ try:
         sgd_update,
         split_significant,
     )
+    from .products import rows_product, transposed_product
     from .significance import SignificanceSplit
     from .update import apply_rows, extract_delta, snapshot_rows
 except ModuleNotFoundError as error:
@@ -65,8 +66,10 @@ __all__ = [
     "pmf_sgd_pass",
     "pmf_squared_error",
     "read_header",
+    "rows_product",
     "sgd_update",
     "snapshot_rows",
     "split_significant",
     "subtract_sent",
+    "transposed_product",
 ]

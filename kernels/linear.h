@@ -1,17 +1,6 @@
 /* Linear models; the loops are in linear_loops.h, each compiled for several instruction sets. */
+#include "sparse_rows.h"
 #include "tables.h"
-
-/* Rows of a minibatch: entries row by row, and dense columns with a value for every row. */
-typedef struct {
-    ptrdiff_t n;
-    const int32_t *indptr;
-    const void *indices; /* int32_t if is_wide, else uint16_t */
-    int is_wide;
-    const float *values; /* NULL if every value is 1 */
-    ptrdiff_t n_columns;
-    const int32_t *columns;
-    const float *dense; /* (n_columns, n) */
-} sparse_rows;
 
 #define LOOPS "linear_loops.h"
 #include "each_level.h"

@@ -1,7 +1,8 @@
 """The kernels in plain, readable NumPy, for the tests to compare with; not for training.
 
 Each function has the name, arguments and effects of the compiled one, which differs by rounding only (split and
-addition are bit-identical). The functions of frames are in ``reference_frames``.
+addition are bit-identical). The functions of frames are in ``reference_frames``, those of
+``products`` in ``reference_products``.
 """
 
 from __future__ import annotations

@@ -39,19 +39,30 @@ if TYPE_CHECKING:
     )
     from .job.admm import ADMM
     from .job.algorithm import GradientAveraging
+    from .job.em import EM
     from .job.job import TrainingJob
     from .job.limits import Budget, Stop
     from .job.model_averaging import ModelAveraging
     from .job.optimizers import FTRL, SGD, AdaGrad, Adam
     from .job.scale_in import ScaleIn
     from .job.sync import BSP, ISP, SSP
-    from .models import PMF, LogisticRegression, NumpyModel, TorchModel
+    from .models import (
+        PMF,
+        KMeans,
+        LinearRegression,
+        LinearSVM,
+        LogisticRegression,
+        NumpyModel,
+        SoftmaxRegression,
+        TorchModel,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ADMM",
     "BSP",
+    "EM",
     "FTRL",
     "ISP",
     "PMF",
@@ -66,6 +77,9 @@ __all__ = [
     "DataWarning",
     "GradientAveraging",
     "JobError",
+    "KMeans",
+    "LinearRegression",
+    "LinearSVM",
     "LogisticRegression",
     "MllessError",
     "ModelAveraging",
@@ -73,6 +87,7 @@ __all__ = [
     "RunError",
     "ScaleIn",
     "ServiceError",
+    "SoftmaxRegression",
     "Stop",
     "TorchModel",
     "TrainingJob",
@@ -102,10 +117,20 @@ _HOMES = {
     ],
     "job.admm": ["ADMM"],
     "job.algorithm": ["GradientAveraging"],
+    "job.em": ["EM"],
     "job.job": ["TrainingJob"],
     "job.limits": ["Budget", "Stop"],
     "job.model_averaging": ["ModelAveraging"],
-    "models": ["PMF", "LogisticRegression", "NumpyModel", "TorchModel"],
+    "models": [
+        "PMF",
+        "KMeans",
+        "LinearRegression",
+        "LinearSVM",
+        "LogisticRegression",
+        "NumpyModel",
+        "SoftmaxRegression",
+        "TorchModel",
+    ],
     "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
     "driver.runs": ["attach", "runs", "train"],
     "driver.run": ["TrainingRun"],

@@ -27,14 +27,17 @@ class Csr(Dataset):
     ----------
     X : scipy.sparse.csr_array, float32 (n, n_features)
     y : float32 (n,)
-        Labels.
+        Labels, 0 where there are none.
+    has_labels : bool
     """
 
     kind = "csr"
 
     def __init__(
-        self, X: csr_array, y: Float32, name: str = "features with labels", *, is_synthetic: bool = False
+        self, X: csr_array, y: Float32 | None, name: str = "features with labels", *, is_synthetic: bool = False
     ) -> None:
+        self.has_labels = y is not None
+        y = y if y is not None else np.zeros(X.shape[0], np.float32)
         self.X, self.y = X, y
         for array in (X.data, X.indices, X.indptr, y):
             array.setflags(write=False)  # the fingerprint is cached
@@ -44,7 +47,7 @@ class Csr(Dataset):
     @property
     def nothing_to_learn(self) -> str:
         """See `Dataset`."""
-        if bool((self.y == self.y[0]).all()):
+        if self.has_labels and bool((self.y == self.y[0]).all()):
             return f"all {self.n:,} labels are {self.y[0]:g}"
         return "" if bool(self.X.data.any()) else f"all features of the {self.n:,} rows are 0"
 
@@ -68,7 +71,7 @@ class Csr(Dataset):
         n_more : int
             Most values that the change adds to a row.
         """
-        other = Csr(change(self.X), self.y, self.name, is_synthetic=self.is_synthetic)
+        other = Csr(change(self.X), self.y if self.has_labels else None, self.name, is_synthetic=self.is_synthetic)
         other._fingerprint = hashlib.sha256(f"{self.fingerprint()} {key}".encode()).hexdigest()
         return other
 
@@ -78,7 +81,8 @@ class Csr(Dataset):
         return self._take(~held), self._take(held)
 
     def _take(self, mask: NDArray[np.bool_]) -> Csr:
-        return Csr(self.X[np.flatnonzero(mask)], self.y[mask], self.name, is_synthetic=self.is_synthetic)
+        y = self.y[mask] if self.has_labels else None
+        return Csr(self.X[np.flatnonzero(mask)], y, self.name, is_synthetic=self.is_synthetic)
 
     @property
     def most_bytes(self) -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
+
 from ..errors import DataWarning
 from .checks import checked_features, checked_floats, checked_ids, checked_labels, same_lengths
 from .criteo import criteo
@@ -50,18 +52,19 @@ def ratings(users: Any, items: Any, ratings: Any, n_users: int | None = None, n_
     return Ratings(user_ids, item_ids, values, (n_all_users, n_all_items))
 
 
-def csr(X: Any, y: Any) -> Csr:
-    """Sparse feature rows with labels; the arrays are copied.
+def csr(X: Any, y: Any = None) -> Csr:
+    """Sparse feature rows, with labels for all models except `KMeans`; the arrays are copied.
 
     Parameters
     ----------
     X : scipy.sparse CSR (n, n_features)
         Other sparse formats and 2-D arrays are converted. float32 inside.
-    y : array_like (n,)
-        Finite numbers, float32 inside; 0 and 1 for a `LogisticRegression`.
+    y : array_like (n,), optional
+        Finite numbers, float32 inside. The model checks them: 0 and 1 for a `LogisticRegression`, -1 and 1 too for a
+        `LinearSVM`, 0 to ``n_classes - 1`` for a `SoftmaxRegression`.
     """
     rows = checked_features("X", X)
-    labels = checked_labels("y", y, rows.shape[0])
-    for doubt in doubts_of_features(rows, labels):
+    labels = checked_labels("y", y, rows.shape[0]) if y is not None else None
+    for doubt in doubts_of_features(rows, labels if labels is not None else np.empty(0, np.float32)):
         warnings.warn(doubt, DataWarning, stacklevel=2)
-    return Csr(rows, labels)
+    return Csr(rows, labels) if labels is not None else Csr(rows, None, "features")

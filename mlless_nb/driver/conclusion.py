@@ -144,7 +144,7 @@ class Conclusion:
         """The progress that the workers started from."""
         if self._start is not None:
             return self._start.progress
-        return Progress(self._job.model.init(self._data.shape, self._data.mean, self._job.seed))
+        return Progress(self._data.first)
 
     def _fitted(self, progress: Progress | None) -> FittedModel | None:
         """The fitted model of ``progress``, in the data's own units."""

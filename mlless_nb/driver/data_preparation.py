@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,7 @@ class JobData:
             self._validation_set = self._units.apply(self._validation_set)
         self.job = self._job = job = resolved(job, self._train_set)
         self.shape, self.mean = self._train_set.shape, self._train_set.mean
+        self._kept = job.model.kept_of(self._train_set)
         self._seen = self._train_set.seen() if isinstance(self._train_set, Ratings) else None
         self.owners: Owners | None = None
         if is_by_user(job) and isinstance(self._train_set, Ratings):
@@ -81,12 +83,23 @@ class JobData:
         """The parameters of ``model``, which is in the data's own units, converted to the units of training."""
         return self.job.model.table_of(self._units.adopt(model))
 
+    @cached_property
+    def start(self) -> NDArray[np.float32] | None:
+        """Initial parameters that depend on the rows, see `Model.start_of`; to be asked for before `pack`."""
+        return self.job.model.start_of(self._train_set, self.job.seed)
+
+    @property
+    def first(self) -> NDArray[np.float32]:
+        """The initial parameters."""
+        start = self.start
+        return start if start is not None else self.job.model.first(self.shape, self.mean, self.job.seed)
+
     def check_target(self, start: NDArray[np.float32] | None = None) -> None:
         """Raise JobError if the parameters ``start`` (None: the initial ones) already meet the target."""
         job, target = self._job, self._job.stop_rules.target
         if target is None:
             return
-        params = job.model.init(self.shape, self.mean, job.seed) if start is None else start
+        params = self.first if start is None else start
         judged = self._validation_set or self._train_set
         # Without held-out rows the target is for the training loss, for which a sample is enough.
         most = None if self._validation_set is not None else SMOOTHED_STEPS
@@ -105,6 +118,8 @@ class JobData:
         if model is None:
             return None
         model = self._units.restore(model)
+        if self._kept:
+            model = type(model)({**model.params, **self._kept})
         return model.with_seen(*self._seen) if isinstance(model, PMFModel) and self._seen is not None else model
 
     def n_puts(self, objects: ObjectStore) -> int:

@@ -18,6 +18,7 @@ from ..money.meter import to_nusd
 from ..money.start import StartingMoney, least_usd
 from ..stateless.grants import StatelessMoney
 from ..storage import checkpoint
+from ..storage.checkpoint import Progress
 from .data_preparation import JobData
 from .invocations import invocations_of
 from .resumption import Start
@@ -50,19 +51,22 @@ class LaunchPlan:
     """
 
     def __init__(self, data: JobData, services: Services, start: Start | None) -> None:
-        self._job, self._data, self._services, self._start = data.job, data, services, start
+        self._job, self._data, self._services = data.job, data, services
         job = data.job
+        self._begin = start.progress if start is not None else None
+        if start is None and data.start is not None:
+            self._begin = Progress(data.start)
         n_redis, servers = len(services.redis_urls), store_servers(job.store)
         self.rates = Rates(price_profile(job.prices), job.memory_mb, n_redis, services.has_broker, servers)
         n_rows, width = job.model.table_shape(job.data.shape)
         kept_nusd = prepaid_nusd(job.store, self.rates, job.workers, 4 * n_rows * width)
         is_local = services.launcher.is_local
-        starting = self.rates, job.workers, is_local, data.held_out_gets, start is not None, kept_nusd
+        starting = self.rates, job.workers, is_local, data.held_out_gets, self._begin is not None, kept_nusd
         self.money = StartingMoney(*starting)
         if job.execution != WORKERS:
             self.money = StatelessMoney(*starting, job.reducers or 1, job.execution == EVENTS)
         # The driver's own requests: packing the data, unless it is packed, and reading the model.
-        n_puts = data.n_puts(services.launcher.objects) + (start is not None)
+        n_puts = data.n_puts(services.launcher.objects) + (self._begin is not None)
         #: Removing a run's objects and frames takes a listing each, at the price of a put.
         self._n_last_puts = 2 + (job.store != REDIS)
         self._packing_nusd = self.rates.requests_nusd(12, self._n_last_puts + n_puts)
@@ -101,10 +105,11 @@ class LaunchPlan:
         return dataclasses.replace(self._job, optimizer=optimizer)
 
     def put_start(self, run_id: str) -> str | None:
-        """Store the progress that the workers resume from; returns its key, None if the run does not resume."""
-        if self._start is None:
+        """Store the progress that the workers begin from; returns its key, None if they make the first parameters."""
+        progress = self._begin
+        if progress is None:
             return None
-        key, progress = checkpoint.start_key(run_id), self._start.progress
+        key = checkpoint.start_key(run_id)
         self._services.launcher.objects.put(key, dataclasses.replace(progress, owners=self._data.owners).encode())
         return key
 

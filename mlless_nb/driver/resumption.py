@@ -27,6 +27,8 @@ from .run import TrainingRun
 if TYPE_CHECKING:
     from ..job.job import TrainingJob
 
+#: Fields of models that the shape of the table depends on.
+SHAPING = ("rank", "biases", "k", "n_classes", "definition")
 #: Most tables of a worker in a stored progress: the parameters, and the algorithm's state.
 MOST_TABLES = 5
 
@@ -74,7 +76,7 @@ class Earlier:
         table = self.model.table_shape(self.shape)
         if job.model.table_shape(job.data.shape) != table:
             ours, theirs = vars(job.model), vars(self.model)
-            name = next(name for name in ("rank", "biases", "definition") if ours.get(name) != theirs.get(name))
+            name = next(name for name in SHAPING if ours.get(name) != theirs.get(name))
             raise JobError(f"model.{name}", ours[name], f"{theirs[name]!r}, as in {run}")
 
 

@@ -6,6 +6,7 @@ The arithmetic of each is in ``worker/algorithms``. A new algorithm is one file 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -64,6 +65,14 @@ class Algorithm:
         """Minibatches that a worker takes in a step of ``job``: as many as the job says, unless a step is an epoch."""
         n: int = job.local_steps
         return n
+
+    def decided(self, job: Any, left_open: Collection[str]) -> dict[str, Any]:
+        """Fields of ``job`` that the algorithm decides, by name; ``left_open`` are those that have a default value."""
+        return {}
+
+    def default_stop(self, job: Any) -> Any:
+        """The `Stop` of a job with neither stop rule nor budget; None for a default number of epochs."""
+        return None
 
     def check(self, job: Any) -> None:
         """Raise JobError if a setting of ``job`` (a TrainingJob) is incompatible with the algorithm."""

@@ -28,4 +28,4 @@ def shortfall(state: RunState) -> str:
 
 def constant_of(state: RunState) -> str:
     """The name of the best constant prediction."""
-    return "base rate" if state.metric == "log loss" else "mean"
+    return {"log loss": "base rate", "hinge loss": "more frequent class"}.get(state.metric, "mean")

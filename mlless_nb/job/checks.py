@@ -55,7 +55,11 @@ def check_types(job: TrainingJob) -> None:
             "a dataset of mlless_nb.datasets, e.g. datasets.ratings(users, items, ratings) or datasets.csr(X, y)",
         ),
         ("sync", (Sync,), "BSP(), ISP(threshold) or SSP(staleness)"),
-        ("algorithm", (Algorithm,), "GradientAveraging(), ModelAveraging(...) or ADMM(...)"),
+        (
+            "algorithm",
+            (Algorithm, type(None)),
+            "GradientAveraging(), ModelAveraging(...), ADMM(...), EM() for KMeans, or None",
+        ),
         ("stop", (Stop,), "Stop(target=..., epochs=..., ...)"),
         ("scale_in", (ScaleIn,), "ScaleIn(...) or ScaleIn.off()"),
         (
@@ -120,8 +124,8 @@ def _check_store(job: TrainingJob) -> None:
 def check_data(job: TrainingJob) -> None:
     """Raise unless the model can be trained on the rows, and the rows are not all the same."""
     job.model.check_data(job.data)
-    if job.data.nothing_to_learn:
-        raise DataError("data", job.data, f"rows that differ; {job.data.nothing_to_learn}: nothing can be learnt")
+    if why := job.model.nothing_to_learn(job.data):
+        raise DataError("data", job.data, f"rows that differ; {why}: nothing can be learnt")
 
 
 def check_validation_set(job: TrainingJob) -> None:
@@ -152,6 +156,13 @@ def check_partition(job: TrainingJob) -> None:
             raise JobError("partition", job.partition, "'auto' or 'rows', or ratings as data")
         if job.data.n_raters < job.workers:
             raise JobError("workers", job.workers, f"at most {job.data.n_raters}, the users with ratings")
+
+
+def check_algorithm(job: TrainingJob) -> None:
+    """Raise unless the algorithm is the only one that trains the model, if there is only one."""
+    only = job.model.algorithm
+    if only is not None and job.algorithm.kind != only:
+        raise JobError("algorithm", job.algorithm, f"left out for {job.model}: only {only!r} trains it")
 
 
 def check_memory(job: TrainingJob) -> None:

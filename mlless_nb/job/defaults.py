@@ -16,7 +16,9 @@ from ..data.csr import Csr
 from ..data.dataset import Dataset
 from ..data.ratings import Ratings
 from ..data.stream import CsrStream
-from ..models import Model
+from ..models import LinearRegression, Model
+from . import em  # noqa: F401 - registers the algorithm
+from .algorithm import Algorithm, algorithm_from_json
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ SGD_STEP, RATING_STEP = 2.0, 0.05
 PMF_RATES = {"adam": 0.005, "adagrad": 0.1, "per sample": 0.05}
 #: Learning rates for features, times a row's length (Adam, AdaGrad) or squared length (SGD); FTRL's is used as it is.
 LOGISTIC_RATES = {"adam": 0.05, "adagrad": 0.4, "ftrl": 0.5, "sgd": 20.0}
+#: The one of SGD for squared losses: at 2 the descent is no longer stable.
+SQUARED_SGD_RATE = 1.0
 #: ``lazy="auto"`` is True for tables of more than this many times the rows that a minibatch touches.
 LAZY_FROM = 4.0
 #: Rows that a mean length is computed from, for features that are read from a file.
@@ -64,6 +68,11 @@ def epochs(steps_in_epoch: float, *, has_validation: bool) -> float:
     """Most epochs of a run that has neither stop rule nor budget."""
     least, steps = (MOST_EPOCHS, MOST_STEPS) if has_validation else (BLIND_EPOCHS, BLIND_STEPS)
     return float(max(least, math.ceil(steps / steps_in_epoch)))
+
+
+def algorithm(model: Model) -> Algorithm:
+    """The algorithm for a job that leaves it open."""
+    return algorithm_from_json({"kind": model.algorithm or "gradient-averaging"})
 
 
 def optimizer(model: Model, data: Dataset) -> Optimizer:
@@ -96,7 +105,7 @@ def resolved(job: TrainingJob, train: Dataset) -> TrainingJob:
         if model.l2 is None:
             model = _replaced(model, l2=_rounded(1.0 / train.n))
         if chosen.learning_rate is None:
-            chosen = chosen.resolved(_rounded(_logistic_rate(chosen, _squared_length(train))))
+            chosen = chosen.resolved(_rounded(_linear_rate(model, chosen, train)))
     return dataclasses.replace(job, model=model, optimizer=chosen)
 
 
@@ -129,6 +138,16 @@ def _pmf_rate(optimizer: Optimizer, share: float, rows: int) -> float:
         return rate
     # Momentum m makes steps 1 / (1 - m) times as long.
     return PMF_RATES["per sample"] if optimizer.per_sample else (1.0 - optimizer.momentum) * rate
+
+
+def _linear_rate(model: Model, optimizer: Optimizer, train: Any) -> float:
+    """Learning rate for rows of features; coefficients of a squared loss are as long as the labels are spread."""
+    squared_length = _squared_length(train)
+    if not isinstance(model, LinearRegression):
+        return _logistic_rate(optimizer, squared_length)
+    if isinstance(optimizer, SGD):
+        return (1.0 - optimizer.momentum) * SQUARED_SGD_RATE / squared_length
+    return _logistic_rate(optimizer, squared_length) * (float(np.std(train.y, dtype=np.float64)) or 1.0)
 
 
 def _logistic_rate(optimizer: Optimizer, squared_length: float) -> float:

@@ -60,8 +60,9 @@ class TrainingJob:
         Decides the split, the order of the rows and the initial parameters.
     validation : float | Dataset | None
         Fraction of ``data`` to hold out, rows to evaluate on, or no validation set.
-    algorithm : GradientAveraging | ModelAveraging | ADMM
-        What a worker publishes in a step, and how the workers' contributions are combined.
+    algorithm : GradientAveraging | ModelAveraging | ADMM | EM, optional
+        What a worker publishes in a step, and how the workers' contributions are combined. None: `EM` for `KMeans`,
+        `GradientAveraging` for all other models.
     store : str
         Where published updates are kept: "redis"; "storage", the object storage; "memcached://host:11211" (several
         servers separated by commas); "dynamodb" or "dynamodb://region"; or "server://...", the address that
@@ -126,7 +127,7 @@ class TrainingJob:
     minibatch: int = None  # type: ignore[assignment]
     seed: int = 0
     validation: float | Dataset | None = 0.1
-    algorithm: Algorithm = field(default_factory=GradientAveraging)
+    algorithm: Algorithm = None  # type: ignore[assignment]
     store: str = field(default=REDIS, repr=False)  # its address may hold a token
     aggregate: str = "mean"
     local_steps: int = 1
@@ -155,6 +156,7 @@ class TrainingJob:
         self._decide()
         checks.check_validation_set(self)
         checks.check_partition(self)
+        checks.check_algorithm(self)
         self.algorithm.check(self)
         self.sync.check(self)
         check_execution(self)
@@ -164,9 +166,13 @@ class TrainingJob:
 
     def _decide(self) -> None:
         """Replace None by values. The learning rate and the penalty are chosen later, by `defaults.resolved`."""
+        if self.algorithm is None:
+            object.__setattr__(self, "algorithm", defaults.algorithm(self.model))
         self._take_steps(self.algorithm.given_steps(self))
         left_open = [name for name in ("optimizer", "workers", "minibatch") if getattr(self, name) is None]
         decided: dict[str, Any] = {}
+        if "algorithm" in left_open:
+            decided["algorithm"] = defaults.algorithm(self.model)
         if "optimizer" in left_open:
             decided["optimizer"] = defaults.optimizer(self.model, self.data)
         if "workers" in left_open:
@@ -180,6 +186,8 @@ class TrainingJob:
             n_workers = decided.get("workers", self.workers)
             decided["minibatch"] = defaults.minibatch(self.n_train, n_workers, self.local_steps, self.stop.epochs)
         for name, value in decided.items():
+            object.__setattr__(self, name, value)
+        for name, value in self.algorithm.decided(self, left_open).items():
             object.__setattr__(self, name, value)
         self._take_steps(self.algorithm.local_steps(self))
         settle(self)
@@ -238,6 +246,8 @@ class TrainingJob:
         """The stop rules in force: the user's, or a default number of epochs if there is neither rule nor budget."""
         if not self.stop.is_empty or self.budget is not None:
             return self.stop
+        if (rules := self.algorithm.default_stop(self)) is not None:
+            return rules  # type: ignore[no-any-return]
         # The number of steps that a run needs is that of GradientAveraging where the algorithm decides the local steps.
         n_local = 1 if isinstance(self.local_steps, DecidedSteps) else self.local_steps
         steps = self.n_minibatches / (self.workers * n_local)

@@ -139,13 +139,13 @@ class ColumnUnits(OwnUnits):
         """See `OwnUnits`."""
         weights = model.params["weights"] / self.scale
         intercept = model.params["intercept"] - weights @ self.shift
-        return type(model)({"weights": weights, "intercept": intercept})
+        return type(model)({**model.params, "weights": weights, "intercept": intercept})
 
     def adopt(self, model: FittedModel) -> FittedModel:
         """See `OwnUnits`."""
         weights = model.params["weights"]
         intercept = model.params["intercept"] + weights @ self.shift
-        return type(model)({"weights": weights * self.scale, "intercept": intercept})
+        return type(model)({**model.params, "weights": weights * self.scale, "intercept": intercept})
 
     @property
     def key(self) -> str:

@@ -1,8 +1,10 @@
 """Models: what is trained, its loss and its sparse gradient.
 
-``base`` is the interface and the registry. ``factorization`` and ``logistic`` are one model each with its fitted form,
-``linear`` is what linear models share. ``numpy_model`` and ``torch_model`` are models that a user wrote (``written``),
-which travel as a ``definition``. ``storage`` is the file of a fitted model. Optimisers are in `mlless_nb.job`.
+``base`` is the interface and the registry. ``factorization``, ``logistic``, ``svm``, ``linear_regression``, ``softmax``
+and ``kmeans`` are one model each with its fitted form. ``linear`` is what linear models share, ``tables`` what models
+of several columns do, ``kmeans_start`` the first centroids. ``numpy_model`` and ``torch_model`` are models that a user
+wrote (``written``), which travel as a ``definition``. ``storage`` is the file of a fitted model. Optimisers are in
+`mlless_nb.job`.
 """
 
 from __future__ import annotations
@@ -13,10 +15,14 @@ from typing import Any
 from ..errors import DecodeError, JobError
 from .base import FittedModel, Model, register_model, registered_models
 from .factorization import PMF, PMFModel
+from .kmeans import KMeans, KMeansModel
 from .linear import FittedLinearModel, LinearModel
+from .linear_regression import LinearRegression, LinearRegressionModel
 from .logistic import LogisticModel, LogisticRegression
 from .numpy_model import NumpyModel
+from .softmax import SoftmaxModel, SoftmaxRegression
 from .storage import read_arrays
+from .svm import LinearSVM, LinearSVMModel
 from .torch_model import FittedTorch, TorchModel
 from .written import FittedArrays
 
@@ -26,12 +32,20 @@ __all__ = [
     "FittedLinearModel",
     "FittedModel",
     "FittedTorch",
+    "KMeans",
+    "KMeansModel",
     "LinearModel",
+    "LinearRegression",
+    "LinearRegressionModel",
+    "LinearSVM",
+    "LinearSVMModel",
     "LogisticModel",
     "LogisticRegression",
     "Model",
     "NumpyModel",
     "PMFModel",
+    "SoftmaxModel",
+    "SoftmaxRegression",
     "TorchModel",
     "load_model",
     "model_from_json",

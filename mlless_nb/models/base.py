@@ -56,6 +56,9 @@ class Model(ABC):
         The penalty; None if it is chosen when a run starts.
     is_convex : bool
         Whether the loss is convex in the parameters.
+    algorithm : str or None
+        The ``kind`` of the only algorithm that trains it; None for a model with gradients.
+    needs_labels : bool
     """
 
     kind: ClassVar[str]
@@ -64,6 +67,8 @@ class Model(ABC):
     fitted_type: ClassVar[type[FittedModel]]
     is_convex: ClassVar[bool] = False
     l2: float | None
+    algorithm: ClassVar[str | None] = None
+    needs_labels: ClassVar[bool] = True
 
     @abstractmethod
     def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
@@ -81,6 +86,26 @@ class Model(ABC):
     @abstractmethod
     def init(self, shape: tuple[int, ...], mean: float, seed: int) -> Float32:
         """The parameters before the first step: a pure function of its arguments."""
+
+    def first(self, shape: tuple[int, ...], mean: float, seed: int) -> Float32:
+        """`init`; a model whose parameter is called so overrides this method instead."""
+        return self.init(shape, mean, seed)
+
+    def start_of(self, dataset: Any, seed: int) -> Float32 | None:
+        """Parameters before the first step that depend on the training rows; None if `first` is used.
+
+        The driver computes them once and stores them for the workers. ``dataset`` is in the units of training.
+        """
+        return None
+
+    def kept_of(self, dataset: Any) -> dict[str, NDArray[Any]]:
+        """Arrays, by name, that the fitted model gets beside the parameters; ``dataset`` has the training rows."""
+        return {}
+
+    def nothing_to_learn(self, dataset: Any) -> str:
+        """Why no model can be better than a constant on ``dataset``; "" if no reason is known."""
+        why: str = dataset.nothing_to_learn
+        return why
 
     @abstractmethod
     def gradient(self, params: Float32, minibatch: Any, mean: float, divisor: float, grad: Float32) -> float:
@@ -102,6 +127,8 @@ class Model(ABC):
         """Raise JobError for ``field`` unless the model can be trained on ``dataset``: its kind, shape and labels."""
         if dataset.kind != self.data_kind:
             raise JobError(field, dataset, DATA_KINDS[self.data_kind].format(type(self).__name__))
+        if self.needs_labels and not getattr(dataset, "has_labels", True):
+            raise JobError(f"{field}.y", None, f"labels for {type(self).__name__}, as by datasets.csr(X, y)")
         check_table(field, dataset, self.table_shape(dataset.shape))
 
     def baseline_loss(self, train: Any, held_out: Any) -> float | None:

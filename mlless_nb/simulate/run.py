@@ -142,6 +142,7 @@ class _Simulation:
         self._hub = SimulatedHub(self._timeline, machine, self._shards)
         self._world = World(self._timeline, machine, self._hub, job if isinstance(job, Workload) else None)
         self._running: set[str] = set()
+        self._start_key: str | None = None  # of the first parameters, if they depend on the rows
 
     def run(self, commands: Iterable[tuple[float, Command]]) -> SimulatedRun:
         functions = [Function(self._world, self._cores, invocation, self._ended) for invocation in self._invocations()]
@@ -179,7 +180,7 @@ class _Simulation:
         if validation is not None:
             n_bytes = validation.n_minibatches * validation.minibatch_bytes
             held_out_gets = most_gets(validation.n_minibatches, n_bytes, n_workers)
-        money = StartingMoney(rates, n_workers, machine.is_local, held_out_gets)
+        money = StartingMoney(rates, n_workers, machine.is_local, held_out_gets, self._start_key is not None)
         spent_before = rates.requests_nusd(18, 2)
         least = money.least_nusd(spent_before)
         cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
@@ -205,6 +206,7 @@ class _Simulation:
             launched_at_s=0.0,
             spent_before_nusd=spent_before,
             lifetime_s=machine.lifetime_s,
+            start_key=self._start_key,
         )
 
     def _data(self) -> tuple[Manifest, Manifest | None]:
@@ -212,7 +214,11 @@ class _Simulation:
         if isinstance(job, Workload):
             held_out = job.manifest(job.n_held_out, "held-out") if job.n_held_out else None
             return job.manifest(job.n, "train"), held_out
-        packed = JobData(job).pack(self._world.objects, lambda: False)
+        data, objects = JobData(job), self._world.objects
+        if data.start is not None:
+            self._start_key = checkpoint.start_key("simulated")
+            objects.put(self._start_key, checkpoint.Progress(data.start).encode())
+        packed = data.pack(objects, lambda: False)
         assert packed is not None  # it was not told to stop
         return packed
 

@@ -87,7 +87,7 @@ class Replica:
         is_dense = optimizer.moves_untouched(self.model.dense_l2)
         tables = allocate_tables(self.n_rows, self.width, 1 + len(names) + keeps, is_dense)
         self.params = tables[0]
-        self.params[...] = self.model.init(shape, manifest.mean, invocation.seed)
+        self.params[...] = self.model.first(shape, manifest.mean, invocation.seed)
         state, own = dict(zip(names, tables[1:], strict=False)), self.ownership
         setting = Setting(self.params, state, spec, self.model, optimizer, manifest, own, self._local_steps)
         self.algorithm = algorithm(setting)

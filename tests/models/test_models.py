@@ -39,7 +39,7 @@ def test_json_round_trip(model: Any) -> None:
         (lambda: PMF(biases="yes"), "PMF.biases='yes'"),  # type: ignore[arg-type]
         (lambda: PMF(init_scale=None), "PMF.init_scale=None"),  # type: ignore[arg-type]
         (lambda: LogisticRegression(l2="a"), "LogisticRegression.l2='a'"),  # type: ignore[arg-type]
-        (lambda: model_from_json({"kind": "svm"}), "model.kind='svm'"),
+        (lambda: model_from_json({"kind": "forest"}), "model.kind='forest'"),
         (lambda: PMF().check_data(SimpleNamespace(kind="csr")), "data="),
         (lambda: LogisticRegression().check_data(SimpleNamespace(kind="ratings")), "data="),
         (lambda: PMF(4096).check_data(SimpleNamespace(kind="ratings", shape=(10**6, 10**6))), "PMF.rank=4096"),
@@ -225,7 +225,7 @@ def test_a_file_that_is_no_model_is_named(tmp_path: Path, wrong: Callable[[bytes
         ({"a": np.zeros(3), "b": np.zeros(3)}, "this one holds a, b"),
         ({}, "this one is no .npz file"),
         ({"kind": np.array("pmf"), "a": np.array([{}], dtype=object)}, "holds other things than arrays"),
-        ({"kind": np.array("svm")}, "kind 'svm', must be one of pmf, logistic"),
+        ({"kind": np.array("forest")}, "kind 'forest', must be one of pmf"),
         ({"kind": np.array("pmf"), "user_bias": np.zeros(3)}, "must be a whole pmf model; 'item_bias' is missing"),
         (
             {"kind": np.array("pmf"), **GOOD.params, "item_bias": np.zeros(7)},

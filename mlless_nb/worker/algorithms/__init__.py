@@ -1,12 +1,13 @@
 """Algorithms: what a worker computes from its minibatches, and how the contributions of all workers are applied.
 
 ``base`` is the interface, and each algorithm is one file: ``gradient_averaging``, with ``local_steps``;
-``model_averaging``; ``admm``. Filtering, encoding and sending a contribution is not their business, see
+``model_averaging``; ``admm``; ``em``. Filtering, encoding and sending a contribution is not their business, see
 `mlless_nb.worker.outgoing_update`.
 """
 
 from .admm import ConsensusADMM
 from .base import Contribution, Setting, Share, WorkerAlgorithm, implementation, implements
+from .em import SummedStatistics
 from .gradient_averaging import AveragedGradients
 from .model_averaging import AveragedModels
 
@@ -17,6 +18,7 @@ __all__ = [
     "Contribution",
     "Setting",
     "Share",
+    "SummedStatistics",
     "WorkerAlgorithm",
     "implementation",
     "implements",

@@ -1,0 +1,79 @@
+"""Linear regression over sparse features, and its fitted form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..validation import check_flag, check_number, specification
+from .base import register_model
+from .linear import FittedLinearModel, LinearModel
+
+Float32 = NDArray[np.float32]
+
+
+class LinearRegressionModel(FittedLinearModel):
+    """A fitted linear regression.
+
+    Attributes
+    ----------
+    params : dict
+        weights (n_features,), intercept (1,); float32.
+    """
+
+    kind: ClassVar[str] = "linear regression"
+
+    def predict(self, X: Any) -> Float32:
+        """The predicted label of each row of X, scipy sparse or array (n, n_features); float32 (n,).
+
+        ValueError when X has another number of columns.
+        """
+        return self._margins(X)
+
+
+@register_model
+@specification
+@dataclass(frozen=True)
+class LinearRegression(LinearModel):
+    """Linear (ridge) regression: minimises ``mean (w.x + intercept - y)^2 / 2 + l2/2 * |w|^2``.
+
+    The intercept is not penalised. The metric is the mean squared error, in the labels' own units, without the half
+    and the penalty. The table has one row for each feature, then the intercept's; it starts at 0, and the intercept at
+    the mean label of the training rows.
+
+    Parameters
+    ----------
+    l2 : float, optional
+        At least 0. scikit-learn's ``Ridge(alpha)`` for n rows is ``alpha = n * l2``. None: chosen when a run starts,
+        as ``alpha = 1``.
+    scale : bool
+        Train on columns scaled as by `LogisticRegression`; the penalty is then on the scaled coefficients.
+    """
+
+    l2: float | None = None
+    scale: bool = True
+    kind: ClassVar[str] = "linear regression"
+    metric: ClassVar[str] = "mean squared error"
+    loss: ClassVar[str] = "squared"
+    fitted_type: ClassVar[type[FittedLinearModel]] = LinearRegressionModel
+
+    def __post_init__(self) -> None:
+        check_number("LinearRegression.l2", self.l2, least=0.0, or_none=True)
+        check_flag("LinearRegression.scale", self.scale)
+
+    def start_of(self, dataset: Any, seed: int) -> Float32 | None:
+        """Zeros, and the mean label as intercept: the way there is long for labels far from 0."""
+        table = np.zeros(self.table_shape(dataset.shape), np.float32)
+        table[-1] = np.mean(dataset.y, dtype=np.float64)
+        return table
+
+    def baseline_loss(self, train: Any, held_out: Any) -> float | None:
+        """Mean squared error of predicting the training mean."""
+        mean = float(np.mean(train.y, dtype=np.float64))
+        return float(np.mean(np.square(held_out.y.astype(np.float64) - mean)))
+
+    def __str__(self) -> str:
+        return "linear regression"
