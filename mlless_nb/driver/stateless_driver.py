@@ -90,7 +90,7 @@ class StatelessDriver(Driver):
             self.run.telemetry.tell(0.0, chosen)
         begin = self._start.progress if self._start is not None else None
         if begin is None:
-            begin = Progress(job.model.init(self._data.shape, self._data.mean, job.seed))
+            begin = Progress(job.model.first(self._data.shape, self._data.mean, job.seed))
         launcher.objects.put(model_key(self.run.id, 0), dataclasses.replace(begin, step=0, owners=None).encode())
         spent_before = plan.requests_before_nusd()
         plan.check_budget(spent_before)

@@ -166,10 +166,10 @@ class TrainingJob:
 
     def _decide(self) -> None:
         """Replace None by values. The learning rate and the penalty are chosen later, by `defaults.resolved`."""
-        if self.algorithm is None:
+        left_open = [name for name in ("algorithm", "optimizer", "workers", "minibatch") if getattr(self, name) is None]
+        if "algorithm" in left_open:
             object.__setattr__(self, "algorithm", defaults.algorithm(self.model))
         self._take_steps(self.algorithm.given_steps(self))
-        left_open = [name for name in ("optimizer", "workers", "minibatch") if getattr(self, name) is None]
         decided: dict[str, Any] = {}
         if "algorithm" in left_open:
             decided["algorithm"] = defaults.algorithm(self.model)

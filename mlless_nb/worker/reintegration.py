@@ -101,10 +101,17 @@ class Reintegration:
         self._replica.apply_all(self._passed_on(round_id, givers, takers, frame))
 
     def _average_whole(self, round_id: str, step: int, givers: list[int], takers: list[int]) -> None:
-        """Every giver publishes its parameters instead, every taker averages them in: the paper's formula."""
-        frame = self._replica.encode_whole(step) if self._slot in givers else b""
+        """Every giver publishes its parameters instead, residual included, and every taker averages them in.
+
+        That is the paper's formula, ``params <- (params + theirs) / 2``. Residuals stay as they are.
+        """
+        params = self._replica.params
+        frame = self._frame(step, np.ascontiguousarray(params)) if self._slot in givers else b""
+        theirs = np.empty(params.shape, np.float32)
         for whole in self._passed_on(round_id, givers, takers, frame):
-            self._replica.average_whole(whole)
+            apply_frame(whole, theirs, add=False)
+            params += theirs
+            params *= np.float32(0.5)
 
     def whole(self, step: int, active: list[int], taker: int) -> Float32:
         """On ``taker``, the whole parameters: the other workers send it the rows that they own."""

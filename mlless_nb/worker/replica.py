@@ -318,17 +318,6 @@ class Replica:
             for rows in self.ownership.everybodys():
                 self.params[rows] -= self._outgoing.halve(rows)
 
-    def encode_whole(self, step: int) -> bytes:
-        """A frame of the parameters, which include what is not published yet."""
-        return encode_update(None, np.ascontiguousarray(self.params), step, self._slot, self.n_rows, NO_STATS)
-
-    def average_whole(self, frame: Frame) -> None:
-        """The paper's formula: ``params <- (params + those in the frame) / 2``; the residual stays as it is."""
-        theirs = np.empty(self.params.shape, np.float32)
-        apply_frame(frame, theirs, add=False)
-        self.params += theirs
-        self.params *= np.float32(0.5)
-
     # -- evaluation
 
     def encode_stats(self, step: int, stats: Stats) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pytest
@@ -203,14 +202,15 @@ def test_the_papers_formula_averages_whole_replicas(monkeypatch: pytest.MonkeyPa
 
     def observe(worker: Observed) -> None:
         plain(worker)
-        average = worker._replica.average_whole
+        average = worker._handing_over._average_whole
 
-        def observed(frame: Any) -> None:
+        def observed(round_id: str, step: int, givers: list[int], takers: list[int]) -> None:
             before = worker.params.copy()
-            average(frame)
-            seen.append((worker._slot, worker._step, before, worker.params.copy()))
+            average(round_id, step, givers, takers)
+            if worker._slot in takers:
+                seen.append((worker._slot, worker._step, before, worker.params.copy()))
 
-        worker._replica.average_whole = observed  # type: ignore[method-assign]
+        worker._handing_over._average_whole = observed  # type: ignore[method-assign]
 
     monkeypatch.setattr(Observed, "observe_averages", observe)
     monkeypatch.setattr(Observed, "_check_conservation", lambda worker: None)  # the formula loses updates
