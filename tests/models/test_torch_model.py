@@ -30,6 +30,7 @@ from mlless_nb.simulate import TWO_CORES, SimulatedRun, simulate  # noqa: E402
 from mlless_nb.storage.objects import MemoryObjects  # noqa: E402
 from mlless_nb.worker.minibatch_loader import MinibatchFeed  # noqa: E402
 
+pytestmark = pytest.mark.torch
 MNIST = Path(os.environ.get("MLLESS_DATA_HOME", "")) / "mnist"
 
 
