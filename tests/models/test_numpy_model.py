@@ -239,6 +239,7 @@ def test_what_has_no_source_is_refused() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore::mlless_nb.DataWarning")
 @pytest.mark.skipif(not (MNIST / "mnist.npz").is_file(), reason="MLLESS_DATA_HOME holds no mnist; put it there")
 def test_digits_are_read() -> None:
     """At least 97.5 % of MNIST's test set, with four workers."""

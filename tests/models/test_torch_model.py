@@ -30,6 +30,7 @@ from mlless_nb.simulate import TWO_CORES, SimulatedRun, simulate  # noqa: E402
 from mlless_nb.storage.objects import MemoryObjects  # noqa: E402
 from mlless_nb.worker.minibatch_loader import MinibatchFeed  # noqa: E402
 
+pytestmark = pytest.mark.torch
 MNIST = Path(os.environ.get("MLLESS_DATA_HOME", "")) / "mnist"
 
 
@@ -282,8 +283,9 @@ class Mobile(torch.nn.Module):
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore::mlless_nb.DataWarning")
 @pytest.mark.skipif(not (MNIST / "mnist.npz").is_file(), reason="MLLESS_DATA_HOME holds no mnist; put it there")
-@pytest.mark.parametrize(("kind", "epochs"), [(Wide, 8), (Convolutional, 4), (Mobile, 4)])
+@pytest.mark.parametrize(("kind", "epochs"), [(Wide, 8), (Convolutional, 8), (Mobile, 12)])
 def test_digits_are_read(kind: Any, epochs: int) -> None:
     """At least 97.5 % of MNIST's test set, with four workers."""
     digits = np.load(MNIST / "mnist.npz")
