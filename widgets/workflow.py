@@ -9,6 +9,7 @@ from html import escape
 from typing import Any
 
 from ..errors import CommandError
+from .format import count
 from .svg import tick_texts, ticks
 
 #: What each stage is called, in the order of an iteration.
@@ -39,6 +40,9 @@ class Workflow:
 
     flow: str
     gantt: str
+
+    def __repr__(self) -> str:
+        return "<Workflow: a flow chart and a Gantt chart of one step; a notebook shows them>"
 
     def _repr_html_(self) -> str:
         return f"<div>{self.flow}</div><div>{self.gantt}</div>"
@@ -106,7 +110,7 @@ def _edge(done: Sequence[Entry], before: str, after: str) -> tuple[str, str]:
     if not reads:
         calls = Counter(entry["stage"] for entry in done)[after]
         return f"{calls} call{'s' if calls > 1 else ''}", ""
-    return f"{len(reads)} gets", _amount(sum(span[4] for span in reads))
+    return count(len(reads), "get"), _amount(sum(span[4] for span in reads))
 
 
 def _arrow(x1: float, x2: float, y: float, above: str, below: str) -> list[str]:

@@ -100,6 +100,7 @@ class SoftmaxRegression(Model):
     metric: ClassVar[str] = "log loss"
     data_kind: ClassVar[str] = "csr"
     fitted_type: ClassVar[Any] = SoftmaxModel
+    is_convex: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not is_integer(self.n_classes) or self.n_classes < 2:

@@ -114,3 +114,16 @@ def test_ctrl_c_stops_the_run_in_good_order(tmp_path: Path) -> None:
     assert process.returncode == 0
     assert "run: interrupted at step" in printed
     assert "stopped 7" in printed  # five arrays, and what had training rows
+
+
+@pytest.mark.long
+def test_the_designs_notebook_walks_through_all_of_them(tmp_path: Path) -> None:
+    done, document = execute(NOTEBOOKS / "06_designs.ipynb", tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert errors_of(document) == []
+    assert "equal, bit for bit: True" in done.stdout
+    for design in ("ADMM, 10 scans", "object storage, one leader", "SSP 3", "map-reduce", "events", "SVM: "):
+        assert design in done.stdout
+    charts = [out for cell in document.cells for out in cell.get("outputs", []) if "text/html" in out.get("data", {})]
+    assert any("<svg" in out["data"]["text/html"] for out in charts)
