@@ -40,7 +40,7 @@ def test_both_charts_are_valid_and_name_what_happened() -> None:
     flow, gantt = ("".join(ET.fromstring(chart).itertext()) for chart in (charts.flow, charts.gantt))
     assert "2 workers" in flow
     assert "1 lost" in flow
-    assert "1 gets" in flow
+    assert "1 get" in flow
     assert "2.0 kB" in flow
     assert "worker 1 (2)" in gantt
     assert charts.flow in charts._repr_html_()
