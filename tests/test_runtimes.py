@@ -62,7 +62,7 @@ def test_where_the_interpreter_would_start_otherwise_it_starts(
     function_server: SharedRuntime | None, runner: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FOR_ONE", "run")
-    monkeypatch.setenv("MLLESS_KERNELS", "generic")
+    monkeypatch.setenv("MLLESS_KERNELS", "" if os.environ.get("MLLESS_KERNELS") else "generic")
     if function_server is None:
         pytest.skip("functions are not forked on this system")
     command = [function_server.interpreter, str(runner), "run_job", str(runner.with_name("told")), "0"]
