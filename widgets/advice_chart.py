@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT = 640, 330
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 44, 40
 #: Colours by place, readable on white and on dark grey.
-_COLOURS = ("#0072b2", "#d55e00", "#00795a", "#8a5a9e", "#7a7d82", "#b8860b", "#c2185b")
+_COLOURS = ("#0072b2", "#d55e00", "#00795a", "#8a5a9e", "#7a7d82", "#b8860b", "#c2185b", "#5d4037")
 _MUTED = "var(--jp-ui-font-color2,#5f6368)"
 
 
@@ -26,7 +26,8 @@ def advice_chart(advice: Advice) -> str:
     series = dict.fromkeys(_series(option) for option in shown)
     colours = {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(series)}
     parts = [*_grid(x, y), _front(advice.pareto, x, y)]
-    parts += [_dot(option, x, y, colours[_series(option)]) for option in shown]
+    labelled: list[tuple[float, float]] = []
+    parts += [_dot(option, x, y, colours[_series(option)], labelled) for option in shown]
     parts += _legend(colours)
     label = escape(f"Seconds against US dollars: {advice.sentence}", quote=True)
     return (
@@ -80,10 +81,14 @@ def _front(options: Sequence[Option], x: _Axis, y: _Axis) -> str:
     return f'<polyline fill="none" stroke="{_MUTED}" stroke-dasharray="4 3" points="{points}"/>'
 
 
-def _dot(option: Option, x: _Axis, y: _Axis, colour: str) -> str:
+def _dot(option: Option, x: _Axis, y: _Axis, colour: str, labelled: list[tuple[float, float]]) -> str:
+    """A point, with its number of workers unless another number is written near it already."""
     across, up = _at(option, x, y)
     told = escape(f"{option.place}, {option.workers} workers: {option.time_s:.3g} s, ${option.usd:.2g}")
-    number = f'<text fill="{colour}" x="{across + 6:.1f}" y="{up - 4:.1f}">{option.workers}</text>'
+    number = ""
+    if all(abs(across - other) > 16 or abs(up - height) > 11 for other, height in labelled):
+        labelled.append((across, up))
+        number = f'<text fill="{colour}" x="{across + 6:.1f}" y="{up - 4:.1f}">{option.workers}</text>'
     return f'<circle fill="{colour}" cx="{across:.1f}" cy="{up:.1f}" r="4"><title>{told}</title></circle>{number}'
 
 

@@ -21,6 +21,8 @@ from .probe import probe
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 #: Numbers of VMs in a cluster that are compared.
 CLUSTERS = (2, 4, 8)
+#: What the table's columns are called; the last one has a star or the reason why an option is none.
+HEAD = ("", "workers", "seconds", "start", "compute", "exchange", "US dollars", "")
 #: Speed of a cloud's vCPU, half a physical core, relative to a core here.
 CLOUD_SPEED = 0.7
 #: Seconds after which a platform ends a function.
@@ -83,11 +85,11 @@ class Advice:
         if vms:
             parts.append(f"a {vms[-1].place} alone: {_about(vms[-1])}")
         verdict = _verdict(functions, vms)
-        return "; ".join(parts) + (f": {verdict}" if verdict else "")
+        text = "; ".join(parts) + (f": {verdict}" if verdict else "")
+        return text[0].upper() + text[1:]
 
     def __repr__(self) -> str:
-        head = ("", "workers", "seconds", "start", "compute", "exchange", "US dollars", "")
-        rows = [head, *(self._row(option) for option in (*self.options, *self.what_ifs))]
+        rows = [HEAD, *(self._row(option) for option in (*self.options, *self.what_ifs))]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
         return "\n".join([self._basis(), *lines, "*: none is both quicker and cheaper", self.sentence])
@@ -105,7 +107,13 @@ class Advice:
         )
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(repr(self))}</pre>"
+        best = _table([self._row(option)[:-1] for option in self.pareto])
+        every = _table([self._row(option) for option in (*self.options, *self.what_ifs)])
+        return (
+            f"<p><b>{escape(self.sentence)}</b><br>{escape(self._basis())}</p>"
+            f"<p>None is both quicker and cheaper than these:</p>{best}"
+            f"<details><summary>All {len(self.options)} options, and what-ifs</summary>{every}</details>"
+        )
 
 
 def advise(job: TrainingJob, *, epochs: float | None = None, workers: Sequence[int] = WORKERS) -> Advice:
@@ -149,6 +157,15 @@ def advise(job: TrainingJob, *, epochs: float | None = None, workers: Sequence[i
         options.append(analytic.one_vm(vm, sizes, known, speed=CLOUD_SPEED))
         options += [analytic.cluster(vm, n, sizes, known, speed=CLOUD_SPEED) for n in CLUSTERS if n * vm.cores <= most]
     return Advice(tuple(options), sizes, measured.epochs_from, _what_ifs(asked, sizes, rates, speed))
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """An HTML table of ``rows``, with the first cells of `HEAD`."""
+    cells = [HEAD, *rows] if rows else []
+    shown = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row[: len(rows[0])]) + "</tr>" for row in cells
+    )
+    return f"<table>{shown}</table>"
 
 
 def _limited(option: Option) -> Option:

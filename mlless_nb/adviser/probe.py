@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
 from ..driver.data_preparation import JobData
-from ..driver.invocations import invocations_of
+from ..driver.invocations import DETACHED, invocations_of
 from ..errors import JobError
 from ..exchange.stats import NO_STATS
 from ..exchange.stores import REDIS
@@ -118,18 +118,8 @@ def _replica(job: TrainingJob, manifest: Manifest, n_workers: int, sync: Sync | 
         manifest,
         None,
         StartingMoney(rates, n_workers, is_local=True),
-        job_id="probe",
-        generation="1",
-        scatter_from=0,
         seed=job.seed,
-        n_cores=0,
-        redis_urls=[],
-        bus_url="memory://",
-        insecure=False,
-        has_broker=False,
-        launched_at_s=0.0,
-        spent_before_nusd=0,
-        lifetime_s=600.0,
+        **DETACHED,
     )
     return Replica(worker, manifest)
 

@@ -15,6 +15,20 @@ from ..worker.evaluation import eval_every
 LEASE_S = 15.0
 #: Longest wait of a worker for its peers in one step, seconds.
 ROUND_TIMEOUT_S = 120.0
+#: The surroundings of a worker that is run in this process by itself, to measure it.
+DETACHED: dict[str, Any] = {
+    "job_id": "detached",
+    "generation": "1",
+    "scatter_from": 0,
+    "n_cores": 0,
+    "redis_urls": [],
+    "bus_url": "memory://",
+    "insecure": False,
+    "has_broker": False,
+    "launched_at_s": 0.0,
+    "spent_before_nusd": 0,
+    "lifetime_s": 600.0,
+}
 
 
 def invocations_of(

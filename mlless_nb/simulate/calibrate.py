@@ -17,7 +17,7 @@ from ..bus.messages import Invocation
 from ..data import datasets
 from ..data.prepare import Manifest, pack
 from ..driver.embedded_redis import EmbeddedRedis
-from ..driver.invocations import invocations_of
+from ..driver.invocations import DETACHED, invocations_of
 from ..exchange import RedisCoordinator
 from ..exchange.redis.connection import PipelinedConnection
 from ..exchange.redis.coordinator import connect
@@ -89,18 +89,8 @@ def _invocation(slot: int, n_workers: int, manifest: Manifest, sync: Sync | None
         manifest,
         None,
         StartingMoney(RATES, n_workers, is_local=True),
-        job_id="calibrate",
-        generation="1",
-        scatter_from=0,
         seed=0,
-        n_cores=0,
-        redis_urls=[],
-        bus_url="memory://",
-        insecure=False,
-        has_broker=False,
-        launched_at_s=0.0,
-        spent_before_nusd=0,
-        lifetime_s=600.0,
+        **DETACHED,
         lease_s=PATIENCE_S,
         round_timeout_s=PATIENCE_S,
     )
