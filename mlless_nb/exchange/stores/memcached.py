@@ -128,13 +128,18 @@ class MemcachedStore(FrameStore):
 
     def clear(self) -> int:
         """See `FrameStore`. A server that does not list its items lets them expire within a day."""
-        n_frames, prefix = 0, self.prefix.encode()
+        prefix = self.prefix.encode()
+        deleted: set[bytes] = set()
         for server in self._servers:
-            names = [key for key in server.names() if key.startswith(prefix)]
-            if names:
-                server.ask("delete_many", names, noreply=False)
-            n_frames += sum(b"/" not in key for key in names)
-        return n_frames
+            n_empty = 0
+            # A listing may miss an item that the server moves meanwhile: two in a row find none before this ends.
+            while n_empty < 2:
+                names = [key for key in server.names() if key.startswith(prefix) and key not in deleted]
+                if names:
+                    server.ask("delete_many", names, noreply=False)
+                deleted.update(names)
+                n_empty = 0 if names else n_empty + 1
+        return sum(b"/" not in key for key in deleted)
 
     def close(self) -> None:
         """See `FrameStore`."""
@@ -187,19 +192,21 @@ class _Server:
     def names(self) -> list[bytes]:
         """The keys of all items; [] if the server does not list them."""
         for attempt in range(TRIES):
-            with contextlib.suppress(OSError):
-                *items, end = self._listing()
-                if end == b"END":
-                    words = [item.split(b" ", 1)[0] for item in items]
-                    return [unquote_to_bytes(word.removeprefix(b"key=")) for word in words]
+            # Items move between the lists that "all" walks, not in the hash table, which older servers do not walk.
+            for walked in (b"hash", b"all"):
+                with contextlib.suppress(OSError):
+                    *items, end = self._listing(walked)
+                    if end == b"END":
+                        words = [item.split(b" ", 1)[0] for item in items]
+                        return [unquote_to_bytes(word.removeprefix(b"key=")) for word in words]
             time.sleep(PAUSE_S * 2**attempt)  # it is busy with another listing
         return []
 
-    def _listing(self) -> list[bytes]:
+    def _listing(self, walked: bytes) -> list[bytes]:
         """The lines of the server's reply: one for each item, and END; or only why it does not list them."""
         with socket.create_connection(self._place, CONNECT_S) as line:
             line.settimeout(ANSWER_S)
-            line.sendall(b"lru_crawler metadump all\r\n")
+            line.sendall(b"lru_crawler metadump " + walked + b"\r\n")
             lines: list[bytes] = []
             with line.makefile("rb") as reply:
                 for text in reply:
