@@ -61,6 +61,11 @@ class Runs:
             self._n_bytes = RUN_BYTES
         self._following = dict(zip(runs, [*runs[1:], *runs[:1]], strict=True))
 
+    @property
+    def n_minibatches(self) -> int:
+        """Number of minibatches in all runs."""
+        return len(self._of)
+
     def of(self, index: int) -> Run:
         """The run of minibatch ``index``; if it was not expected, a run of this one."""
         return self._of.get(index) or Run(self._manifest.bundle_of(index), index, index + 1)

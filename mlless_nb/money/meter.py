@@ -25,7 +25,7 @@ def to_nusd(usd: float) -> int:
 
 def _up(usd: float) -> int:
     """Dollars as whole nano-dollars, rounded up; errors in a float's last bits are ignored."""
-    return math.ceil(round(usd * NUSD, 3))
+    return math.ceil(usd * NUSD - 0.0005)
 
 
 @dataclass(frozen=True)

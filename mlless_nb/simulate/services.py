@@ -112,6 +112,8 @@ class SimulatedObjects:
 class SimulatedFeed:
     """See `MinibatchFeed`: one request at a time runs in parallel with the worker, and what was read is kept."""
 
+    has_all = False
+
     def __init__(self, objects: SimulatedObjects, manifest: Manifest, decoded: dict[str, Minibatch]) -> None:
         self._objects, self._manifest, self._decoded = objects, manifest, decoded
         self._runs = Runs(manifest)

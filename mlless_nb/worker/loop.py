@@ -213,8 +213,8 @@ class Worker:
         prepaid = self._prepaid
         prepaid.puts_ahead = self._ending.n_puts(self._step, active)
         # Up to the next grant: the reads that this step and the next begin, and 2 for a read that cannot be foreseen.
-        following = self._shares.next(2 * self._job.local_steps)
-        prepaid.gets_ahead = 2 + self._feed.n_gets(following) + self._held_out.n_unread(active)
+        n_reads = 0 if self._feed.has_all else self._feed.n_gets(self._shares.next(2 * self._job.local_steps))
+        prepaid.gets_ahead = 2 + n_reads + self._held_out.n_unread(active)
         prepaid.keep_for_exit(self._ending.exit_s(active, self._exchange.quickest_s))
 
     def _make(self, minibatches: list[Minibatch], n_active: int, sums: tuple[float, float]) -> Stats:
@@ -230,6 +230,8 @@ class Worker:
         return self._position / self._manifest.n_minibatches
 
     def _prefetch(self) -> None:
+        if self._feed.has_all:
+            return
         for group in self._shares.next(self._job.local_steps):
             self._feed.prefetch(group)
 

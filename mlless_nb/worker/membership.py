@@ -41,7 +41,8 @@ class Membership:
 
     def leaving(self, step: int) -> list[int]:
         """Slots whose last step is ``step``, ascending."""
-        return sorted(slot for slot, first in self.plan.leaves.items() if first == step + 1)
+        leaves = self.plan.leaves  # mostly empty, and this is asked in every step
+        return sorted(slot for slot, first in leaves.items() if first == step + 1) if leaves else []
 
     def is_stopped(self, step: int) -> bool:
         """Whether an announced stop makes ``step`` the last one."""
@@ -54,16 +55,18 @@ class Membership:
 
     def learn(self, arrival: Arrival, step: int) -> None:
         """Take over the grant, the plan and the supervisor's lease from an arrival at a round of ``step``."""
-        self._prepaid.add(arrival.granted_nusd)
+        if arrival.granted_nusd:
+            self._prepaid.add(arrival.granted_nusd)
         self.plan = arrival.plan or self.plan
         self._miss_supervisor(arrival.has_supervisor, step)
 
     def _miss_supervisor(self, is_there: bool, step: int) -> None:
         """End the run when the supervisor's lease has been missing for a whole lease, or it never started."""
-        now = self._clock()
         if is_there:
             self._missed_from = math.inf
-        elif self._missed_from == math.inf:
+            return
+        now = self._clock()
+        if self._missed_from == math.inf:
             self._missed_from = now
         if now - self._missed_from > self._lease_s:
             self._log.announce_stop("failed", f"the supervisor was lost by step {step}")

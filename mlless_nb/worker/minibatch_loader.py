@@ -53,6 +53,11 @@ class MinibatchFeed:
         """Announce the minibatches (0-based) needed from now on, in about this order: they are read in runs."""
         self._runs.expect(indices, list(self._kept))
 
+    @property
+    def has_all(self) -> bool:
+        """Whether all expected minibatches are in memory or being read."""
+        return len(self._minibatches) >= self._runs.n_minibatches
+
     def get(self, index: int) -> Minibatch:
         """Minibatch number ``index`` (0-based).
 

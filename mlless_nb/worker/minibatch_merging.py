@@ -113,6 +113,11 @@ class MergedFeed:
         self._kept_bytes = 0
         self._feed.expect(indices)
 
+    @property
+    def has_all(self) -> bool:
+        """See `MinibatchFeed`."""
+        return self._feed.has_all
+
     def n_gets(self, groups: Sequence[Sequence[int]]) -> int:
         """See `MinibatchFeed`."""
         return self._feed.n_gets([index for group in groups if tuple(group) not in self._kept for index in group])

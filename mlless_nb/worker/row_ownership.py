@@ -47,7 +47,7 @@ class Ownership:
         self._shards[:] = shards
 
     def _count_users(self, rows: Int32) -> int:
-        return int(np.searchsorted(rows, np.int32(self.n_users)))
+        return int(rows.searchsorted(np.int32(self.n_users)))  # a method: np.searchsorted takes twice the time
 
     def count_own(self, rows: Int32) -> int:
         """How many rows of one minibatch this worker owns; they come first. Its users are all in one shard."""
