@@ -41,6 +41,8 @@ class Sizes:
         Seconds of one core to read and add one peer's update.
     update_bytes, table_bytes, data_bytes : float
         Size of a published update, of the whole table, of the packed training rows.
+    crowded_minibatch_s, crowded_apply_s : float, optional
+        `minibatch_s` and `apply_s` where several replicas share the caches of all cores; None: not measured.
     """
 
     epochs: float
@@ -51,6 +53,8 @@ class Sizes:
     update_bytes: float
     table_bytes: float
     data_bytes: float
+    crowded_minibatch_s: float | None = None
+    crowded_apply_s: float | None = None
 
     def n_rounds(self, n_workers: int) -> int:
         """Steps of a run of ``n_workers`` with the job's number of epochs."""

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import os
-
-from ..exchange.pattern import MESSAGE_S
+from ..driver.launch_plan import EMBEDDED_LINK
+from ..exchange.pattern import ARRIVAL_S, choose_pattern
 from ..money import Rates
 from ..money.meter import NUSD
 from .analytic import FIXED_GETS, FIXED_PUTS, Option, Sizes
+from .timing import n_cores
 
 #: Seconds until the functions of a run train: of all, and more for each. As the other constants here, these were fitted
 #: to runs of 1 to 12 workers on two cores; ``benchmarks/adviser.py`` compares.
-START_S, START_EACH_S = 1.0, 0.03
-#: Processor seconds of a step's loop in each worker.
-STEP_S = 200e-6
-#: Bytes per second of a frame's way from one worker to another: copied by its writer, the server and its reader.
-BYTES_S = 8.0e9
-
-
-def n_cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+START_S, START_EACH_S = 0.8, 0.02
+#: The first of these seconds, in which no function is billed yet.
+UNBILLED_S = 0.4
+#: Processor seconds of a step's loop in each worker, and of a frame's command and reply, without its bytes.
+STEP_S, FRAME_S = 115e-6, 10e-6
+#: Bytes that a processor core moves through Redis in a second, the work of both ends included.
+BYTES_S = 2.4e9
 
 
 def here(n_workers: int, sizes: Sizes, rates: Rates, cores: int | None = None) -> Option:
     """``n_workers`` functions of the embedded backend; the bill is that of the job's price profile.
+
+    Workers and Redis share the cores, so the processor time of all adds up, as long as there are as many workers as
+    cores.
 
     Parameters
     ----------
@@ -32,13 +32,29 @@ def here(n_workers: int, sizes: Sizes, rates: Rates, cores: int | None = None) -
         Processor cores; None: those of this machine.
     """
     w, cores = n_workers, cores or n_cores()
-    rounds = sizes.n_rounds(w)
-    made_s = sizes.local_steps * sizes.minibatch_s + STEP_S
-    read_s = (w - 1) * (sizes.apply_s + sizes.update_bytes / BYTES_S + MESSAGE_S)
-    crowd = max(w / cores, 1.0)  # workers that share a core take turns
+    rounds, minibatch_s = sizes.n_rounds(w), sizes.minibatch_s
+    if w > 1 and sizes.crowded_minibatch_s is not None:
+        minibatch_s = sizes.crowded_minibatch_s
+    made_s = w * (sizes.local_steps * minibatch_s + STEP_S)
     start_s = START_S + START_EACH_S * w
-    compute, exchange = rounds * made_s * crowd, rounds * read_s * crowd
+    used = min(w, cores)
+    compute, exchange = rounds * made_s / used, rounds * exchange_cpu_s(w, sizes) / used
     time_s = start_s + compute + exchange
-    nusd = (w + 1) * rates.function_nusd(time_s) + rates.servers_nusd(time_s)
+    nusd = (w + 1) * rates.function_nusd(time_s - UNBILLED_S) + rates.servers_nusd(time_s)
     nusd += rates.requests_nusd(FIXED_GETS + sizes.n_minibatches, FIXED_PUTS)
     return Option("here", "this machine", w, start_s, compute, exchange, nusd / NUSD)
+
+
+def exchange_cpu_s(n_workers: int, sizes: Sizes) -> float:
+    """Processor seconds of one round's exchange, of all workers and Redis together."""
+    w, m, table = n_workers, sizes.update_bytes, sizes.table_bytes
+    if w == 1:
+        return 0.0
+    apply_s = sizes.apply_s if sizes.crowded_apply_s is None else sizes.crowded_apply_s
+    if choose_pattern(w, m, table, *EMBEDDED_LINK) == "broadcast":
+        n_rounds, moved, n_applied, n_messages = 1, w * w * m, w * (w - 1.0), w * w
+    else:
+        merged = min(table, w * m)
+        n_rounds, moved, n_messages = 2, 2 * (w - 1) * m + w * merged, 3 * w * (w - 1) + w
+        n_applied = (w - 1) * (1 + merged / max(m, 1.0))
+    return n_applied * apply_s + moved / BYTES_S + n_messages * FRAME_S + n_rounds * w * ARRIVAL_S

@@ -28,13 +28,14 @@ from ..storage.objects import MemoryObjects
 from ..worker.minibatch_loader import MinibatchFeed
 from ..worker.replica import Replica
 from .analytic import Sizes
+from .timing import LEAST_TIMED, crowded, timed
 
 #: Share of the training rows on which the epochs to a target are estimated: LambdaML, section 5.3.
 SAMPLE = 0.1
 #: Seconds that each of the two measurements may take.
 STEPS_S, SAMPLE_S = 1.0, 10.0
-#: Least minibatches that are timed, and minibatches of the sample's data at most.
-LEAST_TIMED, MOST_TIMED = 3, 64
+#: Most minibatches of the sample that are timed.
+MOST_TIMED = 64
 #: Evaluations of the held-out rows in an epoch of the sample.
 LOOKS = 4
 #: The error if the sample does not reach the target.
@@ -131,34 +132,24 @@ def _sizes(
     feed = MinibatchFeed(objects, manifest)
     minibatches = [feed.get(index) for index in range(min(manifest.n_minibatches, MOST_TIMED))]
     feed.close()
-    replica = _replica(part, manifest, 2, job.sync if job.sync.filters else BSP())
-    h, made_s, apply_s, n_bytes = job.local_steps, [], [], []
-    until = time.monotonic() + STEPS_S
-    step = 0
-    while step < LEAST_TIMED or time.monotonic() < until:
-        step += 1
-        taken = [minibatches[(step * h + i) % len(minibatches)] for i in range(h)]
-        began = time.thread_time()
-        replica.make(taken, step, 2)
-        frame = replica.encode(step, NO_STATS)
-        made_s.append(time.thread_time() - began)
-        replica.apply([0], [], NO_STATS)
-        began = time.thread_time()
-        replica.apply([1], [frame], NO_STATS)
-        apply_s.append(time.thread_time() - began)
-        replica.finish(step, 2)
-        n_bytes.append(len(frame))
+    sync, h = job.sync if job.sync.filters else BSP(), job.local_steps
+    replica = _replica(part, manifest, 2, sync)
+    alone = timed([replica], minibatches, h, STEPS_S / 2)
+    crowd = crowded(lambda: _replica(part, manifest, 2, sync), minibatches, h, STEPS_S / 2)
     shared = _shared(job, replica, minibatches)
+    own_bytes = 4 * job.data.shape[0] * replica.width if job.workers > 1 and is_by_user(job) else 0
     n_packed = sum(len(blob) for blob in objects.blobs.values())
     return Sizes(
         epochs=0.0,
         n_minibatches=job.n_minibatches,
         local_steps=h,
-        minibatch_s=statistics.median(made_s) / h,
-        apply_s=shared * statistics.median(apply_s),
-        update_bytes=shared * statistics.median(n_bytes),
-        table_bytes=exchanged_bytes(part, manifest)[1],
+        minibatch_s=alone.make_s / h,
+        apply_s=shared * alone.apply_s,
+        update_bytes=shared * alone.n_bytes,
+        table_bytes=exchanged_bytes(part, manifest)[1] - own_bytes,
         data_bytes=n_packed / share,
+        crowded_minibatch_s=crowd.make_s / h,
+        crowded_apply_s=shared * crowd.apply_s,
     )
 
 

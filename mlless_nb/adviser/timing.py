@@ -1,0 +1,74 @@
+"""Times the steps of replicas in this process: of one alone, and of several that share the machine's caches."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from ..data.minibatches import Minibatch
+from ..exchange.stats import NO_STATS
+from ..worker.replica import Replica
+
+#: Fewest steps that are timed.
+LEAST_TIMED = 3
+#: Replicas that take turns on a core of a crowded machine, and most bytes of parameters that all of them may have.
+REPLICAS_EACH, CROWD_BYTES = 3, 1 << 30
+
+
+class StepTimes(NamedTuple):
+    """Medians over the timed steps: seconds of one core to make and to apply an update, and its size in bytes."""
+
+    make_s: float
+    apply_s: float
+    n_bytes: float
+
+
+def n_cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def timed(replicas: Sequence[Replica], minibatches: Sequence[Minibatch], local_steps: int, seconds: float) -> StepTimes:
+    """Time steps of ``replicas``, which take turns, for about ``seconds`` in this thread."""
+    make_s, apply_s, n_bytes = [], [], []
+    until = time.monotonic() + seconds
+    step = turn = 0
+    while step < LEAST_TIMED or time.monotonic() < until:
+        replica = replicas[turn % len(replicas)]
+        turn += 1
+        step = -(-turn // len(replicas))
+        taken = [minibatches[(turn * local_steps + i) % len(minibatches)] for i in range(local_steps)]
+        began = time.thread_time()
+        replica.make(taken, step, 2)
+        frame = replica.encode(step, NO_STATS)
+        make_s.append(time.thread_time() - began)
+        replica.apply([0], [], NO_STATS)
+        began = time.thread_time()
+        replica.apply([1], [frame], NO_STATS)
+        apply_s.append(time.thread_time() - began)
+        replica.finish(step, 2)
+        n_bytes.append(len(frame))
+    return StepTimes(statistics.median(make_s), statistics.median(apply_s), statistics.median(n_bytes))
+
+
+def crowded(
+    make_replica: Callable[[], Replica], minibatches: Sequence[Minibatch], local_steps: int, seconds: float
+) -> StepTimes:
+    """`timed` on all cores at once, each with several replicas; the means over the cores.
+
+    A replica that has a core to itself keeps its tables in that core's cache. Workers that share cores do not, and a
+    step of theirs can take twice as long.
+    """
+    first = make_replica()
+    most = max(CROWD_BYTES // max(first.params.nbytes, 1), 1)
+    n_threads = min(n_cores(), most)
+    n_replicas = n_threads * min(REPLICAS_EACH, max(most // n_threads, 1))
+    replicas = [first, *(make_replica() for _ in range(n_replicas - 1))]
+    groups = [replicas[number::n_threads] for number in range(n_threads)]
+    with ThreadPoolExecutor(n_threads) as pool:
+        times = list(pool.map(lambda group: timed(group, minibatches, local_steps, seconds), groups))
+    return StepTimes(*(statistics.fmean(column) for column in zip(*times, strict=True)))
