@@ -56,6 +56,7 @@ BENCHMARKS = {
     "returned": Section("What a budget buys", 2),
     "budget": Section("What is used of a budget", 2),
     "stateless": Section("Functions that live for a step", 2),
+    "backup_workers": Section("How many updates a step waits for", 20),
     "startup": Section("Start-up", 2),
     "packing": Section("Packing and requests", 3),
     "memory": Section("Memory", 2),

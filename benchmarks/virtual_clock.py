@@ -1,0 +1,162 @@
+"""Training with backup workers on a virtual clock: real gradients and the run's own policy, drawn round-trip times.
+
+Each worker draws the time of its round trip, and the times decide which gradients of a step count. A late worker
+finishes, tells when, and goes on at the newest step (PsW of the DBW paper), or is interrupted (PsI).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlless_nb.exchange import LateArrival, StepEntry
+from mlless_nb.exchange.step_report import Report
+from mlless_nb.supervisor.quorum import QuorumControl
+
+Float32 = NDArray[np.float32]
+#: Seconds of a round trip, from the random generator, the worker and the time.
+RoundTrip = Callable[[np.random.Generator, int, float], float]
+#: Smoothing of the training loss: its mean over so many steps must be below the target.
+SMOOTHED = 5
+
+
+class Network:
+    """A network of one hidden layer of ReLUs with the cross-entropy loss; all parameters are one float32 vector."""
+
+    def __init__(self, n_features: int, n_hidden: int, n_classes: int) -> None:
+        shapes = [(n_features, n_hidden), (n_hidden,), (n_hidden, n_classes), (n_classes,)]
+        self._ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+        self._shapes = shapes
+
+    def first(self, rng: np.random.Generator) -> Float32:
+        """Parameters drawn as PyTorch's ``Linear`` draws them."""
+        bounds = [shape[0] for shape in self._shapes]
+        fans = [bounds[0], bounds[0], bounds[2], bounds[2]]
+        parts = [rng.uniform(-1, 1, shape) / np.sqrt(fan) for shape, fan in zip(self._shapes, fans, strict=True)]
+        return np.concatenate([part.ravel() for part in parts]).astype(np.float32)
+
+    def _split(self, params: Float32) -> list[Float32]:
+        return [
+            part.reshape(shape) for part, shape in zip(np.split(params, self._ends[:-1]), self._shapes, strict=True)
+        ]
+
+    def gradient(self, params: Float32, X: Float32, y: NDArray[np.int64], out: Float32) -> float:
+        """Write the gradient of the mean loss into ``out``; returns the mean loss."""
+        W1, b1, W2, b2 = self._split(params)
+        hidden = np.maximum(X @ W1 + b1, 0.0)
+        scores = hidden @ W2 + b2
+        scores -= scores.max(axis=1, keepdims=True)
+        p = np.exp(scores)
+        p /= p.sum(axis=1, keepdims=True)
+        rows = np.arange(len(y))
+        loss = float(-np.mean(np.log(np.maximum(p[rows, y], 1e-30))))
+        p[rows, y] -= 1.0
+        p /= len(y)
+        dW1, db1, dW2, db2 = self._split(out)
+        back = (p @ W2.T) * (hidden > 0)
+        np.matmul(hidden.T, p, out=dW2)
+        np.matmul(X.T, back, out=dW1)
+        db2[...], db1[...] = p.sum(axis=0), back.sum(axis=0)
+        return loss
+
+
+class Course(NamedTuple):
+    """How a run went: seconds to the target (infinite if never), and the quorum and the end of each step."""
+
+    seconds: float
+    quorums: list[int]
+    ends_s: list[float]
+    losses: list[float]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all runs of a comparison share.
+
+    Parameters
+    ----------
+    X : float32 (n, n_features)
+    y : int64 (n,)
+    n_workers, minibatch : int
+    target : float
+        Training loss at which a run ends.
+    most_steps : int
+    interrupts : bool
+        Whether a late worker is interrupted (PsI).
+    """
+
+    X: Float32
+    y: NDArray[np.int64]
+    n_workers: int = 16
+    minibatch: int = 500
+    target: float = 0.2
+    most_steps: int = 2000
+    most_s: float = np.inf
+    n_hidden: int = 32
+    interrupts: bool = False
+
+    def run(self, sync: Any, rate: float, round_trip: RoundTrip, seed: int) -> Course:
+        """Train with a protocol of `mlless_nb.job.sync.backup_workers` at a learning rate."""
+        data, times = np.random.default_rng((seed, 0)), np.random.default_rng((seed, 1))
+        network = Network(self.X.shape[1], self.n_hidden, int(self.y.max()) + 1)
+        params = network.first(data)
+        gradients = np.empty((self.n_workers, len(params)), np.float32)
+        control, quorum = QuorumControl(sync.to_json(), self.n_workers), sync.first_quorum(self.n_workers)
+        course, number = Course(np.inf, [], [], []), itertools.count()
+        # (time, tie-breaker, worker, step): when a worker's round trip ends
+        arriving: list[tuple[float, int, int, int]] = []
+        arrived: dict[int, list[float]] = {}
+        late: list[LateArrival] = []
+        measured: dict[str, float] = {}
+
+        def begin(worker: int, step: int, now: float) -> None:
+            heapq.heappush(arriving, (now + round_trip(times, worker, now), next(number), worker, step))
+
+        step, idle = 1, list(range(self.n_workers))
+        for worker in idle:
+            begin(worker, step, 0.0)
+        idle = []
+        while step <= self.most_steps:
+            now, _, worker, of_step = heapq.heappop(arriving)
+            arrived.setdefault(of_step, []).append(now)
+            if of_step < step:
+                late.append(LateArrival(of_step, len(arrived[of_step]), now))
+                begin(worker, step, now)
+                continue
+            idle.append(worker)
+            if len(idle) < quorum:
+                continue
+            losses = []
+            for row in range(quorum):
+                chosen = data.integers(len(self.y), size=self.minibatch)
+                losses.append(network.gradient(params, self.X[chosen], self.y[chosen], gradients[row]))
+            loss = float(np.mean(losses))
+            reports = {slot: Report(loss, 1.0, **measured) for slot in range(quorum)}
+            control.note([StepEntry(step, now, reports, self.n_workers, tuple(arrived[step]))], late)
+            late = []
+            mean = gradients[:quorum].mean(axis=0)
+            params -= np.float32(rate) * mean
+            spread = float(np.sum((gradients[:quorum] - mean) ** 2)) / (quorum - 1) if quorum > 1 else -1.0
+            measured = {"mean_square": float(mean @ mean), "variance": spread, "learning_rate": rate}
+            course.quorums.append(quorum)
+            course.ends_s.append(now)
+            course.losses.append(loss)
+            if now > self.most_s or np.mean(course.losses[-SMOOTHED:]) < self.target:
+                return course._replace(seconds=now)
+            if not np.isfinite(loss):
+                return course
+            changed = control.decide(now)
+            quorum = changed[0] if changed is not None else quorum
+            step += 1
+            if self.interrupts:
+                idle, arriving = list(range(self.n_workers)), []
+            for waiting in idle:
+                begin(waiting, step, now)
+            idle = []
+        return course
