@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .job.model_averaging import ModelAveraging
     from .job.optimizers import FTRL, SGD, AdaGrad, Adam
     from .job.scale_in import ScaleIn
-    from .job.sync import BSP, ISP, SSP
+    from .job.sync import BSP, DBW, ISP, SSP, AdaSync, BackupWorkers
     from .models import (
         PMF,
         KMeans,
@@ -62,6 +62,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ADMM",
     "BSP",
+    "DBW",
     "EM",
     "FTRL",
     "ISP",
@@ -69,7 +70,9 @@ __all__ = [
     "SGD",
     "SSP",
     "AdaGrad",
+    "AdaSync",
     "Adam",
+    "BackupWorkers",
     "Budget",
     "BudgetError",
     "CommandError",
@@ -135,7 +138,7 @@ _HOMES = {
     "driver.runs": ["attach", "runs", "train"],
     "driver.run": ["TrainingRun"],
     "job.scale_in": ["ScaleIn"],
-    "job.sync": ["BSP", "ISP", "SSP"],
+    "job.sync": ["BSP", "DBW", "ISP", "SSP", "AdaSync", "BackupWorkers"],
 }
 
 

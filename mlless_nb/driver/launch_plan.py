@@ -154,7 +154,7 @@ class LaunchPlan:
         With another store than Redis, "auto" is broadcast: the cost model is that of one server of small latency.
         """
         link = EMBEDDED_LINK
-        how = "broadcast" if job.sync.staleness or (job.pattern == "auto" and job.store != REDIS) else job.pattern
+        how = "broadcast" if not job.sync.is_complete or (job.pattern == "auto" and job.store != REDIS) else job.pattern
         if how == "auto" and self._services.embedded is None:
             link = pattern.probe(self._services.redis_urls[0])
         return pattern.scatter_from(how, job.workers, *exchanged_bytes(job, manifest), *link)

@@ -12,25 +12,28 @@ from .protocol import (
     WAIT_POLL_S,
     Aborted,
     Arrival,
+    Closing,
     Coordinator,
     Exchanged,
     Frame,
     FrameKey,
     Plan,
     RoundRequest,
-    StepEntry,
 )
 from .redis.coordinator import RedisCoordinator
+from .step_report import LateArrival, StepEntry
 
 __all__ = [
     "KINDS",
     "WAIT_POLL_S",
     "Aborted",
     "Arrival",
+    "Closing",
     "Coordinator",
     "Exchanged",
     "Frame",
     "FrameKey",
+    "LateArrival",
     "MemoryCoordinator",
     "MemoryHub",
     "Pattern",

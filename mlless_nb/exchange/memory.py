@@ -9,20 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..money.request import BudgetRequest
-from .protocol import (
-    KINDS,
-    WAIT_POLL_S,
-    Aborted,
-    Arrival,
-    Exchanged,
-    Frame,
-    FrameKey,
-    Plan,
-    RoundRequest,
-    StepEntry,
-    exchange_in_parts,
-)
-from .step_report import Report
+from .in_parts import exchange_in_parts
+from .protocol import KINDS, WAIT_POLL_S, Aborted, Arrival, Closing, Exchanged, Frame, FrameKey, Plan, RoundRequest
+from .quorum_rounds import QuorumRounds
+from .step_report import LateArrival, Report, StepEntry
 
 
 @dataclass
@@ -37,7 +27,7 @@ class MemoryHub:
     called_off: tuple[str, str] | None = None
     frames: dict[tuple[str, int, int | None], bytes] = field(default_factory=dict)
     arrivals: dict[str, dict[int, Report | None]] = field(default_factory=dict)
-    quorums: dict[str, list[int]] = field(default_factory=dict)  # slots whose frames count, if not all
+    quorum: QuorumRounds = field(default_factory=QuorumRounds)
     grants: dict[tuple[str, int], int] = field(default_factory=dict)
     answers: dict[str, int] = field(default_factory=dict)  # to budget requests, by their ids
     started_late: dict[int, int] = field(default_factory=dict)
@@ -227,31 +217,65 @@ class MemoryCoordinator:
             granted = hub.grant((part.round_id, part.slot), part.wanted)
             for receiver, frame in part.outgoing.items():
                 hub.frames.setdefault((part.round_id, part.slot, receiver), frame)
-            past = part.step - part.kept_steps
-            hub.forget(past, part.slot)
+            hub.forget(part.step - part.kept_steps, part.slot)
             arrivals = hub.arrivals.setdefault(part.round_id, {})
             is_new = part.slot not in arrivals
             arrivals.setdefault(part.slot, part.report)
-            if is_new and len(arrivals) == part.n_due:
-                if part.quorum:
-                    hub.quorums[part.round_id] = sorted(arrivals)
+            closing, read_step = None, 0
+            if part.quorum:
+                hub.quorum.arrive(part, time.monotonic())
+                self._end_quorum()
+                closing, read_step = hub.quorum.closings.get(part.step), hub.quorum.read_step(part)
+            elif is_new and len(arrivals) == part.n_due:
                 if part.report is not None:
-                    reports = {slot: report or Report() for slot, report in arrivals.items()}
-                    hub.steps.append(StepEntry(part.step, time.monotonic(), reports))
-                    for kind in KINDS:
-                        hub.arrivals.pop(f"{past}{kind}", None)
-                        hub.quorums.pop(f"{past}{kind}", None)
+                    self._log_step(part, list(arrivals))
                 hub.changed.notify_all()
-            plan = hub.plan if hub.plan.version > part.known_plan else None
-            has_supervisor = hub.leases.get("supervisor", -1.0) > time.monotonic()
-            slots = hub.quorums.get(part.round_id)
-            return Arrival(len(arrivals) >= part.n_due, plan, granted, has_supervisor, slots)
+            is_complete = closing is not None if part.quorum else len(arrivals) >= part.n_due
+            answer = self._answer(part)
+            return answer._replace(is_complete=is_complete, granted_nusd=granted, closing=closing, read_step=read_step)
 
-    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
+    def _answer(self, part: RoundRequest) -> Arrival:
+        """The answer to a worker whose round is not complete, without a grant."""
+        hub = self._hub
+        plan = hub.plan if hub.plan.version > part.known_plan else None
+        return Arrival(False, plan, 0, hub.leases.get("supervisor", -1.0) > time.monotonic())
+
+    def _log_step(self, part: RoundRequest, slots: list[int], **further: Any) -> None:
+        """Add the step of ``part`` to the step log, with the reports of ``slots``; drop what is no longer needed."""
+        hub, past = self._hub, part.step - part.kept_steps
+        arrivals = hub.arrivals[part.round_id]
+        reports = {slot: arrivals[slot] or Report() for slot in slots}
+        hub.steps.append(StepEntry(part.step, time.monotonic(), reports, **further))
+        for kind in KINDS:
+            hub.arrivals.pop(f"{past}{kind}", None)
+
+    def _end_quorum(self) -> None:
+        """End the open round of a quorum if it can end."""
+        hub = self._hub
+        ended = hub.quorum.end()
+        if ended is not None:
+            slots, arrived_s = hub.quorum.closings[ended.step].slots, hub.quorum.arrived_s(ended.step)
+            self._log_step(ended, slots, n_workers=len(ended.publishers), arrived_s=arrived_s)
+            hub.changed.notify_all()
+
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> Closing | None:
         """See `Coordinator`."""
         hub = self._hub
-        self._wait_until(lambda: len(hub.arrivals.get(part.round_id, {})) >= part.n_due, part, pay)
-        return hub.quorums.get(part.round_id)
+        if not part.quorum:
+            self._wait_until(lambda: len(hub.arrivals.get(part.round_id, {})) >= part.n_due, part, pay)
+            return None
+        self._wait_until(lambda: part.step in hub.quorum.closings, part, pay)
+        return hub.quorum.closings[part.step]
+
+    def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
+        """See `Coordinator`."""
+        hub = self._hub
+        with hub.changed:
+            if hub.called_off is not None:
+                raise Aborted(hub.called_off[1], hub.called_off[0])
+            hub.quorum.reach(part)
+            self._end_quorum()
+            return self._answer(part), hub.quorum.since(part.step)
 
     def _wait_until(self, is_there: Callable[[], bool], part: RoundRequest, pay: Callable[[], None]) -> None:
         """Wait until ``is_there()`` is true, at most ``part.deadline_s`` seconds."""
@@ -306,3 +330,14 @@ class MemoryCoordinator:
             entries = hub.steps[self._n_read :]
             self._n_read += len(entries)
             return entries
+
+    def read_late(self) -> list[LateArrival]:
+        """See `Coordinator`."""
+        with self._hub.changed:
+            late, self._hub.quorum.late = self._hub.quorum.late, []
+            return late
+
+    def announce_quorum(self, quorum: int) -> None:
+        """See `Coordinator`."""
+        with self._hub.changed:
+            self._hub.quorum.announced = quorum

@@ -14,13 +14,12 @@ waiting. This also holds with bounded staleness, where workers are at different 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from ..money.request import BudgetRequest
-from .step_report import Report
+from .step_report import LateArrival, Report, StepEntry
 
 #: Seconds between two polls of the run's state while a worker waits.
 WAIT_POLL_S = 0.2
@@ -76,19 +75,32 @@ class Plan:
         )
 
 
+class Closing(NamedTuple):
+    """How a round of a quorum ended.
+
+    ``slots``: the slots whose frames count, ascending. ``next_quorum``: the quorum that was announced for the next step
+    when this one ended, the same for all workers; 0 if none was.
+    """
+
+    slots: list[int]
+    next_quorum: int = 0
+
+
 class Arrival(NamedTuple):
     """The answer to a worker that publishes.
 
     ``is_complete``: the round is complete, there is nothing to wait for. ``plan``: the plan if it is newer than the one
     the worker knows. ``granted_nusd``: money granted, nano-dollars. ``has_supervisor``: whether the supervisor's lease
-    is alive. ``slots``: the slots whose frames count, ascending; None if all do or the round is not complete.
+    is alive. ``closing``: None if the frames of all count or the round is not complete. ``read_step``: with a quorum,
+    the newest step whose frames all workers have read; 0 if that is not known.
     """
 
     is_complete: bool
     plan: Plan | None
     granted_nusd: int
     has_supervisor: bool
-    slots: list[int] | None = None
+    closing: Closing | None = None
+    read_step: int = 0
 
 
 class Exchanged(NamedTuple):
@@ -96,7 +108,8 @@ class Exchanged(NamedTuple):
 
     ``slots`` are ascending and ``frames`` in their order. The own slot may be in ``slots``; its frame is not returned.
     The frames may be views that are valid until the next exchange. ``published_at`` and ``complete_at`` are readings of
-    ``time.monotonic`` when the arrival was acknowledged and when the round was complete, seconds.
+    ``time.monotonic`` when the arrival was acknowledged and when the round was complete, seconds. ``next_quorum`` is
+    that of the `Closing`.
     """
 
     arrival: Arrival
@@ -104,6 +117,7 @@ class Exchanged(NamedTuple):
     published_at: float
     complete_at: float
     slots: list[int]
+    next_quorum: int = 0
 
 
 @dataclass
@@ -111,9 +125,10 @@ class RoundRequest:
     """One worker's part in a round. Treat it as frozen: it is not declared so because that doubles the time to make it.
 
     The round is complete when all ``publishers`` have arrived, or the first ``quorum`` of them if that is not 0. Then
-    only the frames of these first ones count, and later arrivals are told which slots they are. ``waiters`` are the
-    slots to wake. With a ``report``, the completed step becomes an entry of the step log. ``wanted`` is the money
-    requested, ``known_plan`` the version of the plan that the worker knows.
+    only the frames of these first ones count, and later arrivals are told which slots they are. A round of a quorum is
+    not completed while a worker is more than ``kept_steps - 2`` steps behind. ``waiters`` are the slots to wake. With a
+    ``report``, the completed step becomes an entry of the step log. ``wanted`` is the money requested, ``known_plan``
+    the version of the plan that the worker knows.
 
     With ``parts``, the round is addressed: there is one frame for each receiver's slot, and each worker reads those
     that its peers addressed to it. ``frame`` is not sent then, and neither is a part for this slot. A worker that only
@@ -121,7 +136,8 @@ class RoundRequest:
 
     Frames and arrivals are kept for ``kept_steps`` steps. A worker may be ``s`` steps ahead of the updates that it has
     read. When it publishes step t it has read at least step t - 1 - s, so all workers have arrived there, and have
-    read step t - 2 - 2 s. So ``kept_steps`` is 2 + 2 s, which is 2 in lockstep.
+    read step t - 2 - 2 s. So ``kept_steps`` is 2 + 2 s, which is 2 in lockstep. Frames of ``read_step`` and earlier are
+    dropped at once.
     """
 
     round_id: str
@@ -138,6 +154,7 @@ class RoundRequest:
     parts: dict[int, bytes] | None = None
     kept_steps: int = 2
     quorum: int = 0
+    read_step: int = 0
     #: The publishers without this slot: it reads their frames.
     peers: list[int] = field(init=False)
 
@@ -148,6 +165,11 @@ class RoundRequest:
     def n_due(self) -> int:
         """Number of arrivals that complete the round."""
         return self.quorum or len(self.publishers)
+
+    @property
+    def expired_step(self) -> int:
+        """The newest step whose frames are dropped: all workers have read them."""
+        return max(self.step - self.kept_steps, self.read_step)
 
     def read_slots(self, slots: list[int] | None) -> list[int]:
         """The peers among ``slots``, the slots whose frames count (None: all)."""
@@ -169,15 +191,6 @@ class RoundRequest:
     def inbox(self) -> int | None:
         """The receiver under which the peers' frames for this slot are kept."""
         return None if self.parts is None else self.slot
-
-
-@dataclass(frozen=True)
-class StepEntry:
-    """A completed step in the step log: its time (seconds, the coordinator's clock) and each slot's report."""
-
-    step: int
-    at_s: float
-    reports: dict[int, Report]
 
 
 class Coordinator(Protocol):
@@ -262,8 +275,8 @@ class Coordinator(Protocol):
         Frames and arrivals older than `RoundRequest.kept_steps` are dropped: all workers have read them.
         """
 
-    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
-        """Wait until the round is complete, at most ``part.deadline_s`` seconds; returns `Arrival.slots`.
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> Closing | None:
+        """Wait until the round is complete, at most ``part.deadline_s`` seconds; returns `Arrival.closing`.
 
         ``pay`` is called every `WAIT_POLL_S` seconds: waiting costs money too.
 
@@ -290,12 +303,36 @@ class Coordinator(Protocol):
     ) -> list[Frame | None]:
         """Wait, as `wait` does, until a frame of ``sought`` is published; returns what `publish_and_poll` does."""
 
+    def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
+        """The rounds of a quorum from that of ``part`` on that are complete already, in the order of their steps.
+
+        Does not arrive. To be called by a worker that has read all earlier rounds. The list may end before the newest
+        complete round; it is empty if the round of ``part`` is not complete.
+
+        Raises
+        ------
+        Aborted
+            Also if the worker is so late that the round is no longer kept.
+        """
+
     # -- supervisor
+    def announce_quorum(self, quorum: int) -> None:
+        """Set the quorum that the rounds to come return as `Closing.next_quorum`."""
+
+    def read_late(self) -> list[LateArrival]:
+        """Late arrivals that the calls of `read_steps` met since the last call, oldest first."""
+
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
         """Steps completed since the last call, oldest first; [] if none was completed within ``timeout_s`` seconds.
 
         When a worker leaves under bounded staleness, the first step without it may be complete before its last step.
         """
+
+
+def with_own(slots: Sequence[int], slot: int, own: Frame, frames: Sequence[Frame]) -> list[Frame]:
+    """The frame ``own`` of ``slot`` and its peers' ``frames``, in the order of ``slots``."""
+    rest = iter(frames)
+    return [own if one == slot else next(rest) for one in slots]
 
 
 def key_prefix(job_id: str) -> str:
@@ -306,27 +343,3 @@ def key_prefix(job_id: str) -> str:
 def frame_key(prefix: str, round_id: str, slot: int, receiver: int | None) -> str:
     """The key under which the frame of ``slot`` for ``receiver`` (None: for all) is kept."""
     return f"{prefix}frame:{round_id}:{slot}" if receiver is None else f"{prefix}frame:{round_id}:{slot}>{receiver}"
-
-
-class Exchanges(Protocol):
-    """The part of a `Coordinator` that exchanges rounds."""
-
-    def publish(self, part: RoundRequest) -> Arrival:
-        """See `Coordinator`."""
-
-    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
-        """See `Coordinator`."""
-
-    def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
-        """See `Coordinator`."""
-
-
-def exchange_in_parts(log: Exchanges, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
-    """A round as three calls, for backends without a shorter way."""
-    arrival = log.publish(part)
-    published_at, slots = time.monotonic(), arrival.slots
-    if not arrival.is_complete:
-        slots = log.wait(part, pay)
-    complete_at = time.monotonic()
-    frames = log.frames(part, slots) if part.read_slots(slots) else []
-    return Exchanged(arrival, frames, published_at, complete_at, part.publishers if slots is None else slots)

@@ -1,8 +1,9 @@
-"""A worker's report of one step: a packed row of numbers, sent to the supervisor through the coordinator."""
+"""The step log: a worker's report of one step, a packed row of numbers, and the entries that the supervisor reads."""
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import DecodeError
@@ -13,8 +14,8 @@ class Report(NamedTuple):
 
     Loss sums and counts are those of training rows (``loss``) and of held-out rows (``val``). ``quality`` is the
     replica's loss on the held-out rows that all workers use to compare replicas; its count is 0 if there are none.
-    ``interaction`` is the model's, on one minibatch of this worker's held-out rows. Seconds, merged bytes and
-    residuals are those of the step before, because a report is sent before its own step ends.
+    ``interaction`` is the model's, on one minibatch of this worker's held-out rows. Seconds, merged bytes, residuals
+    and gradients are those of the step before, because a report is sent before its own step ends.
     """
 
     loss_sum: float = 0.0
@@ -38,6 +39,10 @@ class Report(NamedTuple):
     staleness: int = 0  # age of the oldest update that is not applied yet, steps
     primal_square: float = -1.0  # this worker's part of the squared primal residual; negative without residuals
     dual_residual: float = -1.0
+    # Of the gradients, see `mlless_nb.exchange.policies.gradient_spread.Spread`.
+    mean_square: float = -1.0
+    variance: float = -1.0
+    learning_rate: float = -1.0
 
     def encode(self) -> bytes:
         """The report as bytes, little-endian."""
@@ -51,4 +56,28 @@ class Report(NamedTuple):
         return Report._make(_PACKED.unpack(body))
 
 
-_PACKED = struct.Struct("<12d7q2d")
+_PACKED = struct.Struct("<12d7q5d")
+
+
+@dataclass(frozen=True)
+class StepEntry:
+    """A completed step in the step log: its time (seconds, the coordinator's clock) and each slot's report.
+
+    With a quorum, the reports are those of the updates that count; ``n_workers`` is the number of workers that take
+    part in the step, and ``arrived_s`` has the times of all arrivals until its end, ascending. Without, they are 0 and
+    empty.
+    """
+
+    step: int
+    at_s: float
+    reports: dict[int, Report]
+    n_workers: int = 0
+    arrived_s: tuple[float, ...] = ()
+
+
+class LateArrival(NamedTuple):
+    """An arrival after a step's end: the step, the number of arrivals so far with this one, and its time, seconds."""
+
+    step: int
+    rank: int
+    at_s: float

@@ -54,7 +54,7 @@ def check_types(job: TrainingJob) -> None:
             (Dataset,),
             "a dataset of mlless_nb.datasets, e.g. datasets.ratings(users, items, ratings) or datasets.csr(X, y)",
         ),
-        ("sync", (Sync,), "BSP(), ISP(threshold) or SSP(staleness)"),
+        ("sync", (Sync,), "BSP(), ISP(threshold), SSP(staleness), BackupWorkers(k), DBW() or AdaSync()"),
         (
             "algorithm",
             (Algorithm, type(None)),
@@ -146,7 +146,7 @@ def check_validation_set(job: TrainingJob) -> None:
 def check_partition(job: TrainingJob) -> None:
     """Raise unless pattern, partition and optimiser suit the protocol, the model and the data."""
     for name, without in (("pattern", ("scatter-reduce", "allreduce")), ("partition", ("user",))):
-        if job.sync.staleness and (chosen := getattr(job, name)) in without:
+        if not job.sync.is_complete and (chosen := getattr(job, name)) in without:
             others = " or ".join(repr(choice) for choice in CHOICES[name] if choice not in without)
             raise JobError(name, chosen, f"{others} with {job.sync}, whose workers are not at the same step")
     if isinstance(job.optimizer, SGD) and job.optimizer.per_sample and not hasattr(job.model, "sgd_pass"):

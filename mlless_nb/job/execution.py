@@ -18,10 +18,15 @@ WORKERS_PER_REDUCER = 4
 
 
 def settle(job: Any) -> None:
-    """Replace the defaults of ``job`` that are for workers that stay: rows are cut by position, nobody is removed."""
-    if job.execution == WORKERS:
-        return
-    replaced = [("partition", "auto", "rows"), ("scale_in", ScaleIn(), ScaleIn.off())]
+    """Replace the defaults of ``job`` that do not suit its functions.
+
+    Where none outlives a step, rows are cut by position. Neither there nor where late updates are dropped does the
+    tuner remove workers.
+    """
+    is_stateless = job.execution != WORKERS
+    replaced: list[tuple[str, Any, Any]] = [("partition", "auto", "rows")] if is_stateless else []
+    if is_stateless or not job.sync.counts_all:
+        replaced.append(("scale_in", ScaleIn(), ScaleIn.off()))
     if job.execution == EVENTS:
         n_rows, _ = job.model.table_shape(job.data.shape)
         replaced.append(("reducers", None, min(-(-job.workers // WORKERS_PER_REDUCER), n_rows)))

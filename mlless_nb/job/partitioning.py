@@ -29,8 +29,9 @@ def is_by_user(job: TrainingJob) -> bool:
     Parameters
     ----------
     job : TrainingJob
-        Under "auto" its data must be ratings, its optimiser `SGD` with one minibatch per step, and its protocol without
-        staleness; the workers' shards must be of about the same size and fit into memory.
+        Under "auto" its data must be ratings, its optimiser `SGD` with one minibatch per step, and its protocol one
+        whose steps apply the updates of all workers; the workers' shards must be of about the same size and fit into
+        memory.
     """
     data, workers = job.data, job.workers
     if workers == 1 or job.partition != "auto":
@@ -41,7 +42,7 @@ def is_by_user(job: TrainingJob) -> bool:
         not isinstance(data, Ratings)
         or not isinstance(job.optimizer, SGD)
         or job.takes_local_steps
-        or job.sync.staleness
+        or not job.sync.is_complete
     ):
         return False
     if workers > data.n_raters or job.needed_mb(is_by_user=True) > job.memory_mb:

@@ -9,6 +9,7 @@ from ..exchange import (
     WAIT_POLL_S,
     Aborted,
     Arrival,
+    Closing,
     Exchanged,
     Frame,
     FrameKey,
@@ -123,7 +124,7 @@ class SimulatedCoordinator(MemoryCoordinator):
         assert reader.arrival is not None
         return reader.arrival
 
-    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> Closing | None:
         """See `Coordinator`."""
         assert self._process is not None
         gathering = self._hub.gathering(part.round_id)
@@ -135,7 +136,7 @@ class SimulatedCoordinator(MemoryCoordinator):
             gathering.readers.append(reader)
             self._hub.waiting[reader] = None
             self._await(reader, pay)
-        return gathering.slots
+        return self._hub.quorum.closings.get(part.step) if part.quorum else None
 
     def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Any]:
         """See `Coordinator`."""
@@ -154,8 +155,21 @@ class SimulatedCoordinator(MemoryCoordinator):
         assert reader.arrival is not None
         assert gathering.complete_at is not None
         complete_at = max(gathering.complete_at + self._latency_s, reader.published_at)
-        frames, slots = self._frames(part, gathering), gathering.slots or part.publishers
-        return Exchanged(reader.arrival, frames, reader.published_at, complete_at, slots)
+        frames, closing = self._frames(part, gathering), Closing(part.publishers)
+        if part.quorum:
+            closing = self._hub.quorum.closings[part.step]
+        return Exchanged(reader.arrival, frames, reader.published_at, complete_at, *closing)
+
+    def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
+        """See `Coordinator`."""
+        assert self._process is not None
+        reader = Reader(self._process, self._line, part, reads=False)
+        self._hub.shards[0].request(self._line, self._hub.machine.costs.command_s, COMMAND_BYTES, reader.wake)
+        reader.n_pending = 1
+        self._await(reader, lambda: None)
+        self._hub.quorum.reach(part)
+        self._servers.end_quorum()
+        return Arrival(False, self._hub.plan, 0, True), self._hub.quorum.since(part.step)
 
     # -- polling for frames of rounds that need not be complete
 

@@ -85,6 +85,20 @@ class Gathering:
         self.there: set[int] = set()  # slots whose frames have arrived at their server
         self.stats = (0.0, 0.0, 0.0, 0.0)
 
+    def count_only(self, slots: list[int]) -> None:
+        """Only the frames of ``slots`` are read from now on."""
+        self.slots, counted = slots, [0.0, 0.0, 0.0, 0.0]
+        self.n_bytes, self.counts = [0] * len(self.n_bytes), [0] * len(self.counts)
+        for slot in slots:
+            n_bytes, count = self.own[slot]
+            self.n_bytes[slot % len(self.n_bytes)] += n_bytes
+            self.counts[slot % len(self.counts)] += count
+            for frame in self.frames[slot].values():
+                if isinstance(frame, Sized):
+                    counted = [one + more for one, more in zip(counted, frame.stats, strict=True)]
+        first, second, third, fourth = counted
+        self.stats = first, second, third, fourth
+
     def keep(self, part: RoundRequest, shard: int) -> None:
         """Keep the frames that a worker publishes."""
         frames: dict[int | None, Any] = dict(part.outgoing)
@@ -94,18 +108,23 @@ class Gathering:
             if isinstance(frame, Sized):
                 self.is_sized = True
                 count += frame.count
+                if self.slots is not None:
+                    continue  # it is late
                 mine, more = self.stats, frame.stats
                 self.stats = mine[0] + more[0], mine[1] + more[1], mine[2] + more[2], mine[3] + more[3]
             else:
                 count += 1
         self.frames[part.slot], self.own[part.slot] = frames, (n_bytes, count)
+        if self.slots is not None:
+            return
         self.n_bytes[shard] += n_bytes
         self.counts[shard] += count
 
     def read_by(self, part: RoundRequest) -> list[tuple[int, int, float]]:
         """(server, frames, bytes) that the worker of ``part`` reads."""
         n_shards, slot = len(self.counts), part.slot
-        own_bytes, own_count = self.own.get(slot, (0, 0))
+        is_read = self.slots is None or slot in self.slots
+        own_bytes, own_count = self.own.get(slot, (0, 0)) if is_read else (0, 0)
         wanted: list[tuple[int, int, float]] = []
         if part.parts is not None and not self.is_sized:
             by_shard: dict[int, tuple[int, int]] = {}

@@ -70,7 +70,7 @@ class CurveReplica:
             loss *= 1.0 + curve.noise / n_shards**0.5 * self._draws.gauss(0.0, 1.0)
         if self.staleness:
             self._worth = curve.gain(n_all) * n_shards / n_all
-        else:
+        elif self._workload.sync.counts_all:
             self._progress += curve.gain(n_all)
         if self.divergence.residual:
             self._share = self._workload.sent.at(step, n_active)
@@ -80,12 +80,18 @@ class CurveReplica:
     def finish(self, step: int, n_active: int) -> None:
         """Nothing: the curve knows."""
 
+    def learning_rate(self, step: int) -> float:
+        """A curve has none."""
+        return 0.0
+
     def encode(self, step: int, stats: Stats) -> Sized:
         """The frame that all peers read."""
         return Sized(self._workload.update_bytes(self._share), stats, worth=self._worth)
 
     def apply(self, active: list[int], frames: Sequence[Sized], stats: Stats) -> Stats:
         """The sums of all stats."""
+        if not self._workload.sync.counts_all:  # then this step may have been skipped
+            self._progress += self._curve.gain(len(active))
         return frames[0].stats if frames else stats
 
     def apply_own(self) -> None:
@@ -159,6 +165,8 @@ class CurveReplica:
 
     def sum_stats(self, active: list[int], frames: Sequence[Sized], stats: Stats) -> Stats:
         """The sums of all stats."""
+        if not self._workload.sync.counts_all:  # then this step may have been skipped
+            self._progress += self._curve.gain(len(active))
         return frames[0].stats if frames else stats
 
     def progress(self, step: int, state: Sequence[Any]) -> Progress:

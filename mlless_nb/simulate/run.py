@@ -224,7 +224,7 @@ class _Simulation:
 
     def _scatter_from(self, manifest: Manifest) -> int:
         job, link = self._job, self._machine.link
-        how = "broadcast" if job.sync.staleness else job.pattern
+        how = job.pattern if job.sync.is_complete else "broadcast"
         n_bytes = (
             exchanged_bytes(job, manifest) if isinstance(job, TrainingJob) else (0, 0)
         )  # a workload names its pattern

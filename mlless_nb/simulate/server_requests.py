@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..exchange import WAIT_POLL_S, Aborted, Arrival, RoundRequest, StepEntry
 from ..exchange.step_report import Report
 from .hub import Gathering, Reader, SimulatedHub
@@ -65,6 +67,10 @@ class ServerRequests:
         gathering.there.add(part.slot)
         gathering.arrivals.setdefault(part.slot, part.report)
         is_complete = len(gathering.arrivals) >= part.n_due
+        if part.quorum:
+            hub.quorum.arrive(part, now)
+            self.end_quorum()
+            is_complete = part.step in hub.quorum.closings
         has_supervisor = hub.leases.get("supervisor", -1.0) > now
         reader.arrival = Arrival(is_complete, hub.plan, granted, has_supervisor)
         reader.published_at = now + self._latency_s
@@ -75,18 +81,27 @@ class ServerRequests:
             hub.waiting[reader] = None
         elif reader.sought is None:
             first.reply(reader.line, REPLY_BYTES, reader.wake)
-        if is_complete and gathering.complete_at is None:
+        if is_complete and gathering.complete_at is None and not part.quorum:
             self._complete(part, gathering)
         if reader.sought is not None:
             self.look_for(reader)
 
-    def _complete(self, part: RoundRequest, gathering: Gathering) -> None:
+    def end_quorum(self) -> None:
+        """End the open round of a quorum if it can end."""
+        quorum = self._hub.quorum
+        ended = quorum.end()
+        if ended is not None:
+            gathering = self._hub.gathering(ended.round_id)
+            gathering.count_only(quorum.closings[ended.step].slots)
+            self._complete(ended, gathering, n_workers=len(ended.publishers), arrived_s=quorum.arrived_s(ended.step))
+
+    def _complete(self, part: RoundRequest, gathering: Gathering, **further: Any) -> None:
         hub = self._hub
         gathering.complete_at = self._now
-        gathering.slots = sorted(gathering.arrivals) if part.quorum else None
         if part.report is not None:
-            reports = {slot: gathering.arrivals[slot] or Report() for slot in sorted(gathering.arrivals)}
-            hub.steps.append(StepEntry(part.step, self._now, reports))
+            counted = sorted(gathering.arrivals) if gathering.slots is None else gathering.slots
+            reports = {slot: gathering.arrivals[slot] or Report() for slot in counted}
+            hub.steps.append(StepEntry(part.step, self._now, reports, **further))
             hub.shards[0].serve(hub.machine.costs.report_s * len(reports), self._logged)
             hub.drop(part.step - part.kept_steps)
         for reader in gathering.readers:

@@ -78,7 +78,7 @@ class Workload:
     codec: str = "float32"
 
     def __post_init__(self) -> None:
-        if self.sync.staleness and self.pattern == "scatter-reduce":
+        if not self.sync.is_complete and self.pattern == "scatter-reduce":
             raise JobError("pattern", self.pattern, f"'broadcast' with {self.sync}")
 
     @property

@@ -27,9 +27,11 @@ from ..storage.objects import ObjectStore
 from ..telemetry.live import Row
 from .bill import Bill
 from .ending import LOST, Ending
+from .policy.decision import Decision
 from .policy.overfitting import Evaluation, Overfitting
 from .policy.policy import Policy, Prices
 from .policy.victim import asked_to_leave
+from .quorum import QuorumControl
 from .step_rows import StepRows
 from .worker_watch import WorkerWatch
 
@@ -77,6 +79,7 @@ class Supervisor:
         self._policy = Policy(
             invocation.scale_in, invocation.n_workers, invocation.stop, prices, has_held_out, invocation.n_cores
         )
+        self._quorum = QuorumControl(invocation.sync, invocation.n_workers)
         self._overfitting = Overfitting(invocation.stop)
         prepaid.puts_ahead = 0  # the supervisor writes nothing to the storage
         store = store_kind(invocation.store)
@@ -136,13 +139,15 @@ class Supervisor:
     @property
     def _look_s(self) -> float:
         """Seconds between two polls; short if the budget is nearly spent, since the time until the next is prepaid."""
-        return TUNING_POLL_S if self._policy.is_tuning or self._prepaid.is_scarce else STEP_POLL_S
+        is_urgent = self._policy.is_tuning or self._quorum.is_dynamic or self._prepaid.is_scarce
+        return TUNING_POLL_S if is_urgent else STEP_POLL_S
 
     # -- what the workers do
 
     def _read_steps(self, timeout_s: float) -> bool:
         """Read the steps completed since the last call; returns whether there were any."""
         entries = self._log.read_steps(timeout_s)
+        self._quorum.note(entries, self._log.read_late())
         for row in self._rows.append(entries):
             self._add_row(row)
         return bool(entries)
@@ -229,13 +234,21 @@ class Supervisor:
     # -- what the policy decides
 
     def _decide(self) -> None:
-        """Ask the policy for decisions, carry them out, report and record them."""
+        """Ask the policies for decisions, carry them out, report and record them."""
+        changed = self._quorum.decide(self._time_s)
+        if changed is not None:
+            quorum, decision = changed
+            self._log.announce_quorum(quorum)
+            self._record(decision, None)
         for decision, worker in self._policy.decide(self._rows.reports, self._leaving, self._cap_usd):
             if worker is not None:
                 self._leaving.update(self._log.announce_leave([worker]).leaves)
-            self._update.decisions.append({**decision.to_json(), "worker": worker})
-            if decision.text:
-                self._tell(decision.text)
+            self._record(decision, worker)
+
+    def _record(self, decision: Decision, worker: int | None) -> None:
+        self._update.decisions.append({**decision.to_json(), "worker": worker})
+        if decision.text:
+            self._tell(decision.text)
 
     # -- time and money
 

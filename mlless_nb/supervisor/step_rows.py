@@ -28,6 +28,7 @@ class _Step(NamedTuple):
     sent_bytes: int
     sent_fraction: float
     staleness: float
+    n_updates: int
 
 
 class _NextReports(NamedTuple):
@@ -94,7 +95,8 @@ class StepRows:
 
     def _take(self, entry: StepEntry) -> _NextReports:
         """Make ``entry`` the newest step; returns the part that it adds to the previous step's row."""
-        n_workers = len(entry.reports)
+        n_counted = len(entry.reports)
+        n_workers = entry.n_workers or n_counted
         all_of: Any = Report._make(zip(*entry.reports.values(), strict=True))  # a tuple for each field
         self._held = _Step(
             entry.step,
@@ -104,10 +106,13 @@ class StepRows:
             n_workers,
             sum(all_of.sent_bytes),
             sum(all_of.n_sent) / max(sum(all_of.n_made), 1),
-            sum(all_of.staleness) / n_workers,
+            sum(all_of.staleness) / n_counted,
+            n_counted,
         )
         self.step, self.epoch, self.n_workers = entry.step, self._held.epoch, n_workers
-        self.reports, self.exit_s = entry.reports, max(all_of.exit_s)
+        # With a quorum, the others' newest reports are older ones.
+        self.reports = {**self.reports, **entry.reports} if n_counted < n_workers else entry.reports
+        self.exit_s = max(all_of.exit_s)
         for slot, report in entry.reports.items():
             self._bill.note_requests(slot, report.storage_nusd)
         has_residuals = all_of.dual_residual[0] >= 0  # False for NaN, where the run has diverged
@@ -115,10 +120,10 @@ class StepRows:
         return _NextReports(
             mean_loss(self.model, all_of.val_sum, all_of.val_count),
             math.fsum(evaluated) / len(evaluated) if evaluated else None,
-            math.fsum(all_of.compute_s) / n_workers,
-            math.fsum(all_of.exchange_s) / n_workers,
-            math.fsum(all_of.wait_s) / n_workers,
-            math.fsum(all_of.compute_cpu_s) / n_workers,
+            math.fsum(all_of.compute_s) / n_counted,
+            math.fsum(all_of.exchange_s) / n_counted,
+            math.fsum(all_of.wait_s) / n_counted,
+            math.fsum(all_of.compute_cpu_s) / n_counted,
             sum(all_of.merged_bytes),
             math.sqrt(math.fsum(all_of.primal_square)) if has_residuals else None,
             all_of.dual_residual[0] if has_residuals else None,
@@ -150,6 +155,7 @@ class StepRows:
             compute_cpu_s=later.compute_cpu_s,
             primal_residual=later.primal_residual,
             dual_residual=later.dual_residual,
+            n_updates=step.n_updates,
         )
 
 

@@ -36,6 +36,7 @@ class Row(NamedTuple):
     compute_cpu_s: float  # mean over the workers: processor time of compute_s
     primal_residual: float | None = None  # of ADMM, for every step except the last
     dual_residual: float | None = None  # of ADMM, for every step except the last
+    n_updates: float | None = None  # that the step applied; fewer than n_workers where it waits for the first ones only
 
 
 #: Columns of a history, in order; all float64.

@@ -161,12 +161,15 @@ class Worker:
             active = members.active(self._step)
             self._exchange.begin(self._step, active)
             self._reassign(active)
-            minibatches = self._take()
-            self._foresee(active)
-            self._exchange.stats = self._make(minibatches, len(active), sums)
+            groups = self._shares.take(self._job.local_steps)
             self._position += self._shares.count(self._job.local_steps) * self._passes
             self._exchange.epoch = self._epoch
-            completed = self._policy.exchange(self._exchange)
+            completed = self._policy.skip(self._exchange)
+            if not completed:
+                minibatches = self._take(groups)
+                self._foresee(active)
+                self._exchange.stats = self._make(minibatches, len(active), sums)
+                completed = self._policy.exchange(self._exchange)
             self._replica.finish(self._step, len(active))
             self._exchange.end()
             verdict = self._judge.judge(completed, self._step, self._epoch)
@@ -195,10 +198,9 @@ class Worker:
                 self._replica.reassign(self._shares.owners)
             self._replica.hold(len(self._shares.held))
 
-    def _take(self) -> list[Minibatch]:
+    def _take(self, groups: list[list[int]]) -> list[Minibatch]:
         """The minibatches of a step: one for each local step (merged from all held shards), or one for each shard."""
         shares, replica = self._shares, self._replica
-        groups = shares.take(self._job.local_steps)
         if not replica.merges:  # then there is one local step
             return [self._feed.get([index]) for index in groups[0]]
         minibatches = [self._feed.get(group) for group in groups]
@@ -218,8 +220,11 @@ class Worker:
         prepaid.keep_for_exit(self._ending.exit_s(active, self._exchange.quickest_s))
 
     def _make(self, minibatches: list[Minibatch], n_active: int, sums: tuple[float, float]) -> Stats:
-        shares, quorum = self._shares, self._policy.quorum(self._step, n_active)
-        self._exchange.quorum = quorum if quorum < n_active else 0
+        shares, policy = self._shares, self._policy
+        # The stats of the step after an evaluation have each worker's part of the validation loss.
+        has_evaluated = self._held_out.has_rows and self._step > 1 and (self._step - 1) % self._job.eval_every == 0
+        quorum = n_active if has_evaluated else policy.quorum(self._step, n_active)
+        self._exchange.quorum = 0 if policy.counts_all else quorum
         # The mean is over the updates that a step waits for, which is fewer than all with a quorum.
         n_all = shares.n_all if quorum == n_active else shares.n_all * quorum / n_active
         loss = self._replica.make(minibatches, self._step, n_active, len(shares.held), n_all)
@@ -255,6 +260,7 @@ class Worker:
             tally.merged_bytes,
             self._policy.staleness(self._step),
             *replica.residuals,
+            *self._policy.spread,
         )
 
     def _finish(self, verdict: Verdict) -> Left:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..bus.messages import Invocation
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
-from ..exchange import Frame
+from ..exchange.protocol import Frame, with_own
 from ..exchange.stats import NO_STATS, Stats, sum_of, told
 from ..job.optimizers import optimizer_from_json
 from ..job.sync import sync_from_json
@@ -70,7 +70,7 @@ class Replica:
         self._sync = sync = sync_from_json(invocation.sync)
         self.averages, self.staleness = bool(sync.averages) and sync.threshold_at(1) > 0, sync.staleness
         self.averages_whole = self.averages and sync.averages == "paper"
-        optimizer = optimizer_from_json(invocation.optimizer)
+        self._optimizer = optimizer = optimizer_from_json(invocation.optimizer)
         self._slot, self._local_steps, self._is_merged = invocation.slot, invocation.local_steps, invocation.merges
         self._is_mean, self._manifest = invocation.aggregate == "mean", manifest
         self._loss_unit = manifest.deviation**2  # losses are reported in the ratings' original units
@@ -137,6 +137,10 @@ class Replica:
     def merges(self) -> bool:
         """Whether a step merges the minibatches of all shards that this worker holds into one."""
         return self.algorithm.merges
+
+    def learning_rate(self, step: int) -> float:
+        """The learning rate of the last local step of ``step`` (1-based)."""
+        return self._optimizer.rate(self.n_updates_before + step * self._local_steps) * self.rate_factor
 
     @property
     def n_made(self) -> int:
@@ -230,16 +234,13 @@ class Replica:
 
     def merge(self, active: list[int], own: bytes, frames: Sequence[Frame], step: int) -> tuple[bytes, Stats]:
         """The merged range of this slot as a frame, and the sums of all stats."""
-        rest = iter(frames)
-        parts = [own if slot == self._slot else next(rest) for slot in active]
-        first, end = self._own_range(active)
+        parts, (first, end) = with_own(active, self._slot, own, frames), self._own_range(active)
         return merge_frames(parts, 0, end - first, step, self._slot, NO_STATS), sum_of([told(part) for part in parts])
 
     def merge_all(self, active: list[int], own: bytes, frames: Sequence[Frame], step: int) -> tuple[bytes, Stats]:
         """The sum of all updates as a frame whose stats are the sums of all stats, and these."""
-        rest = iter(frames)
-        parts = [own if slot == self._slot else next(rest) for slot in active]
-        (first, end), sums = self.ranges(1)[0], sum_of([told(part) for part in parts])
+        parts, (first, end) = with_own(active, self._slot, own, frames), self.ranges(1)[0]
+        sums = sum_of([told(part) for part in parts])
         return merge_frames(parts, 0, end - first, step, self._slot, sums), sums
 
     def apply_merged(self, active: list[int], own: bytes, frames: Sequence[Frame]) -> None:
@@ -250,9 +251,9 @@ class Replica:
 
     def _put(self, active: list[int], own: bytes, frames: Sequence[Frame], table: Float32, *, adds: bool) -> None:
         """Add each slot's range to ``table``, or overwrite the range in it."""
-        rest = iter(frames)
-        for slot, (first, end) in zip(active, self.ranges(len(active)), strict=True):
-            apply_frame(own if slot == self._slot else next(rest), table[first:end], add=adds)
+        parts = with_own(active, self._slot, own, frames)
+        for part, (first, end) in zip(parts, self.ranges(len(active)), strict=True):
+            apply_frame(part, table[first:end], add=adds)
 
     # -- handing over
 

@@ -52,7 +52,7 @@ class StepExchange:
         That of the step before.
     step_s, quickest_s : float
         The longest recent step, and the shortest computation of a step so far; 0.0 before the first step.
-    kept_steps, quorum
+    kept_steps, quorum, read_step
         See `RoundRequest`; the round policy sets them for a step's own round.
     """
 
@@ -79,7 +79,7 @@ class StepExchange:
         self.waited_s, self.merged_bytes = 0.0, 0
         self.tally = Tally()
         self.step_s = self.quickest_s = 0.0
-        self.kept_steps, self.quorum = 2, 0
+        self.kept_steps, self.quorum, self.read_step = 2, 0, 0
         self._began = self._cpu_began = self._computed = self._computed_cpu_s = 0.0
         self._is_computed = False
 
@@ -93,6 +93,8 @@ class StepExchange:
 
     def end(self) -> None:
         """The updates are applied: record how the time of the step was spent, for the next report."""
+        if not self._is_computed:
+            return  # the step was skipped
         applied, computed = self._clock(), self._computed
         compute_s, exchange_s = computed - self._began, applied - computed - self.waited_s
         self.tally = Tally(compute_s, exchange_s, self.waited_s, self.merged_bytes, self._computed_cpu_s)
@@ -124,9 +126,14 @@ class StepExchange:
         round_id, publishers = f"{self.number}{kind}", self.active if publishers is None else publishers
         return self.round(round_id, publishers, self.active, frame, report=report, parts=parts)
 
+    def reading(self) -> RoundRequest:
+        """A part in the step's round that does not arrive there: to read its frames."""
+        return self.round(str(self.number), self.active, self.active, b"")
+
     def exchange(self, request: RoundRequest) -> Exchanged:
         """Carry a round out, and take over what its arrival returned."""
         done = self._log.exchange(request, self.pay)
+        self.read_step = done.arrival.read_step
         self._membership.learn(done.arrival, self.number)
         return done
 
@@ -171,4 +178,5 @@ class StepExchange:
             parts,
             self.kept_steps,
             self.quorum if report is not None else 0,
+            self.read_step,
         )

@@ -1,16 +1,19 @@
 """Round policies: whom a worker waits for in a step, and when it applies the peers' updates.
 
-``base`` is the interface, and each policy is one file: ``lockstep``, and ``stale`` for bounded staleness. A protocol
-(`mlless_nb.job.sync`) names its policy. How frames are transported is the coordinator's business.
+``base`` is the interface, and each policy is one file: ``lockstep``, ``stale`` for bounded staleness, and ``quorum``
+for backup workers. A protocol (`mlless_nb.job.sync`) names its policy. How frames are transported is the coordinator's
+business.
 """
 
 from .base import CompletedRound, RoundPolicy, Step, policy_of, register_policy
 from .lockstep import Lockstep
+from .quorum import FirstUpdatesRounds
 from .stale import BoundedStaleness
 
 __all__ = [
     "BoundedStaleness",
     "CompletedRound",
+    "FirstUpdatesRounds",
     "Lockstep",
     "RoundPolicy",
     "Step",

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from ..protocol import Arrival, Coordinator, Exchanged, Frame, RoundRequest
 from ..stats import Stats
+from .gradient_spread import NOT_MEASURED, Spread
 
 _Kind = TypeVar("_Kind", bound="type[RoundPolicy]")
 _registered: dict[str, type[RoundPolicy]] = {}
@@ -25,6 +26,11 @@ class CompletedRound:
 
 class Updates(Protocol):
     """The methods of a replica that a policy calls: see `mlless_nb.worker.replica.Replica`."""
+
+    params: Any
+
+    def learning_rate(self, step: int) -> float:
+        """The learning rate with which the update of ``step`` is made."""
 
     def encode(self, step: int, stats: Stats) -> bytes:
         """The frame of the own update that all peers read."""
@@ -95,6 +101,9 @@ class Step(Protocol):
         The first round ends the step's computation.
         """
 
+    def reading(self) -> RoundRequest:
+        """A part in the step's round that does not arrive there: to read its frames."""
+
     def exchange(self, request: RoundRequest) -> Exchanged:
         """Carry a round out, and take over what its arrival returned."""
 
@@ -129,11 +138,16 @@ class RoundPolicy(ABC):
     ----------
     is_lockstep : bool
         Whether all workers complete the same rounds at the same step, and therefore judge the same losses there.
+    counts_all : bool
+        Whether every round waits for all workers. If not, the coordinator says whose updates count (`Closing`).
     has_leader : bool
         Whether the first active worker merges all updates, and the others read their sum (AllReduce).
+    spread : Spread
+        That of the gradients of the newest step.
     """
 
     is_lockstep: ClassVar[bool] = True
+    counts_all: ClassVar[bool] = True
     has_leader: bool = False
 
     def __init__(
@@ -145,9 +159,10 @@ class RoundPolicy(ABC):
         clock: Callable[[], float],
     ) -> None:
         self.log, self.replica, self.sync, self.scatters, self.clock = log, replica, sync, scatters, clock
+        self.spread: Spread = NOT_MEASURED
 
     def quorum(self, step: int, n_active: int) -> int:
-        """How many updates (the first to arrive) a step waits for; here all. Pure, so that all workers agree."""
+        """How many updates (the first to arrive) a step waits for; here all. All workers must agree."""
         return n_active
 
     @property
@@ -158,6 +173,10 @@ class RoundPolicy(ABC):
     @abstractmethod
     def exchange(self, step: Step) -> list[CompletedRound]:
         """Publish the update of ``step`` and apply the peers' updates that are due; returns the rounds completed."""
+
+    def skip(self, step: Step) -> list[CompletedRound]:
+        """Apply ``step`` if it has ended without this worker; returns its round, [] if the step is to be computed."""
+        return []
 
     def staleness(self, step: int) -> int:
         """Age, in steps, of the oldest update that is not applied when ``step`` is computed."""

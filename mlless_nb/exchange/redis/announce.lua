@@ -1,8 +1,13 @@
--- Announce a scale-in or the end of the run for a step that no worker has reached.  Returns the plan.
--- KEYS  1 job     ARGV  1 generation  2 'leave' or 'stop'  3... slots, or status and reason
+-- Announce a scale-in or the end of the run for a step that no worker has reached, or the quorum of the rounds to come.
+-- Returns the plan.
+-- KEYS  1 job     ARGV  1 generation  2 'leave', 'stop' or 'quorum'  3... slots, or status and reason, or the quorum
 local job = KEYS[1]
 local state = redis.call('HMGET', job, 'generation', 'latest', 'plan')
 if state[1] ~= ARGV[1] then return '' end
+if ARGV[2] == 'quorum' then
+  redis.call('HSET', job, 'quorum', ARGV[3])
+  return state[3]
+end
 local latest, plan = tonumber(state[2]), cjson.decode(state[3])
 if ARGV[2] == 'leave' then
   local leaves, changed = plan.leaves or {}, false

@@ -1,4 +1,4 @@
-"""Arriving at a round on Redis: the command that runs the script, and the decoding of its reply."""
+"""Arriving at a round on Redis, and catching up: the commands that run the scripts, and the decoding of replies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import time
 from typing import Any
 
-from ..protocol import Aborted, Arrival, Plan, RoundRequest
+from ..protocol import Aborted, Arrival, Closing, Plan, RoundRequest
 
 #: Seconds between two renewals of the TTL of the job's own keys, which is a day.
 REFRESH_S = 600.0
@@ -15,6 +15,8 @@ REFRESH_S = 600.0
 LEASE_SHARE = 1 / 8
 GONE = "the run's data is gone from Redis (was it restarted or flushed?)"
 FENCED = "this worker's slot was given to another invocation"
+#: Most rounds that a worker which catches up is told of at once.
+MOST_ROUNDS = 32
 
 
 def called_off(text: bytes) -> Aborted:
@@ -23,9 +25,9 @@ def called_off(text: bytes) -> Aborted:
     return Aborted(reason, status)
 
 
-def slots_from(text: bytes | None) -> list[int] | None:
-    """The slots whose frames count, ascending, from the script's reply; None if all count."""
-    return sorted(map(int, text.split(b","))) if text else None
+def closing_of(slots: bytes, following: bytes | int) -> Closing | None:
+    """How a round of a quorum ended, from a script's reply; None if it is not complete."""
+    return Closing(sorted(map(int, slots.split(b","))), int(following)) if slots else None
 
 
 class Arrivals:
@@ -35,15 +37,18 @@ class Arrivals:
     ----------
     prefix, generation, nonce : str
         See `RedisCoordinator`.
-    script : str
-        The script that arrives at a round.
+    script, catch_up_script : str
+        The scripts that arrive at a round, and return the rounds that a late worker has missed.
     ttl_s : int
         Seconds that a key outlives its last use.
     """
 
-    def __init__(self, prefix: str, generation: str, nonce: str, script: str, ttl_s: int) -> None:
+    def __init__(self, prefix: str, generation: str, nonce: str, script: str, catch_up_script: str, ttl_s: int) -> None:
         self._prefix, self._generation, self._nonce = prefix, generation, nonce
-        self.script, self._sha = script, hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+        self.scripts = (script, catch_up_script)
+        self._sha, self._catch_up_sha = (
+            hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() for text in self.scripts
+        )
         self._ttl = str(ttl_s * 1000)
         # Times of the last renewal of lease and TTLs, by slot; and those that the arrival being sent would set.
         self._renewed: dict[int, tuple[float, float]] = {}
@@ -55,7 +60,9 @@ class Arrivals:
         leased_at, refreshed_at = self._renewed.get(part.slot, (-math.inf, -math.inf))
         renews, refreshes = now - leased_at >= part.lease_s * LEASE_SHARE, now - refreshed_at >= REFRESH_S
         self._renewing = (now if renews else leased_at, now if refreshes else refreshed_at)
-        rarely = (part.kept_steps, *((1,) if part.quorum else ())) if part.kept_steps != 2 or part.quorum else ()
+        rarely: tuple[int, ...] = (part.kept_steps,) if part.kept_steps != 2 else ()
+        if part.quorum:
+            rarely = part.kept_steps, *part.publishers
         return (
             "EVALSHA",
             self._sha,
@@ -87,42 +94,65 @@ class Arrivals:
 
     def learnt(self, reply: Any, part: RoundRequest) -> Arrival:
         """The arrival from the script's reply. Only now is it certain that the renewals that were sent took effect."""
-        code, told, granted, text, slots = (1, reply, 0, b"", b"") if isinstance(reply, int) else (*reply, b"")[:5]
-        if code == -3:
-            raise called_off(text)
-        if code != 1:
-            raise Aborted(FENCED if code == -2 else GONE)
+        code, told, granted, text, *rest = (1, reply, 0, b"") if isinstance(reply, int) else reply
+        self._check(code, text, part)
         self._renewed[part.slot] = self._renewing
         n_arrived, has_supervisor = divmod(told, 2)
         plan = Plan.decode(text) if text else None
-        return Arrival(n_arrived >= part.n_due, plan, granted, bool(has_supervisor), slots_from(slots))
+        arrival = Arrival(n_arrived >= part.n_due, plan, granted, bool(has_supervisor))
+        if rest:
+            arrival = arrival._replace(closing=closing_of(*rest[:2]), read_step=rest[2])
+        return arrival
+
+    @staticmethod
+    def _check(code: int, text: bytes, part: RoundRequest) -> None:
+        """Raise `Aborted` if the code in a script's reply says that the run is over for this worker."""
+        if code == -3:
+            raise called_off(text)
+        if code == -4:
+            raise Aborted(f"worker {part.slot} is so late that round {part.round_id} is no longer kept")
+        if code != 1:
+            raise Aborted(FENCED if code == -2 else GONE)
+
+    def catching_up(self, part: RoundRequest) -> tuple[Any, ...]:
+        """The command that asks for the complete rounds from that of ``part`` on."""
+        prefix = self._prefix
+        keys = (f"{prefix}job", f"{prefix}reached", f"{prefix}claim:{part.slot}", f"{prefix}lease:supervisor", prefix)
+        known = (part.step, part.slot, self._ttl, part.known_plan, MOST_ROUNDS)
+        return ("EVALSHA", self._catch_up_sha, len(keys), *keys, self._generation, self._nonce, *known)
+
+    def caught_up(self, reply: Any, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
+        """The answer and the complete rounds, from the reply to `catching_up`."""
+        code, has_supervisor, text, *rest = reply
+        self._check(code, text, part)
+        found = [closing_of(slots, following) for slots, following in zip(rest[::2], rest[1::2], strict=True)]
+        plan = Plan.decode(text) if text else None
+        return Arrival(False, plan, 0, bool(has_supervisor)), [one for one in found if one is not None]
 
     def looking(self, part: RoundRequest) -> list[tuple[Any, ...]]:
         """Commands that read the state of the round and the run, and renew the lease."""
         prefix = self._prefix
-        arrivals = f"{prefix}arrivals:{part.round_id}"
         return [
             ("HMGET", f"{prefix}job", "generation", "abort"),
-            ("HLEN", arrivals),
-            ("HGET", arrivals, "slots"),
+            ("HLEN", f"{prefix}arrivals:{part.round_id}"),
             ("SET", f"{prefix}lease:{part.slot}", self._nonce, "PX", lease_ms(part)),
         ]
 
     @staticmethod
-    def seen(replies: list[Any], part: RoundRequest) -> tuple[bool, list[int] | None]:
-        """Whether the round is complete, and the slots whose frames count, from the replies to `looking`.
+    def seen(replies: list[Any], part: RoundRequest) -> bool:
+        """Whether the round is complete, from the replies to `looking`.
 
         Raises
         ------
         Aborted
             The run was aborted, or its data was lost.
         """
-        (generation, aborted), n_arrived, slots, _ = replies
+        (generation, aborted), n_arrived, _ = replies
         if generation is None:
             raise Aborted(GONE)
         if aborted is not None:
             raise called_off(aborted)
-        return int(n_arrived) >= part.n_due, slots_from(slots)
+        return int(n_arrived) >= part.n_due
 
 
 def lease_ms(part: RoundRequest) -> int:

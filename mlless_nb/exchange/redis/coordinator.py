@@ -11,8 +11,8 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from ...money.request import SHARES
-from ..protocol import Aborted, Arrival, Exchanged, Frame, FrameKey, Plan, RoundRequest, StepEntry, key_prefix
-from ..step_report import Report
+from ..protocol import Aborted, Arrival, Closing, Exchanged, Frame, FrameKey, Plan, RoundRequest, key_prefix
+from ..step_report import LateArrival, Report, StepEntry
 from ..stores import FrameStore, StoredRounds
 from .arrivals import GONE, Arrivals, called_off
 from .rounds import Rounds
@@ -71,7 +71,8 @@ class RedisCoordinator:
         self._abort = self._redis.register_script(_script("abort"))
         self._last_entry = "0-0"
         self._reports: dict[int, Report] = {}  # of a step whose entries are not all read yet
-        arrivals = Arrivals(self._prefix, generation, nonce, _script("arrive"), TTL_S)
+        self._late: list[LateArrival] = []
+        arrivals = Arrivals(self._prefix, generation, nonce, _script("arrive"), _script("catch_up"), TTL_S)
         rounds = Rounds(self._shards, self._prefix, arrivals, TTL_S)
         self._store = store
         self._rounds = rounds if store is None else StoredRounds(rounds, store)
@@ -94,6 +95,7 @@ class RedisCoordinator:
         )
         self._redis.expire(self._job, TTL_S)
         self._redis.script_load(_script("arrive"))
+        self._redis.script_load(_script("catch_up"))
         if self._store is not None:
             self._store.create()
 
@@ -228,9 +230,13 @@ class RedisCoordinator:
         """See `Coordinator`."""
         return self._rounds.publish(part)
 
-    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> Closing | None:
         """See `Coordinator`."""
         return self._rounds.wait(part, pay)
+
+    def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
+        """See `Coordinator`."""
+        return self._rounds.catch_up(part)
 
     def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
         """See `Coordinator`. The frames are views, valid until the next `frames`, `publish`, `wait` or `exchange`."""
@@ -259,10 +265,23 @@ class RedisCoordinator:
         for _, rows in reply.items() if isinstance(reply, dict) else reply or []:
             for entry_id, fields in rows[0] if rows and isinstance(rows[0], list) else rows:
                 self._last_entry = entry_id.decode()
-                step, at_s = int(fields.pop(b"step")), float(fields.pop(b"at"))
-                is_last = fields.pop(b"more", None) is None
+                at_s = float(fields.pop(b"at"))
+                if b"late" in fields:
+                    self._late.append(LateArrival(int(fields[b"late"]), int(fields[b"rank"]), at_s))
+                    continue
+                step, is_last = int(fields.pop(b"step")), fields.pop(b"more", None) is None
+                n_workers, times = int(fields.pop(b"workers", 0)), fields.pop(b"times", b"")
                 self._reports |= {int(slot): Report.decode(body) for slot, body in fields.items()}
                 if is_last:
-                    entries.append(StepEntry(step, at_s, self._reports))
+                    entries.append(StepEntry(step, at_s, self._reports, n_workers, tuple(map(float, times.split()))))
                     self._reports = {}
         return entries
+
+    def read_late(self) -> list[LateArrival]:
+        """See `Coordinator`."""
+        late, self._late = self._late, []
+        return late
+
+    def announce_quorum(self, quorum: int) -> None:
+        """See `Coordinator`."""
+        self._announce(keys=[self._job], args=[self.generation, "quorum", quorum])

@@ -51,14 +51,14 @@ class Frames:
                 # NX: neither a repeated request nor a duplicate of this worker replaces a frame that was read.
                 commands.append(("SET", key, frame, "NX", "PX", self._ttl))
                 keys[key] = None
-        newest = part.step - part.kept_steps
+        newest = part.expired_step
         if kept and kept[0][0] <= newest and (old := [key for step, keys in kept if step <= newest for key in keys]):
             commands.append(("UNLINK", *old))
         return commands
 
     def forget(self, part: RoundRequest) -> None:
         """Forget the keys that the commands of `storing` deleted; to be called once these were carried out."""
-        kept, newest = self._kept[part.slot], part.step - part.kept_steps
+        kept, newest = self._kept[part.slot], part.expired_step
         while kept and kept[0][0] <= newest:
             kept.popleft()
 

@@ -11,7 +11,8 @@ link it would save one round trip.)
 With bounded staleness, a worker publishes and polls for its peers' frames in one write, and continues with those that
 are published. Only at the staleness bound does it block, with the poll in the same write.
 
-With a quorum, a round takes two or three writes: the slots whose frames count are known only when it is complete.
+With a quorum, a round takes two or three writes: the slots whose frames count are known only when it is complete. A
+worker that waits looks by arriving once more, which also completes a round that was held up by a worker too far behind.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from typing import Any, TypeVar
 import redis
 
 from ...errors import ServiceError
-from ..protocol import WAIT_POLL_S, Aborted, Arrival, Exchanged, Frame, FrameKey, RoundRequest, exchange_in_parts
+from ..in_parts import exchange_in_parts
+from ..protocol import WAIT_POLL_S, Aborted, Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest
 from .arrivals import Arrivals
 from .connection import TRIES, PipelinedConnection
 from .frames import Command, Frames, Search
@@ -61,7 +63,7 @@ class Rounds:
         """See `Coordinator`."""
         return self._safely(lambda: self._publish(part))
 
-    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> Closing | None:
         """See `Coordinator`."""
         return self._safely(lambda: self._wait(part, pay))
 
@@ -85,6 +87,14 @@ class Rounds:
         """See `Coordinator`."""
         return self._safely(lambda: self._wait_for_any(part, sought, pay))
 
+    def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
+        """See `Coordinator`."""
+        return self._safely(lambda: self._catch_up(part))
+
+    def _catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
+        self._first.send([self._arrivals.catching_up(part)])
+        return self._arrivals.caught_up(self._first.read(), part)
+
     def look(self, part: RoundRequest) -> bool:
         """Whether the round is complete now; renews the lease. Raises `Aborted` if the run was aborted."""
         return self._safely(lambda: self._look(part))[0]
@@ -97,7 +107,7 @@ class Rounds:
         asking: list[Command] = [("HKEYS", f"{self._prefix}arrivals:{round_id}") for round_id in round_ids]
         self._first.send(asking)
         replies = zip(round_ids, self._read_all(self._first, asking), strict=True)
-        return {(round_id, int(slot)) for round_id, slots in replies for slot in slots if slot != b"slots"}
+        return {(round_id, int(slot)) for round_id, slots in replies for slot in slots if slot.isdigit()}
 
     def _safely(self, action: Callable[[], _Result]) -> _Result:
         """Do ``action``, and repeat it if a connection was lost; all commands are safe to repeat."""
@@ -125,8 +135,9 @@ class Rounds:
 
     def _load(self) -> None:
         try:
-            self._first.send([("SCRIPT", "LOAD", self._arrivals.script)])
-            self._first.read()
+            loading: list[Command] = [("SCRIPT", "LOAD", script) for script in self._arrivals.scripts]
+            self._first.send(loading)
+            self._read_all(self._first, loading)
         except (redis.ConnectionError, redis.TimeoutError):
             self._drop()  # the next try reports it
 
@@ -194,7 +205,7 @@ class Rounds:
         self._seen = entries[-1][0].decode()
         return {fields[1] for _, fields in entries}
 
-    def _wait(self, part: RoundRequest, pay: Callable[[], None], woken: set[bytes] | None = None) -> list[int] | None:
+    def _wait(self, part: RoundRequest, pay: Callable[[], None], woken: set[bytes] | None = None) -> Closing | None:
         give_up_at = time.monotonic() + part.deadline_s
         while True:
             if woken is None:
@@ -204,9 +215,9 @@ class Rounds:
             if is_called and not part.quorum:
                 return None
             if is_called or not woken or b"abort" in woken:
-                is_complete, slots = self._look(part)
+                is_complete, closing = self._look(part)
                 if is_complete:
-                    return slots
+                    return closing
                 self._go_on_waiting(part, pay, give_up_at)
             woken = None
 
@@ -216,11 +227,15 @@ class Rounds:
         if time.monotonic() > give_up_at:
             raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
 
-    def _look(self, part: RoundRequest) -> tuple[bool, list[int] | None]:
-        """Whether the round is complete by its arrivals (a wake-up may be lost), and the slots whose frames count."""
+    def _look(self, part: RoundRequest) -> tuple[bool, Closing | None]:
+        """Whether the round is complete by its arrivals (a wake-up may be lost), and how a round of a quorum ended."""
+        if part.quorum:
+            self._first.send([self._arrivals.command(part)])
+            arrival = self._arrivals.learnt(self._first.read(), part)
+            return arrival.is_complete, arrival.closing
         looking = self._arrivals.looking(part)
         self._first.send(looking)
-        return self._arrivals.seen(self._read_all(self._first, looking), part)
+        return self._arrivals.seen(self._read_all(self._first, looking), part), None
 
     # -- polling for frames of rounds that need not be complete
 

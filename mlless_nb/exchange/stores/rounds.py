@@ -13,17 +13,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from ...errors import ServiceError
-from ..protocol import (
-    WAIT_POLL_S,
-    Aborted,
-    Arrival,
-    Exchanged,
-    Frame,
-    FrameKey,
-    RoundRequest,
-    exchange_in_parts,
-    frame_key,
-)
+from ..in_parts import exchange_in_parts
+from ..protocol import WAIT_POLL_S, Aborted, Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest, frame_key
 from .base import FrameStore
 
 
@@ -33,8 +24,11 @@ class RoundBackend(Protocol):
     def publish(self, part: RoundRequest) -> Arrival:
         """Arrive."""
 
-    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> Closing | None:
         """Wait until the round is complete."""
+
+    def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
+        """The complete rounds that a late worker has missed."""
 
     def look(self, part: RoundRequest) -> bool:
         """Whether the round is complete now; raises `Aborted` if the run was aborted."""
@@ -88,14 +82,18 @@ class StoredRounds:
     def _drop(self, part: RoundRequest) -> None:
         """Delete the frames that all workers have read."""
         kept, expired = self._kept[part.slot], []
-        while kept and kept[0][0] <= part.step - part.kept_steps:
+        while kept and kept[0][0] <= part.expired_step:
             expired += kept.popleft()[1]
         if expired:
             self._store.delete_many(expired)
 
-    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> list[int] | None:
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> Closing | None:
         """See `Coordinator`."""
         return self._rounds.wait(part, pay)
+
+    def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
+        """See `Coordinator`."""
+        return self._rounds.catch_up(part)
 
     def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
         """See `Coordinator`."""
