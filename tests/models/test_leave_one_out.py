@@ -70,7 +70,7 @@ def test_few_ratings_are_read_however_many_there_are() -> None:
 
 
 def test_the_ratings_of_a_user_are_spread_over_the_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are sorted by item, and items with the same initial digits have nothing to do with each other."""
+    """They are sorted by item, and the first ones would judge only the items with low ids."""
     monkeypatch.setattr(module, "N_USERS", 1)
     n = 10 * N_RATINGS
     ids, user = np.arange(1 + n, dtype=np.int32), np.zeros(n, np.int32)
