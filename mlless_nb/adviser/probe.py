@@ -17,6 +17,7 @@ from ..driver.invocations import DETACHED, invocations_of
 from ..errors import JobError
 from ..exchange.stats import NO_STATS
 from ..exchange.stores import REDIS
+from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from ..job.limits import Stop
 from ..job.partitioning import exchanged_bytes, is_by_user
@@ -92,6 +93,8 @@ def _part(job: TrainingJob, share: float) -> TrainingJob:
         stop=Stop(epochs=1),
         partition="rows",
         pattern="broadcast",
+        execution=WORKERS,
+        reducers=None,
         store=REDIS,
         backend="embedded",
         redis=None,

@@ -78,6 +78,15 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_here(url: str) -> bool:
+    """Whether a server's ``url`` names this machine; False for a URL that is malformed."""
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        return False
+    return scheme_of(url) in ("unix", "memory") or is_loopback(host or "localhost")
+
+
 def redis_client(url: str, field: str = "redis", **options: Any) -> Any:
     """A ``redis.Redis`` for ``url`` that returns bytes, and gives up connecting after `CONNECT_S`.
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ..bus import open_bus
-from ..bus.urls import REDIS_SCHEMES, scheme_of
+from ..bus.urls import REDIS_SCHEMES, is_here, is_loopback, mask_url, scheme_of
 from ..errors import JobError
 from ..exchange import RedisCoordinator
 from ..exchange.protocol import key_prefix
-from ..exchange.stores import open_store
-from ..job.job import TrainingJob
+from ..exchange.stores import open_store, store_hosts
+from ..job.job import TrainingJob, backend_name
 from .embedded_redis import EmbeddedRedis, acquire_shared, check_redis, release
 from .launcher import LithopsLauncher, is_local
 from .watchdog import Watchdog
@@ -45,6 +46,7 @@ class Services:
     """
 
     def __init__(self, job: TrainingJob, run_id: str) -> None:
+        _check_reach(job)
         self.embedded: EmbeddedRedis | None = None
         self._run_id = run_id
         self._watchdog: Watchdog | None = None
@@ -78,8 +80,7 @@ class Services:
     def _redis_urls(self, job: TrainingJob) -> list[str]:
         if self.embedded is not None:
             return [self.embedded.url]
-        if job.redis_urls is None:
-            raise JobError("redis", None, "the URL of a Redis server that the functions of this backend can reach")
+        assert job.redis_urls is not None
         for url in job.redis_urls:
             check_redis(url, insecure=job.insecure)
         return job.redis_urls
@@ -149,6 +150,24 @@ class Services:
         server, self.embedded = self.embedded, None
         if server is not None:
             release(server)
+
+
+def _check_reach(job: TrainingJob) -> None:
+    """Raise JobError for a server on this machine, or for none, if functions run on others."""
+    if is_local(job.backend):
+        return
+    if job.redis_urls is None:
+        raise JobError("redis", None, "the URL of a Redis server that the functions of this backend can reach")
+    name = backend_name(job.backend)
+    if isinstance(job.backend, Mapping) and name == backend_name({}):
+        return  # Lithops chooses the backend of a configuration that names none
+    servers = [("redis", url, is_here(url)) for url in job.redis_urls or []]
+    servers += [("bus", job.bus, is_here(job.bus))] if job.bus is not None else []
+    servers += [("store", job.store, is_loopback(host)) for host in store_hosts(job.store)]
+    for field, url, is_unreachable in servers:
+        if is_unreachable:
+            valid = f"a server that functions of {name!r} reach; this one is on this machine"
+            raise JobError(field, mask_url(url), valid)
 
 
 def _launcher(job: TrainingJob) -> LithopsLauncher:

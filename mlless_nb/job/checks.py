@@ -14,7 +14,7 @@ from ..exchange.stores import check_store, store_kind
 from ..models import registered_models
 from ..money.catalogue import price_profile, profile_names
 from ..validation import check_choice, check_positive_integer, is_integer
-from .algorithm import Algorithm
+from .algorithm import Algorithm, DecidedSteps
 from .execution import EXECUTIONS
 from .limits import Stop
 from .optimizers import OPTIMIZERS, SGD
@@ -192,8 +192,13 @@ def check_frames(job: TrainingJob) -> None:
 
 def check_workers(job: TrainingJob) -> None:
     """Raise unless there is a minibatch for each worker in every step."""
+    if job.n_minibatches < job.local_steps:
+        is_decided = isinstance(job.local_steps, DecidedSteps)
+        field, value = ("algorithm", job.algorithm) if is_decided else ("local_steps", job.local_steps)
+        of = f"{job.n_train} training rows in minibatches of {job.minibatch}"
+        raise JobError(field, value, f"at most {job.n_minibatches} local steps, the number of minibatches ({of})")
     if job.n_minibatches < job.workers * job.local_steps:
-        most = max(job.n_minibatches // job.local_steps, 1)
+        most = job.n_minibatches // job.local_steps
         raise JobError(
             "workers",
             job.workers,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ..errors import JobError
 from ..validation import specification
-from .algorithm import Algorithm, register_algorithm
+from .algorithm import Algorithm, refuse_given_steps, register_algorithm
 from .optimizers import SGD
 from .sync import BSP
 
@@ -25,8 +25,8 @@ class EM(Algorithm):
     For `KMeans` the statistics are the sum and the number of the rows of each cluster. There is neither a learning rate
     nor an optimiser. Sums must be complete, so the protocol is BSP and published values are not rounded. If the number
     of minibatches is not a multiple of the number of workers, a step leaves out fewer minibatches than there are
-    workers, in turn; the default minibatch has no such rest. A worker has its whole shard in memory. ``local_steps``,
-    ``aggregate`` and ``schedule`` of the job have no effect.
+    workers, in turn; the default minibatch has no such rest. A worker has its whole shard in memory. ``schedule`` of
+    the job has no effect.
 
     Without stop rule or budget a run ends after 3 evaluations in a row without a better validation loss, at the latest
     after 300 passes.
@@ -38,6 +38,11 @@ class EM(Algorithm):
 
     kind: ClassVar[str] = "em"
     n_work_tables: ClassVar[int] = 3  # the sums of all workers, and the own ones, in float64
+
+    def given_steps(self, job: Any) -> int:
+        """See `Algorithm`."""
+        refuse_given_steps(job, "EM")
+        return 1
 
     def local_steps(self, job: Any) -> int:
         """The minibatches of a worker's shard."""
@@ -62,17 +67,19 @@ class EM(Algorithm):
     def check(self, job: Any) -> None:
         """See `Algorithm`."""
         if job.model.algorithm != self.kind:
-            raise JobError("algorithm", self, f"GradientAveraging() with {job.model}: EM is for KMeans")
+            raise JobError("algorithm", self, f"left out with {job.model}, or another one: EM is for KMeans")
         if type(job.sync) is not BSP:
             raise JobError("sync", job.sync, "BSP() with EM, whose sums must be complete")
         if job.codec != "float32":
             raise JobError("codec", job.codec, "'float32' with EM, whose sums must not be rounded")
+        if job.aggregate != "mean":
+            raise JobError("aggregate", job.aggregate, "left out with EM, which adds statistics and divides by counts")
         optimizer = job.optimizer
         if not isinstance(optimizer, SGD) or (optimizer.learning_rate, optimizer.momentum) != (1.0, 0.0):
             raise JobError("optimizer", optimizer, "left out with EM, which has none")
         if job.scale_in.global_minibatch != "keep":
             raise JobError(
-                "scale_in.global_minibatch", job.scale_in.global_minibatch, "'keep' with EM, whose steps take all rows"
+                "ScaleIn.global_minibatch", job.scale_in.global_minibatch, "'keep' with EM, whose steps take all rows"
             )
         if job.n_train < job.model.k:
             raise JobError("KMeans.k", job.model.k, f"at most {job.n_train}, the number of training rows")

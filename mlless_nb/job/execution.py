@@ -45,6 +45,8 @@ def check_execution(job: Any) -> None:
     n_rows, _ = job.model.table_shape(job.data.shape)
     if job.reducers is not None and job.reducers > n_rows:
         raise JobError("reducers", job.reducers, f"at most {n_rows}, the rows of the model's table")
+    if job.model.algorithm is not None:
+        raise JobError("execution", job.execution, f"{WORKERS!r} with {job.model}: no stage runs {job.algorithm}")
     how = f"with execution={job.execution!r}"
     for field, holds, valid in (
         ("sync", isinstance(job.sync, BSP), f"BSP() {how}: no residual and no replica outlives a step"),

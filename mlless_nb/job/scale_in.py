@@ -37,6 +37,9 @@ class ScaleIn:
     worse by less than ``threshold``. The global minibatch shrinks, as theirs does. It is there for comparison: it knows
     neither targets nor dollars.
 
+    The worker whose replica has the highest loss leaves, and the slowest one if replicas are equal. They are compared
+    on held-out rows that are common to all; where users are sharded, without what a worker has learnt of its own users.
+
     Decisions depend on the time that steps take, so two runs with one seed may remove workers at different steps: use
     ``ScaleIn.off()`` for models that are the same bit for bit. A removal by the user (``run.scale_in``) pauses the
     tuner until ``run.resume_tuner()``.

@@ -115,6 +115,13 @@ class Model(ABC):
     def evaluate(self, params: Float32, minibatch: Any, mean: float) -> float:
         """Sum of losses of the minibatch's rows."""
 
+    def evaluate_common(self, params: Float32, minibatch: Any, mean: float) -> tuple[float, float]:
+        """Loss sum and count of rows of the minibatch, predicted without the parameters of users.
+
+        It compares replicas that have current values of some users only. Zeros: the model cannot be evaluated so.
+        """
+        return 0.0, 0.0
+
     @abstractmethod
     def fitted(self, params: Float32, shape: tuple[int, ...], mean: float) -> Any:
         """The trained model for the user; its arrays are copies."""

@@ -67,12 +67,12 @@ class Definition:
         """What the source defines. It finds NumPy as ``np`` and ``numpy``, ``modules``, and no other names."""
         try:
             return _run(self, modules)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             valid = f"a definition that runs by itself and imports what it uses; its source raises {said(error)}"
             raise JobError(field_name, self.name, valid) from error
 
 
-def said(error: Exception) -> str:
+def said(error: BaseException) -> str:
     """An exception in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 

@@ -15,6 +15,7 @@ from ..errors import JobError
 from ..kernels import pmf_gradient, pmf_predict, pmf_sgd_pass, pmf_squared_error
 from ..validation import check_flag, check_number, specification
 from .base import FittedModel, Model, check_table, register_model
+from .leave_one_out import leave_one_out
 from .storage import write_arrays
 
 Float32 = NDArray[np.float32]
@@ -260,6 +261,10 @@ class PMF(Model):
         return pmf_squared_error(
             params, minibatch.ids, minibatch.user, minibatch.item, minibatch.rating, mean, self.biases
         )
+
+    def evaluate_common(self, params: Float32, minibatch: Any, mean: float) -> tuple[float, float]:
+        """See `Model` and `leave_one_out`."""
+        return leave_one_out(params, minibatch, mean, self.penalty, has_biases=self.biases)
 
     def sgd_pass(self, params: Float32, minibatch: Any, mean: float, rate: float) -> float:
         """One step of SGD for each rating, in place; returns the sum of squared errors, each before its step."""

@@ -77,17 +77,22 @@ class NumpyModel(WrittenModel):
         try:
             loss = user.loss(params, X, y)
             grads = user.gradients(params, X, y)
+            is_finite = np.ndim(loss) == 0 and bool(np.isfinite(np.float32(loss)))
         except Exception as error:
             raise self.wrong(f"a class whose loss and gradients can be computed; it raises {said(error)}") from error
-        if np.ndim(loss) != 0 or not np.isfinite(loss):
+        if not is_finite:
             raise self.wrong(f"a class whose loss is a finite number; on the first rows it is {loss!r:.60}")
         if not isinstance(grads, dict) or set(grads) != set(params):
             raise self.wrong(f"a class whose gradients are a dict of {', '.join(params)}")
         for name, array in params.items():
-            if np.shape(grads[name]) != array.shape:
-                shapes = f"of shape {array.shape}, as the parameter; it is {np.shape(grads[name])}"
+            try:
+                grad = np.asarray(grads[name], np.float32)
+            except (TypeError, ValueError) as error:
+                raise self.wrong(f"a class whose gradient of {name} is numbers; {said(error)}") from error
+            if grad.shape != array.shape:
+                shapes = f"of shape {array.shape}, as the parameter; it is {grad.shape}"
                 raise self.wrong(f"a class whose gradient of {name} is {shapes}")
-            if not np.isfinite(grads[name]).all():
+            if not np.isfinite(grad).all():
                 raise self.wrong(f"a class whose gradient of {name} is finite on the first rows")
 
 

@@ -177,6 +177,10 @@ class CurveReplica:
         """Sum of losses of held-out rows: the curve's, without noise."""
         return self._sum(self._curve.loss(self._progress), minibatch.n)
 
+    def compare(self, minibatch: Rows) -> tuple[float, float]:
+        """That sum, and the number of rows."""
+        return self.evaluate(minibatch), float(minibatch.n)
+
     def interaction(self, minibatch: Rows) -> float:
         """0.0: a curve has no factors."""
         return 0.0
@@ -322,6 +326,12 @@ class CostedReplica:
         """See `Replica`."""
         self._spend(self._costs.evaluate_row_s * _size(minibatch))
         return self._inner.evaluate(minibatch)
+
+    def compare(self, minibatch: Any) -> tuple[float, float]:
+        """See `Replica`."""
+        self._spend(self._costs.evaluate_row_s * _size(minibatch))
+        total, count = self._inner.compare(minibatch)
+        return total, count
 
     def interaction(self, minibatch: Any) -> float:
         """See `Replica`; costs almost nothing compared with the evaluation."""

@@ -172,8 +172,8 @@ class _Simulation:
     # -- the functions' invocations
 
     def _invocations(self) -> list[Invocation]:
-        job, machine = self._job, self._machine
         manifest, validation = self._data()
+        job, machine = self._job, self._machine
         n_workers = job.workers
         rates = Rates(price_profile(job.prices), job.memory_mb, machine.shards)
         held_out_gets = 0
@@ -215,6 +215,7 @@ class _Simulation:
             held_out = job.manifest(job.n_held_out, "held-out") if job.n_held_out else None
             return job.manifest(job.n, "train"), held_out
         data, objects = JobData(job), self._world.objects
+        self._job = data.job  # with a learning rate and a penalty
         if data.start is not None:
             self._start_key = checkpoint.start_key("simulated")
             objects.put(self._start_key, checkpoint.Progress(data.start).encode())

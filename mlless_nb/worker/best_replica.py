@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from .replica import Replica, Snapshot
+from .replica import Replica
+from .table_layout import Snapshot
 
 
 class BestReplica:

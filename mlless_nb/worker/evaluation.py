@@ -116,8 +116,14 @@ class HeldOut:
         return sums
 
     def compare(self) -> tuple[float, float]:
-        """Loss sum and count of this replica on the rows common to all workers; zeros if replicas cannot differ."""
-        return self._sums(self._feed, self._common) if self._feed is not None else (0.0, 0.0)
+        """Loss sum and count of this replica on the rows common to all workers; zeros if replicas cannot differ.
+
+        Where users are sharded, their parameters do not enter, see `mlless_nb.models.leave_one_out`.
+        """
+        if self._feed is None or not self._common:
+            return 0.0, 0.0
+        self._counted = 0  # minibatches in memory may have changed
+        return self._replica.compare(self._feed.get(self._common[0]))
 
     def _sums(self, feed: MinibatchFeed, indices: list[int]) -> tuple[float, float]:
         total, count, self._counted = 0.0, 0.0, 0

@@ -55,8 +55,8 @@ class Divergence:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether replicas differ while each has all rows, so that their losses can be compared."""
-        return not self.owned_rows and (self.residual or self.staleness > 0)
+        """Whether replicas differ in rows that all of them have, so that their losses can be compared."""
+        return self.residual or self.staleness > 0
 
 
 class OutgoingUpdate:

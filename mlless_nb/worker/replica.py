@@ -7,7 +7,6 @@ Nothing here waits or communicates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,17 +24,9 @@ from ..storage.checkpoint import Progress
 from .algorithms import Setting, Share, implementation
 from .outgoing_update import Divergence, OutgoingUpdate, Range
 from .row_ownership import Ownership
-from .table_layout import allocate_tables
+from .table_layout import Snapshot, allocate_tables
 
 Float32 = NDArray[np.float32]
-
-
-@dataclass
-class Snapshot:
-    """A replica's parameters and its residual at some step; float32 (n_rows, width)."""
-
-    params: Float32
-    residual: Float32 | None
 
 
 class Replica:
@@ -334,6 +325,13 @@ class Replica:
     def evaluate(self, minibatch: Minibatch) -> float:
         """Sum of the losses of the held-out rows in ``minibatch``."""
         return self.model.evaluate(self.params, minibatch, self._manifest.mean) * self._loss_unit
+
+    def compare(self, minibatch: Minibatch) -> tuple[float, float]:
+        """Loss sum and count on rows of ``minibatch``, by the parameters that all replicas have, but may differ in."""
+        if not self.divergence.owned_rows:
+            return self.evaluate(minibatch), float(minibatch.n)
+        total, count = self.model.evaluate_common(self.params, minibatch, self._manifest.mean)
+        return total * self._loss_unit, count
 
     @property
     def has_emerged(self) -> bool:

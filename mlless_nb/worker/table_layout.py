@@ -1,12 +1,22 @@
-"""The memory layout of a replica's tables: parameters, optimiser state and residual."""
+"""The memory layout of a replica's tables: parameters, optimiser state and residual; and copies of some of them."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 #: Tables that are together larger than this, in bytes, do not fit a core's cache and may be interleaved.
 INTERLEAVED_BYTES = 4 << 20
+
+
+@dataclass
+class Snapshot:
+    """A replica's parameters and its residual at some step; float32 (n_rows, width)."""
+
+    params: NDArray[np.float32]
+    residual: NDArray[np.float32] | None
 
 
 def allocate_tables(n_rows: int, width: int, n_tables: int, is_dense: bool) -> list[NDArray[np.float32]]:

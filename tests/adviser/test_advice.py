@@ -70,6 +70,8 @@ def test_isp_and_other_models_are_measured_as_they_are() -> None:
     rows = datasets.synthetic_clicks(3000, n_features=500, seed=0)
     clicks = TrainingJob(model=LogisticRegression(), data=rows, workers=4, minibatch=100, stop=Stop(steps=27))
     assert mlless_nb.advise(clicks).sizes.epochs == pytest.approx(4.0)
+    for execution in ("map-reduce", "events"):
+        assert mlless_nb.advise(dataclasses.replace(JOB, execution=execution, partition="rows")).options
 
 
 def test_the_chart_has_a_point_for_each_option_and_is_readable_without_it() -> None:

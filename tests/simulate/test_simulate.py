@@ -171,6 +171,12 @@ def test_bounded_staleness_of_a_real_replica(shards: int) -> None:
     assert np.isfinite(run.params).all()
 
 
+def test_what_a_job_leaves_open_is_chosen_as_in_a_run() -> None:
+    run = simulate(TrainingJob(PMF(rank=3), data=datasets.synthetic_ratings(60, 40, 2400, rank=3), stop=Stop(steps=20)))
+    assert run.status == "finished", run.reason
+    assert run.history["loss"][-1] < run.history["loss"][0]
+
+
 def test_a_stale_replica_has_a_higher_loss() -> None:
     curve = PowerCurve(start=1.0, floor=0.0, speed=0.1, noise=0.0)
     workload = Workload(workers=4, curve=curve, stop=Stop(steps=30), n_held_out=0)

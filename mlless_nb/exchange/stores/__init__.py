@@ -14,6 +14,7 @@ from .base import (
     prepaid_nusd,
     register_store,
     shown,
+    store_hosts,
     store_kind,
     store_servers,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "prepaid_nusd",
     "register_store",
     "shown",
+    "store_hosts",
     "store_kind",
     "store_servers",
 ]

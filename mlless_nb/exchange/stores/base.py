@@ -91,14 +91,14 @@ class FrameStore(ABC):
             raise JobError("store", shown(store), f"{cls.form} without an address")
 
     @classmethod
-    def n_servers(cls, address: str) -> int:
-        """Number of servers that run for the job and are billed by the second."""
-        return 0
+    def hosts(cls, address: str) -> list[str]:
+        """The hosts of the servers that run for the job and are billed by the second; by default there are none."""
+        return []
 
     @classmethod
     def open_hosts(cls, address: str) -> list[str]:
-        """The hosts of servers on which anybody who reaches them can read and change frames."""
-        return []
+        """Those of `hosts` on which anybody who reaches them can read and change frames; by default all."""
+        return cls.hosts(address)
 
     def check(self) -> None:  # noqa: B027 - many have nothing to check
         """Raise ServiceError unless the store answers. Called by the driver before anything is launched."""
@@ -179,6 +179,12 @@ def _split(store: str) -> tuple[str, str]:
     return name, address
 
 
+def store_hosts(store: str) -> list[str]:
+    """The hosts of the servers of ``store``."""
+    kind = store_kind(store)
+    return kind.hosts(_split(store)[1]) if kind is not None else []
+
+
 def check_store(store: object) -> None:
     """Raise JobError unless there is a store of this name and address, and its package is installed."""
     if store == REDIS:
@@ -203,8 +209,7 @@ def open_store(store: str, prefix: str, objects: ObjectStore) -> FrameStore | No
 
 def store_servers(store: str) -> tuple[str, int]:
     """The component of the bill that the servers of ``store`` are, and their number; ("", 0) if there are none."""
-    kind = store_kind(store)
-    n_servers = kind.n_servers(_split(store)[1]) if kind is not None else 0
+    kind, n_servers = store_kind(store), len(store_hosts(store))
     return (kind.component, n_servers) if kind is not None and n_servers else ("", 0)
 
 

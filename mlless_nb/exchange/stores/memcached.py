@@ -60,13 +60,8 @@ class MemcachedStore(FrameStore):
             raise JobError("store", shown(store), valid) from None
 
     @classmethod
-    def n_servers(cls, address: str) -> int:
-        """See `FrameStore`."""
-        return len(address.split(","))
-
-    @classmethod
-    def open_hosts(cls, address: str) -> list[str]:
-        """See `FrameStore`. All: there is neither TLS nor a password."""
+    def hosts(cls, address: str) -> list[str]:
+        """See `FrameStore`. All of them are open: there is neither TLS nor a password."""
         return [host_and_port(one)[0] for one in address.split(",")]
 
     def check(self) -> None:

@@ -75,15 +75,14 @@ class ServerStore(FrameStore):
             raise JobError("store", shown(store), valid) from None
 
     @classmethod
-    def n_servers(cls, address: str) -> int:
+    def hosts(cls, address: str) -> list[str]:
         """See `FrameStore`."""
-        return 1
+        return [Address.of(address).host]
 
     @classmethod
     def open_hosts(cls, address: str) -> list[str]:
         """See `FrameStore`. The host, if the connection is plain."""
-        parsed = Address.of(address)
-        return [] if parsed.fingerprint else [parsed.host]
+        return [] if Address.of(address).fingerprint else cls.hosts(address)
 
     def check(self) -> None:
         """See `FrameStore`."""
