@@ -149,6 +149,11 @@ class Chunks:
             missing -= len(chunk)
         return b"".join(parts)
 
+    def rest(self) -> bytes:
+        """The next bytes, as many as are at hand; b"" at the end."""
+        rest, self._rest = self._rest, b""
+        return rest or next(self._chunks, b"")
+
     def readline(self) -> bytes:
         """The next line with its end; b"" at the end."""
         line = self._rest
