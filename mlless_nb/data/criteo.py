@@ -56,7 +56,7 @@ def criteo(path: str | Path, n_features: int = 100_000) -> CsrStream:
     Weinberger et al. (2009): Feature hashing for large scale multitask learning. MLLess, section 6.1 (data sets).
     """
     file = checked_path("path", path)
-    n_buckets = _checked_buckets(n_features)
+    n_buckets = checked_buckets(n_features)
     state = FileState.of(file)
     with open_bytes(file) as opened:
         layout = _layout(file, opened.readline().rstrip(b"\r\n"))
@@ -90,7 +90,8 @@ def criteo(path: str | Path, n_features: int = 100_000) -> CsrStream:
     return CsrStream(read, facts.n_rows, n_columns, facts.n_values, content, name, np.concatenate(is_one))
 
 
-def _checked_buckets(n_features: int) -> int:
+def checked_buckets(n_features: int) -> int:
+    """``n_features`` if it is a number of buckets."""
     return checked_count("n_features", n_features, most=MOST_IDS - 1 - N_NUMERIC)
 
 

@@ -46,8 +46,7 @@ def libsvm(path: str | Path, n_features: int | None = None) -> Csr | CsrStream:
         In memory up to 1 GiB; beyond that the rows are read from the file whenever they are needed.
     """
     file = checked_path("path", path)
-    if n_features is not None:
-        n_features = checked_count("n_features", n_features, most=MOST_IDS - 1)
+    n_features = checked_width(n_features)
     state = FileState.of(file)
     sha = hashlib.sha256(b"libsvm 1")
     kept: list[tuple[csr_array, Float32]] | None = []
@@ -85,6 +84,11 @@ def libsvm(path: str | Path, n_features: int | None = None) -> Csr | CsrStream:
         X.resize(X.shape[0], n_features)
     y = (np.concatenate([labels for _, labels in kept]) > 0).astype(np.float32)
     return Csr(vstack([X for X, _ in kept], format="csr", dtype=np.float32), y, file.name)
+
+
+def checked_width(n_features: int | None) -> int | None:
+    """``n_features`` if it is None or a number of features."""
+    return None if n_features is None else checked_count("n_features", n_features, most=MOST_IDS - 1)
 
 
 def _check_labels(place: object, values: Collection[float]) -> None:

@@ -21,10 +21,16 @@ TAIL_BYTES = 1 << 16
 
 
 class Files(Protocol):
-    """Stored files, of which byte ranges can be read: see `mlless_nb.storage.objects.ObjectStore`."""
+    """Stored files, of which byte ranges can be read: an object store as in `mlless_nb.storage.objects`."""
+
+    gets: int
+    puts: int
 
     def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
         """The bytes [first, end) under ``key``."""
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """The sizes of the files whose keys begin with ``prefix``, bytes."""
 
 
 class Span(NamedTuple):
