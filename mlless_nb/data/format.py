@@ -138,6 +138,11 @@ class Format(ABC):
     def n_features(self, layout: Any, facts: Facts) -> int:
         """Number of columns of ``X``."""
 
+    def n_lines(self, block: Any) -> int:
+        """Lines of a block, blank ones too."""
+        n_lines: int = block.count(b"\n")
+        return n_lines
+
     def check(self, place: object, facts: Facts) -> None:
         """Raise DataError unless the rows of all blocks together are valid."""
         if not facts.n_rows:

@@ -141,6 +141,8 @@ class Source:
         Of all rows.
     counts : tuple of int
         Rows in each share, see `Format.shares`.
+    digests : tuple of tuple of str
+        Of the parts of the content, by share.
     digest : str
         Of the content.
     """
@@ -150,6 +152,7 @@ class Source:
     first: bytes
     facts: Facts
     counts: tuple[int, ...]
+    digests: tuple[tuple[str, ...], ...]
     digest: str
 
     @property
@@ -176,6 +179,8 @@ class StoredRows(CsrStream):
     Attributes
     ----------
     source : Source
+    files : Files
+        The bucket of the files.
     change : callable or None
         Applied to the rows, see `Csr.with_rows`.
     """
@@ -197,7 +202,7 @@ class StoredRows(CsrStream):
         content = f"stored {source.digest} {json.dumps(form.to_json())}"
         arguments = facts.n_rows, source.n_features, facts.n_values, content, source.spec.name, labels
         super().__init__(read, *arguments)
-        self.source = source
+        self.source, self.files = source, store
 
     def with_rows(self, change: Callable[[Any], Any], key: str, n_more: int) -> Self:
         """See `Csr.with_rows`."""
