@@ -20,9 +20,20 @@ from .libsvm import libsvm
 from .movielens import movielens
 from .plausibility import check_id_range, doubts_of_features, doubts_of_ids, doubts_of_ratings
 from .ratings import Ratings
+from .stored_files import StoredFiles
 from .synthetic import synthetic_clicks, synthetic_ratings
 
-__all__ = ["criteo", "csr", "csv", "libsvm", "movielens", "ratings", "synthetic_clicks", "synthetic_ratings"]
+__all__ = [
+    "StoredFiles",
+    "criteo",
+    "csr",
+    "csv",
+    "libsvm",
+    "movielens",
+    "ratings",
+    "synthetic_clicks",
+    "synthetic_ratings",
+]
 
 
 def ratings(users: Any, items: Any, ratings: Any, n_users: int | None = None, n_items: int | None = None) -> Ratings:

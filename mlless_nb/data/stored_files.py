@@ -17,6 +17,7 @@ from . import libsvm
 from .checks import checked_count
 from .criteo import CriteoFormat, checked_buckets
 from .csv import CsvFormat, checked_label
+from .dataset import Dataset
 from .format import Facts, Format
 from .libsvm import LibsvmFormat
 from .minibatches import Float32
@@ -40,7 +41,7 @@ def format_from_json(spec: dict[str, Any]) -> Format:
 
 @specification
 @dataclass(frozen=True)
-class StoredFiles:
+class StoredFiles(Dataset):
     """All objects whose keys begin with a prefix, as one data set: ``data`` or ``validation`` of a `TrainingJob`.
 
     Functions count and check the rows, scale and hash them, and cut them into minibatches, when a run starts; the run's
@@ -68,9 +69,10 @@ class StoredFiles:
     functions: int = 8
     n_features: int | None = None
     label: str | int | None = None
-    is_synthetic: ClassVar[bool] = False
+    kind: ClassVar[str] = "csr"
 
     def __post_init__(self) -> None:
+        vars(self).update(name=self.prefix, is_synthetic=False)
         if not isinstance(self.prefix, str) or not all(self.place):
             raise DataError("prefix", self.prefix, "'bucket/prefix', e.g. 'my-bucket/criteo/part-'")
         if self.format not in FORMATS:
@@ -98,17 +100,12 @@ class StoredFiles:
             return LibsvmFormat(libsvm.checked_width(self.n_features))
         return FORMATS[self.format](checked_label("label" if self.label is None else self.label))  # type: ignore[call-arg]
 
-    @property
-    def name(self) -> str:
-        """The name that is shown for the data."""
-        return self.prefix
+    def _unknown(self, *_: Any) -> Any:
+        """What depends on the rows is not known before functions have read them."""
+        raise DataError("data", self, "rows that are here, e.g. datasets.libsvm(path): functions read these in a run")
 
-    @property
-    def n(self) -> int:
-        """Not known before the first pass over the files."""
-        raise DataError("data", self, "rows of this machine: those of stored files are read when a run starts")
-
-    shape = n
+    n = shape = most_bytes = property(_unknown)  # type: ignore[assignment]
+    fingerprint = split = minibatches = _unknown
 
 
 def listed(store: Files, spec: StoredFiles) -> list[tuple[str, int]]:
