@@ -91,7 +91,8 @@ class Facts:
     @classmethod
     def from_json(cls, spec: dict[str, Any]) -> Facts:
         """The facts that ``to_json`` wrote."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in spec.items()})
+        fields: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in spec.items()}
+        return cls(**fields)
 
 
 class Layout(Protocol):

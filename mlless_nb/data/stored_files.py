@@ -104,8 +104,8 @@ class StoredFiles(Dataset):
         """What depends on the rows is not known before functions have read them."""
         raise DataError("data", self, "rows that are here, e.g. datasets.libsvm(path): functions read these in a run")
 
-    n = shape = most_bytes = property(_unknown)  # type: ignore[assignment]
-    fingerprint = split = minibatches = _unknown
+    n = shape = most_bytes = property(_unknown)
+    fingerprint = split = minibatches = _unknown  # type: ignore[assignment]
 
 
 def listed(store: Files, spec: StoredFiles) -> list[tuple[str, int]]:

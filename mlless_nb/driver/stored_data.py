@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 
+from ..data.dataset import Dataset
 from ..data.stored_files import StoredFiles, StoredRows
 from ..errors import DataError
 from ..exchange import RedisCoordinator
@@ -83,9 +84,11 @@ class StoredData:
 
     def scanned(self, job: TrainingJob) -> TrainingJob:
         """``job`` with the rows of its files, and with all that depends on them decided."""
-        stored = {name: getattr(job, name) for name in ("data", "validation")}
-        changes = {name: self._scanned(each) for name, each in stored.items() if isinstance(each, StoredFiles)}
-        return dataclasses.replace(job, **changes)
+        data, validation = (
+            self._scanned(each) if isinstance(each, StoredFiles) else each for each in (job.data, job.validation)
+        )
+        assert isinstance(data, Dataset)
+        return dataclasses.replace(job, data=data, validation=validation)
 
     def _scanned(self, spec: StoredFiles) -> StoredRows:
         try:

@@ -15,7 +15,7 @@ from ..data.prepare import Manifest
 from ..data.spans import Files
 from ..data.stored_files import StoredFiles, StoredRows
 from ..errors import BudgetError, DecodeError, RunError
-from ..exchange import Coordinator
+from ..exchange import RedisCoordinator
 from ..money import Rates
 from ..money.budget import EXIT_S
 from ..money.meter import NUSD
@@ -63,7 +63,7 @@ class Preparation:
     Parameters
     ----------
     surroundings : Surroundings
-    log : Coordinator
+    log : RedisCoordinator
         Has the budget of the preparation, see `budget_id`.
     bus : Bus
     functions : Functions
@@ -85,7 +85,7 @@ class Preparation:
     def __init__(
         self,
         surroundings: Surroundings,
-        log: Coordinator,
+        log: RedisCoordinator,
         bus: Bus,
         functions: Functions,
         objects: Any,

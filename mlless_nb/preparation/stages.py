@@ -54,7 +54,9 @@ def scan(plan: dict[str, Any], index: int, objects: ObjectStore, files: Files) -
     """Count and check the rows of a share; their labels are stored. ``error`` says what is wrong with a line."""
     form, first = format_from_json(plan["format"]), _first(plan)
     digests: list[str] = []
-    facts, labels, n_lines = Facts(), [], []
+    facts = Facts()
+    labels: list[NDArray[Any]] = []
+    n_lines: list[tuple[str, int, int]] = []
     for span in _spans(plan, index):
         layout = form.layout(span.key, first)
         number = 1 + (layout.has_header and not span.begin)
@@ -71,7 +73,7 @@ def scan(plan: dict[str, Any], index: int, objects: ObjectStore, files: Files) -
             return {"error": [span.key, number + bad.offset, line, bad.valid], "n_lines": n_lines}
         except DataError as error:  # of the file as a whole
             return {"error": [error.field, 0, str(error.value), error.valid], "n_lines": n_lines}
-        n_lines.append([span.key, number - 1, facts.n_rows - n_rows])
+        n_lines.append((span.key, number - 1, facts.n_rows - n_rows))
     objects.put(plan["labels"].format(index), packed_labels(_joined(labels), has_bits=form.has_bits))
     return {"facts": facts.to_json(), "digests": digests, "n_lines": n_lines, "error": None}
 
