@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -105,17 +105,9 @@ class CsvFormat(Format):
         fields = [field.strip() for field in first.split(separator)]
         has_header = any(to_numbers(field) is None for field in fields)
         names = [field.strip(b'"').decode(errors="replace") for field in fields]
-        if isinstance(self.label, str):
-            if not has_header or self.label not in names:
-                shown = f"one of {', '.join(names)}" if has_header else "a column's number: the file has no header"
-                raise DataError("label", self.label, f"{shown} ({place})")
-            position = names.index(self.label)
-        else:
-            position = self.label + (len(fields) if self.label < 0 else 0)
-        if len(fields) < 2 or not 0 <= position < len(fields):
-            shown = first.decode(errors="replace")
-            raise DataError(f"{place}, line 1", shown, f"columns of numbers, one of them the label, {self.label!r}")
-        return _Layout(separator, len(fields), position, has_header)
+        if not has_header and isinstance(self.label, str):
+            raise DataError("label", self.label, f"a column's number: {place} has no header")
+        return _Layout(separator, len(fields), label_position(place, names, self.label), has_header)
 
     def facts_of(self, block: bytes, layout: _Layout) -> tuple[Float32, Facts]:
         """See `Format`."""
@@ -131,6 +123,19 @@ class CsvFormat(Format):
     def n_features(self, layout: _Layout, facts: Facts) -> int:
         """See `Format`."""
         return layout.n_fields - 1
+
+
+def label_position(place: object, names: Sequence[str], label: str | int) -> int:
+    """The position of the label's column among ``names``; DataError if there is none, or no other column."""
+    n = len(names)
+    position = label + (n if label < 0 else 0) if isinstance(label, int) else -1
+    if label in names:
+        position = names.index(str(label))
+    if not 0 <= position < n or n < 2:
+        raise DataError(
+            "label", label, f"one of the columns of {place}, of which there are two or more: {', '.join(names)}"
+        )
+    return position
 
 
 def scaled_rows(numeric: Float64, facts: Facts) -> csr_array:

@@ -18,6 +18,7 @@ from .csr import Csr
 from .csv import csv
 from .libsvm import libsvm
 from .movielens import movielens
+from .parquet import parquet
 from .plausibility import check_id_range, doubts_of_features, doubts_of_ids, doubts_of_ratings
 from .ratings import Ratings
 from .stored_files import StoredFiles
@@ -30,6 +31,7 @@ __all__ = [
     "csv",
     "libsvm",
     "movielens",
+    "parquet",
     "ratings",
     "synthetic_clicks",
     "synthetic_ratings",

@@ -43,11 +43,11 @@ class BadLine(ValueError):  # noqa: N818 - becomes a DataError where the file an
         super().__init__(valid)
         self.offset, self.line, self.valid = offset, line, valid
 
-    def error(self, place: object, first: int) -> DataError:
+    def error(self, place: object, first: int, unit: str = "line") -> DataError:
         """The error for the user; the block is of the file ``place`` and begins at line number ``first``."""
         if self.line is None:
-            return DataError(f"{place}, from line {first + self.offset}", "text", self.valid)
-        return DataError(f"{place}, line {first + self.offset}", self.line.decode(errors="replace"), self.valid)
+            return DataError(f"{place}, from {unit} {first + self.offset}", "text", self.valid)
+        return DataError(f"{place}, {unit} {first + self.offset}", self.line.decode(errors="replace"), self.valid)
 
 
 @dataclass(frozen=True)
@@ -111,17 +111,20 @@ class NoHeader:
 
 
 class Format(ABC):
-    """A format of text files; a frozen dataclass whose fields are plain JSON.
+    """A format of files, of text unless methods are overridden; a frozen dataclass whose fields are plain JSON.
 
     Attributes
     ----------
     kind : str
     has_bits : bool
         Whether labels are 0 and 1, so that a bit is enough for each.
+    unit : str
+        What errors number.
     """
 
     kind: ClassVar[str]
     has_bits: ClassVar[bool] = True
+    unit: ClassVar[str] = "line"
 
     @abstractmethod
     def layout(self, place: object, first: bytes) -> Any:

@@ -21,12 +21,13 @@ from .dataset import Dataset
 from .format import Facts, Format
 from .libsvm import LibsvmFormat
 from .minibatches import Float32
+from .parquet import ParquetFormat, check_pyarrow
 from .sampling import part_order
-from .spans import Files, leaf_bytes, shares
+from .spans import Files, leaf_bytes
 from .stream import CsrStream, Rows
 
 #: The formats by name, and the arguments that each takes beside the prefix.
-FORMATS: dict[str, type[Format]] = {each.kind: each for each in (LibsvmFormat, CriteoFormat, CsvFormat)}
+FORMATS: dict[str, type[Format]] = {each.kind: each for each in (LibsvmFormat, CriteoFormat, CsvFormat, ParquetFormat)}
 #: Most functions that prepare data at once.
 MOST_FUNCTIONS = 1000
 #: Buckets of Criteo's categories, as `mlless_nb.data.criteo` has them.
@@ -53,15 +54,14 @@ class StoredFiles(Dataset):
     prefix : str
         "bucket/prefix", in the object storage of the job's backend. Objects are taken in the order of their keys;
         those whose name begins with "_" or "." are left out.
-    format : {"libsvm", "criteo", "csv"}
-        See ``datasets.libsvm``, ``datasets.criteo`` and ``datasets.csv``; files are not compressed. With a header,
-        each file has the same one.
+    format : {"libsvm", "criteo", "csv", "parquet"}
+        As in ``datasets``. Text is not compressed. All files have the same header, or columns.
     functions : int
         Most functions that work at once, at most 1,000.
     n_features : int, optional
         Of "libsvm" and "criteo", see there.
     label : str or int, optional
-        Of "csv", see there.
+        Of "csv" and "parquet", see there.
     """
 
     prefix: str
@@ -77,6 +77,8 @@ class StoredFiles(Dataset):
             raise DataError("prefix", self.prefix, "'bucket/prefix', e.g. 'my-bucket/criteo/part-'")
         if self.format not in FORMATS:
             raise DataError("format", self.format, "one of " + ", ".join(map(repr, FORMATS)))
+        if self.format == ParquetFormat.kind:
+            check_pyarrow()
         checked_count("functions", self.functions, most=MOST_FUNCTIONS)
         has_label = self.format not in (LibsvmFormat.kind, CriteoFormat.kind)
         if self.label is not None and not has_label:
@@ -189,7 +191,7 @@ class StoredRows(CsrStream):
 
         def read(keep: NDArray[np.bool_] | None) -> Iterator[Rows]:
             at, layout = 0, source.layout
-            spans = shares(source.sizes, 1)[0]
+            [spans] = form.shares(store, source.sizes, 1)
             for block in form.blocks(store, spans, source.leaf, source.first):
                 X, y = form.rows_of(block, layout, facts)
                 taken = slice(None) if keep is None else np.flatnonzero(keep[at : at + len(y)])

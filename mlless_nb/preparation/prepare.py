@@ -61,15 +61,21 @@ def scanned(spec: StoredFiles, files: Files, place: Place, run_stage: RunStage) 
     """
     sizes, form = listed(files, spec), spec.form
     bucket = spec.place[0]
-    first = form.first_line(files, *sizes[0])
-    form.layout(f"{bucket}/{sizes[0][0]}", first)
-    shares = form.shares(files, sizes, spec.functions)
+    try:
+        first = form.first_line(files, *sizes[0])
+        form.layout(f"{bucket}/{sizes[0][0]}", first)
+        shares = form.shares(files, sizes, spec.functions)
+    except DataError as error:
+        if error.field != "path":
+            raise
+        what = f"an object of {dict(sizes)[str(error.value)]} bytes"
+        raise DataError(f"{bucket}/{error.value}", what, error.valid) from None
     plan = {
         **_common(spec, sizes, first, shares),
         "labels": place.key("labels-{}"),
     }
     found = run_stage("scan", plan, len(shares))
-    _check(bucket, sizes, found)
+    _check(bucket, sizes, found, form.unit)
     all_facts = [Facts.from_json(one["facts"]) for one in found]
     facts = reduce(Facts.merged, all_facts)
     form.check(spec.prefix, facts)
@@ -95,7 +101,7 @@ def _common(spec: StoredFiles, sizes: Sequence[tuple[str, int]], first: bytes, s
     }
 
 
-def _check(bucket: str, sizes: Sequence[tuple[str, int]], found: Sequence[dict[str, Any]]) -> None:
+def _check(bucket: str, sizes: Sequence[tuple[str, int]], found: Sequence[dict[str, Any]], unit: str) -> None:
     """Raise DataError for the first bad line, and for a file without rows."""
     n_rows = dict.fromkeys((key for key, _ in sizes), 0)
     n_lines = dict(n_rows)
@@ -108,7 +114,7 @@ def _check(bucket: str, sizes: Sequence[tuple[str, int]], found: Sequence[dict[s
             if not number:
                 raise DataError(f"{bucket}/{key}", line, valid)
             number += n_lines[key]
-            where = f"line {number}" if line is not None else f"from line {number}"
+            where = f"{unit} {number}" if line is not None else f"from {unit} {number}"
             raise DataError(f"{bucket}/{key}, {where}", line if line is not None else "text", valid)
     for key, n in n_rows.items():
         if not n:

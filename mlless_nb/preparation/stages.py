@@ -72,7 +72,9 @@ def scan(plan: dict[str, Any], index: int, objects: ObjectStore, files: Files) -
             line = None if bad.line is None else bad.line[:1000].decode(errors="replace")
             return {"error": [span.key, number + bad.offset, line, bad.valid], "n_lines": n_lines}
         except DataError as error:  # of the file as a whole
-            return {"error": [error.field, 0, str(error.value), error.valid], "n_lines": n_lines}
+            is_whole = error.field == "path"
+            what = (span.key, f"an object of {span.size} bytes") if is_whole else (error.field, str(error.value))
+            return {"error": [what[0], 0, what[1], error.valid], "n_lines": n_lines}
         n_lines.append((span.key, number - 1, facts.n_rows - n_rows))
     objects.put(plan["labels"].format(index), packed_labels(_joined(labels), has_bits=form.has_bits))
     return {"facts": facts.to_json(), "digests": digests, "n_lines": n_lines, "error": None}
