@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from .adviser import advise
     from .data import datasets
+    from .data.stored_files import StoredFiles
     from .driver.run import TrainingRun
     from .driver.runs import attach, runs, train
     from .errors import (
@@ -92,6 +93,7 @@ __all__ = [
     "ServiceError",
     "SoftmaxRegression",
     "Stop",
+    "StoredFiles",
     "TorchModel",
     "TrainingJob",
     "TrainingRun",
@@ -108,6 +110,7 @@ __all__ = [
 _HOMES = {
     "adviser": ["advise"],
     "data.datasets": ["datasets"],
+    "data.stored_files": ["StoredFiles"],
     "errors": [
         "BudgetError",
         "CommandError",

@@ -31,6 +31,7 @@ FLOORS = [
     ("job", "server"),
     ("worker",),
     ("supervisor", "stateless"),
+    ("preparation",),
     ("function",),
     ("driver",),
     ("simulate", "adviser"),

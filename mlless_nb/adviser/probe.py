@@ -72,7 +72,8 @@ def probe(job: TrainingJob, epochs: float | None = None) -> Probe:
     JobError
         The job cannot be trained on its data.
     """
-    share = min(max(SAMPLE, 2.0 * job.minibatch * max(LEAST_TIMED, job.local_steps) / job.n_train), 1.0)
+    n_train = job.n_train  # refuses files whose rows are not here
+    share = min(max(SAMPLE, 2.0 * job.minibatch * max(LEAST_TIMED, job.local_steps) / n_train), 1.0)
     timed = _part(job, share)
     objects = MemoryObjects()
     sizes = _sizes(job, *_packed(timed, objects), objects, share)

@@ -134,6 +134,7 @@ class Invocation(Message):
     store_end_nusd: int = 0  # nano-dollars that a worker keeps for its last requests to the store
     has_leader: bool = False  # whether one worker merges all updates, which the others then read
     start_key: str | None = None  # of the stored progress that the run continues from
+    prepared_nusd: int = 0  # nano-dollars that functions spent on preparing the data
 
     def scatters(self, n_active: int) -> bool:
         """Whether ``n_active`` workers exchange updates by scatter-reduce; else by broadcast or through a leader."""

@@ -7,19 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
 from .checks import MOST_IDS, checked_count
+from .format import BadLine, Facts, Float64, Format, extremes, scaled
 from .minibatches import Float32
 from .numbers import FileState, checked_path, line_blocks, open_bytes, to_numbers
 from .stream import CsrStream, Rows
 
 N_NUMERIC, N_CATEGORIES = 13, 26
 COLUMNS = ("Label", *(f"I{k + 1}" for k in range(N_NUMERIC)), *(f"C{k + 1}" for k in range(N_CATEGORIES)))
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -55,41 +56,72 @@ def criteo(path: str | Path, n_features: int = 100_000) -> CsrStream:
     Weinberger et al. (2009): Feature hashing for large scale multitask learning. MLLess, section 6.1 (data sets).
     """
     file = checked_path("path", path)
-    n_buckets = checked_count("n_features", n_features, most=MOST_IDS - 1 - N_NUMERIC)
+    n_buckets = checked_buckets(n_features)
     state = FileState.of(file)
-    layout = _layout(file)
+    with open_bytes(file) as opened:
+        layout = _layout(file, opened.readline().rstrip(b"\r\n"))
+    format_ = CriteoFormat(n_buckets)
     # The header is not among the lines, and columns may be in any order.
     sha = hashlib.sha256(f"criteo 1 {layout}".encode())
-    n_rows = 0
+    facts = Facts()
     is_one: list[NDArray[np.bool_]] = []
-    low, high = np.full(N_NUMERIC, np.inf), np.full(N_NUMERIC, -np.inf)
-    for lines, number in _lines(file, layout):
-        sha.update(b"\n".join(lines) + b"\n")
-        _, labels, numeric = _fields(file, layout, lines, number)
-        is_one.append(labels > 0)
-        low, high = np.fmin(low, np.fmin.reduce(numeric)), np.fmax(high, np.fmax.reduce(numeric))
-        n_rows += len(lines)
-    if not n_rows:
-        raise DataError("path", str(path), "a file with at least one row")
+    for block, number in _blocks(file, layout):
+        sha.update(b"".join([line + b"\n" for line in _lines(block) if line]))
+        try:
+            labels, found = format_.facts_of(block, layout)
+        except BadLine as bad:
+            raise bad.error(file, number) from None
+        is_one.append(labels)
+        facts = facts.merged(found)
+    format_.check(path, facts)
 
     def read(keep: NDArray[np.bool_] | None) -> Iterator[Rows]:
         state.check_unchanged()
         at = 0
-        for lines, number in _lines(file, layout):
+        for block, _ in _blocks(file, layout):
+            lines = [line for line in _lines(block) if line]
             taken = lines if keep is None else list(compress(lines, keep[at : at + len(lines)].tolist()))
             at += len(lines)
             if taken:
-                yield _features(file, layout, taken, number, low, high, n_buckets)
+                yield _features(taken, layout, facts, n_buckets)
 
-    content = f"{sha.hexdigest()} {n_buckets}"
-    n_values = n_rows * (N_NUMERIC + N_CATEGORIES)
+    content, n_columns = f"{sha.hexdigest()} {n_buckets}", format_.n_features(layout, facts)
     name = f"Criteo {file.name}"
-    return CsrStream(read, n_rows, N_NUMERIC + n_buckets, n_values, content, name, np.concatenate(is_one))
+    return CsrStream(read, facts.n_rows, n_columns, facts.n_values, content, name, np.concatenate(is_one))
 
 
-def _layout(path: Path) -> _Layout:
-    with open_bytes(path) as file:
-        first = file.readline().rstrip(b"\r\n")
+def checked_buckets(n_features: int) -> int:
+    """``n_features`` if it is a number of buckets."""
+    return checked_count("n_features", n_features, most=MOST_IDS - 1 - N_NUMERIC)
+
+
+@dataclass(frozen=True)
+class CriteoFormat(Format):
+    """See `criteo`."""
+
+    buckets: int
+    kind: ClassVar[str] = "criteo"
+
+    def layout(self, place: object, first: bytes) -> _Layout:
+        """See `Format`."""
+        return _layout(place, first)
+
+    def facts_of(self, block: bytes, layout: _Layout) -> tuple[NDArray[np.bool_], Facts]:
+        """See `Format`."""
+        _, labels, numeric = _fields(_lines(block), layout)
+        low, high = extremes(numeric)
+        return labels > 0, Facts(len(labels), len(labels) * (N_NUMERIC + N_CATEGORIES), low=low, high=high)
+
+    def rows_of(self, block: bytes, layout: _Layout, facts: Facts) -> Rows:
+        """See `Format`."""
+        return _features(_lines(block), layout, facts, self.buckets)
+
+    def n_features(self, layout: _Layout, facts: Facts) -> int:
+        """See `Format`."""
+        return N_NUMERIC + self.buckets
+
+
+def _layout(path: object, first: bytes) -> _Layout:
     separator = b"\t" if b"\t" in first else b","
     fields = first.split(separator)
     names = [field.strip().decode(errors="replace") for field in fields]
@@ -111,52 +143,48 @@ def _layout(path: Path) -> _Layout:
     return _Layout(separator, len(fields), at[0], tuple(at[1:last_number]), tuple(at[last_number:]), has_header)
 
 
-def _lines(path: Path, layout: _Layout) -> Iterator[tuple[list[bytes], int]]:
-    """(lines that are not blank, number of the first line), block by block."""
+def _blocks(path: Path, layout: _Layout) -> Iterator[tuple[bytes, int]]:
+    """(whole lines, number of the first one), block by block."""
     with open_bytes(path) as file:
         number = 1
         if layout.has_header:
             file.readline()
             number = 2
         for block in line_blocks(file, path):
-            lines = block.replace(b"\r\n", b"\n").split(b"\n")[:-1]
-            filled = [line for line in lines if line]
-            if filled:
-                yield filled, number
-            number += len(lines)
+            yield block, number
+            number += block.count(b"\n")
 
 
-def _fields(
-    path: Path, layout: _Layout, lines: list[bytes], first_number: int
-) -> tuple[list[list[bytes]], Float32, Float64]:
-    """(fields of each line, labels (n,), numbers (n, 13) with NaN where blank)."""
-    rows = [line.split(layout.separator) for line in lines]
+def _lines(block: bytes) -> list[bytes]:
+    """The lines of a block without their ends; blank ones are empty."""
+    return block.replace(b"\r\n", b"\n").split(b"\n")[:-1]
+
+
+def _fields(lines: list[bytes], layout: _Layout) -> tuple[list[list[bytes]], Float32, Float64]:
+    """(fields of each line that is not blank, labels (n,), numbers (n, 13) with NaN where blank)."""
+    rows = [line.split(layout.separator) for line in lines if line]
     n_fields, label, numeric = layout.n_fields, layout.label, layout.numeric
     is_wrong = [len(row) != n_fields or row[label] not in (b"0", b"1") for row in rows]
     numbers = None
     if not any(is_wrong):
         numbers = to_numbers(b" ".join([row[column] or b"nan" for row in rows for column in numeric]))
     if numbers is None or len(numbers) != len(rows) * N_NUMERIC or np.isinf(numbers).any():
-        raise _first_bad_line(path, layout, lines, rows, first_number)
+        raise _first_bad_line(lines, layout)
     labels = np.array([row[label] == b"1" for row in rows], np.float32)
     return rows, labels, numbers.reshape(len(rows), N_NUMERIC)
 
 
-def _features(
-    path: Path, layout: _Layout, lines: list[bytes], first_number: int, low: Float64, high: Float64, n_buckets: int
-) -> Rows:
+def _features(lines: list[bytes], layout: _Layout, facts: Facts, n_buckets: int) -> Rows:
     """Lines as CSR rows and labels."""
     from mmh3 import hash as murmur
     from scipy.sparse import csr_array
 
-    rows, labels, numeric = _fields(path, layout, lines, first_number)
+    rows, labels, numeric = _fields(lines, layout)
     n = len(rows)
     indices = np.empty((n, N_NUMERIC + N_CATEGORIES), np.int64)
     values = np.ones((n, N_NUMERIC + N_CATEGORIES), np.float32)
     indices[:, :N_NUMERIC] = np.arange(N_NUMERIC)
-    # A column with a single value carries no information: 0.
-    span = np.where(high > low, high - low, np.inf)
-    values[:, :N_NUMERIC] = np.nan_to_num((numeric - np.where(np.isfinite(low), low, 0)) / span, nan=0.0)
+    values[:, :N_NUMERIC] = scaled(numeric, facts)
     for number, column in enumerate(layout.categories):
         hashes = np.array([murmur(row[column], number, False) for row in rows], np.int64)
         indices[:, N_NUMERIC + number] = N_NUMERIC + hashes % n_buckets
@@ -167,14 +195,14 @@ def _features(
     return X, labels
 
 
-def _first_bad_line(
-    path: Path, layout: _Layout, lines: list[bytes], rows: list[list[bytes]], first_number: int
-) -> DataError:
+def _first_bad_line(lines: list[bytes], layout: _Layout) -> BadLine:
     valid = f"{layout.n_fields} columns with label 0 or 1 and numbers or blanks in I1..I13"
-    for number, (line, row) in enumerate(zip(lines, rows, strict=True), first_number):
-        if len(row) == layout.n_fields and row[layout.label] in (b"0", b"1"):
+    for offset, line in enumerate(lines):
+        row = line.split(layout.separator)
+        if line and len(row) == layout.n_fields and row[layout.label] in (b"0", b"1"):
             numbers = [to_numbers(row[column] or b"nan") for column in layout.numeric]
             if all(found is not None and len(found) == 1 and not np.isinf(found[0]) for found in numbers):
                 continue
-        return DataError(f"{path}, line {number}", line.decode(errors="replace"), valid)
-    return DataError(f"{path}, from line {first_number}", "text", valid)
+        if line:
+            return BadLine(offset, line, valid)
+    return BadLine(0, None, valid)

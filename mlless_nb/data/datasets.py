@@ -15,13 +15,27 @@ from ..errors import DataWarning
 from .checks import checked_features, checked_floats, checked_ids, checked_labels, same_lengths
 from .criteo import criteo
 from .csr import Csr
+from .csv import csv
 from .libsvm import libsvm
 from .movielens import movielens
+from .parquet import parquet
 from .plausibility import check_id_range, doubts_of_features, doubts_of_ids, doubts_of_ratings
 from .ratings import Ratings
+from .stored_files import StoredFiles
 from .synthetic import synthetic_clicks, synthetic_ratings
 
-__all__ = ["criteo", "csr", "libsvm", "movielens", "ratings", "synthetic_clicks", "synthetic_ratings"]
+__all__ = [
+    "StoredFiles",
+    "criteo",
+    "csr",
+    "csv",
+    "libsvm",
+    "movielens",
+    "parquet",
+    "ratings",
+    "synthetic_clicks",
+    "synthetic_ratings",
+]
 
 
 def ratings(users: Any, items: Any, ratings: Any, n_users: int | None = None, n_items: int | None = None) -> Ratings:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from .checks import MOST_IDS, checked_count
 from .csr import Csr
+from .format import BadLine, Facts, Format, NoHeader
 from .minibatches import Float32
 from .numbers import FileState, checked_path, line_blocks, open_bytes, to_numbers
 from .stream import CsrStream, Rows
@@ -44,8 +46,7 @@ def libsvm(path: str | Path, n_features: int | None = None) -> Csr | CsrStream:
         In memory up to 1 GiB; beyond that the rows are read from the file whenever they are needed.
     """
     file = checked_path("path", path)
-    if n_features is not None:
-        n_features = checked_count("n_features", n_features, most=MOST_IDS - 1)
+    n_features = checked_width(n_features)
     state = FileState.of(file)
     sha = hashlib.sha256(b"libsvm 1")
     kept: list[tuple[csr_array, Float32]] | None = []
@@ -63,8 +64,7 @@ def libsvm(path: str | Path, n_features: int | None = None) -> Csr | CsrStream:
                 kept = None
     if not n_rows:
         raise DataError("path", str(path), "a file with at least one row")
-    if {-1.0, 0.0} <= label_values:
-        raise DataError("path", str(path), "a file with labels 0 and 1, or -1 and 1; this one has -1 and 0")
+    _check_labels(path, label_values)
     n_features = n_features or max(width, 1)
 
     def read(keep: NDArray[np.bool_] | None) -> Iterator[Rows]:
@@ -86,17 +86,68 @@ def libsvm(path: str | Path, n_features: int | None = None) -> Csr | CsrStream:
     return Csr(vstack([X for X, _ in kept], format="csr", dtype=np.float32), y, file.name)
 
 
+def checked_width(n_features: int | None) -> int | None:
+    """``n_features`` if it is None or a number of features."""
+    return None if n_features is None else checked_count("n_features", n_features, most=MOST_IDS - 1)
+
+
+def _check_labels(place: object, values: Collection[float]) -> None:
+    if -1.0 in values and 0.0 in values:
+        raise DataError("path", str(place), "a file with labels 0 and 1, or -1 and 1; this one has -1 and 0")
+
+
+@dataclass(frozen=True)
+class LibsvmFormat(Format):
+    """See `libsvm`."""
+
+    features: int | None = None
+    kind: ClassVar[str] = "libsvm"
+
+    def layout(self, place: object, first: bytes) -> NoHeader:
+        """See `Format`."""
+        return NoHeader()
+
+    def facts_of(self, block: bytes, layout: NoHeader) -> tuple[NDArray[np.bool_], Facts]:
+        """See `Format`."""
+        X, labels = _parsed(block, self.features)
+        values = tuple(np.unique(labels).tolist())
+        return labels > 0, Facts(len(labels), int(X.nnz), int(X.shape[1]), values)
+
+    def rows_of(self, block: bytes, layout: NoHeader, facts: Facts) -> tuple[csr_array, Float32]:
+        """See `Format`."""
+        X, labels = _parsed(block, self.n_features(layout, facts))
+        return X, (labels > 0).astype(np.float32)
+
+    def n_features(self, layout: NoHeader, facts: Facts) -> int:
+        """See `Format`."""
+        return self.features or max(facts.width, 1)
+
+    def check(self, place: object, facts: Facts) -> None:
+        """See `Format`."""
+        super().check(place, facts)
+        _check_labels(place, facts.labels)
+
+
 def _blocks(path: Path, n_features: int | None) -> Iterator[tuple[csr_array, Float32, bytes]]:
     """(X, labels as in the file, text) block by block; without ``n_features``, X is as wide as its largest index."""
     line_number = 1
     with open_bytes(path) as file:
         for text in line_blocks(file, path):
-            parsed = _parse(text, n_features)
-            if parsed is None:
-                raise _first_bad_line(path, text, line_number, n_features)
+            try:
+                X, labels = _parsed(text, n_features)
+            except BadLine as bad:
+                raise bad.error(path, line_number) from None
             line_number += text.count(b"\n")
-            if len(parsed[1]):
-                yield *parsed, text
+            if len(labels):
+                yield X, labels, text
+
+
+def _parsed(text: bytes, n_features: int | None) -> tuple[csr_array, Float32]:
+    """(X, labels) of whole lines; `BadLine` if anything in them is invalid."""
+    parsed = _parse(text, n_features)
+    if parsed is None:
+        raise _first_bad_line(text, n_features)
+    return parsed
 
 
 def _parse(text: bytes, n_features: int | None) -> tuple[csr_array, Float32] | None:
@@ -136,9 +187,9 @@ def _parse(text: bytes, n_features: int | None) -> tuple[csr_array, Float32] | N
     return (X, labels.astype(np.float32)) if X.has_canonical_format else None
 
 
-def _first_bad_line(path: Path, text: bytes, first_number: int, n_features: int | None) -> DataError:
+def _first_bad_line(text: bytes, n_features: int | None) -> BadLine:
     valid = VALID_LINE if n_features is None else f"{VALID_LINE}; indices up to n_features={n_features}"
-    for number, line in enumerate(text.split(b"\n"), first_number):
+    for offset, line in enumerate(text.split(b"\n")):
         if _parse(line + b"\n", n_features) is None:
-            return DataError(f"{path}, line {number}", line.decode(errors="replace"), valid)
-    return DataError(f"{path}, from line {first_number}", "text", valid)
+            return BadLine(offset, line, valid)
+    return BadLine(0, None, valid)

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,14 @@ class FileState:
             raise DataError("path", str(self.path), "the file that it was when the dataset was made: make it anew")
 
 
-def line_blocks(file: IO[bytes], path: Path) -> Iterator[bytes]:
+class Readable(Protocol):
+    """What text is read from: a file, or the chunks of a stored one."""
+
+    def read(self, n: int, /) -> bytes:
+        """The next ``n`` bytes; fewer at the end."""
+
+
+def line_blocks(file: Readable, path: Path | str) -> Iterator[bytes]:
     """The rest of ``file`` in blocks of whole lines; a missing line end at the end of the file is added.
 
     Raises
@@ -86,7 +93,7 @@ def line_blocks(file: IO[bytes], path: Path) -> Iterator[bytes]:
         yield rest + b"\n"
 
 
-def _read(file: IO[bytes], path: Path) -> bytes:
+def _read(file: Readable, path: Path | str) -> bytes:
     try:
         return file.read(BLOCK_BYTES)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:

@@ -92,7 +92,7 @@ class Manifest:
 
     def object_key(self, bundle: int) -> str:
         """The key of bundle number ``bundle`` (0-based)."""
-        return _last_key(self.key) if bundle == len(self.bundles) - 2 else f"datasets/{self.key}/{bundle:06d}"
+        return last_key(self.key) if bundle == len(self.bundles) - 2 else bundle_key(self.key, bundle)
 
     def to_json(self) -> dict[str, Any]:
         """The manifest as plain JSON."""
@@ -147,7 +147,7 @@ def packed(
     """The manifest of ``dataset`` if it is packed already, else None. One request, or two for a large index."""
     key = pack_key(dataset, size, seed, owners)
     try:
-        manifest = Manifest.from_json(json.loads(_told(objects, _last_key(key))))
+        manifest = Manifest.from_json(json.loads(_told(objects, last_key(key))))
     except (KeyError, ValueError):  # missing or invalid: the data is packed again
         return None
     if manifest.key != key or (manifest.n, manifest.shape) != (dataset.n, dataset.shape):
@@ -199,23 +199,7 @@ def write(
     At most three bundles of encoded bytes are in memory at a time.
     """
     shards, cuts = dataset.cuts(size, seed, owners)
-    manifest = Manifest(
-        key=pack_key(dataset, size, seed, owners),
-        kind=dataset.kind,
-        name=dataset.name,
-        is_synthetic=dataset.is_synthetic,
-        n=dataset.n,
-        size=min(size, dataset.n),
-        n_minibatches=shards[-1],
-        shape=dataset.shape,
-        mean=dataset.mean,
-        shards=shards,
-        bundles=(0, shards[-1]),
-        minibatch_bytes=1,
-        n_touched=1,
-        origin=dataset.origin,
-        deviation=dataset.deviation,
-    )
+    key = pack_key(dataset, size, seed, owners)
     bounds, largest, n_touched = [0], 1, 0
     parts: list[bytes] = []
     n_bytes = 0
@@ -225,25 +209,65 @@ def write(
             if n_bytes >= BUNDLE_BYTES:
                 if stored is not None:
                     stored.result()
-                key, first = f"datasets/{manifest.key}/{len(bounds) - 1:06d}", bounds[-1]
+                place, first = bundle_key(key, len(bounds) - 1), bounds[-1]
                 bounds.append(first + len(parts))
-                stored = storing.submit(_put, objects, key, first, parts)
+                stored = storing.submit(_put, objects, place, first, parts)
                 parts, n_bytes = [], 0
             parts.append(blob)
             n_bytes += padded(len(blob))
             largest, n_touched = max(largest, len(blob)), n_touched + touched
         if stored is not None:
             stored.result()
-    manifest = replace(
-        manifest,
-        bundles=(*bounds, shards[-1]),
-        minibatch_bytes=largest,
+    manifest = described(dataset, size, key, shards, (*bounds, shards[-1]), largest, n_touched)
+    _put(objects, last_key(key), bounds[-1], parts, told_of(manifest))
+    return manifest
+
+
+def described(
+    dataset: Dataset,
+    size: int,
+    key: str,
+    shards: tuple[int, ...],
+    bundles: tuple[int, ...],
+    minibatch_bytes: int,
+    n_touched: int,
+) -> Manifest:
+    """The manifest of ``dataset`` packed under ``key``; ``n_touched`` is the sum over all minibatches."""
+    return Manifest(
+        key=key,
+        kind=dataset.kind,
+        name=dataset.name,
+        is_synthetic=dataset.is_synthetic,
+        n=dataset.n,
+        size=min(size, dataset.n),
+        n_minibatches=shards[-1],
+        shape=dataset.shape,
+        mean=dataset.mean,
+        shards=shards,
+        bundles=bundles,
+        minibatch_bytes=minibatch_bytes,
         n_touched=max(n_touched // shards[-1], 1),
+        origin=dataset.origin,
+        deviation=dataset.deviation,
     )
+
+
+def told_of(manifest: Manifest) -> bytes:
+    """The manifest as the payload of the last bundle."""
     told = json.dumps(manifest.to_json()).encode()
     assert len(told) <= MOST_TOLD, "a bundle has 64 MiB, and a shard is a worker's"
-    _put(objects, _last_key(manifest.key), bounds[-1], parts, told)
-    return manifest
+    return told
+
+
+def bundle_bounds(sizes: Sequence[int]) -> tuple[int, ...]:
+    """First minibatch of each bundle, then the number of all, as `write` bundles minibatches of these sizes, bytes."""
+    bounds, n_bytes = [0], 0
+    for number, size in enumerate(sizes):
+        if n_bytes >= BUNDLE_BYTES:
+            bounds.append(number)
+            n_bytes = 0
+        n_bytes += padded(size)
+    return (*bounds, len(sizes))
 
 
 def _encoded(cuts: Iterator[Callable[[], Minibatch]]) -> Iterator[tuple[bytes, int]]:
@@ -276,6 +300,11 @@ def _put(objects: ObjectStore, key: str, first: int, parts: list[bytes], told: b
     objects.put(key, blob)
 
 
-def _last_key(key: str) -> str:
+def bundle_key(key: str, number: int) -> str:
+    """The key of bundle ``number`` (0-based) of the data packed under ``key``, unless it is the last one."""
+    return f"datasets/{key}/{number:06d}"
+
+
+def last_key(key: str) -> str:
     """The key of the last bundle, which has the manifest. It does not depend on the number of bundles."""
     return f"datasets/{key}/last"

@@ -51,3 +51,13 @@ def draw(n: int, n_held: int, seed: int) -> NDArray[np.bool_]:
 def row_order(n: int, seed: int | None) -> NDArray[np.int64]:
     """A permutation of n rows; the identity if ``seed`` is None."""
     return np.arange(n) if seed is None else np.random.default_rng([seed, ORDER]).permutation(n)
+
+
+def part_order(n: int, n_parts: int, seed: int | None) -> NDArray[np.int64]:
+    """The order in which `CsrStream` takes ``n`` rows: each goes to a random part, and each part is shuffled."""
+    if seed is None or n_parts == 1:
+        return row_order(n, seed)
+    rng = np.random.default_rng([seed, ORDER])
+    part_of = rng.integers(n_parts, size=n)
+    parts = (np.flatnonzero(part_of == number) for number in range(n_parts))
+    return np.concatenate([rows[rng.permutation(len(rows))] for rows in parts])

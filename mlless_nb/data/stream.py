@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +52,8 @@ class CsrStream(Dataset):
     content : str
         Digest of the file and of how it is read.
     name : str
-    is_one : bool (rows of the file,)
-        Which labels are 1.
+    labels : bool or float32 (rows of the file,)
+        True stands for 1, False for 0.
     keep : bool (rows of the file,), optional
         The rows of this dataset; by default all.
     """
@@ -68,23 +69,23 @@ class CsrStream(Dataset):
         n_values: int,
         content: str,
         name: str,
-        is_one: NDArray[np.bool_],
+        labels: NDArray[Any],
         keep: NDArray[np.bool_] | None = None,
     ) -> None:
-        self._is_one = is_one
+        self._labels = labels
         self._read, self._content, self._keep, self.n_values = read, content, keep, n_values
         self.n, self.shape, self.name = n, (n_features,), name
 
     @property
-    def y(self) -> NDArray[np.bool_]:
-        """Labels, bool (n,): True stands for 1, False for 0. Nothing is read for it."""
-        return self._is_one if self._keep is None else self._is_one[self._keep]
+    def y(self) -> NDArray[Any]:
+        """Labels, bool (True stands for 1, False for 0) or float32 (n,). Nothing is read for it."""
+        return self._labels if self._keep is None else self._labels[self._keep]
 
     @property
     def nothing_to_learn(self) -> str:
         """See `Dataset`."""
         labels = self.y
-        return f"all {self.n:,} labels are {labels[0]:d}" if bool((labels == labels[0]).all()) else ""
+        return f"all {self.n:,} labels are {float(labels[0]):g}" if bool((labels == labels[0]).all()) else ""
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -97,28 +98,33 @@ class CsrStream(Dataset):
         """See `Dataset`; made from the file's bytes, not from the rows."""
         return self._fingerprint
 
-    def split(self, fraction: float, seed: int) -> tuple[CsrStream, CsrStream]:
+    def split(self, fraction: float, seed: int) -> tuple[Self, Self]:
         """See `Dataset`. Nothing is read: each part stores a mask of its rows."""
         held = draw(self.n, check_split(self.n, fraction, seed), seed)
         return self._take(~held), self._take(held)
 
-    def _take(self, mask: NDArray[np.bool_]) -> CsrStream:
+    def _take(self, mask: NDArray[np.bool_]) -> Self:
         if self._keep is None:
             keep = mask
         else:
             keep = self._keep.copy()
             keep[self._keep] = mask
-        n = int(mask.sum())
-        return CsrStream(self._read, n, self.shape[0], self.n_values, self._content, self.name, self._is_one, keep)
+        return self._changed(n=int(mask.sum()), _keep=keep)
 
-    def with_rows(self, change: Callable[[Any], Any], key: str, n_more: int) -> CsrStream:
+    def _changed(self, **changes: Any) -> Self:
+        """A copy with other attributes."""
+        other = copy.copy(self)
+        vars(other).pop("_fingerprint", None)  # it was computed for this one
+        vars(other).update(changes)
+        return other
+
+    def with_rows(self, change: Callable[[Any], Any], key: str, n_more: int) -> Self:
         """See `Csr.with_rows`: ``change`` is called on every block when it is read."""
 
         def read(keep: NDArray[np.bool_] | None) -> Iterator[Rows]:
             return ((change(X), y) for X, y in self._read(keep))
 
-        n_values, content = self.n_values + n_more * self.n, f"{self._content} {key}"
-        return CsrStream(read, self.n, self.shape[0], n_values, content, self.name, self._is_one, self._keep)
+        return self._changed(_read=read, n_values=self.n_values + n_more * self.n, _content=f"{self._content} {key}")
 
     def blocks(self) -> Iterator[Rows]:
         """The rows in stored order: (X csr_array float32 (k, n_features), y float32 (k,)) block by block."""
@@ -133,10 +139,14 @@ class CsrStream(Dataset):
         check_size(size)
         if seed is None:
             return _cut(self.blocks(), size, self.shape[0])
-        n_parts = min(-(-self._n_bytes // PART_BYTES), MOST_PARTS)
-        if n_parts == 1:
+        if self.n_parts == 1:
             return self.load().minibatches(size, seed)
-        return _cut(self._shuffled(n_parts, seed), size, self.shape[0])
+        return _cut(self._shuffled(self.n_parts, seed), size, self.shape[0])
+
+    @property
+    def n_parts(self) -> int:
+        """Number of parts that rows are shuffled in, see `mlless_nb.data.sampling.part_order`."""
+        return min(-(-self._n_bytes // PART_BYTES), MOST_PARTS)
 
     @property
     def most_bytes(self) -> int:

@@ -13,6 +13,7 @@ from ..data.dataset import Dataset, Owners
 from ..data.prepare import Manifest, most_bundles, pack_key, packed, write
 from ..data.ratings import Ratings
 from ..data.read_plan import most_gets
+from ..data.stored_files import StoredRows
 from ..errors import JobError
 from ..job.baseline import baseline_loss
 from ..job.defaults import resolved
@@ -21,6 +22,7 @@ from ..job.partitioning import is_by_user
 from ..job.stop_rules import SMOOTHED_STEPS
 from ..job.units import units_of
 from ..models import FittedModel, PMFModel
+from ..preparation.run import Preparation
 from ..storage.objects import ObjectStore
 
 
@@ -30,6 +32,8 @@ class JobData:
     Parameters
     ----------
     job : TrainingJob
+    preparation : Preparation, optional
+        Packs rows of stored files.
 
     Attributes
     ----------
@@ -48,7 +52,8 @@ class JobData:
         Fingerprint of the held-out rows.
     """
 
-    def __init__(self, job: TrainingJob) -> None:
+    def __init__(self, job: TrainingJob, preparation: Preparation | None = None) -> None:
+        self._preparation = preparation
         self._train_set, self._validation_set = _split(job)
         self.baseline_loss = baseline_loss(job.model, self._train_set, self._validation_set)
         self.held_out = self._validation_set.fingerprint() if self._validation_set is not None else None
@@ -67,6 +72,7 @@ class JobData:
                 raise JobError("workers", job.workers, most)
             self.owners = self._train_set.owners(job.workers)
         self._packed: dict[str, Manifest] = {}  # by key
+        self._to_prepare: list[tuple[StoredRows, int | None]] = []  # with the seeds of their order
         self._n_shards = job.workers if self.owners is not None else 1
         held_out = self._validation_set
         self.held_out_gets = 0
@@ -97,7 +103,7 @@ class JobData:
     def check_target(self, start: NDArray[np.float32] | None = None) -> None:
         """Raise JobError if the parameters ``start`` (None: the initial ones) already meet the target."""
         job, target = self._job, self._job.stop_rules.target
-        if target is None:
+        if target is None or self._stored:  # stored rows would be read only for this; the first evaluation ends the run
             return
         params = self.first if start is None else start
         judged = self._validation_set or self._train_set
@@ -130,11 +136,36 @@ class JobData:
                 continue
             size, seed = self._job.minibatch, self._order_seed(dataset)
             found = packed(dataset, size, seed, objects, self.owners)
-            if found is None:
+            if found is None and isinstance(dataset, StoredRows):
+                self._to_prepare.append((dataset, seed))
+            elif found is None:
                 n_puts += most_bundles(dataset, size, self._n_shards)
             else:
                 self._packed[found.key] = found
         return n_puts
+
+    @property
+    def _stored(self) -> bool:
+        return any(isinstance(each, StoredRows) for each in (self._train_set, self._validation_set))
+
+    @property
+    def prepared_nusd(self) -> int:
+        """What functions have spent on preparing the data so far, nano-dollars."""
+        return self._preparation.spent_nusd if self._preparation is not None else 0
+
+    @property
+    def preparing_nusd(self) -> int:
+        """`prepared_nusd`, and the least amount that is still to be spent, once `n_puts` was called."""
+        if self._preparation is None:
+            return 0
+        left = (self._preparation.left_nusd(rows.source.spec.functions) for rows, _ in self._to_prepare)
+        return self._preparation.spent_nusd + max(left, default=0)
+
+    def prepare(self, kept_nusd: int) -> None:
+        """Have functions pack the rows of stored files, except what is packed; ``kept_nusd`` is for the training."""
+        if self._preparation is not None and self._to_prepare:
+            self._preparation.keep(kept_nusd)
+            self._packed |= self._preparation.pack(self._to_prepare, self._job.minibatch)
 
     def _manifest(self, dataset: Dataset, objects: ObjectStore) -> Manifest:
         """The manifest of ``dataset``, which is packed now unless `n_puts` found it packed."""

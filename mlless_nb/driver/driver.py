@@ -15,7 +15,10 @@ from ..errors import DecodeError, MllessError
 from ..job import defaults
 from ..job.job import TrainingJob
 from ..money.budget import EXIT_S
+from ..money.cost import PREPARATION
 from ..money.meter import NUSD, to_nusd
+from ..preparation.run import UsedUpError
+from ..stateless.platform import Ends
 from ..supervisor.policy.projection import Prices
 from ..telemetry.record import Record
 from . import teardown
@@ -27,6 +30,7 @@ from .launch_plan import LaunchPlan
 from .resumption import Earlier, start_of
 from .run import TrainingRun
 from .services import Services
+from .stored_data import StoredData
 from .update_feed import UpdateFeed
 
 #: Lease of the driver, seconds; when it expires the run ends.
@@ -65,7 +69,22 @@ class Driver:
         earlier: Earlier | None = None,
     ) -> None:
         self._on_end = on_end
-        self._data = JobData(job)
+        self._stored = StoredData.open(job, run_id) if job.is_stored else None
+        try:
+            self._prepare(job, run_id, name, earlier)
+        except BaseException:
+            if self._stored is not None:
+                self._stored.close()
+                self._stored.services.close()
+            raise
+
+    def _prepare(self, job: TrainingJob, run_id: str, name: str, earlier: Earlier | None) -> None:
+        preparation = None
+        if self._stored is not None:
+            job, preparation = self._stored.scanned(job), self._stored.preparation
+            if earlier is not None:
+                earlier.check(job)
+        self._data = JobData(job, preparation)
         self._left_open, self.job = job, self._data.job
         job = self.job
         self.run = TrainingRun(job, run_id, name, self._send)
@@ -78,7 +97,7 @@ class Driver:
         self._is_abandoned = threading.Event()
         self._start = start_of(earlier, self._data) if earlier is not None else None
         self._data.check_target(self._start.progress.params if self._start is not None else None)
-        self._services = Services(job, run_id)
+        self._services = self._stored.services if self._stored is not None else Services(job, run_id)
         self._commands = Commands(self._services, self.run.telemetry)
         self._feed = UpdateFeed(self.run.telemetry, self._commands, self._start)
         try:
@@ -109,6 +128,8 @@ class Driver:
 
     def discard(self) -> None:
         """Close the services of a run that will not be driven."""
+        if self._stored is not None:
+            self._stored.close()
         self._services.close()
 
     # -- the thread
@@ -117,10 +138,12 @@ class Driver:
         """Pack, launch, follow, clean up. Never raises: errors become the run's status and reason."""
         ended: Ended | None = None
         try:
-            packed_data = self._data.pack(self._services.launcher.objects, lambda: self._commands.is_stop_asked)
+            packed_data = self._packed()
             if packed_data is not None and not self._commands.is_stop_asked:
                 self._launch(*packed_data)
                 ended = self._follow()
+        except UsedUpError as error:
+            ended = self._failure(str(error), "capped")
         except MllessError as error:
             ended = self._failure(str(error))
         except Exception as error:
@@ -152,6 +175,25 @@ class Driver:
         self._commands.is_stop_asked = True
         self._is_abandoned.set()
 
+    def _packed(self) -> tuple[Manifest, Manifest | None] | None:
+        """The packed data; None if a stop was requested in the meantime."""
+        if self._stored is not None:
+            try:
+                self._stored.look = self._look_while_preparing
+                self._data.prepare(self._plan.kept_nusd)
+            except Ends:
+                return None
+            finally:
+                self._stored.close()
+                cost_usd = self._data.prepared_nusd / NUSD
+                self.run.telemetry.update(spent_usd=cost_usd)
+            self.run.telemetry.tell(0.0, f"Data prepared by functions for ${cost_usd:.6f}")
+        return self._data.pack(self._services.launcher.objects, lambda: self._commands.is_stop_asked)
+
+    def _look_while_preparing(self) -> None:
+        if self._commands.is_stop_asked or self._is_abandoned.is_set():
+            raise Ends("stopped", "stopped while functions prepared the data")
+
     def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
         launcher, log, plan = self._services.launcher, self._services.log, self._plan
         job = self.job = self.run.job = plan.decided(manifest)
@@ -159,9 +201,9 @@ class Driver:
             self.run.telemetry.tell(0.0, chosen)
         start_key = plan.put_start(self.run.id)
         self._spent_before = spent_before = plan.requests_before_nusd()
-        plan.check_budget(spent_before)
+        plan.check_budget(spent_before + self._data.prepared_nusd)
         cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
-        log.create(cap_nusd=cap, reserved_nusd=plan.money.least_nusd(spent_before))
+        log.create(cap_nusd=cap, reserved_nusd=plan.reserved_nusd(spent_before))
         log.renew("driver", DRIVER_LEASE_S)
         invocations = plan.invocations(
             job, manifest, validation, run_id=self.run.id, start_key=start_key, spent_before_nusd=spent_before
@@ -286,4 +328,7 @@ class Driver:
         if self._is_launched:
             time_s = time.monotonic() - self._launched_at
             costs = teardown.estimate_bill_nusd(self._services, rates, n_workers, time_s, state)
+        if prepared := self._data.prepared_nusd:
+            costs["storage"] = max(costs["storage"] - prepared * self._is_launched, 0)  # the estimate has it there
+            costs[PREPARATION] = prepared
         return Ended(status, reason, state.step, None, None, costs, time_s)

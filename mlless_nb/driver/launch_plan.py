@@ -69,7 +69,7 @@ class LaunchPlan:
         n_puts = data.n_puts(services.launcher.objects) + (self._begin is not None)
         #: Removing a run's objects and frames takes a listing each, at the price of a put.
         self._n_last_puts = 2 + (job.store != REDIS)
-        self._packing_nusd = self.rates.requests_nusd(12, self._n_last_puts + n_puts)
+        self._packing_nusd = self.rates.requests_nusd(12, self._n_last_puts + n_puts) + data.preparing_nusd
         self.check_budget(self._packing_nusd)
 
     @property
@@ -81,6 +81,15 @@ class LaunchPlan:
         """The driver's requests so far, plus those that reading the model and removing the objects may need."""
         objects = self._services.launcher.objects
         return self.rates.requests_nusd(objects.gets + 6, objects.puts + self._n_last_puts)
+
+    def reserved_nusd(self, spent_before_nusd: int) -> int:
+        """The least budget after ``spent_before_nusd`` for the driver's requests and what preparing the data cost."""
+        return self.money.least_nusd(spent_before_nusd + self._data.prepared_nusd)
+
+    @property
+    def kept_nusd(self) -> int:
+        """The part of the budget that is for the training while functions prepare the data, nano-dollars."""
+        return self.least_nusd - self._data.preparing_nusd
 
     def check_budget(self, spent_before_nusd: int) -> None:
         """Raise unless the budget is at least the least one, given what the driver spends on requests."""
@@ -146,6 +155,7 @@ class LaunchPlan:
             schedule=job.schedule,
             ends_settled=job.ends_settled,
             start_key=start_key,
+            prepared_nusd=self._data.prepared_nusd,
         )
 
     def _scatter_from(self, job: TrainingJob, manifest: Manifest) -> int:

@@ -150,6 +150,10 @@ class LithopsLauncher:
         timeout_s = limits.get("runtime_timeout", LIFETIMES_S.get(self._executor.backend, 600))
         self.lifetime_s = float(LOCAL_LIFETIME_S if self.is_local else timeout_s)
 
+    def files_of(self, bucket: str) -> LithopsObjects:
+        """All objects of another bucket of the same storage."""
+        return LithopsObjects(self._storage, "", bucket)
+
     def invoke(self, payloads: list[str]) -> None:
         """Start a function for each payload, all in one call (two calls would run one after the other locally)."""
         from ..function.entry import run_function

@@ -64,7 +64,8 @@ def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> Training
     earlier = None
     if resume is not None:
         earlier = resumption.find(_known(resume) or resume)
-        earlier.check(job)
+        if not job.is_stored:  # else it is checked once the rows were counted
+            earlier.check(job)
     start = _Start(job, earlier)
     try:
         start.thread.start()

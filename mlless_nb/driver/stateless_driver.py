@@ -6,8 +6,9 @@ import contextlib
 import dataclasses
 import threading
 import time
+from collections.abc import Sequence
 
-from ..bus.messages import Command, Ended, Invocation
+from ..bus.messages import Command, Ended, Invocation, Message
 from ..data.prepare import Manifest
 from ..job import defaults
 from ..job.execution import EVENTS
@@ -17,38 +18,15 @@ from ..stateless.grants import StatelessMoney
 from ..stateless.invoking import TOPIC
 from ..stateless.keys import model_key
 from ..stateless.map_reduce import MapReduce
-from ..stateless.messages import Call
 from ..stateless.platform import Ends
 from ..storage.checkpoint import Progress
 from ..telemetry.record import Record
 from .driver import DRIVER_LEASE_S, Driver
+from .functions import LithopsFunctions
 from .services import Services
 
 #: Longest wait, once a run has ended, for functions that are still at work, seconds.
 LAST_FUNCTIONS_S = 5.0
-
-
-class LithopsFunctions:
-    """Stateless functions through Lithops: every call of `invoke` is a map."""
-
-    def __init__(self, services: Services, folder: str) -> None:
-        self._services, self._folder = services, folder
-        #: Whether one map waits for the other: so does Lithops on this machine.
-        self.are_serial = services.launcher.is_local
-
-    def invoke(self, calls: list[Call]) -> None:
-        """Start a function for each call."""
-        self._services.launcher.forget_ended()
-        self._services.launcher.invoke([call.encode().decode() for call in calls])
-        self._services.watch_functions(self._folder)
-
-    def are_gone(self) -> bool:
-        """Whether all functions that were invoked last have ended; False if that cannot be known."""
-        return self._services.launcher.has_newest_ended()
-
-    def kill(self) -> None:
-        """Kill the functions on this machine."""
-        self._services.launcher.kill()
 
 
 class HostedFunctions(LithopsFunctions):
@@ -62,7 +40,7 @@ class HostedFunctions(LithopsFunctions):
             services.launcher.invoke([self._host.encode().decode()])
             services.watch_functions(folder)
 
-    def invoke(self, calls: list[Call]) -> None:
+    def invoke(self, calls: Sequence[Message]) -> None:
         """Start a function for each call."""
         if self._host is None:
             super().invoke(calls)
@@ -93,11 +71,11 @@ class StatelessDriver(Driver):
             begin = Progress(job.model.first(self._data.shape, self._data.mean, job.seed))
         launcher.objects.put(model_key(self.run.id, 0), dataclasses.replace(begin, step=0, owners=None).encode())
         spent_before = plan.requests_before_nusd()
-        plan.check_budget(spent_before)
+        plan.check_budget(spent_before + self._data.prepared_nusd)
         money = plan.money
         assert isinstance(money, StatelessMoney)
         cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
-        log.create(cap_nusd=cap, reserved_nusd=money.least_nusd(spent_before))
+        log.create(cap_nusd=cap, reserved_nusd=plan.reserved_nusd(spent_before))
         log.renew("driver", DRIVER_LEASE_S)
         invocations = plan.invocations(
             job, manifest, validation, run_id=self.run.id, start_key=None, spent_before_nusd=spent_before

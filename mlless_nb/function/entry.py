@@ -20,6 +20,7 @@ from ..exchange.stores import FrameStore, open_store, store_servers
 from ..job.sync import sync_from_json
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
+from ..preparation.messages import PartCall
 from ..stateless.messages import Call
 from ..storage.objects import LithopsObjects, ObjectStore
 from ..worker.loop import Worker
@@ -27,12 +28,12 @@ from .malloc import keep_memory
 
 
 def run_function(payload: str, storage: Any) -> str:
-    """Run the worker, the supervisor or the stateless function that ``payload`` describes, until it has ended.
+    """Run the function that ``payload`` describes, of whichever kind, until it has ended.
 
     Parameters
     ----------
     payload : str
-        An `Invocation` or a `Call` as JSON.
+        An `Invocation`, a `Call` or a `PartCall` as JSON.
     storage : lithops.Storage
         Passed by Lithops.
 
@@ -47,6 +48,10 @@ def run_function(payload: str, storage: Any) -> str:
         from ..stateless.functions import run_call  # workers do not need it, and start sooner without
 
         return run_call(invocation, objects).encode().decode()
+    if isinstance(invocation, PartCall):
+        from ..preparation.functions import run_part
+
+        return run_part(invocation, storage).encode().decode()
     if not isinstance(invocation, Invocation):
         raise DecodeError(f"a {type(invocation).__name__} where an Invocation was expected")
     if invocation.role == "host":

@@ -10,6 +10,7 @@ from ..bus.urls import mask_url
 from ..data.dataset import Dataset
 from ..data.ratings import Ratings
 from ..data.sampling import held_out
+from ..data.stored_files import StoredFiles
 from ..exchange.stores import REDIS
 from ..models import Model
 from ..validation import specification
@@ -41,8 +42,8 @@ class TrainingJob:
         E.g. `PMF` or `LogisticRegression`.
     optimizer : SGD | Adam | AdaGrad | FTRL, optional
         None: SGD with Nesterov momentum for ratings, Adam for dense features, AdaGrad for sparse ones.
-    data : Dataset
-        Training rows, from ``mlless_nb.datasets``.
+    data : Dataset | StoredFiles
+        Training rows, from ``mlless_nb.datasets``, or files in the object storage, which functions prepare.
     sync : BSP | ISP | SSP | BackupWorkers | DBW | AdaSync
         Synchronisation protocol.
     workers : int, optional
@@ -58,7 +59,7 @@ class TrainingJob:
         least 36 steps, and a run whose epochs are given at least 400; at most 6,250.
     seed : int
         Decides the split, the order of the rows and the initial parameters.
-    validation : float | Dataset | None
+    validation : float | Dataset | StoredFiles | None
         Fraction of ``data`` to hold out, rows to evaluate on, or no validation set.
     algorithm : GradientAveraging | ModelAveraging | ADMM | EM, optional
         What a worker publishes in a step, and how the workers' contributions are combined. None: `EM` for `KMeans`,
@@ -152,6 +153,8 @@ class TrainingJob:
         checks.check_values(self)
         if self.budget is not None and not isinstance(self.budget, Budget):
             object.__setattr__(self, "budget", Budget(self.budget))
+        if self.is_stored:
+            return  # all else depends on the rows, which are counted when a run starts; the job is made again then
         checks.check_data(self)
         self._decide()
         checks.check_validation_set(self)
@@ -195,6 +198,17 @@ class TrainingJob:
     def _take_steps(self, n: int) -> None:
         if n != self.local_steps:
             object.__setattr__(self, "local_steps", DecidedSteps(n))
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether functions are to prepare the rows. Then what depends on them is not yet decided."""
+        return isinstance(self.data, StoredFiles) or isinstance(self.validation, StoredFiles)
+
+    @property
+    def n_functions(self) -> int:
+        """Most functions of the run at once."""
+        stored = [each.functions for each in (self.data, self.validation) if isinstance(each, StoredFiles)]
+        return max([(self.workers or defaults.WORKERS) + 1, *stored])
 
     @property
     def takes_local_steps(self) -> bool:

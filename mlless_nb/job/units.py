@@ -118,9 +118,9 @@ class ColumnUnits(OwnUnits):
         if not self.shift.any() and (self.scale == 1.0).all():
             return dataset
         n_centred = int(np.count_nonzero(self.shift))
-        return dataset.with_rows(self._apply, self.key, n_centred)  # type: ignore[return-value]
+        return dataset.with_rows(self, self.key, n_centred)  # type: ignore[return-value]
 
-    def _apply(self, X: Any) -> Any:
+    def __call__(self, X: Any) -> Any:
         """Rows ``X``, CSR (n, n_features), in the units of training."""
         from scipy.sparse import csr_array
 

@@ -9,6 +9,8 @@ from .meter import NUSD
 
 #: The components of every run's cost: functions, servers (``broker`` is 0 without RabbitMQ) and the object storage.
 COMPONENTS = ("workers", "supervisor", "redis", "broker", "storage")
+#: The component of functions that prepare stored files, their requests and the servers' seconds meanwhile.
+PREPARATION = "preparation"
 
 
 class Cost(Mapping[str, float]):

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..bus.messages import Invocation
 from ..money import Rates
+from ..money.cost import PREPARATION
 from ..money.meter import NUSD
 from ..telemetry.live import Row
 from .course import Course
@@ -110,6 +111,8 @@ class Ledger:
         costs = {"workers": 0, "supervisor": 0, **servers, "storage": 0, **self._costs}
         costs["workers"] += self.lost_nusd + self.open_nusd
         costs["storage"] += driver_nusd
+        if self.job.prepared_nusd:
+            costs[PREPARATION] = self.job.prepared_nusd
         return costs
 
     # -- rows

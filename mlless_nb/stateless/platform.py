@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from ..bus.messages import Message
 from ..job.stop_rules import Verdict
-from .messages import Call
 
 CAPPED = Verdict("capped", "the budget does not pay for another step")
 
@@ -31,7 +32,7 @@ class Functions(Protocol):
     def are_serial(self) -> bool:
         """See above."""
 
-    def invoke(self, calls: list[Call]) -> None:
+    def invoke(self, calls: Sequence[Message]) -> None:
         """Start a function for each call."""
 
     def are_gone(self) -> bool:

@@ -54,6 +54,10 @@ class MemoryObjects:
         self.puts += 1
         return sorted(key for key in self.blobs if key.startswith(prefix))
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """The sizes of the blobs whose keys begin with ``prefix``, bytes. A listing."""
+        return {key: len(self.blobs[key]) for key in self.list(prefix)}
+
     def delete(self, keys: Sequence[str]) -> None:
         """See `ObjectStore`."""
         for key in keys:
@@ -69,10 +73,12 @@ class LithopsObjects:
         As Lithops passes it to a function, or as ``launch`` makes it in the driver.
     prefix : str
         Put before every key.
+    bucket : str, optional
+        None: the bucket that Lithops was configured with.
     """
 
-    def __init__(self, storage: Any, prefix: str = "mlless-nb/") -> None:
-        self._storage, self._bucket, self._prefix = storage, storage.bucket, prefix
+    def __init__(self, storage: Any, prefix: str = "mlless-nb/", bucket: str | None = None) -> None:
+        self._storage, self._bucket, self._prefix = storage, bucket or storage.bucket, prefix
         self.gets = 0
         self.puts = 0
         self._lock = threading.Lock()
@@ -109,6 +115,15 @@ class LithopsObjects:
         except Exception as error:
             raise ServiceError(f"object storage: listing {prefix!r} failed: {error}") from error
         return sorted(key[len(self._prefix) :] for key in keys)
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """The sizes of the blobs whose keys begin with ``prefix``, bytes. A listing."""
+        self._count(puts=1)
+        try:
+            found = self._storage.list_objects(self._bucket, self._prefix + prefix)
+        except Exception as error:
+            raise ServiceError(f"object storage: listing {prefix!r} in {self._bucket} failed: {error}") from error
+        return {entry["Key"][len(self._prefix) :]: int(entry["Size"]) for entry in found}
 
     def delete(self, keys: Sequence[str]) -> None:
         """See `ObjectStore`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..money.budget import Prepaid
+from ..money.cost import PREPARATION
 from ..money.meter import Rates
 
 
@@ -18,6 +19,8 @@ class Bill:
         The supervisor's own prepaid slice of the budget.
     spent_before : int
         Nano-dollars that the driver had spent on requests before it invoked the functions.
+    prepared : int
+        Nano-dollars that functions had spent on preparing the data.
     store : str
         The component of requests to the frame store; "" if they are free.
 
@@ -27,10 +30,12 @@ class Bill:
         Workers that have not ended.
     """
 
-    def __init__(self, rates: Rates, n_workers: int, prepaid: Prepaid, spent_before: int, store: str = "") -> None:
+    def __init__(
+        self, rates: Rates, n_workers: int, prepaid: Prepaid, spent_before: int, store: str = "", prepared: int = 0
+    ) -> None:
         self._rates, self._prepaid, self._spent_before = rates, prepaid, spent_before
         self._store, self._stored = store, 0
-        self.n_running = n_workers
+        self.n_running, self._prepared = n_workers, prepared
         self._ended = 0  # cost of the workers that have ended, without requests
         self._storage: dict[int, int] = {}  # cost of requests by slot
 
@@ -51,7 +56,7 @@ class Bill:
     def spent(self, time_s: float) -> int:
         """The run's cost ``time_s`` seconds after the invocation."""
         running = self.n_running * self._rates.function_nusd(time_s)
-        return self._ended + running + self._prepaid.cost_nusd(time_s) + self._requests
+        return self._ended + running + self._prepaid.cost_nusd(time_s) + self._requests + self._prepared
 
     @property
     def _requests(self) -> int:
@@ -65,6 +70,8 @@ class Bill:
         """
         workers = self._ended + self.n_running * self._rates.function_nusd(time_s)
         costs = {"workers": workers, **self._rates.others_nusd(time_s), "storage": self._requests - self._stored}
+        if self._prepared:
+            costs[PREPARATION] = self._prepared
         if self._stored:
             costs[self._store] = costs.get(self._store, 0) + self._stored
         return costs

@@ -84,7 +84,8 @@ class Supervisor:
         prepaid.puts_ahead = 0  # the supervisor writes nothing to the storage
         store = store_kind(invocation.store)
         component = store.component if store is not None else ""
-        self._bill = Bill(self._rates, invocation.n_workers, prepaid, invocation.spent_before_nusd, component)
+        before = invocation.spent_before_nusd, component, invocation.prepared_nusd
+        self._bill = Bill(self._rates, invocation.n_workers, prepaid, *before)
         self._rows = StepRows(invocation, self._rates, self._bill)
         self._workers = WorkerWatch(invocation, log, clock)
         self._metric = self._rows.model.metric

@@ -1,0 +1,228 @@
+"""Jobs on files in the object storage: functions prepare them, within the budget, and nothing else stays there."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engine.jobs import finish
+
+from mlless_nb import (
+    Adam,
+    BudgetError,
+    DataError,
+    LogisticRegression,
+    ScaleIn,
+    Stop,
+    StoredFiles,
+    TrainingJob,
+    advise,
+    datasets,
+    train,
+)
+from mlless_nb.driver.launcher import LithopsLauncher
+from mlless_nb.preparation.run import Preparation
+
+SCAN = Preparation.scan
+
+RNG = np.random.default_rng(4)
+
+
+def svm_lines(n: int) -> list[str]:
+    found = []
+    for _ in range(n):
+        ids = np.sort(RNG.choice(30, 5, replace=False)) + 1
+        label = "+1" if (ids < 15).sum() > 2 else "-1"
+        found.append(" ".join([label, *(f"{k}:{RNG.normal():.3f}" for k in ids)]))
+    return found
+
+
+LINES = svm_lines(1500)
+
+
+@pytest.fixture
+def bucket() -> Iterator[Path]:
+    """The folder of a bucket of the local object storage, empty."""
+    from lithops.constants import LITHOPS_TEMP_DIR
+
+    folder = Path(LITHOPS_TEMP_DIR) / f"bucket-{uuid.uuid4().hex[:8]}"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def stored(bucket: Path, lines: list[str], **changes: Any) -> StoredFiles:
+    (bucket / "rows").mkdir(exist_ok=True)
+    half = len(lines) // 3
+    (bucket / "rows" / "part-0").write_text("\n".join(lines[:half]) + "\n\n")
+    (bucket / "rows" / "part-1").write_bytes("\r\n".join(lines[half:]).encode())
+    fields: dict[str, Any] = {"prefix": f"{bucket.name}/rows/", "format": "libsvm", "functions": 3}
+    return StoredFiles(**(fields | changes))
+
+
+def job(data: Any, **changes: Any) -> TrainingJob:
+    fields: dict[str, Any] = {
+        "model": LogisticRegression(),
+        "optimizer": Adam(learning_rate=0.05),
+        "data": data,
+        "workers": 2,
+        "stop": Stop(steps=12),
+        "scale_in": ScaleIn.off(),
+        "eval_every": 4,
+    }
+    return TrainingJob(**(fields | changes))
+
+
+def left_in_storage() -> list[str]:
+    """Everything in the local object storage that is not a user's file."""
+    from lithops.constants import LITHOPS_TEMP_DIR
+
+    found = []
+    for folder, _, names in os.walk(LITHOPS_TEMP_DIR):
+        found += [os.path.join(folder, name) for name in names if "/mlless-nb/" in f"{folder}/"]
+    return [path for path in found if "/datasets/" not in path]
+
+
+@pytest.mark.parametrize("execution", ["workers", pytest.param("map-reduce", marks=pytest.mark.long)])
+def test_the_model_is_that_of_local_data_bit_for_bit(bucket: Path, tmp_path: Path, execution: str) -> None:
+    path = tmp_path / "whole.svm"
+    path.write_text("\n".join(LINES) + "\n")
+    here = finish(job(datasets.libsvm(path), execution=execution, partition="rows"))
+    there = finish(job(stored(bucket, LINES), execution=execution, budget=0.5))
+    assert there.status == here.status == "finished"
+    for name, array in here.model.params.items():
+        np.testing.assert_array_equal(there.model.params[name], array)
+    np.testing.assert_array_equal(there.history["validation_loss"], here.history["validation_loss"])
+    assert there.cost.preparation > 0
+    assert "preparation" not in here.cost
+    assert there.cost.total == pytest.approx(sum(there.cost.values()))
+    assert "0 functions, 0 keys, 0 queues left" in there.telemetry.state.events[-1].text
+    assert not left_in_storage()
+
+    again = finish(job(stored(bucket, LINES, functions=1), execution=execution))
+    assert again.cost.preparation < there.cost.preparation  # only the first pass: the packed data is used again
+    np.testing.assert_array_equal(again.model.params["weights"], there.model.params["weights"])
+    assert not left_in_storage()
+
+
+def drop_first(monkeypatch: pytest.MonkeyPatch, stage: str, n_times: int) -> Callable[[], int]:
+    """Lose the first function of ``stage``, ``n_times``; returns how often that was done so far."""
+    invoke, n_lost = LithopsLauncher.invoke, 0
+
+    def lossy(self: LithopsLauncher, payloads: list[str]) -> None:
+        nonlocal n_lost
+        if n_lost < n_times and f'"stage":"{stage}"' in payloads[0]:
+            n_lost += 1
+            payloads = [payloads[0].replace("PartCall", "Nothing"), *payloads[1:]]
+        invoke(self, payloads)
+
+    monkeypatch.setattr(LithopsLauncher, "invoke", lossy)
+    return lambda: n_lost
+
+
+@pytest.mark.parametrize("stage", ["scan", pytest.param("cut", marks=pytest.mark.long)])
+def test_functions_that_are_lost_are_invoked_again(bucket: Path, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_lost = drop_first(monkeypatch, stage, 1)
+    run = finish(job(stored(bucket, LINES), seed=len(stage), budget=0.5))
+    assert n_lost() == 1
+    assert run.status == "finished", run.reason
+    assert not left_in_storage()
+
+
+def test_functions_that_are_lost_twice_end_the_run(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_first(monkeypatch, "scatter", 2)
+    run = finish(job(stored(bucket, LINES), seed=2))
+    assert run.status == "failed"
+    assert "of the preparation's 'scatter' was lost 2 times: no report" in run.reason
+    assert run.cost.preparation > 0
+    assert not left_in_storage()
+
+
+def test_a_budget_that_does_not_pay_for_the_functions_is_refused(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    invoked: list[Any] = []
+    monkeypatch.setattr(LithopsLauncher, "invoke", lambda self, payloads: invoked.append(payloads))
+    with pytest.raises(BudgetError, match=r"budget=0\.0002: must be at least .* prepare the data with 3 functions"):
+        train(job(stored(bucket, LINES), budget=0.0002))
+    assert not invoked
+    assert not left_in_storage()
+
+
+def test_a_budget_that_is_used_up_meanwhile_ends_the_functions(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions' first grant does not pay for a start, and all else of the budget is kept."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Preparation, "_check_budget", lambda self, n: None)
+        with pytest.raises(
+            BudgetError, match=r"budget=0\.0002: must be more: functions that prepare the data have used"
+        ):
+            train(job(stored(bucket, LINES), budget=0.0002))
+
+        patch.setattr(Preparation, "_grant_nusd", lambda self, n: self._rates.function_nusd(0.01))
+        patch.setattr(Preparation, "scan", scan_with_all_kept)
+        with pytest.raises(BudgetError, match=r"must be more: functions that prepare the data have used"):
+            train(job(stored(bucket, LINES), budget=0.01))
+    assert not left_in_storage()
+
+
+def scan_with_all_kept(self: Preparation, spec: StoredFiles) -> Any:
+    grants = spec.functions * self._grant_nusd(spec.functions)
+    cap, reserved = self._log.money()
+    assert cap is not None
+    self._reserve(cap - reserved - grants)
+    return SCAN(self, spec)
+
+
+def test_a_run_is_capped_when_its_data_uses_the_budget_up(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def keep_all(self: Preparation, nusd: int) -> None:
+        cap, reserved = self._log.money()
+        assert cap is not None
+        self._reserve(cap - reserved)
+
+    monkeypatch.setattr(Preparation, "keep", keep_all)
+    run = finish(job(stored(bucket, LINES), budget=0.05, seed=3))
+    assert run.status == "capped"
+    assert "functions that prepare the data have used" in run.reason
+    assert 0 < run.cost.preparation <= run.cost.total <= 0.05
+    assert not left_in_storage()
+
+
+def test_bad_rows_are_one_line(bucket: Path) -> None:
+    lines = list(LINES)
+    lines[1200] = "1 2:x"
+    name = bucket.name
+    with pytest.raises(DataError, match=rf"{name}/rows/part-1, line 701='1 2:x.*': must be .*; reading cost \$0\.00"):
+        train(job(stored(bucket, lines)))
+    (bucket / "rows" / "part-1").write_text("")
+    with pytest.raises(DataError, match=rf"{name}/rows/part-1='an empty object': must be a file with at least one row"):
+        train(job(StoredFiles(f"{name}/rows/", "libsvm", 2)))
+    assert not left_in_storage()
+
+
+def test_what_does_not_suit_the_rows_is_refused_once_they_are_counted(bucket: Path) -> None:
+    with pytest.raises(ValueError, match="workers=9: must be at most"):
+        train(job(stored(bucket, LINES), workers=9, minibatch=1000))
+
+
+def test_what_needs_rows_here_says_so() -> None:
+    files = StoredFiles("bucket/rows/", "libsvm")
+    with pytest.raises(DataError, match="must be rows that are here"):
+        advise(job(files))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"prefix": "bucket", "format": "libsvm"}, "prefix='bucket': must be 'bucket/prefix'"),
+        ({"prefix": "bucket/a", "format": "json"}, "format='json': must be one of 'libsvm', 'criteo', 'csv'"),
+        ({"prefix": "bucket/a", "format": "csv", "functions": 0}, "functions=0: must be an integer from 1 to 1000"),
+        ({"prefix": "bucket/a", "format": "libsvm", "label": "y"}, "label='y': must be left out"),
+        ({"prefix": "bucket/a", "format": "csv", "n_features": 3}, "n_features=3: must be left out"),
+        ({"prefix": "bucket/a", "format": "csv", "label": 1.5}, "label=1.5: must be the name of a column"),
+    ],
+)
+def test_wrong_arguments_are_one_line(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        StoredFiles(**arguments)
