@@ -6,6 +6,7 @@ import dataclasses
 import threading
 import time
 import uuid
+from collections.abc import Callable
 
 from ..data.dataset import Dataset
 from ..data.stored_files import StoredFiles, StoredRows
@@ -18,6 +19,7 @@ from ..money.meter import NUSD, to_nusd
 from ..money.start import StartingMoney
 from ..preparation.functions import budget_id
 from ..preparation.run import Preparation, Surroundings
+from ..stateless.platform import Ends
 from .functions import LithopsFunctions
 from .services import Services
 
@@ -36,12 +38,12 @@ class StoredData:
 
     Attributes
     ----------
-    look : callable
-        Called between messages of functions; raises if the run is to end.
+    is_wanted : callable
+        Asked between messages of functions; if it is False, `Ends` is raised.
     """
 
-    def __init__(self, job: TrainingJob, run_id: str, services: Services) -> None:
-        self.services, self.look = services, _nothing
+    def __init__(self, job: TrainingJob, run_id: str, services: Services, is_wanted: Callable[[], bool]) -> None:
+        self.services, self.is_wanted = services, is_wanted
         launcher, urls = services.launcher, services.redis_urls
         rates = Rates(
             price_profile(job.prices), job.memory_mb, len(urls), services.has_broker, store_servers(job.store)
@@ -73,11 +75,11 @@ class StoredData:
         )
 
     @classmethod
-    def open(cls, job: TrainingJob, run_id: str) -> StoredData:
+    def open(cls, job: TrainingJob, run_id: str, is_wanted: Callable[[], bool]) -> StoredData:
         """Open the services of a job with stored files."""
         services = Services(job, run_id)
         try:
-            return cls(job, run_id, services)
+            return cls(job, run_id, services, is_wanted)
         except BaseException:
             services.close()
             raise
@@ -98,9 +100,8 @@ class StoredData:
             raise DataError(error.field, error.value, f"{error.valid}; reading cost ${cost_usd:.6f}") from None
 
     def _look(self) -> None:
-        if not threading.main_thread().is_alive():
-            raise InterruptedError("the process that started the run ended")
-        self.look()
+        if not self.is_wanted() or not threading.main_thread().is_alive():
+            raise Ends("stopped", "stopped while functions prepared the data")
 
     def close(self) -> None:
         """Remove what is left of the preparation; the services stay open. Idempotent."""
@@ -109,7 +110,3 @@ class StoredData:
             time.sleep(0.005)
         self.preparation.close()
         launcher.forget_ended()
-
-
-def _nothing() -> None:
-    """Nothing is to be looked at yet."""

@@ -106,9 +106,12 @@ class ColumnUnits(OwnUnits):
     def of(cls, dataset: Csr | CsrStream) -> ColumnUnits:
         """Root mean squares, or means and deviations, of a dataset's columns; for a stream, of its first rows."""
         sums = _ColumnSums(dataset.shape[0])
-        for X in [dataset.X] if isinstance(dataset, Csr) else (X for X, _ in dataset.blocks()):
+        if isinstance(dataset, Csr):
+            sums.add(dataset.X, is_all=True)
+            return cls(*sums.units())
+        for X, _ in dataset.blocks():
             sums.add(X)
-            if sums.n >= STREAM_ROWS and not isinstance(dataset, Csr):
+            if sums.n >= STREAM_ROWS:
                 break
         return cls(*sums.units())
 
@@ -173,7 +176,7 @@ def _written_out(X: Any, columns: NDArray[np.intp]) -> tuple[Any, Any, Any]:
 
 
 class _ColumnSums:
-    """Statistics of each column for `ColumnUnits`, accumulated block by block."""
+    """Statistics of each column for `ColumnUnits`, accumulated block by block; where blocks end does not matter."""
 
     def __init__(self, n_features: int) -> None:
         self.n = 0
@@ -181,16 +184,20 @@ class _ColumnSums:
         self._sum, self._squares = np.zeros(n_features), np.zeros(n_features)
         self._is_odd = np.zeros(n_features, bool)
 
-    def add(self, X: Any) -> None:
-        """Rows ``X``, CSR (n, n_features)."""
+    def add(self, X: Any, *, is_all: bool = False) -> None:
+        """Rows ``X``, CSR (n, n_features); ``is_all`` if there are no others."""
         indices, values, n_features = X.indices, X.data, X.shape[1]
         self.n += X.shape[0]
         self._is_odd[indices[(values != 1.0) & (values != 2.0) & (values != 0.0)]] = True
-        is_odd = self._is_odd[indices] & (values != 0.0)
-        indices, values = indices[is_odd], values[is_odd].astype(np.float64)
+        is_counted = values != 0.0
+        if is_all:  # else a later block may have the first odd value of a column
+            is_counted &= self._is_odd[indices]
+        indices, values = indices[is_counted], values[is_counted].astype(np.float64)
         self._count += np.bincount(indices, minlength=n_features)
-        self._sum += np.bincount(indices, values, n_features)
-        self._squares += np.bincount(indices, values * values, n_features)
+        # The sums so far are the first summands, so that the order of additions is that of one block.
+        indices = np.append(np.arange(n_features), indices)
+        self._sum = np.bincount(indices, np.append(self._sum, values), n_features)
+        self._squares = np.bincount(indices, np.append(self._squares, values * values), n_features)
 
     def units(self) -> tuple[Float64, Float64]:
         """(shift, scale) of each column."""
