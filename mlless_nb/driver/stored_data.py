@@ -44,6 +44,7 @@ class StoredData:
 
     def __init__(self, job: TrainingJob, run_id: str, services: Services, is_wanted: Callable[[], bool]) -> None:
         self.services, self.is_wanted = services, is_wanted
+        self._rows: list[StoredRows] = []
         launcher, urls = services.launcher, services.redis_urls
         rates = Rates(
             price_profile(job.prices), job.memory_mb, len(urls), services.has_broker, store_servers(job.store)
@@ -94,10 +95,12 @@ class StoredData:
 
     def _scanned(self, spec: StoredFiles) -> StoredRows:
         try:
-            return self.preparation.scan(spec)
+            rows = self.preparation.scan(spec)
         except DataError as error:
             cost_usd = self.preparation.spent_nusd / NUSD
             raise DataError(error.field, error.value, f"{error.valid}; reading cost ${cost_usd:.6f}") from None
+        self._rows.append(rows)
+        return rows
 
     def _look(self) -> None:
         if not self.is_wanted() or not threading.main_thread().is_alive():
@@ -108,5 +111,7 @@ class StoredData:
         launcher, give_up_at = self.services.launcher, time.monotonic() + LAST_FUNCTIONS_S
         while launcher.process_groups and not launcher.has_ended() and time.monotonic() < give_up_at:
             time.sleep(0.005)
+        for rows in self._rows:  # a later run on them has other functions
+            rows.sum_columns = None
         self.preparation.close()
         launcher.forget_ended()
