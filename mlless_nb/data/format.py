@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from .minibatches import Float32
 from .numbers import line_blocks
-from .spans import Chunks, Files, Span, line_chunks, shares
+from .spans import TAIL_BYTES, Chunks, Files, Span, line_chunks, shares
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -160,8 +160,10 @@ class Format(ABC):
 
     def first_line(self, files: Files, key: str, size: int) -> bytes:
         """The first line of a stored file, without its end."""
-        [[span]] = shares([(key, size)], 1)
-        return Chunks(line_chunks(files, span, size, lambda _: None)).readline().rstrip(b"\r\n")
+        line = b""
+        while b"\n" not in line and len(line) < size:
+            line += files.get(key, len(line), min(len(line) + TAIL_BYTES, size))
+        return line.split(b"\n", 1)[0].rstrip(b"\r")
 
     def shares(self, files: Files, sizes: Sequence[tuple[str, int]], n: int) -> list[list[Span]]:
         """Stored files, keys with sizes in bytes, cut into at most ``n`` shares of about the same size."""

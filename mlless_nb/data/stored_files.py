@@ -173,7 +173,6 @@ class Source:
 class StoredRows(CsrStream):
     """The rows of stored files, once functions have counted and checked them.
 
-    What needs only some rows (the scale of columns, a learning rate) reads the first ones from the storage.
 
     Attributes
     ----------
@@ -182,9 +181,12 @@ class StoredRows(CsrStream):
         The bucket of the files.
     change : callable or None
         Applied to the rows, see `Csr.with_rows`.
+    sum_columns : callable or None
+        Has functions sum the columns of the rows, see `mlless_nb.job.column_sums`; None: the rows are read here.
     """
 
     change: Callable[[Any], Any] | None = None
+    sum_columns: Callable[[Any], Any] | None = None
 
     def __init__(self, source: Source, store: Files, labels: NDArray[Any]) -> None:
         form, facts = source.spec.form, source.facts
@@ -211,11 +213,20 @@ class StoredRows(CsrStream):
 
     @property
     def n_parts(self) -> int:
-        """See `CsrStream`; 1 where ``datasets`` has the rows of such a file in memory."""
+        """See `CsrStream`."""
+        return 1 if self.is_as_in_memory else super().n_parts
+
+    @property
+    def is_as_in_memory(self) -> bool:
+        """Whether ``datasets`` has the rows of such a file in memory."""
         facts = self.source.facts
         is_libsvm = self.source.spec.format == LibsvmFormat.kind
-        in_memory = is_libsvm and 8 * facts.n_values + 12 * facts.n_rows <= libsvm.IN_MEMORY_BYTES
-        return 1 if in_memory else super().n_parts
+        return is_libsvm and 8 * facts.n_values + 12 * facts.n_rows <= libsvm.IN_MEMORY_BYTES
+
+    @property
+    def kept(self) -> NDArray[np.bool_]:
+        """Which rows of the files are in this dataset, bool (rows of the files,)."""
+        return np.ones(self.n, bool) if self._keep is None else self._keep
 
     def places(self, seed: int | None) -> NDArray[np.int64]:
         """Where each row of the files is in the order of minibatches, int64 (rows of the files,); -1: left out."""

@@ -136,7 +136,7 @@ class JobData:
                 continue
             size, seed = self._job.minibatch, self._order_seed(dataset)
             found = packed(dataset, size, seed, objects, self.owners)
-            if found is None and isinstance(dataset, StoredRows):
+            if found is None and self._preparation is not None and isinstance(dataset, StoredRows):
                 self._to_prepare.append((dataset, seed))
             elif found is None:
                 n_puts += most_bundles(dataset, size, self._n_shards)

@@ -58,6 +58,8 @@ class Driver:
         Called with the run after everything was removed, before threads that wait for the run continue.
     earlier : Earlier, optional
         The run that this one resumes from.
+    is_wanted : callable
+        Whether the constructor should go on while functions read stored files.
     """
 
     def __init__(
@@ -67,9 +69,10 @@ class Driver:
         name: str,
         on_end: Callable[[TrainingRun], None],
         earlier: Earlier | None = None,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._on_end = on_end
-        self._stored = StoredData.open(job, run_id) if job.is_stored else None
+        self._stored = StoredData.open(job, run_id, is_wanted) if job.is_stored else None
         try:
             self._prepare(job, run_id, name, earlier)
         except BaseException:
@@ -179,7 +182,7 @@ class Driver:
         """The packed data; None if a stop was requested in the meantime."""
         if self._stored is not None:
             try:
-                self._stored.look = self._look_while_preparing
+                self._stored.is_wanted = self._is_preparing_wanted
                 self._data.prepare(self._plan.kept_nusd)
             except Ends:
                 return None
@@ -190,9 +193,8 @@ class Driver:
             self.run.telemetry.tell(0.0, f"Data prepared by functions for ${cost_usd:.6f}")
         return self._data.pack(self._services.launcher.objects, lambda: self._commands.is_stop_asked)
 
-    def _look_while_preparing(self) -> None:
-        if self._commands.is_stop_asked or self._is_abandoned.is_set():
-            raise Ends("stopped", "stopped while functions prepared the data")
+    def _is_preparing_wanted(self) -> bool:
+        return not (self._commands.is_stop_asked or self._is_abandoned.is_set())
 
     def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
         launcher, log, plan = self._services.launcher, self._services.log, self._plan

@@ -108,6 +108,8 @@ class LithopsLauncher:
         Workers and supervisor.
     memory_mb : int
         Memory of each, MB.
+    field : str
+        The field that decides the number: "workers", which are one fewer, or another one.
 
     Raises
     ------
@@ -115,7 +117,9 @@ class LithopsLauncher:
         If the backend is unknown, its storage does not answer, or it cannot run so many functions at once.
     """
 
-    def __init__(self, backend: str | Mapping[str, Any], n_functions: int, memory_mb: int) -> None:
+    def __init__(
+        self, backend: str | Mapping[str, Any], n_functions: int, memory_mb: int, field: str = "workers"
+    ) -> None:
         import lithops
 
         self.is_local = is_local(backend)
@@ -144,9 +148,9 @@ class LithopsLauncher:
         most = limits.get("max_workers", n_functions)
         if not self.is_local and most < n_functions:
             self.close()
-            raise JobError(
-                "workers", n_functions - 1, f"at most {most - 1}: {backend_name(backend)} runs {most} functions at once"
-            )
+            fewer = int(field == "workers")
+            valid = f"at most {most - fewer}: {backend_name(backend)} runs {most} functions at once"
+            raise JobError(field, n_functions - fewer, valid)
         timeout_s = limits.get("runtime_timeout", LIFETIMES_S.get(self._executor.backend, 600))
         self.lifetime_s = float(LOCAL_LIFETIME_S if self.is_local else timeout_s)
 

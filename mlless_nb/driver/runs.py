@@ -129,7 +129,8 @@ class _Start:
         driver: Driver | None = None
         try:
             kind = Driver if self._job.execution == WORKERS else StatelessDriver
-            driver = kind(self._job, self._run_id, name, _end, self._earlier)  # may take seconds: not under the lock
+            # May take seconds, and longer if functions read stored files: not under the lock.
+            driver = kind(self._job, self._run_id, name, _end, self._earlier, lambda: self._is_wanted)
             _watch_end()
         finally:
             with _registry:

@@ -6,6 +6,7 @@ import dataclasses
 import threading
 import time
 import uuid
+from collections.abc import Callable
 
 from ..data.dataset import Dataset
 from ..data.stored_files import StoredFiles, StoredRows
@@ -18,6 +19,7 @@ from ..money.meter import NUSD, to_nusd
 from ..money.start import StartingMoney
 from ..preparation.functions import budget_id
 from ..preparation.run import Preparation, Surroundings
+from ..stateless.platform import Ends
 from .functions import LithopsFunctions
 from .services import Services
 
@@ -36,12 +38,13 @@ class StoredData:
 
     Attributes
     ----------
-    look : callable
-        Called between messages of functions; raises if the run is to end.
+    is_wanted : callable
+        Asked between messages of functions; if it is False, `Ends` is raised.
     """
 
-    def __init__(self, job: TrainingJob, run_id: str, services: Services) -> None:
-        self.services, self.look = services, _nothing
+    def __init__(self, job: TrainingJob, run_id: str, services: Services, is_wanted: Callable[[], bool]) -> None:
+        self.services, self.is_wanted = services, is_wanted
+        self._rows: list[StoredRows] = []
         launcher, urls = services.launcher, services.redis_urls
         rates = Rates(
             price_profile(job.prices), job.memory_mb, len(urls), services.has_broker, store_servers(job.store)
@@ -73,11 +76,11 @@ class StoredData:
         )
 
     @classmethod
-    def open(cls, job: TrainingJob, run_id: str) -> StoredData:
+    def open(cls, job: TrainingJob, run_id: str, is_wanted: Callable[[], bool]) -> StoredData:
         """Open the services of a job with stored files."""
         services = Services(job, run_id)
         try:
-            return cls(job, run_id, services)
+            return cls(job, run_id, services, is_wanted)
         except BaseException:
             services.close()
             raise
@@ -92,24 +95,23 @@ class StoredData:
 
     def _scanned(self, spec: StoredFiles) -> StoredRows:
         try:
-            return self.preparation.scan(spec)
+            rows = self.preparation.scan(spec)
         except DataError as error:
             cost_usd = self.preparation.spent_nusd / NUSD
             raise DataError(error.field, error.value, f"{error.valid}; reading cost ${cost_usd:.6f}") from None
+        self._rows.append(rows)
+        return rows
 
     def _look(self) -> None:
-        if not threading.main_thread().is_alive():
-            raise InterruptedError("the process that started the run ended")
-        self.look()
+        if not self.is_wanted() or not threading.main_thread().is_alive():
+            raise Ends("stopped", "stopped while functions prepared the data")
 
     def close(self) -> None:
         """Remove what is left of the preparation; the services stay open. Idempotent."""
         launcher, give_up_at = self.services.launcher, time.monotonic() + LAST_FUNCTIONS_S
         while launcher.process_groups and not launcher.has_ended() and time.monotonic() < give_up_at:
             time.sleep(0.005)
+        for rows in self._rows:  # a later run on them has other functions
+            rows.sum_columns = None
         self.preparation.close()
         launcher.forget_ended()
-
-
-def _nothing() -> None:
-    """Nothing is to be looked at yet."""

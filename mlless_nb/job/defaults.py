@@ -15,11 +15,13 @@ import numpy as np
 from ..data.csr import Csr
 from ..data.dataset import Dataset
 from ..data.ratings import Ratings
+from ..data.stored_files import StoredRows
 from ..data.stream import CsrStream
 from ..models import LinearRegression, Model
 from . import em  # noqa: F401 - registers the algorithm
 from .algorithm import Algorithm, algorithm_from_json
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
+from .units import stored_squared_length
 
 if TYPE_CHECKING:
     from .job import TrainingJob
@@ -164,6 +166,8 @@ def _squared_length(train: Dataset) -> float:
     """The mean squared length of the rows, plus 1 for the intercept."""
     if isinstance(train, Csr):
         blocks: Any = iter([train.X])
+    elif isinstance(train, StoredRows):
+        return stored_squared_length(train) + 1.0
     elif isinstance(train, CsrStream):
         blocks = (X for X, _ in train.blocks())
     else:

@@ -17,20 +17,13 @@ from numpy.typing import NDArray
 from ..data.csr import Csr
 from ..data.dataset import Dataset, digest
 from ..data.ratings import Ratings
+from ..data.stored_files import StoredRows
 from ..data.stream import CsrStream
 from ..models import FittedModel, Model
+from .column_sums import LEAST, MOST, column_sums
 
 Rows = TypeVar("Rows", bound=Dataset)
 Float64 = NDArray[np.float64]
-
-#: Columns with a value in at least this share of the rows are centred; zeros of the other rows are stored explicitly.
-CENTRED_FROM = 0.9
-#: A deviation below this many times the root mean square is a rounding error: the column is treated as constant.
-LEAST_DEVIATION = 1e-5
-#: Columns or ratings whose root mean square or deviation is outside this range are not scaled: float32 would overflow.
-LEAST, MOST = 1e-18, 1e18
-#: Rows of a stream that its columns' statistics are computed from: reading all would take as long as packing.
-STREAM_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -103,14 +96,14 @@ class ColumnUnits(OwnUnits):
     scale: Float64
 
     @classmethod
+    def none(cls, n_features: int) -> ColumnUnits:
+        """All columns unchanged."""
+        return cls(np.zeros(n_features), np.ones(n_features))
+
+    @classmethod
     def of(cls, dataset: Csr | CsrStream) -> ColumnUnits:
         """Root mean squares, or means and deviations, of a dataset's columns; for a stream, of its first rows."""
-        sums = _ColumnSums(dataset.shape[0])
-        for X in [dataset.X] if isinstance(dataset, Csr) else (X for X, _ in dataset.blocks()):
-            sums.add(X)
-            if sums.n >= STREAM_ROWS and not isinstance(dataset, Csr):
-                break
-        return cls(*sums.units())
+        return cls(*column_sums(dataset).units())
 
     def apply(self, dataset: Rows) -> Rows:
         """See `OwnUnits`."""
@@ -172,40 +165,16 @@ def _written_out(X: Any, columns: NDArray[np.intp]) -> tuple[Any, Any, Any]:
     return (X.indptr + counts).astype(X.indptr.dtype), indices, np.insert(X.data, at, 0.0)
 
 
-class _ColumnSums:
-    """Statistics of each column for `ColumnUnits`, accumulated block by block."""
-
-    def __init__(self, n_features: int) -> None:
-        self.n = 0
-        self._count = np.zeros(n_features)
-        self._sum, self._squares = np.zeros(n_features), np.zeros(n_features)
-        self._is_odd = np.zeros(n_features, bool)
-
-    def add(self, X: Any) -> None:
-        """Rows ``X``, CSR (n, n_features)."""
-        indices, values, n_features = X.indices, X.data, X.shape[1]
-        self.n += X.shape[0]
-        self._is_odd[indices[(values != 1.0) & (values != 2.0) & (values != 0.0)]] = True
-        is_odd = self._is_odd[indices] & (values != 0.0)
-        indices, values = indices[is_odd], values[is_odd].astype(np.float64)
-        self._count += np.bincount(indices, minlength=n_features)
-        self._sum += np.bincount(indices, values, n_features)
-        self._squares += np.bincount(indices, values * values, n_features)
-
-    def units(self) -> tuple[Float64, Float64]:
-        """(shift, scale) of each column."""
-        shift, scale = np.zeros_like(self._sum), np.ones_like(self._sum)
-        root = np.sqrt(self._squares / np.maximum(self._count, 1))
-        is_odd = self._is_odd & (root > LEAST) & (root < MOST)
-        scale[is_odd] = root[is_odd]
-        mean = self._sum / max(self.n, 1)
-        deviation = np.sqrt(np.maximum(self._squares / max(self.n, 1) - mean * mean, 0.0))
-        is_centred = is_odd & (self._count >= CENTRED_FROM * self.n) & (deviation > LEAST_DEVIATION * root)
-        shift[is_centred], scale[is_centred] = mean[is_centred], deviation[is_centred]
-        return shift, scale
-
-
 Units = OwnUnits
+
+
+def stored_squared_length(rows: StoredRows) -> float:
+    """The mean squared length of stored rows in their units."""
+    # Functions sum the columns as they are in the files; rows that are read here have their units.
+    is_changed = rows.sum_columns is not None and isinstance(rows.change, ColumnUnits)
+    change = rows.change if is_changed else ColumnUnits.none(rows.shape[0])
+    assert isinstance(change, ColumnUnits)
+    return column_sums(rows).squared_length(change.shift, change.scale)
 
 
 def units_of(model: Model, dataset: Dataset) -> Units:

@@ -5,6 +5,7 @@ It has the labels, a bit each for most formats, and the place of every row in th
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from ..data.prepare import Manifest, bundle_bounds, bundle_key, described, last_
 from ..data.spans import Files, leaf_bytes
 from ..data.stored_files import Source, StoredFiles, StoredRows, digest_of, listed, unpacked_labels
 from ..errors import DataError
+from ..job.column_sums import ColumnSums, summed_rows
 from ..job.units import ColumnUnits
 from ..storage.objects import ObjectStore
 
@@ -88,7 +90,36 @@ def scanned(spec: StoredFiles, files: Files, place: Place, run_stage: RunStage) 
     digests = tuple(tuple(one["digests"]) for one in found)
     digest = digest_of(spec, first, list(itertools.chain.from_iterable(digests)))
     source = Source(spec, sizes, first, facts, tuple(one.n_rows for one in all_facts), digests, digest)
-    return StoredRows(source, files, np.concatenate(labels))
+    rows = StoredRows(source, files, np.concatenate(labels))
+    known: dict[str, ColumnSums] = {}  # by the content of the rows before a change of their units
+
+    def sum_columns(dataset: StoredRows) -> ColumnSums:
+        kept = np.packbits(dataset.kept).tobytes()
+        if (key := hashlib.sha256(kept).hexdigest()) not in known:
+            known[key] = _summed(dataset, kept, place, run_stage)
+        return known[key]
+
+    rows.sum_columns = sum_columns
+    return rows
+
+
+def _summed(dataset: StoredRows, kept: bytes, place: Place, run_stage: RunStage) -> ColumnSums:
+    """The sums of the columns of a dataset's rows, before any change of their units, by a function."""
+    source = dataset.source
+    plan = {
+        **_common(source.spec, source.sizes, source.first, source.spec.form.shares(dataset.files, source.sizes, 1)),
+        "facts": source.facts.to_json(),
+        "n_features": source.n_features,
+        "units": "",
+        "most": summed_rows(dataset),
+        "kept": place.key("kept"),
+        "sums": place.key("sums"),
+    }
+    place.objects.put(plan["kept"], kept)
+    [found] = run_stage("sum", plan, 1)
+    sums = ColumnSums.decode(place.objects.get(plan["sums"]), found["n"], source.n_features)
+    place.clear([plan["kept"], plan["sums"]])
+    return sums
 
 
 def _common(spec: StoredFiles, sizes: Sequence[tuple[str, int]], first: bytes, shares: Any) -> dict[str, Any]:

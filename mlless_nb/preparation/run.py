@@ -143,7 +143,9 @@ class Preparation:
 
     def close(self) -> None:
         """Remove what is left of the preparation. Idempotent."""
-        self._ended_s = self._ended_s or self._time_s
+        if self._ended_s:
+            return
+        self._ended_s = self._time_s
         self._place.clear()
         self._log.delete()
         self._log.close()
@@ -266,15 +268,15 @@ class Preparation:
 
         while waiting:
             hear()
+            if waiting and self._log.aborted() is not None:
+                self._lose(open_calls)
+                raise self._used_up()
             self._look()
             self._pay_servers()
             patience_s = max(LEAST_LATE_S, LATE * longest_s) if longest_s else self._lifetime_s
             is_over = self._functions.are_gone() or time.monotonic() - began > patience_s
             if is_over:
                 hear()  # what was sent last
-                if self._log.aborted() is not None:
-                    self._lose(open_calls)
-                    raise self._used_up()
                 errors = dict.fromkeys(waiting, "no report") | errors
             if errors and waiting and (is_over or not self._functions.are_serial):
                 again = [waiting[index] for index in errors]
@@ -291,7 +293,7 @@ class Preparation:
         for call in calls:
             if call.attempt + 1 >= MOST_ATTEMPTS:
                 who = f"the function that did part {call.index} of the preparation's {call.stage!r}"
-                raise RunError(f"{who} was lost {MOST_ATTEMPTS} times: {errors[call.index]}")
+                raise RunError(f"{who} was lost or failed {MOST_ATTEMPTS} times: {errors[call.index]}")
 
     def _lose(
         self, lost: dict[tuple[int, int], PartCall], among: dict[tuple[int, int], PartCall] | None = None

@@ -19,6 +19,7 @@ from ..data.minibatches import encode_minibatch
 from ..data.spans import Files, Span
 from ..data.stored_files import format_from_json, packed_labels
 from ..errors import DataError, RunError
+from ..job.column_sums import ColumnSums, add_first
 from ..job.units import ColumnUnits
 from ..storage.objects import ObjectStore
 from .rows import SlottedRows, decode_head, decode_rows, encode_piece, head_bytes, stacked
@@ -26,7 +27,7 @@ from .rows import SlottedRows, decode_head, decode_rows, encode_piece, head_byte
 #: A piece is written once its rows have this size, bytes.
 PIECE_BYTES = 64 << 20
 #: The stages in their order.
-STAGES = ("scan", "scatter", "cut", "bundle")
+STAGES = ("scan", "sum", "scatter", "cut", "bundle")
 
 
 def work(stage: str, plan: dict[str, Any], index: int, objects: ObjectStore, files: Files) -> dict[str, Any]:
@@ -177,4 +178,20 @@ def bundle(plan: dict[str, Any], index: int, objects: ObjectStore, files: Files)
     return {}
 
 
-_WORK = {"scan": scan, "scatter": scatter, "cut": cut, "bundle": bundle}
+def sum_columns(plan: dict[str, Any], index: int, objects: ObjectStore, files: Files) -> dict[str, Any]:
+    """Sum the columns of the first training rows, or of all, in their order: one function does it."""
+    is_kept = np.unpackbits(np.frombuffer(objects.get(plan["kept"]), np.uint8)).astype(bool)
+    sums, at = ColumnSums(plan["n_features"]), 0
+
+    def kept() -> Iterator[Any]:
+        nonlocal at
+        for X, y in _rows(plan, index, objects, files, lambda _: None):
+            yield X[np.flatnonzero(is_kept[at : at + len(y)])]
+            at += len(y)
+
+    add_first(sums, kept(), plan["most"])
+    objects.put(plan["sums"], sums.encode())
+    return {"n": sums.n}
+
+
+_WORK = {"scan": scan, "sum": sum_columns, "scatter": scatter, "cut": cut, "bundle": bundle}

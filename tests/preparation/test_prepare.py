@@ -11,12 +11,14 @@ import pytest
 from preparation.in_process import FOLDER, InProcess, written
 
 from mlless_nb import datasets
+from mlless_nb.data import numbers, spans, stream
 from mlless_nb.data import prepare as local
-from mlless_nb.data import stream
 from mlless_nb.data.csr import Csr
 from mlless_nb.data.dataset import Dataset
 from mlless_nb.data.prepare import Manifest
 from mlless_nb.errors import DataError
+from mlless_nb.job import column_sums, defaults
+from mlless_nb.job.defaults import _squared_length
 from mlless_nb.job.units import ColumnUnits
 from mlless_nb.preparation import prepare, stages
 from mlless_nb.storage.objects import MemoryObjects
@@ -122,6 +124,27 @@ def test_tiny_files(format: str, functions: int, tmp_path: Path) -> None:
     rows = stored.scanned(format, functions, **MORE[format])
     [manifest] = stored.pack([(rows, 0)], 100).values()
     assert check_equal(stored, rows, READ[format](written(tmp_path, texts)), 100, 0) == manifest
+
+
+@pytest.mark.parametrize("most", [40, 10**6])
+@pytest.mark.parametrize("format", FORMATS)
+def test_columns_have_the_scale_of_local_data_in_blocks_of_any_size(
+    format: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (spans, numbers):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 700)
+    monkeypatch.setattr(column_sums, "STREAM_ROWS", most)
+    monkeypatch.setattr(defaults, "SAMPLE_ROWS", most)
+    rows = InProcess(TEXTS[format]).scanned(format, 3, **MORE[format]).split(0.2, 5)[0]
+    here = READ[format](written(tmp_path, TEXTS[format])).split(0.2, 5)[0]
+    units, units_here = ColumnUnits.of(rows), ColumnUnits.of(here)
+    np.testing.assert_array_equal(units.scale, units_here.scale)
+    np.testing.assert_array_equal(units.shift, units_here.shift)
+    assert (units.scale != 1).any()
+    # What is not changed, too: a learning rate follows from it, to three digits.
+    length, length_here = (_squared_length(units.apply(each)) for each in (rows, here))
+    assert length == pytest.approx(length_here, rel=1e-6)
+    assert _squared_length(rows) == pytest.approx(_squared_length(here), rel=1e-6)
 
 
 def test_the_content_s_key_does_not_depend_on_the_functions() -> None:

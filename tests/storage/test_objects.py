@@ -49,6 +49,10 @@ class Bucket:
         self._answer()
         return sorted((key for where, key in self.blobs if where == bucket and key.startswith(prefix)), reverse=True)
 
+    def list_objects(self, bucket: str, prefix: str) -> list[dict[str, Any]]:
+        """Keys and sizes."""
+        return [{"Key": key, "Size": len(self.blobs[bucket, key])} for key in self.list_keys(bucket, prefix)]
+
     def delete_objects(self, bucket: str, keys: list[str]) -> None:
         """Remove blobs."""
         for key in keys:
@@ -87,6 +91,8 @@ def test_what_is_put_is_got_listed_and_removed(objects: ObjectStore) -> None:
     assert objects.list("runs/a/") == ["runs/a/one", "runs/a/two"]
     assert objects.list("runs/") == ["runs/a/one", "runs/a/two", "runs/b/one"]
     assert objects.list("nothing/") == []
+    assert isinstance(objects, (MemoryObjects, LithopsObjects))
+    assert objects.sizes("runs/") == {"runs/a/one": 1, "runs/a/two": 3, "runs/b/one": 0}
     objects.delete(["runs/a/one", "runs/a/never-was"])
     objects.delete([])
     assert objects.list("runs/") == ["runs/a/two", "runs/b/one"]
