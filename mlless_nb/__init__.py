@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .job.model_averaging import ModelAveraging
     from .job.optimizers import FTRL, SGD, AdaGrad, Adam
     from .job.scale_in import ScaleIn
-    from .job.sync import BSP, DBW, ISP, SSP, AdaSync, BackupWorkers
+    from .job.sync import ASP, BSP, DBW, ISP, SSP, AdaSync, BackupWorkers
     from .models import (
         PMF,
         KMeans,
@@ -62,6 +62,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ADMM",
+    "ASP",
     "BSP",
     "DBW",
     "EM",
@@ -141,7 +142,7 @@ _HOMES = {
     "driver.runs": ["attach", "runs", "train"],
     "driver.run": ["TrainingRun"],
     "job.scale_in": ["ScaleIn"],
-    "job.sync": ["BSP", "DBW", "ISP", "SSP", "AdaSync", "BackupWorkers"],
+    "job.sync": ["ASP", "BSP", "DBW", "ISP", "SSP", "AdaSync", "BackupWorkers"],
 }
 
 

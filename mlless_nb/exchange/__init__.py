@@ -5,8 +5,10 @@
 ``pattern`` chooses broadcast or scatter-reduce. Making and applying updates is the job of `mlless_nb.worker`.
 """
 
-from .memory import MemoryCoordinator, MemoryHub
+from .memory import MemoryCoordinator
+from .memory_hub import MemoryHub
 from .pattern import Pattern, choose_pattern, probe
+from .plan import Plan
 from .protocol import (
     KINDS,
     WAIT_POLL_S,
@@ -17,7 +19,6 @@ from .protocol import (
     Exchanged,
     Frame,
     FrameKey,
-    Plan,
     RoundRequest,
 )
 from .redis.coordinator import RedisCoordinator

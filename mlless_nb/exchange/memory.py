@@ -2,92 +2,27 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..money.request import BudgetRequest
 from .in_parts import exchange_in_parts
-from .protocol import KINDS, WAIT_POLL_S, Aborted, Arrival, Closing, Exchanged, Frame, FrameKey, Plan, RoundRequest
-from .quorum_rounds import QuorumRounds
+from .memory_hub import MemoryHub
+from .plan import Plan
+from .protocol import (
+    KINDS,
+    MODEL,
+    WAIT_POLL_S,
+    Aborted,
+    Arrival,
+    Closing,
+    Exchanged,
+    Frame,
+    FrameKey,
+    RoundRequest,
+)
 from .step_report import LateArrival, Report, StepEntry
-
-
-@dataclass
-class MemoryHub:
-    """The state that the coordinators of one job share."""
-
-    changed: threading.Condition = field(default_factory=threading.Condition)
-    cap: int | None = None
-    reserved: int = 0
-    latest: int = 0
-    plan: Plan = field(default_factory=Plan)
-    called_off: tuple[str, str] | None = None
-    frames: dict[tuple[str, int, int | None], bytes] = field(default_factory=dict)
-    arrivals: dict[str, dict[int, Report | None]] = field(default_factory=dict)
-    quorum: QuorumRounds = field(default_factory=QuorumRounds)
-    grants: dict[tuple[str, int], int] = field(default_factory=dict)
-    answers: dict[str, int] = field(default_factory=dict)  # to budget requests, by their ids
-    started_late: dict[int, int] = field(default_factory=dict)
-    refunded: set[tuple[int, int]] = field(default_factory=set)
-    claims: dict[int, str] = field(default_factory=dict)
-    leases: dict[str, float] = field(default_factory=dict)
-    steps: list[StepEntry] = field(default_factory=list)
-
-    def announce(self, **changes: Any) -> None:
-        """Replace fields of the plan under a new version."""
-        self.plan = replace(self.plan, version=self.plan.version + 1, **changes)
-        self.changed.notify_all()
-
-    def forget(self, step: int, slot: int) -> None:
-        """Drop the frames and grants of ``slot`` in the rounds of ``step``."""
-        past = {f"{step}{kind}" for kind in KINDS}
-        for key in [key for key in self.frames if key[0] in past and key[1] == slot]:
-            del self.frames[key]
-        for kind in KINDS:
-            self.grants.pop((f"{step}{kind}", slot), None)
-
-    def take(self, wanted: BudgetRequest) -> int:
-        """Reserve the ``wanted`` money as far as the cap allows."""
-        amount = wanted.grant(None if self.cap is None else self.cap - self.reserved)
-        self.reserved += amount
-        return amount
-
-    def take_start(self, nusd: dict[int, int]) -> bool:
-        """Reserve money, by slot, for functions that have not claimed their slots; False if the cap forbids it."""
-        waiting = {slot: amount for slot, amount in nusd.items() if slot not in self.claims}
-        total = sum(waiting.values())
-        if self.cap is not None and self.reserved + total > self.cap:
-            return False
-        self.reserved += total
-        for slot, amount in waiting.items():
-            self.started_late[slot] = self.started_late.get(slot, 0) + amount
-        return True
-
-    def answer_once(self, request_id: str, take: Callable[[], int]) -> int:
-        """The amount that ``take`` reserves. A repeated request id gets the first answer again; "" is always new."""
-        with self.changed:
-            if not request_id:
-                return take()
-            if request_id not in self.answers:
-                self.answers[request_id] = take()
-            return self.answers[request_id]
-
-    def grant(self, key: tuple[str, int], wanted: BudgetRequest) -> int:
-        """Grant money for (round, slot), once; if the cap does not allow it, announce the end of the run."""
-        if wanted.nusd <= 0:
-            return 0
-        if key not in self.grants:
-            self.grants[key] = self.take(wanted)
-        if self.grants[key] == 0 and self.plan.stop_after is None:
-            self.announce(
-                stop_after=self.latest + 1,
-                stop_status="capped",
-                stop_reason="the budget does not pay for another step",
-            )
-        return self.grants[key]
 
 
 class MemoryCoordinator:
@@ -276,6 +211,14 @@ class MemoryCoordinator:
             hub.quorum.reach(part)
             self._end_quorum()
             return self._answer(part), hub.quorum.since(part.step)
+
+    def put_model(self, frame: bytes) -> None:
+        """See `Coordinator`."""
+        self._hub.frames[MODEL] = frame
+
+    def get_model(self) -> Frame | None:
+        """See `Coordinator`."""
+        return self._hub.frames.get(MODEL)
 
     def _wait_until(self, is_there: Callable[[], bool], part: RoundRequest, pay: Callable[[], None]) -> None:
         """Wait until ``is_there()`` is true, at most ``part.deadline_s`` seconds."""

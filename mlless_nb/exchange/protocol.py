@@ -13,12 +13,12 @@ waiting. This also holds with bounded staleness, where workers are at different 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ..money.request import BudgetRequest
+from .plan import Plan
 from .step_report import LateArrival, Report, StepEntry
 
 #: Seconds between two polls of the run's state while a worker waits.
@@ -41,38 +41,6 @@ class Aborted(Exception):  # noqa: N818 - it is how a run ends, not a mistake
     def __init__(self, reason: str, status: str = "failed") -> None:
         super().__init__(reason)
         self.status = status
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Which slots are active in which step, and when training ends.
-
-    ``leaves[slot]`` is the first step in which ``slot`` is not active; ``stop_after`` is the last step of the run.
-    """
-
-    version: int = 0
-    leaves: dict[int, int] = field(default_factory=dict)
-    stop_after: int | None = None
-    stop_status: str = ""
-    stop_reason: str = ""
-
-    def active(self, step: int, n_workers: int) -> list[int]:
-        """Slots that take part in ``step`` (1-based), ascending."""
-        if not self.leaves:
-            return list(range(n_workers))
-        return [slot for slot in range(n_workers) if self.leaves.get(slot, step + 1) > step]
-
-    @staticmethod
-    def decode(text: str | bytes) -> Plan:
-        """The plan from the JSON that the coordinator keeps."""
-        spec: dict[str, Any] = json.loads(text) if text else {}
-        return Plan(
-            int(spec.get("version", 0)),
-            {int(slot): int(step) for slot, step in (spec.get("leaves") or {}).items()},
-            spec.get("stop_after"),
-            spec.get("stop_status", ""),
-            spec.get("stop_reason", ""),
-        )
 
 
 class Closing(NamedTuple):
@@ -315,6 +283,12 @@ class Coordinator(Protocol):
             Also if the worker is so late that the round is no longer kept.
         """
 
+    def put_model(self, frame: bytes) -> None:
+        """Replace the model that all workers share (`mlless_nb.ASP`); the last write wins."""
+
+    def get_model(self) -> Frame | None:
+        """The shared model, None before the first `put_model`."""
+
     # -- supervisor
     def announce_quorum(self, quorum: int) -> None:
         """Set the quorum that the rounds to come return as `Closing.next_quorum`."""
@@ -327,6 +301,10 @@ class Coordinator(Protocol):
 
         When a worker leaves under bounded staleness, the first step without it may be complete before its last step.
         """
+
+
+#: The key of the shared model, as one of a frame: no round has this id.
+MODEL = ("model", 0, None)
 
 
 def with_own(slots: Sequence[int], slot: int, own: Frame, frames: Sequence[Frame]) -> list[Frame]:

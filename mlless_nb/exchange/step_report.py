@@ -15,8 +15,8 @@ class Report(NamedTuple):
     Loss sums and counts are those of training rows (``loss``) and of held-out rows (``val``). ``quality`` is the
     replica's loss on the held-out rows that all workers use to compare replicas (without users' own parameters where
     users are sharded); its count is 0 if there are none. ``interaction`` is the model's, on one minibatch of this
-    worker's held-out rows. Seconds, merged bytes, residuals and gradients are those of the step before, because a report
-    is sent before its own step ends.
+    worker's held-out rows. Seconds, merged bytes, residuals and gradients are those of the step before, because a
+    report is sent before its own step ends.
     """
 
     loss_sum: float = 0.0

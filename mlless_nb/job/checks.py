@@ -54,7 +54,7 @@ def check_types(job: TrainingJob) -> None:
             (Dataset,),
             "a dataset of mlless_nb.datasets, e.g. datasets.ratings(users, items, ratings) or datasets.csr(X, y)",
         ),
-        ("sync", (Sync,), "BSP(), ISP(threshold), SSP(staleness), BackupWorkers(k), DBW() or AdaSync()"),
+        ("sync", (Sync,), "BSP(), ISP(threshold), SSP(staleness), ASP(), BackupWorkers(k), DBW() or AdaSync()"),
         (
             "algorithm",
             (Algorithm, type(None)),

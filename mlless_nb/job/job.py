@@ -44,7 +44,7 @@ class TrainingJob:
         None: SGD with Nesterov momentum for ratings, Adam for dense features, AdaGrad for sparse ones.
     data : Dataset | StoredFiles
         Training rows, from ``mlless_nb.datasets``, or files in the object storage, which functions prepare.
-    sync : BSP | ISP | SSP | BackupWorkers | DBW | AdaSync
+    sync : BSP | ISP | SSP | ASP | BackupWorkers | DBW | AdaSync
         Synchronisation protocol.
     workers : int, optional
         Number P of worker functions; a supervisor function comes on top. None: one for each 10,000 rows, at most 4.

@@ -125,6 +125,8 @@ class _Simulation:
             raise JobError("machine.shards", machine.shards, "an integer >= 1")
         if job.sync.averages == "paper":
             raise JobError("sync", job.sync, "ISP with averages=True or False: the paper's formula is not simulated")
+        if job.sync.policy == "shared-model":
+            raise JobError("sync", job.sync, "ASP(): no shared model is simulated")
         if isinstance(job, TrainingJob) and job.execution != WORKERS:
             raise JobError("execution", job.execution, f"{WORKERS!r}: only runs of workers can be simulated")
         if job.store != REDIS:

@@ -88,7 +88,7 @@ class Worker:
             self._replica.go_on_from(Progress.decode(objects.get(invocation.start_key)))
         self._best = BestReplica(self._replica)
         self._held_out = HeldOut(invocation, objects, self._replica, clock, make_feed)
-        sync = sync_from_json(invocation.sync)
+        self._sync = sync = sync_from_json(invocation.sync)
         self._policy = policy_of(sync.policy)(log, self._replica, sync, invocation.scatters, clock)
         self._policy.has_leader = invocation.has_leader
         self._membership = Membership(invocation, log, prepaid, clock)
@@ -118,6 +118,7 @@ class Worker:
         self._ending = Ending(invocation, objects, self._replica, self._best, self._held_out, self._handing_over, clock)
         self._step = 0
         self._position = 0  # minibatches that all workers have passed over before this step
+        self._began_epoch = 0.0  # passes over the data when this step began
         self._quality = (0.0, 0.0)
         self._met: set[int] = set()  # minibatches whose users' shard is already recorded in the ownership
 
@@ -161,7 +162,7 @@ class Worker:
             active = members.active(self._step)
             self._exchange.begin(self._step, active)
             self._reassign(active)
-            groups = self._shares.take(self._job.local_steps)
+            groups, self._began_epoch = self._shares.take(self._job.local_steps), self._epoch
             self._position += self._shares.count(self._job.local_steps) * self._passes
             self._exchange.epoch = self._epoch
             completed = self._policy.skip(self._exchange)
@@ -223,10 +224,13 @@ class Worker:
         shares, policy = self._shares, self._policy
         # The stats of the step after an evaluation have each worker's part of the validation loss.
         has_evaluated = self._held_out.has_rows and self._step > 1 and (self._step - 1) % self._job.eval_every == 0
-        quorum = n_active if has_evaluated else policy.quorum(self._step, n_active)
+        quorum = n_active if has_evaluated and not policy.counts_all else policy.quorum(self._step, n_active)
         self._exchange.quorum = 0 if policy.counts_all else quorum
-        # The mean is over the updates that a step waits for, which is fewer than all with a quorum.
-        n_all = shares.n_all if quorum == n_active else shares.n_all * quorum / n_active
+        # The mean is over the updates that a step applies, which is fewer than all with a quorum. The protocol's factor
+        # of the learning rate scales the update as a whole.
+        n_all, factor = float(shares.n_all), self._sync.rate_factor(self._began_epoch)
+        if quorum != n_active or factor != 1.0:
+            n_all *= quorum / n_active / factor
         loss = self._replica.make(minibatches, self._step, n_active, len(shares.held), n_all)
         return loss, float(sum(minibatch.n for minibatch in minibatches)), *sums
 

@@ -155,7 +155,7 @@ def test_what_cannot_be_is_refused_in_one_line(changes: dict[str, Any], message:
 def test_users_are_not_sharded_and_adaptive_optimisers_are_not_estimated() -> None:
     with pytest.raises(JobError, match="partition='user': must be 'auto' or 'rows'"):
         TrainingJob(PMF(rank=2), SGD(1.0), ratings(), sync=BackupWorkers(2), workers=4, partition="user")
-    with pytest.raises(JobError, match=r"SGD\(\.\.\.\) with DBW"):
+    with pytest.raises(JobError, match=r"DBW\(gain='blind'\) with AdaGrad"):
         TrainingJob(LogisticRegression(), AdaGrad(0.1), datasets.csr(X, Y), sync=DBW(), workers=4)
     TrainingJob(LogisticRegression(), AdaGrad(0.1), datasets.csr(X, Y), sync=DBW(gain="blind"), workers=4)
     for bad in (0, -1, 1.5, True):

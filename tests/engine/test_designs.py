@@ -13,6 +13,7 @@ from engine.jobs import finish, ratings
 
 from mlless_nb import (
     ADMM,
+    ASP,
     BSP,
     DBW,
     ISP,
@@ -66,7 +67,17 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "numpy": (NumpyModel(Ridge), datasets.csr(X, SCORES[:, 0])),
 }
 ALGORITHMS: dict[str, Any] = {"default": None, "model averaging": ModelAveraging(every=2), "ADMM": ADMM(scans=2)}
-SYNCS = (BSP(), ISP(0.7), SSP(2), BackupWorkers(2), DBW(), DBW(gain="blind"), AdaSync(2))
+SYNCS = (
+    BSP(),
+    ISP(0.7),
+    SSP(2),
+    ASP(),
+    ASP(shared=True),
+    BackupWorkers(2),
+    DBW(),
+    DBW(gain="blind"),
+    AdaSync(2),
+)
 #: Those of a model and an algorithm that are refused with every protocol.
 NEVER = {("PMF", "ADMM"), ("numpy", "ADMM"), ("k-means", "ADMM"), ("k-means", "model averaging")}
 

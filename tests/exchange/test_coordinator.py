@@ -310,3 +310,11 @@ def test_a_round_is_complete_with_the_first_frames_and_who_is_late_learns_whose(
     assert woken == [([0, 2], [f"{step} of 0".encode(), f"{step} of 2".encode()]) for step in (1, 2, 3)]
     entries = make("reader").read_steps(1.0)
     assert [(entry.step, sorted(entry.reports)) for entry in entries] == [(step, [0, 2]) for step in (1, 2, 3)]
+
+
+def test_the_shared_model_is_the_one_that_was_written_last(make: Make) -> None:
+    logs = three(make)
+    assert logs[0].get_model() is None
+    for slot in (0, 2, 1):
+        logs[slot].put_model(f"of {slot}".encode() * 1000)
+    assert [bytes(log.get_model() or b"") for log in logs] == [b"of 1" * 1000] * 3

@@ -23,7 +23,9 @@ from hypothesis import strategies as st
 import mlless_nb
 from mlless_nb import (
     ADMM,
+    ASP,
     BSP,
+    DBW,
     FTRL,
     ISP,
     PMF,
@@ -31,6 +33,8 @@ from mlless_nb import (
     SSP,
     AdaGrad,
     Adam,
+    AdaSync,
+    BackupWorkers,
     GradientAveraging,
     JobError,
     KMeans,
@@ -90,7 +94,10 @@ MODELS: dict[str, tuple[Any, Any]] = {
 #: What a job may say, by field; the first value of each is the default. "server" has the address of a server.
 FIELDS: dict[str, list[Any]] = {
     "algorithm": [None, GradientAveraging(), ModelAveraging(), ModelAveraging(2), ADMM(), EM()],
-    "sync": [BSP(), ISP(0.7), ISP(0.0), SSP(0), SSP(2), ISP(0.5, staleness=2), ISP(0.5, averages="paper")],
+    "sync": [
+        *(BSP(), ISP(0.7), ISP(0.0), SSP(0), SSP(2), ISP(0.5, staleness=2), ISP(0.5, averages="paper")),
+        *(ASP(), ASP(shared=True), BackupWorkers(2), DBW(), DBW(gain="blind"), AdaSync(2)),
+    ],
     "store": ["redis", "storage", "memcached://localhost", "dynamodb", f"server://:token@localhost/{'0' * 64}"],
     "execution": ["workers", "map-reduce", "events"],
     "pattern": ["auto", "broadcast", "scatter-reduce", "allreduce"],
@@ -115,7 +122,14 @@ FIELDS: dict[str, list[Any]] = {
     "prices": ["aws-lambda-x86", "ibm-paper"],
 }
 #: The field of a job that an error's field is in, where it is another one.
-ROOTS = {"SGD": "optimizer", "FTRL": "optimizer", "ScaleIn": "scale_in", "ISP": "sync"}
+ROOTS = {
+    "SGD": "optimizer",
+    "FTRL": "optimizer",
+    "ScaleIn": "scale_in",
+    "ISP": "sync",
+    "BackupWorkers": "sync",
+    "AdaSync": "sync",
+}
 
 
 @pytest.fixture(autouse=True)

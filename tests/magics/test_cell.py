@@ -99,7 +99,7 @@ def test_scale_in_is_an_option_or_a_variable(notebook: dict[str, Any]) -> None:
         ("model = PMF(rank=3)\noptimiser = SGD(learning_rate=0.5)\ndata = ratings\n", 3, "is optimizer meant?"),
         ("model = PMF(3)\noptimiser = SGD(0.5)\ndata = ratings\nprint(optimiser)\n", 1, "line 3 assigns optimiser"),
         (BODY.replace("PMF(rank=3)", "'pmf'"), 2, "model='pmf': must be PMF(...)"),
-        (BODY + "\nsync = 0.7\n", 6, "sync=0.7: must be BSP(), ISP(threshold) or SSP(staleness)"),
+        (BODY + "\nsync = 0.7\n", 6, "sync=0.7: must be BSP(), ISP(threshold), SSP(staleness), ASP()"),
         (BODY + "stop = 10\n", 5, "stop=10: must be"),
         (BODY + "scale_in = True\n", 5, "scale_in=True: must be ScaleIn(...) or ScaleIn.off()"),
         ("# only a comment\n", 1, "does not name model"),

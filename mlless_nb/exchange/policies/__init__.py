@@ -1,13 +1,14 @@
 """Round policies: whom a worker waits for in a step, and when it applies the peers' updates.
 
-``base`` is the interface, and each policy is one file: ``lockstep``, ``stale`` for bounded staleness, and ``quorum``
-for backup workers. A protocol (`mlless_nb.job.sync`) names its policy. How frames are transported is the coordinator's
-business.
+``base`` is the interface, and each policy is one file: ``lockstep``, ``stale`` for bounded staleness, ``shared_model``,
+and ``quorum`` for backup workers. A protocol (`mlless_nb.job.sync`) names its policy. How frames are transported is the
+coordinator's business.
 """
 
 from .base import CompletedRound, RoundPolicy, Step, policy_of, register_policy
 from .lockstep import Lockstep
 from .quorum import FirstUpdatesRounds
+from .shared_model import SharedModel
 from .stale import BoundedStaleness
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "FirstUpdatesRounds",
     "Lockstep",
     "RoundPolicy",
+    "SharedModel",
     "Step",
     "policy_of",
     "register_policy",

@@ -44,6 +44,9 @@ class Updates(Protocol):
     def apply_late(self, frame: Frame) -> Stats:
         """Add a peer's late update; returns its stats."""
 
+    def encode_stats(self, step: int, stats: Stats) -> bytes:
+        """A frame without values, to send ``stats`` in its header."""
+
     def average(self) -> None:
         """Average the replica of a leaving worker into this one."""
 

@@ -27,8 +27,7 @@ class BoundedStaleness(RoundPolicy):
 
     def exchange(self, step: Step) -> list[CompletedRound]:
         """See `RoundPolicy`."""
-        frame = self.replica.encode(step.number, step.stats) if len(step.active) > 1 else b""
-        request = step.request(frame)
+        request = step.request(self._encoded(step) if len(step.active) > 1 else b"")
         self._publish(request, step)
         is_last = step.is_last()
         leaving = [] if is_last else step.leaving()
@@ -37,12 +36,20 @@ class BoundedStaleness(RoundPolicy):
             self._catch_up(request, step.number if is_last else step.number - self.sync.staleness, step)
         return self._pending.settle()
 
+    def _encoded(self, step: Step) -> bytes:
+        """The frame to publish."""
+        return self.replica.encode(step.number, step.stats)
+
+    def _apply_published(self) -> None:
+        """Apply the own update, which was published."""
+        self.replica.apply_own()
+
     def _publish(self, request: RoundRequest, step: Step) -> None:
         """Publish and apply the own update, and apply the peer updates that are published already."""
         self._pending.begin(request.step, step.epoch, request.slot, step.stats, request.peers)
         sought = self._pending.sought()
         arrival, frames = self.log.publish_and_poll(request, sought)
-        self.replica.apply_own()
+        self._apply_published()
         self._apply(sought, frames)
         step.learn(arrival)
 

@@ -7,7 +7,8 @@ import math
 import time
 from typing import Any
 
-from ..protocol import Aborted, Arrival, Closing, Plan, RoundRequest
+from ..plan import Plan
+from ..protocol import Aborted, Arrival, Closing, RoundRequest
 
 #: Seconds between two renewals of the TTL of the job's own keys, which is a day.
 REFRESH_S = 600.0

@@ -11,7 +11,8 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from ...money.request import SHARES
-from ..protocol import Aborted, Arrival, Closing, Exchanged, Frame, FrameKey, Plan, RoundRequest, key_prefix
+from ..plan import Plan
+from ..protocol import Aborted, Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest, key_prefix
 from ..step_report import LateArrival, Report, StepEntry
 from ..stores import FrameStore, StoredRounds
 from .arrivals import GONE, Arrivals, called_off
@@ -237,6 +238,14 @@ class RedisCoordinator:
     def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
         """See `Coordinator`."""
         return self._rounds.catch_up(part)
+
+    def put_model(self, frame: bytes) -> None:
+        """See `Coordinator`."""
+        self._rounds.put_model(frame)
+
+    def get_model(self) -> Frame | None:
+        """See `Coordinator`."""
+        return self._rounds.get_model()
 
     def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
         """See `Coordinator`. The frames are views, valid until the next `frames`, `publish`, `wait` or `exchange`."""

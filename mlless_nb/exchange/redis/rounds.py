@@ -25,7 +25,18 @@ import redis
 
 from ...errors import ServiceError
 from ..in_parts import exchange_in_parts
-from ..protocol import WAIT_POLL_S, Aborted, Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest
+from ..protocol import (
+    MODEL,
+    WAIT_POLL_S,
+    Aborted,
+    Arrival,
+    Closing,
+    Exchanged,
+    Frame,
+    FrameKey,
+    RoundRequest,
+    frame_key,
+)
 from .arrivals import Arrivals
 from .connection import TRIES, PipelinedConnection
 from .frames import Command, Frames, Search
@@ -50,7 +61,7 @@ class Rounds:
     def __init__(self, clients: list[redis.Redis], prefix: str, arrivals: Arrivals, ttl_s: int) -> None:
         self._lines = [PipelinedConnection(client) for client in clients]
         self._first = self._lines[0]
-        self._prefix, self._arrivals = prefix, arrivals
+        self._prefix, self._arrivals, self._ttl_s = prefix, arrivals, ttl_s
         self._frames = Frames(self._lines, prefix, ttl_s)
         self._seen = "0"  # id of the last wake-up message read
 
@@ -92,8 +103,21 @@ class Rounds:
         return self._safely(lambda: self._catch_up(part))
 
     def _catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
-        self._first.send([self._arrivals.catching_up(part)])
-        return self._arrivals.caught_up(self._first.read(), part)
+        return self._arrivals.caught_up(self._ask(self._arrivals.catching_up(part)), part)
+
+    def put_model(self, frame: bytes) -> None:
+        """See `Coordinator`."""
+        self._safely(lambda: self._ask(("SET", frame_key(self._prefix, *MODEL), frame, "EX", self._ttl_s)))
+
+    def get_model(self) -> Frame | None:
+        """See `Coordinator`."""
+        found: Frame | None = self._safely(lambda: self._ask(("GET", frame_key(self._prefix, *MODEL))))
+        return found
+
+    def _ask(self, command: Command) -> Any:
+        """The first server's reply to ``command``."""
+        self._first.send([command])
+        return self._first.read()
 
     def look(self, part: RoundRequest) -> bool:
         """Whether the round is complete now; renews the lease. Raises `Aborted` if the run was aborted."""

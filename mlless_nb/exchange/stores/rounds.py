@@ -14,7 +14,18 @@ from typing import Protocol
 
 from ...errors import ServiceError
 from ..in_parts import exchange_in_parts
-from ..protocol import WAIT_POLL_S, Aborted, Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest, frame_key
+from ..protocol import (
+    MODEL,
+    WAIT_POLL_S,
+    Aborted,
+    Arrival,
+    Closing,
+    Exchanged,
+    Frame,
+    FrameKey,
+    RoundRequest,
+    frame_key,
+)
 from .base import FrameStore
 
 
@@ -68,16 +79,20 @@ class StoredRounds:
         return arrival
 
     def _put(self, part: RoundRequest) -> None:
-        prefix, most = self._store.prefix, self._store.max_frame_bytes
+        prefix = self._store.prefix
         frames = {
             frame_key(prefix, part.round_id, part.slot, receiver): frame for receiver, frame in part.outgoing.items()
         }
+        if frames:
+            self._put_many(frames)
+            self._kept[part.slot].append((part.step, list(frames)))
+
+    def _put_many(self, frames: dict[str, bytes]) -> None:
+        most = self._store.max_frame_bytes
         for frame in frames.values():
             if len(frame) > most:
                 raise ServiceError(f"a frame of {len(frame)} bytes: {type(self._store).__name__} takes at most {most}")
-        if frames:
-            self._store.put_many(frames)
-            self._kept[part.slot].append((part.step, list(frames)))
+        self._store.put_many(frames)
 
     def _drop(self, part: RoundRequest) -> None:
         """Delete the frames that all workers have read."""
@@ -94,6 +109,14 @@ class StoredRounds:
     def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
         """See `Coordinator`."""
         return self._rounds.catch_up(part)
+
+    def put_model(self, frame: bytes) -> None:
+        """See `Coordinator`."""
+        self._put_many({frame_key(self._store.prefix, *MODEL): frame})
+
+    def get_model(self) -> Frame | None:
+        """See `Coordinator`."""
+        return self._store.get_many([frame_key(self._store.prefix, *MODEL)])[0]
 
     def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
         """See `Coordinator`."""

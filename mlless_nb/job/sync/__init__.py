@@ -4,6 +4,7 @@ A round policy in ``exchange/policies`` makes workers wait for each other. A new
 registers its specification (`register_sync`), and its policy there.
 """
 
+from .asp import ASP
 from .backup_workers import DBW, AdaSync, BackupWorkers
 from .base import MOST_STALENESS, Sync, register_sync, sync_from_json
 from .bsp import BSP
@@ -11,6 +12,7 @@ from .isp import ISP
 from .ssp import SSP
 
 __all__ = [
+    "ASP",
     "BSP",
     "DBW",
     "ISP",

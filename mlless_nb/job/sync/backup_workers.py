@@ -124,7 +124,8 @@ class DBW(FirstUpdates):
         """See `Sync`."""
         super().check(job)
         if self.measures_gradients and not isinstance(job.optimizer, SGD):
-            raise JobError("optimizer", job.optimizer, f"SGD(...) with {self}, or DBW(gain='blind')")
+            name = type(job.optimizer).__name__
+            raise JobError("sync", job.sync, f"DBW(gain='blind') with {name}: the gain of an SGD step is estimated")
 
     def __str__(self) -> str:
         return "DBW" if self.gain == "estimated" else "DBW, blind"

@@ -61,6 +61,10 @@ class Sync:
         """Significance threshold at ``step`` (1-based); 0: everything is significant."""
         return 0.0
 
+    def rate_factor(self, epoch: float) -> float:
+        """Factor of the learning rate after ``epoch`` passes over the data, a fraction."""
+        return 1.0
+
     def check(self, job: Any) -> None:
         """Raise JobError if a setting of ``job`` (a TrainingJob) is incompatible with the protocol."""
 

@@ -1,0 +1,39 @@
+"""The plan: what all workers change at the same step. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which slots are active in which step, and when training ends.
+
+    ``leaves[slot]`` is the first step in which ``slot`` is not active; ``stop_after`` is the last step of the run.
+    """
+
+    version: int = 0
+    leaves: dict[int, int] = field(default_factory=dict)
+    stop_after: int | None = None
+    stop_status: str = ""
+    stop_reason: str = ""
+
+    def active(self, step: int, n_workers: int) -> list[int]:
+        """Slots that take part in ``step`` (1-based), ascending."""
+        if not self.leaves:
+            return list(range(n_workers))
+        return [slot for slot in range(n_workers) if self.leaves.get(slot, step + 1) > step]
+
+    @staticmethod
+    def decode(text: str | bytes) -> Plan:
+        """The plan from the JSON that the coordinator keeps."""
+        spec: dict[str, Any] = json.loads(text) if text else {}
+        return Plan(
+            int(spec.get("version", 0)),
+            {int(slot): int(step) for slot, step in (spec.get("leaves") or {}).items()},
+            spec.get("stop_after"),
+            spec.get("stop_status", ""),
+            spec.get("stop_reason", ""),
+        )
