@@ -76,11 +76,12 @@ class FrameTable:
         now = self._clock()
         while self._frames and (oldest := next(iter(self._frames.items())))[1][0] < now - TTL_S:
             self._delete([oldest[0]])
-        # A frame is written once: a repeated request changes nothing.
-        new = {key: bytes(value) for key, value in items if value is not None and key not in self._frames}
+        new = {key: bytes(value) for key, value in items if value is not None}
         n_bytes = sum(len(key) + len(value) for key, value in new.items())
-        if self._n_bytes + n_bytes > self._most_bytes:
+        n_replaced = sum(len(key) + len(self._frames[key][1]) for key in new if key in self._frames)
+        if self._n_bytes + n_bytes - n_replaced > self._most_bytes:
             return Kind.REFUSED, [(f"full: its frames may take {self._most_bytes >> 20} MiB".encode(), None)]
+        self._delete(list(new))
         self._frames |= {key: (now, value) for key, value in new.items()}
         self._n_bytes += n_bytes
         return Kind.DONE, []

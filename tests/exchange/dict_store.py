@@ -18,7 +18,7 @@ class DictStore(FrameStore):
 
     def put_many(self, frames: Mapping[str, bytes]) -> None:
         for key, frame in frames.items():
-            self.kept.setdefault(key, bytes(frame))
+            self.kept[key] = bytes(frame)
         self.count(n_puts=len(frames), put_bytes=sum(map(len, frames.values())))
 
     def get_many(self, keys: Sequence[str]) -> list[Frame | None]:

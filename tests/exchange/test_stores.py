@@ -152,6 +152,15 @@ def test_what_is_put_is_got_by_any_process_in_the_order_of_the_keys(
     other.close()
 
 
+def test_a_frame_replaces_an_older_one_of_any_size(store: FrameStore, job_id: str) -> None:
+    key = f"mlless:{job_id}:frame:model:0"
+    for n in (len(LARGE), 10, 400_000, 0, len(LARGE), 500):
+        store.put_many({key: LARGE[-n:] if n else b""})
+        (found,) = store.get_many([key])
+        assert found is not None
+        assert bytes(found) == (LARGE[-n:] if n else b""), n
+
+
 def test_a_frame_of_any_size_is_whole(store: FrameStore, job_id: str) -> None:
     frames = {f"mlless:{job_id}:frame:1:{slot}": LARGE[:n] for slot, n in enumerate((0, 1, 400_000, len(LARGE)))}
     store.put_many(frames)

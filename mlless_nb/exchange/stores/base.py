@@ -110,7 +110,7 @@ class FrameStore(ABC):
 
     @abstractmethod
     def put_many(self, frames: Mapping[str, bytes]) -> None:
-        """Store frames; when this returns, all workers can read them."""
+        """Store frames, in the place of older ones; when this returns, all workers can read them."""
 
     @abstractmethod
     def get_many(self, keys: Sequence[str]) -> list[Frame | None]:
