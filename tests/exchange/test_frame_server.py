@@ -112,12 +112,14 @@ def test_a_full_server_refuses_a_push_and_takes_none_of_it() -> None:
     assert table.answer(Kind.PUT, [(b"b", bytes(100)), (b"c", bytes(500))]) == (Kind.DONE, [])
 
 
-def test_a_frame_is_written_once_and_expires() -> None:
+def test_a_frame_replaces_an_older_one_and_expires() -> None:
     now = 0.0
     table = FrameTable(1000, lambda: now)
     table.answer(Kind.PUT, [(b"a", b"first")])
     table.answer(Kind.PUT, [(b"a", b"second")])
-    assert table.answer(Kind.GET, [(b"a", None)]) == (Kind.DONE, [(b"a", b"first")])
+    assert table.answer(Kind.GET, [(b"a", None)]) == (Kind.DONE, [(b"a", b"second")])
+    assert table.answer(Kind.PUT, [(b"a", bytes(999))]) == (Kind.DONE, [])  # the room of the older one is free
+    assert table.answer(Kind.PUT, [(b"a", bytes(1000))])[0] == Kind.REFUSED
     now = TTL_S + 1.0
     table.answer(Kind.PUT, [(b"b", bytes(990))])
     assert table.answer(Kind.GET, [(b"a", None)]) == (Kind.DONE, [(b"a", None)])
