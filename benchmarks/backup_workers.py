@@ -34,7 +34,7 @@ ALPHAS = (0.0, 0.2, 1.0)
 #: Of the settings above, chosen on seeds 0 to 9.
 FIRST_SEED = 100
 #: Grid for the best rate of a fixed k where each has its own: the knee rule, by search on a seed of its own.
-RATES, PILOT_SEED = (0.1, 0.2, 0.3, 0.45, 0.6), 50
+RATES, PILOT_SEED = (0.05, 0.1, 0.15, 0.2, 0.3), 50
 BATCHES, BATCH_FIXED = (16, 128, 500), (1, 2, 3, 4, 6, 8, 12, 16)
 #: Seconds of the slowdown, and its factor.
 SLOW_FROM_S, SLOW = 160.0, 5.0
@@ -207,9 +207,11 @@ def main() -> None:
             "adasync": adasync(report, pool, seeds),
         }
     report.remark(
-        "The paper trains a network of two convolutional layers, whose loss falls more steeply, with more to gain from "
-        "small k: DBW is 3x as quick there for alpha = 1. A part of its lead is its larger rate: at a given k < n it "
-        "has the rate of n."
+        "The paper trains a network of two convolutional layers, whose loss falls more steeply: DBW is 3x as quick there "
+        "for alpha = 1. A part of its lead is its larger rate: at a given k < n it has the rate of n. On this network the "
+        "gradients of 500 rows hardly vary until the loss has fallen, so that k = 1 is the best there (as in the table by "
+        "B), and AdaSync, which begins with k = 1, is quicker than DBW, which estimates the loss from k minibatches and "
+        "takes one more update whenever that estimate rises by 1 %. The paper has DBW ahead of AdaSync for alpha < 0.3."
     )
     report.end(**found)
 
