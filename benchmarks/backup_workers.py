@@ -207,11 +207,12 @@ def main() -> None:
             "adasync": adasync(report, pool, seeds),
         }
     report.remark(
-        "The paper trains a network of two convolutional layers, whose loss falls more steeply: DBW is 3x as quick there "
-        "for alpha = 1. A part of its lead is its larger rate: at a given k < n it has the rate of n. On this network the "
-        "gradients of 500 rows hardly vary until the loss has fallen, so that k = 1 is the best there (as in the table by "
-        "B), and AdaSync, which begins with k = 1, is quicker than DBW, which estimates the loss from k minibatches and "
-        "takes one more update whenever that estimate rises by 1 %. The paper has DBW ahead of AdaSync for alpha < 0.3."
+        "The paper trains a network of two convolutional layers, whose loss falls more steeply: DBW is 3x as "
+        "quick there for alpha = 1. A part of its lead is its larger rate: at a given k < n it has the rate of n."
+        " On this network the gradients of 500 rows hardly vary until the loss has fallen, so that k = 1 is the "
+        "best there (as in the table by B), and AdaSync, which begins with k = 1, is quicker than DBW, which "
+        "estimates the loss from k minibatches and takes one more update whenever that estimate rises by 1 %. The"
+        " paper has DBW ahead of AdaSync for alpha < 0.3."
     )
     report.end(**found)
 
