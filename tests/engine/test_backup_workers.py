@@ -161,5 +161,5 @@ def test_users_are_not_sharded_and_adaptive_optimisers_are_not_estimated() -> No
     for bad in (0, -1, 1.5, True):
         with pytest.raises(JobError, match=r"BackupWorkers\.k"):
             BackupWorkers(bad)  # type: ignore[arg-type]
-    with pytest.raises(JobError, match="'estimated' or 'blind'"):
+    with pytest.raises(JobError, match="'estimated' or 'paper' or 'blind'"):
         DBW(gain="seen")

@@ -12,7 +12,7 @@ from ..optimizers import SGD
 from .base import Sync, register_sync
 
 #: What `DBW.gain` may be.
-GAINS = ("estimated", "blind")
+GAINS = ("estimated", "paper", "blind")
 
 
 class FirstUpdates(Sync):
@@ -101,8 +101,10 @@ class DBW(FirstUpdates):
 
     Parameters
     ----------
-    gain : {"estimated", "blind"}
-        "blind" takes k itself for the gain; it measures no gradients.
+    gain : {"estimated", "paper", "blind"}
+        "paper" estimates the gain by the paper's formulas to the letter; by default, the estimated smoothness of the
+        loss is bounded, see `mlless_nb.supervisor.policy.gain`. "blind" takes k itself for the gain; it measures no
+        gradients.
 
     References
     ----------
@@ -118,7 +120,7 @@ class DBW(FirstUpdates):
     @property
     def measures_gradients(self) -> bool:
         """See `FirstUpdates`."""
-        return self.gain == "estimated"
+        return self.gain != "blind"
 
     def check(self, job: Any) -> None:
         """See `Sync`."""
@@ -128,7 +130,7 @@ class DBW(FirstUpdates):
             raise JobError("sync", job.sync, f"DBW(gain='blind') with {name}: the gain of an SGD step is estimated")
 
     def __str__(self) -> str:
-        return "DBW" if self.gain == "estimated" else "DBW, blind"
+        return "DBW" if self.gain == "estimated" else f"DBW, gain {self.gain!r}"
 
 
 @register_sync

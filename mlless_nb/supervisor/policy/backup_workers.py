@@ -83,17 +83,18 @@ class GainPerSecond(QuorumRule):
     Parameters
     ----------
     n_workers : int
-    is_blind : bool
-        The blind variant: the gain is k.
+    gain : {"estimated", "paper", "blind"}
+        "paper" estimates it without the bound of `GainEstimate`, "blind" takes k for it.
 
     References
     ----------
     Xu, Neglia and Sebastianelli, "Dynamic backup workers for parallel machine learning", equations (18) and (19).
     """
 
-    def __init__(self, n_workers: int, *, is_blind: bool = False) -> None:
+    def __init__(self, n_workers: int, gain: str = "estimated") -> None:
         super().__init__(n_workers)
-        self._times, self._gain, self._is_blind = RoundTimes(n_workers), GainEstimate(), is_blind
+        self._times, self._is_blind = RoundTimes(n_workers), gain == "blind"
+        self._gain = GainEstimate(is_bounded=gain == "estimated")
         self._losses = (math.nan, math.nan)  # of the last two steps
         self._newest = n_workers  # the quorum of the newest step
         self._numbers: Numbers = {}
@@ -187,7 +188,7 @@ class FallingLoss(QuorumRule):
 def rule_of(sync: dict[str, Any], n_workers: int) -> QuorumRule | None:
     """The rule of a protocol, given as JSON; None if the quorum does not change or there is none."""
     if sync["kind"] == "dbw":
-        return GainPerSecond(n_workers, is_blind=sync["gain"] == "blind")
+        return GainPerSecond(n_workers, sync["gain"])
     if sync["kind"] == "adasync":
         return FallingLoss(n_workers, sync["first"])
     return None

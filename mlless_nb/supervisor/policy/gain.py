@@ -9,6 +9,11 @@ in expectation. V, N and L are means of the estimates of the last steps. After a
 g, ``V = sum_j |g_j - g|^2 / (k - 1)`` and ``N = max(|g|^2 - V / k, 0)``. Once the loss F of the next step is known,
 ``L = 2 (eta N' - (F' - F)) / (eta^2 (N' + V' / k'))``, where a prime marks the step before.
 
+The paper takes L as it is estimated. But F is a mean over k minibatches, so L is mostly noise once F falls by less in a
+step than it varies; a large L makes all G_k negative, and the step waits for all workers. So L is taken to be at most
+1 / eta here, as of any rate that is not too large for a step without noise: G has its maximum over eta at 1 / L then.
+``benchmarks/backup_workers.py`` compares the two: with the bound, DBW is up to twice as quick.
+
 References
 ----------
 Xu, Neglia and Sebastianelli, "Dynamic backup workers for parallel machine learning", equations (9) to (16).
@@ -34,6 +39,8 @@ class GainEstimate:
     ----------
     recent : int
         D.
+    is_bounded : bool
+        Whether L is at most 1 / eta.
 
     Attributes
     ----------
@@ -41,7 +48,8 @@ class GainEstimate:
         V, N and L of the last steps, the newest last.
     """
 
-    def __init__(self, recent: int = RECENT) -> None:
+    def __init__(self, recent: int = RECENT, *, is_bounded: bool = True) -> None:
+        self._is_bounded = is_bounded
         self.variance: deque[float] = deque(maxlen=recent)
         self.gradient_square: deque[float] = deque(maxlen=recent)
         self.smoothness: deque[float] = deque(maxlen=recent)
@@ -87,6 +95,8 @@ class GainEstimate:
         variance, square, smoothness = (
             float(np.mean(values)) for values in (self.variance, self.gradient_square, self.smoothness)
         )
+        if self._is_bounded:
+            smoothness = min(smoothness, 1 / rate)
         half = smoothness * rate**2 / 2
         gains: Float64 = (rate - half) * square - half * variance / np.arange(1, n_workers + 1)
         return gains

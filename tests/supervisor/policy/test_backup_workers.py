@@ -72,11 +72,12 @@ def test_a_slowdown_is_seen_after_many_quick_steps() -> None:
 
 
 def test_the_gain_is_the_papers_formula_of_the_last_means() -> None:
-    gain, rate, n = GainEstimate(), 0.1, 8
+    (gain, bounded), rate, n = (GainEstimate(is_bounded=False), GainEstimate()), 0.1, 8
     losses, squares, variances = [3.0, 2.5, 2.2, 2.0, 1.9, 1.8, 1.7], [9.0, 8, 7, 6, 5, 4, 3], [2.0, 3, 4, 3, 2, 1, 2]
     for F, mean_square, V in zip(losses, squares, variances, strict=True):
-        gain.note_loss(F)
-        gain.note_gradients(4, mean_square, V, rate)
+        for one in (gain, bounded):
+            one.note_loss(F)
+            one.note_gradients(4, mean_square, V, rate)
     N = [max(square - V / 4, 0.0) for square, V in zip(squares, variances, strict=True)]
     L = [
         2 * (rate * N[t] - (losses[t] - losses[t + 1])) / (rate**2 * (N[t] + variances[t] / 4))
@@ -85,6 +86,12 @@ def test_the_gain_is_the_papers_formula_of_the_last_means() -> None:
     N_, V_, L_ = (float(np.mean(values[-RECENT:])) for values in (N, variances, L))
     expected = [(rate - L_ * rate**2 / 2) * N_ - L_ * rate**2 / 2 * V_ / k for k in range(1, n + 1)]
     np.testing.assert_allclose(gain.estimate(n, rate), expected)
+    assert L_ > 0
+    # The larger of two rates is above 1 / L, so L is taken to be its inverse there.
+    for other in (0.5 / L_, 4 / L_):
+        bound = min(L_, 1 / other)
+        expected = [(other - bound * other**2 / 2) * N_ - bound * other**2 / 2 * V_ / k for k in range(1, n + 1)]
+        np.testing.assert_allclose(bounded.estimate(n, other), expected)
 
 
 def test_a_single_gradient_keeps_the_last_variance() -> None:
@@ -118,14 +125,14 @@ def test_a_straggler_is_not_waited_for_and_noise_is_paid_with_workers() -> None:
 
 
 def test_blind_takes_the_most_updates_per_second() -> None:
-    rule, now = GainPerSecond(4, is_blind=True), 0.0
+    rule, now = GainPerSecond(4, "blind"), 0.0
     for step in range(1, 20):
         now = feed(rule, step, rule.quorum(), 1.0, now, [1.0, 1.2, 1.5, 6.0])
     assert rule.quorum() == 3  # 1/1, 2/1.2, 3/1.5, 4/6
 
 
 def test_a_loss_that_rises_asks_for_one_more() -> None:
-    rule, now = GainPerSecond(8, is_blind=True), 0.0
+    rule, now = GainPerSecond(8, "blind"), 0.0
     arrivals = [1.0 * (rank + 1) ** 2 for rank in range(8)]  # one update is the cheapest
     for step in range(1, 20):
         now = feed(rule, step, rule.quorum(), 1.0, now, arrivals)
