@@ -55,6 +55,7 @@ BENCHMARKS = {
     "departures": Section("Workers that leave under ISP", 5),
     "returned": Section("What a budget buys", 2),
     "budget": Section("What is used of a budget", 2),
+    "designs": Section("Which design wins when", 3),
     "stateless": Section("Functions that live for a step", 2),
     "backup_workers": Section("How many updates a step waits for", 20),
     "startup": Section("Start-up", 2),
