@@ -80,8 +80,12 @@ class StoredRounds:
 
     def _put(self, part: RoundRequest) -> None:
         prefix = self._store.prefix
+        # A store replaces what it has under a key, and a peer may have read it: a repeated request writes nothing.
+        stored = {key for _, keys in self._kept[part.slot] for key in keys}
         frames = {
-            frame_key(prefix, part.round_id, part.slot, receiver): frame for receiver, frame in part.outgoing.items()
+            key: frame
+            for receiver, frame in part.outgoing.items()
+            if (key := frame_key(prefix, part.round_id, part.slot, receiver)) not in stored
         }
         if frames:
             self._put_many(frames)
