@@ -3,13 +3,14 @@
 Algorithms, speed-up and break-down are runs on this machine's embedded backend. Stores and patterns are run with real
 servers, with the latency and the bandwidth of LambdaML's table 6 injected (`linked.py`). Fifty workers are modelled.
 
-python benchmarks/designs.py [--runs 3] [--quick]
+python benchmarks/designs.py [--only algorithms ...] [--runs 3] [--quick]
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import linked
@@ -62,6 +63,10 @@ PAPER_STORES = {
 }
 #: Bytes of the table, and LambdaML's table 3: seconds of an exchange by AllReduce and ScatterReduce.
 PATTERNS = {224: (9.2, 9.8), 12_000_000: (3.3, 3.1), 89_000_000: (17.3, 8.5)}
+#: What can be measured by itself.
+TABLES = ("algorithms", "networks", "stores", "patterns", "modelled", "cost")
+#: Seeds of the runs that choose a learning rate; those that are reported have others.
+PILOT_SEEDS = (97, 98, 99)
 COMMON: dict[str, Any] = {"scale_in": ScaleIn.off(), "validation": None, "schedule": "constant"}
 
 
@@ -136,17 +141,15 @@ def algorithms(report: Report, runs: int, quick: bool) -> list[dict[str, Any]]:
                     )
                 )
             pilots = {
-                name: [finished(dataclasses.replace(job, seed=99)) for job in jobs] for name, jobs in tries.items()
+                name: [[finished(dataclasses.replace(job, seed=seed)) for seed in PILOT_SEEDS] for job in jobs]
+                for name, jobs in tries.items()
             }
-            lowest = {
-                name: [float(np.nanmin(run.history["validation_loss"])) for run in each]
-                for name, each in pilots.items()
-            }
-            # Within 2 % of the best that every algorithm reaches.
-            target = 1.02 * max(min(losses) for losses in lowest.values())
+            # A rate counts by its worst seed: one that is too large reaches a low loss now and then, by luck.
+            lowest = [min(max(map(lowest_loss, each)) for each in found) for found in pilots.values()]
+            target = 1.02 * max(lowest)
             case: dict[str, Any] = {"set": set_name, "model": str(model), "target": target}
             for name, jobs in tries.items():
-                reached = [rounds_to(run, target) for run in pilots[name]]
+                reached = [max(rounds_to(run, target) for run in each) for each in pilots[name]]
                 job = jobs[min(range(len(jobs)), key=lambda one: reached[one])]
                 found = [finished(dataclasses.replace(job, seed=seed)) for seed in range(runs)]
                 rounds = [rounds_to(run, target) for run in found]
@@ -156,8 +159,8 @@ def algorithms(report: Report, runs: int, quick: bool) -> list[dict[str, Any]]:
                 rows.append([f"{set_name}, {model}", name, f"{rate:g}", f"{target:.4f}", span(rounds), span(seconds)])
             cases.append(case)
     report.table(
-        "Exchanges and seconds to a held-out loss within 2 % of the best that all three reach; 4 workers, each "
-        "algorithm with the best of four rates",
+        "Exchanges and seconds to a held-out loss within 2 % of the best that all three reach, by their worst of "
+        f"{len(PILOT_SEEDS)} runs at the best of four rates; 4 workers, that rate, other seeds",
         ["data, model", "algorithm", "rate", "loss", "exchanges", "s, start-up included"],
         rows,
     )
@@ -168,6 +171,11 @@ def algorithms(report: Report, runs: int, quick: bool) -> list[dict[str, Any]]:
         "are not paid back. Over S3 an exchange takes hundreds of milliseconds, and few rounds win."
     )
     return cases
+
+
+def lowest_loss(run: Any) -> float:
+    """The lowest held-out loss of a run."""
+    return float(np.nanmin(run.history["validation_loss"]))
 
 
 def rounds_to(run: Any, target: float) -> float:
@@ -410,18 +418,20 @@ def main() -> None:
     """Measure and report."""
     arguments = parser(__doc__)
     arguments.add_argument("--workers", type=int, default=10, help="of the runs over injected links")
+    arguments.add_argument("--only", choices=TABLES, nargs="+", default=TABLES, help="leave out the other tables")
     options = arguments.parse_args()
     runs, quick = runs_of(options, 3), options.quick
     workers = 4 if quick else options.workers
     report = Report("designs", "Which design of serverless training wins when?")
-    figures = {
-        "algorithms": algorithms(report, runs, quick),
-        "networks": on_networks(report, runs, quick),
-        "stores": over_stores(report, workers, runs, quick),
-        "patterns": patterns(report, workers, min(runs, 2), quick),
-        "modelled": modelled(report),
-        "cost": cost(report, runs, quick),
+    tables: dict[str, Callable[[], Any]] = {
+        "algorithms": lambda: algorithms(report, runs, quick),
+        "networks": lambda: on_networks(report, runs, quick),
+        "stores": lambda: over_stores(report, workers, runs, quick),
+        "patterns": lambda: patterns(report, workers, min(runs, 2), quick),
+        "modelled": lambda: modelled(report),
+        "cost": lambda: cost(report, runs, quick),
     }
+    figures = {name: measure() for name, measure in tables.items() if name in options.only}
     report.end(**figures)
 
 

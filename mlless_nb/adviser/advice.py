@@ -110,9 +110,10 @@ class Advice:
         best = _table([self._row(option)[:-1] for option in self.pareto])
         every = _table([self._row(option) for option in (*self.options, *self.what_ifs)])
         return (
+            '<div class="mathjax_ignore tex2jax_ignore">'  # dollar signs are not formulas
             f"<p><b>{escape(self.sentence)}</b><br>{escape(self._basis())}</p>"
             f"<p>None is both quicker and cheaper than these:</p>{best}"
-            f"<details><summary>All {len(self.options)} options, and what-ifs</summary>{every}</details>"
+            f"<details><summary>All {len(self.options)} options, and what-ifs</summary>{every}</details></div>"
         )
 
 

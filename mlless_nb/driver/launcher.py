@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +59,15 @@ def _get_ready() -> None:
         DefaultEnvironment({"runtime": sys.executable}).setup()
 
 
-def _interpreter() -> str:
-    """A script that runs `PRELOAD` with this interpreter; Lithops' ``runtime`` is one path without arguments."""
+def _interpreter(modules: Sequence[str] = ()) -> str:
+    """A script that runs `PRELOAD` with this interpreter; Lithops' ``runtime`` is one path without arguments.
+
+    ``modules`` are imported in it as well, before any function is forked.
+    """
+    names = shlex.quote(" ".join(modules))
     text = (
         "#!/bin/sh\nexport OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 "
-        f"{shlex.quote(large_pages())}\n"
+        f"MLLESS_PRELOAD={names} {shlex.quote(large_pages())}\n"
         f'exec {shlex.quote(sys.executable)} -P {shlex.quote(str(PRELOAD))} "$@"\n'
     )
     name = f"runtime-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -110,6 +114,8 @@ class LithopsLauncher:
         Memory of each, MB.
     field : str
         The field that decides the number: "workers", which are one fewer, or another one.
+    modules : sequence of str
+        What the functions import beside the package: once for all of them, if they are processes of this machine.
 
     Raises
     ------
@@ -118,7 +124,12 @@ class LithopsLauncher:
     """
 
     def __init__(
-        self, backend: str | Mapping[str, Any], n_functions: int, memory_mb: int, field: str = "workers"
+        self,
+        backend: str | Mapping[str, Any],
+        n_functions: int,
+        memory_mb: int,
+        field: str = "workers",
+        modules: Sequence[str] = (),
     ) -> None:
         import lithops
 
@@ -133,7 +144,7 @@ class LithopsLauncher:
             config["lithops"].setdefault("execution_timeout", LOCAL_LIFETIME_S)
             local = config.setdefault("localhost", {})
             local.update(version=1, worker_processes=n_functions)
-            local.setdefault("runtime", _interpreter())
+            local.setdefault("runtime", _interpreter(modules))
             name = None
             _keep_private()
         try:

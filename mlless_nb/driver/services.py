@@ -174,7 +174,7 @@ def _launcher(job: TrainingJob) -> LithopsLauncher:
     """The launcher of ``job``'s functions; if packages of its backend are missing the error says what to install."""
     try:
         field = "workers" if job.n_functions == (job.workers or 0) + 1 else "functions"
-        return LithopsLauncher(job.backend, job.n_functions, job.memory_mb, field)
+        return LithopsLauncher(job.backend, job.n_functions, job.memory_mb, field, job.model.modules)
     except JobError as error:
         missing = error.__context__  # Lithops imports a backend on first use
         if not isinstance(missing, ModuleNotFoundError) or not missing.name:

@@ -1,12 +1,15 @@
 """Start-up script of local functions: imports once what every function needs, then runs Lithops' own runner.
 
-Lithops starts it as ``preload.py RUNNER ARGUMENT...``. The functions are forked from it with everything loaded, so that
+Lithops starts it as ``preload.py RUNNER ARGUMENT...``; the modules that ``MLLESS_PRELOAD`` names are those that the
+job's model needs. The functions are forked from it with everything loaded, so that
 a run with eight workers starts in half a second.
 """
 
 # ruff: noqa: E402 - the collector is off during the other imports
 import functools
 import gc
+import importlib
+import os
 import runpy
 import sys
 
@@ -30,6 +33,8 @@ def _look_up_once() -> None:
 
 if __name__ == "__main__":
     _look_up_once()
+    for name in os.environ.get("MLLESS_PRELOAD", "").split():
+        importlib.import_module(name)
     profile_names()  # reads and caches the catalogue
     # Exclude loaded objects from collection: forked functions then share their memory.
     gc.freeze()

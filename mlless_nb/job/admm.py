@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import JobError
-from ..validation import check_positive_integer, is_number, specification
+from ..validation import check_number, check_positive_integer, is_number, specification
 from .algorithm import Algorithm, refuse_given_steps, register_algorithm
 from .optimizers import FTRL
 
@@ -20,8 +20,9 @@ class ADMM(Algorithm):
     A step is one round. With ``f_i`` the mean loss of worker i's shard, ``z`` the common parameters and ``u_i`` the
     worker's scaled dual variables, worker i computes ``w_i <- argmin f_i(w) + rho/2 |w - z + u_i|^2`` by ``scans``
     passes of the job's optimiser over its shard, beginning at z. After the exchange ``z <- shrink(mean(w_i + u_i))``
-    and ``u_i <- u_i + w_i - z``. The penalties are in ``shrink`` only: the factor ``rho / (l2 + rho)``, and a soft
-    threshold of ``l1 / rho`` if the model has an l1. Rows that the model does not penalise are not shrunk.
+    and ``u_i <- u_i + w_i - z``. The penalties ``l1 |w|_1 + l2/2 |w|^2`` of the mean loss are in ``shrink`` only:
+    a soft threshold of ``l1 / rho``, then the factor ``rho / (l2 + rho)``, with the l2 of the model. Rows that the model
+    does not penalise are not shrunk.
 
     The history has the primal residual ``sqrt(sum_i |w_i - z|^2)`` and the dual residual ``rho sqrt(P) |z - z_before|``
     of every step but the last. Its loss is the mean over all local passes; the validation loss is that of z. An epoch
@@ -40,6 +41,8 @@ class ADMM(Algorithm):
         (8), it takes 3 and 2 rounds; model averaging takes 8, 15, 16 and 3 on the four.
     scans : int
         Local passes in a round.
+    l1 : float
+        At least 0: the penalty that makes parameters exactly 0, in the units of the loss.
 
     References
     ----------
@@ -49,6 +52,7 @@ class ADMM(Algorithm):
 
     rho: float = 0.003
     scans: int = 10
+    l1: float = 0.0
     kind: ClassVar[str] = "admm"
     takes_whole_shards: ClassVar[bool] = True
     is_state_local: ClassVar[bool] = True
@@ -58,6 +62,7 @@ class ADMM(Algorithm):
         if not is_number(self.rho) or self.rho <= 0:
             raise JobError("ADMM.rho", self.rho, "a finite number > 0")
         check_positive_integer("ADMM.scans", self.scans)
+        check_number("ADMM.l1", self.l1, least=0.0)
 
     @property
     def passes(self) -> int:
@@ -98,4 +103,4 @@ class ADMM(Algorithm):
         return super().goes_on_from(earlier) and bool(earlier.get("rho") == self.rho)
 
     def __str__(self) -> str:
-        return f"ADMM, rho {self.rho:g}, {self.scans} scans"
+        return f"ADMM, rho {self.rho:g}, {self.scans} scans" + (f", l1 {self.l1:g}" if self.l1 else "")

@@ -59,6 +59,8 @@ class Model(ABC):
     algorithm : str or None
         The ``kind`` of the only algorithm that trains it; None for a model with gradients.
     needs_labels : bool
+    modules : tuple of str
+        Modules that its computations import, beside those of the package; slow to import, perhaps.
     """
 
     kind: ClassVar[str]
@@ -69,6 +71,7 @@ class Model(ABC):
     l2: float | None
     algorithm: ClassVar[str | None] = None
     needs_labels: ClassVar[bool] = True
+    modules: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:

@@ -57,14 +57,13 @@ class WrittenModel(Model):
     ----------
     definition : Definition
     modules : tuple of str
-        Modules that the source finds by name, besides NumPy.
+        Modules that the source finds by name, besides NumPy; see `Model`.
     """
 
     definition: Any
     metric: ClassVar[str] = "loss"
     data_kind: ClassVar[str] = "csr"
     fitted_type: ClassVar[type[FittedArrays]]
-    modules: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         name = type(self).__name__

@@ -44,6 +44,10 @@ def test_every_place_is_compared_and_nothing_is_started() -> None:
     for said in (advice.sentence, repr(advice)):
         assert "a t2.medium alone" in said
     assert "3 epochs (the stop rule)" in repr(advice)
+    shown = advice._repr_html_()
+    assert "$" in advice.sentence
+    assert shown.startswith('<div class="mathjax_ignore tex2jax_ignore">'), "dollars would be read as formulas"
+    assert shown.endswith("</div>")
 
 
 def test_the_epochs_to_a_target_are_estimated_on_a_sample() -> None:

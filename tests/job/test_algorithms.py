@@ -112,6 +112,7 @@ def test_what_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -
         (lambda: ADMM(0.0), r"ADMM\.rho=0\.0"),
         (lambda: ADMM(float("nan")), r"ADMM\.rho=nan"),
         (lambda: ADMM(1.0, scans=0), r"ADMM\.scans=0"),
+        (lambda: ADMM(l1=-0.1), r"ADMM\.l1=-0\.1"),
     ],
 )
 def test_wrong_settings_are_refused(make: Any, message: str) -> None:
@@ -119,10 +120,10 @@ def test_wrong_settings_are_refused(make: Any, message: str) -> None:
         make()
 
 
-@pytest.mark.parametrize("algorithm", [EPOCH, ModelAveraging(7), CONSENSUS, ADMM(2.0, 3)])
+@pytest.mark.parametrize("algorithm", [EPOCH, ModelAveraging(7), CONSENSUS, ADMM(2.0, 3, 0.1)])
 def test_they_are_known_to_functions(algorithm: Any) -> None:
     assert algorithm_from_json(algorithm.to_json()) == algorithm
-    assert job(sync=BSP(), algorithm=ADMM(1)).algorithm.to_json() == {"kind": "admm", "rho": 1, "scans": 10}
+    assert job(sync=BSP(), algorithm=ADMM(1)).algorithm.to_json() == {"kind": "admm", "rho": 1, "scans": 10, "l1": 0.0}
 
 
 def test_the_description_names_the_algorithm() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression as SkLogistic
 
 from mlless_nb import (
     ADMM,
@@ -162,16 +163,18 @@ def consensus(job: TrainingJob, n_rounds: int) -> tuple[Float64, list[tuple[floa
                     velocity[slot] = 0.5 * velocity[slot] + g + spec.rho * (w - z + u[slot])
                     w -= 0.3 * velocity[slot]
         before, mean = z, np.mean(models + u, axis=0)
-        z = np.where(PENALISED > 0, spec.rho / (l2 + spec.rho) * mean, mean)
+        kept = np.sign(mean) * np.maximum(np.abs(mean) - spec.l1 / spec.rho, 0)
+        z = np.where(PENALISED > 0, spec.rho / (l2 + spec.rho) * kept, mean)
         u += models - z
         primal = np.sqrt(np.square(models - z).sum())
         residuals.append((primal, spec.rho * np.sqrt(3) * np.linalg.norm(z - before)))
     return z, residuals
 
 
+@pytest.mark.parametrize("l1", [0.0, 0.02])
 @pytest.mark.parametrize("pattern", ["broadcast", "scatter-reduce"])
-def test_admm_is_the_textbooks(pattern: str) -> None:
-    made = job(algorithm=ADMM(0.1, scans=3), pattern=pattern)
+def test_admm_is_the_textbooks(pattern: str, l1: float) -> None:
+    made = job(algorithm=ADMM(0.1, scans=3, l1=l1), pattern=pattern)
     z, residuals = consensus(made, 6)
     run = trained(made)
     assert run.params is not None
@@ -203,6 +206,18 @@ def test_admm_converges_to_the_optimum(workers: int) -> None:
     np.testing.assert_allclose(run.params[:, 0], optimum(0.01), atol=0.02)
     for name in ("primal_residual", "dual_residual"):
         assert run.history[name][-2] < 0.02 * run.history[name][0] or workers == 1
+
+
+def test_admm_with_l1_finds_the_optimum_with_its_zeros() -> None:
+    l1, l2 = 0.05, 0.01
+    run = trained(job(algorithm=ADMM(0.05, l1=l1), optimizer=SGD(0.5), minibatch=200, stop=Stop(steps=80)))
+    X, y = rows()
+    penalty = {"C": 1 / (len(y) * (l1 + l2)), "l1_ratio": l1 / (l1 + l2)}
+    best = SkLogistic(solver="saga", tol=1e-7, max_iter=20_000, **penalty).fit(X, y)
+    assert run.params is not None
+    np.testing.assert_allclose(run.params[:4, 0], best.coef_[0], atol=0.02)
+    np.testing.assert_allclose(run.params[4, 0], best.intercept_, atol=0.02)
+    assert best.coef_[0, 3] == run.params[3, 0] == 0.0
 
 
 def test_workers_that_leave_hand_their_shards_over() -> None:

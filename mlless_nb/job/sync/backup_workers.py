@@ -21,6 +21,10 @@ class FirstUpdates(Sync):
     All replicas apply the same k updates, so they stay equal. A worker whose update comes later finishes it, tells
     when, applies the updates of the steps that it missed, and goes on at the newest step. A step after an evaluation
     waits for all workers, since each of them evaluates a part of the held-out rows.
+
+    This is PsW of the DBW paper (section 2). In its PsI a late worker is interrupted instead, in its Pl it takes the
+    model from a server when it is ready. Neither is offered: the gradient of a minibatch is one call into compiled code,
+    which nothing can interrupt safely, and without a server there is no model to take.
     """
 
     counts_all: ClassVar[bool] = False

@@ -27,7 +27,7 @@ class ConsensusADMM(WorkerAlgorithm):
         assert isinstance(spec, ADMM)
         self._rho, self._scans = spec.rho, spec.scans
         shape = setting.params.shape
-        self._l2, self._l1 = model.dense_l2, float(getattr(model, "l1", None) or 0.0)
+        self._l2, self._l1 = model.dense_l2, spec.l1
         self._n_penalised = model.dense_l2_rows(setting.manifest.shape)
         self._rows = np.arange(shape[0], dtype=np.int32)
         self._z, self._w, self._grad, self._out = (np.empty(shape, np.float32) for _ in range(4))
