@@ -21,8 +21,8 @@ class ADMM(Algorithm):
     worker's scaled dual variables, worker i computes ``w_i <- argmin f_i(w) + rho/2 |w - z + u_i|^2`` by ``scans``
     passes of the job's optimiser over its shard, beginning at z. After the exchange ``z <- shrink(mean(w_i + u_i))``
     and ``u_i <- u_i + w_i - z``. The penalties ``l1 |w|_1 + l2/2 |w|^2`` of the mean loss are in ``shrink`` only:
-    a soft threshold of ``l1 / rho``, then the factor ``rho / (l2 + rho)``, with the l2 of the model. Rows that the model
-    does not penalise are not shrunk.
+    a soft threshold of ``l1 / rho``, then the factor ``rho / (l2 + rho)``, with the l2 of the model. Rows that the
+    model does not penalise are not shrunk.
 
     The history has the primal residual ``sqrt(sum_i |w_i - z|^2)`` and the dual residual ``rho sqrt(P) |z - z_before|``
     of every step but the last. Its loss is the mean over all local passes; the validation loss is that of z. An epoch

@@ -28,7 +28,7 @@ def update(stage: Stage, n_reducers: int) -> Made:
     replica.go_on_from(_before(stage, has_state=bool(replica.state)))
     replica.rate_factor = call.rate_factor
     sums = evaluated(stage, replica) if call.evaluates else (0.0, 0.0)
-    minibatches = _minibatches(stage, manifest, objects)
+    minibatches = _minibatches(stage, manifest, objects, replica.n_updates_before)
     watch = Stopwatch()
     # Every step is the first one of a run that goes on from the step before.
     loss = replica.make(minibatches, 1, job.n_workers)
@@ -70,11 +70,11 @@ def _before(stage: Stage, *, has_state: bool) -> Progress:
     return dataclasses.replace(progress, state=(kept.params, *kept.state))
 
 
-def _minibatches(stage: Stage, manifest: Manifest, objects: ObjectStore) -> list[Minibatch]:
-    """The minibatches of this slot's step, one for each local step."""
+def _minibatches(stage: Stage, manifest: Manifest, objects: ObjectStore, n_taken: int) -> list[Minibatch]:
+    """The minibatches of this slot's step, one for each local step, after ``n_taken`` others."""
     job, n_steps = stage.job, stage.job.local_steps
     shares = Shards(manifest, job.slot, job.n_workers)
-    shares.take(n_steps * (stage.call.step - 1))
+    shares.skip(n_taken)
     indices = [index for group in shares.take(n_steps) for index in group]
     feed = MinibatchFeed(objects, manifest)
     try:

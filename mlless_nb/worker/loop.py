@@ -86,6 +86,7 @@ class Worker:
         self._feed.expect(self._shares.part)
         if invocation.start_key is not None:
             self._replica.go_on_from(Progress.decode(objects.get(invocation.start_key)))
+            self._shares.skip(self._replica.n_updates_before)
         self._best = BestReplica(self._replica)
         self._held_out = HeldOut(invocation, objects, self._replica, clock, make_feed)
         self._sync = sync = sync_from_json(invocation.sync)

@@ -57,7 +57,7 @@ class Shards:
         for shard in self.held:
             if shard not in self._sequences:
                 self._sequences[shard] = Shares(self._manifest, shard, self._n_workers, by_shard=self._by_shard)
-                self._sequences[shard].take(self._n_taken)
+                self._sequences[shard].skip(self._n_taken)
 
     @property
     def n_all(self) -> int:
@@ -103,6 +103,12 @@ class Shards:
         self._n_taken += n
         columns = [self._sequences[shard].take(n) for shard in self.held]
         return [list(group) for group in zip(*columns, strict=True)]
+
+    def skip(self, n: int) -> None:
+        """Before the first `take`: begin where an earlier run was after ``n`` groups."""
+        self._n_taken = n
+        for sequence in self._sequences.values():
+            sequence.skip(n)
 
 
 class WholeShards(Shards):
@@ -167,6 +173,10 @@ class ShrinkingShares:
     def take(self, n: int) -> list[list[int]]:
         """See `Shares`."""
         return [[index] for index in self._shares.take(n)]
+
+    def skip(self, n: int) -> None:
+        """See `Shares`."""
+        self._shares.skip(n)
 
 
 #: Schedules by what happens to the global minibatch at a scale-in, see `mlless_nb.ScaleIn`.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -164,3 +165,10 @@ class Shares:
         del self._ahead[:n]
         self._n_taken += n
         return taken
+
+    def skip(self, n: int) -> None:
+        """Before the first `take`: begin where this slot is after it has taken ``n`` minibatches."""
+        # In P passes each worker takes each common minibatch once, so the order repeats itself after all of them. Shards
+        # of several sizes repeat themselves together: a slot that adopts a part of one must know how far it has come.
+        sizes = [len(self._first(slot)) for slot in self._active] if self._by_shard else [self._manifest.n_minibatches]
+        self.take(n % math.lcm(*(size for size in sizes if size)))

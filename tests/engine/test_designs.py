@@ -1,16 +1,20 @@
-"""Every allowed combination of model, algorithm, protocol and store trains, is billed whole and leaves nothing.
+"""Every allowed combination of model, algorithm, protocol and store, on real servers.
 
-A combination that makes no sense is refused when the job is made.
+It trains; the model that it returns has the loss that it told, so that no update was lost and all replicas agreed; two
+runs of which one goes on from the other are one, bit for bit; its bill is whole, and it leaves nothing. A combination
+that makes no sense is refused when the job is made.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import numpy as np
 import pytest
-from engine.jobs import finish, ratings
+from engine.jobs import PATIENCE_S, finish, ratings, rmse_in_training
 
+import mlless_nb
 from mlless_nb import (
     ADMM,
     ASP,
@@ -32,7 +36,9 @@ from mlless_nb import (
     ScaleIn,
     SoftmaxRegression,
     Stop,
+    TorchModel,
     TrainingJob,
+    TrainingRun,
     datasets,
 )
 
@@ -57,6 +63,24 @@ class Ridge:
         return {"w": X.T @ (X @ params["w"] - y) / len(y)}
 
 
+def network() -> Any:
+    """A network with one hidden layer."""
+
+    class Net(torch.nn.Module):  # noqa: F821 - it is there
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.Sequential(  # noqa: F821
+                torch.nn.Linear(6, 8),  # noqa: F821
+                torch.nn.ReLU(),  # noqa: F821
+                torch.nn.Linear(8, 3),  # noqa: F821
+            )
+
+        def forward(self, X: Any, y: Any) -> Any:
+            return torch.nn.functional.cross_entropy(self.layers(X), y.long())  # noqa: F821
+
+    return Net()
+
+
 MODELS: dict[str, tuple[Any, Any]] = {
     "PMF": (PMF(rank=3, l2=0.02, init_scale=0.1), ratings()),
     "logistic": (LogisticRegression(l2=1e-3), datasets.csr(X, SIDE)),
@@ -66,6 +90,8 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "k-means": (KMeans(3), datasets.csr(X)),
     "numpy": (NumpyModel(Ridge), datasets.csr(X, SCORES[:, 0])),
 }
+if importlib.util.find_spec("torch"):
+    MODELS["torch"] = TorchModel(network), datasets.csr(X, SCORES.argmax(axis=1))
 ALGORITHMS: dict[str, Any] = {"default": None, "model averaging": ModelAveraging(every=2), "ADMM": ADMM(scans=2)}
 SYNCS = (
     BSP(),
@@ -79,11 +105,11 @@ SYNCS = (
     AdaSync(2),
 )
 #: Those of a model and an algorithm that are refused with every protocol.
-NEVER = {("PMF", "ADMM"), ("numpy", "ADMM"), ("k-means", "ADMM"), ("k-means", "model averaging")}
+NEVER = {("PMF", "ADMM"), ("numpy", "ADMM"), ("torch", "ADMM"), ("k-means", "ADMM"), ("k-means", "model averaging")}
 
 
-def trained(model: str, algorithm: str, sync: Any, workers: int, **changes: Any) -> bool:
-    """Train one combination and check the run; False if it is refused."""
+def fields_of(model: str, algorithm: str, sync: Any, workers: int, **changes: Any) -> dict[str, Any]:
+    """The fields of a small job."""
     kind, data = MODELS[model]
     fields: dict[str, Any] = {
         "model": kind,
@@ -97,20 +123,56 @@ def trained(model: str, algorithm: str, sync: Any, workers: int, **changes: Any)
     }
     if model != "k-means":
         fields |= {"minibatch": 60, "optimizer": SGD(1.0 if model == "PMF" else 0.05)}
+    return fields | changes
+
+
+def trained(model: str, algorithm: str, sync: Any, workers: int, **changes: Any) -> bool:
+    """Train one combination and check the run; False if it is refused."""
     try:
-        job = TrainingJob(**(fields | changes))
+        job = TrainingJob(**fields_of(model, algorithm, sync, workers, **changes))
     except JobError:
         return False
     run = finish(job)
+    check(run, job)
+    return True
+
+
+def check(run: TrainingRun, job: TrainingJob) -> None:
+    """Check that a run has trained, tells of its models, is billed, and has left nothing."""
     assert run.status == "finished", run.reason
-    losses = run.history["validation_loss"]
-    losses = losses[np.isfinite(losses)]
+    told = run.history["validation_loss"]
+    losses = told[np.isfinite(told)]
     assert losses[-1] < losses[0]
     assert all(np.isfinite(np.asarray(array, np.float64)).all() for array in run.model.params.values())
+    assert run.best is not None
+    assert loss_of(run.model, job) == pytest.approx(run.best.loss, rel=1e-4)
     assert run.cost.total == pytest.approx(sum(run.cost.values()))
-    assert run.cost.workers > 0
+    assert run.cost.total == run.telemetry.state.spent_usd
+    assert min(run.cost.workers, run.cost.redis, run.cost.storage) > 0
     assert "0 functions, 0 keys, 0 queues left" in run.telemetry.state.events[-1].text
-    return True
+
+
+def loss_of(model: Any, job: TrainingJob) -> float:
+    """The loss of a returned model on the rows that the job holds out."""
+    _, held_out = job.data.split(0.1, job.seed)
+    if job.model.kind == "pmf":
+        return rmse_in_training(model, held_out)
+    params = job.model.table_of(model)
+    losses = [job.model.evaluate(params, minibatch, 0.0) for minibatch in held_out.minibatches(60, None)]
+    return float(job.model.metric_value(sum(losses), held_out.n))
+
+
+def check_two_runs_are_one(fields: dict[str, Any]) -> None:
+    """Check that eight steps are the bits of three and then five that go on from a stored state."""
+    fields = fields | {"schedule": "constant", "partition": "rows"}
+    whole, half = (finish(TrainingJob(**fields | {"stop": Stop(steps=steps)})) for steps in (8, 3))
+    rest = mlless_nb.train(TrainingJob(**fields | {"stop": Stop(steps=5)}), resume=half)
+    assert rest.wait(PATIENCE_S) == "finished", rest.reason
+    for name in ("loss", "validation_loss"):
+        both = np.concatenate([run.history[name] for run in (half, rest)])
+        np.testing.assert_array_equal(both, whole.history[name])
+    for name, array in whole.last_model.params.items():
+        np.testing.assert_array_equal(rest.last_model.params[name], array)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -124,6 +186,17 @@ def test_models_and_algorithms_under_every_protocol(model: str, algorithm: str) 
         assert all(done)
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("model", MODELS)
+def test_two_runs_of_models_and_algorithms_are_one_bit_for_bit(model: str, algorithm: str) -> None:
+    if (model, algorithm) in NEVER:
+        with pytest.raises(JobError):
+            TrainingJob(**fields_of(model, algorithm, BSP(), 3))
+        return
+    for workers in (3, 1):
+        check_two_runs_are_one(fields_of(model, algorithm, BSP(), workers))
+
+
 @pytest.mark.parametrize("store", ["storage", "memcached", "dynamodb", "server"])
 @pytest.mark.parametrize("model", ["PMF", "logistic", "k-means"])
 def test_stores_under_every_protocol_and_pattern(store: str, model: str, request: pytest.FixtureRequest) -> None:
@@ -133,6 +206,8 @@ def test_stores_under_every_protocol_and_pattern(store: str, model: str, request
     done = [trained(model, "default", sync, 3, store=url) for sync in SYNCS]
     done += [trained(model, "default", BSP(), 3, store=url, pattern=how) for how in ("scatter-reduce", "allreduce")]
     assert done == [sync == BSP() or model != "k-means" for sync in SYNCS] + [True, True]
+    assert trained(model, "default", BSP(), 1, store=url)
+    check_two_runs_are_one(fields_of(model, "default", BSP(), 3, store=url))
 
 
 @pytest.mark.parametrize("execution", ["map-reduce", "events"])

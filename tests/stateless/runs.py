@@ -11,7 +11,19 @@ import numpy as np
 import pytest
 from engine.jobs import ratings
 
-from mlless_nb import BSP, PMF, SGD, Adam, LogisticRegression, ScaleIn, Stop, TrainingJob, TrainingRun, datasets
+from mlless_nb import (
+    BSP,
+    PMF,
+    SGD,
+    Adam,
+    LogisticRegression,
+    ScaleIn,
+    SoftmaxRegression,
+    Stop,
+    TrainingJob,
+    TrainingRun,
+    datasets,
+)
 from mlless_nb.bus.messages import Message
 from mlless_nb.stateless.event_run import EventRun
 from mlless_nb.stateless.messages import Begun, Done
@@ -36,14 +48,28 @@ MODELS: dict[str, dict[str, Any]] = {
         "optimizer": Adam(learning_rate=0.05),
         "minibatch": 50,
     },
+    "softmax": {
+        "model": SoftmaxRegression(3, l2=0.001),
+        "optimizer": SGD(learning_rate=0.3, momentum=0.9),
+        "minibatch": 50,
+    },
 }
+
+
+def classes() -> Any:
+    """Rows of three classes, 600 x 8, dense."""
+    draws = np.random.default_rng(3)
+    table = draws.standard_normal((600, 8)).astype(np.float32)
+    return datasets.csr(table, (table @ draws.standard_normal((8, 3))).argmax(axis=1))
+
+
+DATA = {"PMF": ratings, "logistic regression": clicks, "softmax": classes}
 
 
 def job(execution: str, model: str = "PMF", **changes: Any) -> TrainingJob:
     """A job of a few steps with three workers."""
-    data = ratings() if model == "PMF" else clicks()
     fields: dict[str, Any] = {
-        "data": data,
+        "data": DATA[model](),
         "sync": BSP(),
         "workers": 3,
         "stop": Stop(steps=3),

@@ -55,12 +55,16 @@ def test_the_bits_and_losses_of_logistic_regression_are_those_of_workers() -> No
     assert counts == {"launch": 1, "update": 3, "reduce": 3, "merge": 1}
 
 
-def test_a_lost_function_of_any_stage_is_replaced_and_the_bits_stay() -> None:
-    theirs = finish(job("workers"))
+@pytest.mark.parametrize(
+    "model",
+    ["PMF", *(pytest.param(name, marks=pytest.mark.long) for name in ("softmax", "logistic regression"))],
+)
+def test_a_lost_function_of_any_stage_is_replaced_and_the_bits_stay(model: str) -> None:
+    theirs = finish(job("workers", model))
     for execution, more in (("map-reduce", {}), ("events", {"reducers": 2})):
         with pytest.MonkeyPatch.context() as patch:
             lose_one_of_each_stage(patch)
-            ours = finish(job(execution, **more))
+            ours = finish(job(execution, model, **more))
         check_alike(ours, theirs)
         lost = {entry["stage"] for entry in ours.trace if entry["error"]}
         assert lost == {*STAGES[execution], "evaluate"}

@@ -57,3 +57,21 @@ def test_who_stays_knows_for_how_many_it_works(name: str) -> None:
     assert shares.take(2) == [[6], [7]]
     assert shares.reassign([1, 3])
     assert (len(shares.held), shares.n_all) == ((2, 4) if name == "keep" else (1, 2))
+
+
+@pytest.mark.parametrize("name", DEALERS)
+@given(data=st.data())
+def test_a_run_that_goes_on_takes_what_would_have_come(name: str, data: st.DataObject) -> None:
+    n_workers = data.draw(st.integers(1, 9))
+    n_minibatches = data.draw(st.integers(n_workers, 60))
+    by_shard = data.draw(st.booleans())
+    cuts = data.draw(st.permutations(range(1, n_minibatches)))[: n_workers - 1]
+    manifest = manifest_of(n_minibatches, (0, *sorted(cuts), n_minibatches) if by_shard else None)
+    n_before, staying = data.draw(st.integers(0, 200)), sorted({0, n_workers - 1})
+    for slot in staying:
+        whole, rest = (DEALERS[name](manifest, slot, n_workers, by_shard=by_shard) for _ in range(2))
+        whole.take(n_before)
+        rest.skip(n_before)
+        assert whole.take(7) == rest.take(7)
+        assert whole.reassign(staying) == rest.reassign(staying)
+        assert whole.take(70) == rest.take(70)

@@ -23,7 +23,7 @@ class FirstUpdates(Sync):
     waits for all workers, since each of them evaluates a part of the held-out rows.
 
     This is PsW of the DBW paper (section 2). In its PsI a late worker is interrupted instead, in its Pl it takes the
-    model from a server when it is ready. Neither is offered: the gradient of a minibatch is one call into compiled code,
+    model from a server when it is ready. Neither is offered: a minibatch's gradient is one call into compiled code,
     which nothing can interrupt safely, and without a server there is no model to take.
     """
 
