@@ -170,5 +170,7 @@ class Shares:
         """Before the first `take`: begin where this slot is after it has taken ``n`` minibatches."""
         # In P passes each worker takes each common minibatch once, so the order repeats itself after all of them. Shards
         # of several sizes repeat themselves together: a slot that adopts a part of one must know how far it has come.
-        sizes = [len(self._first(slot)) for slot in self._active] if self._by_shard else [self._manifest.n_minibatches]
-        self.take(n % math.lcm(*(size for size in sizes if size)))
+        sizes = {self._manifest.n_minibatches}
+        if self._by_shard:
+            sizes = {len(self._first(slot)) for slot in self._active} - {0}
+        self.take(n % math.lcm(*sizes))
