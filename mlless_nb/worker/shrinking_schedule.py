@@ -168,8 +168,8 @@ class Shares:
 
     def skip(self, n: int) -> None:
         """Before the first `take`: begin where this slot is after it has taken ``n`` minibatches."""
-        # In P passes each worker takes each common minibatch once, so the order repeats itself after all of them. Shards
-        # of several sizes repeat themselves together: a slot that adopts a part of one must know how far it has come.
+        # In P passes each worker takes each common minibatch once, so the order repeats itself after all of them.
+        # Shards of several sizes must be back at their begins together: a slot may adopt a part of any of them.
         sizes = {self._manifest.n_minibatches}
         if self._by_shard:
             sizes = {len(self._first(slot)) for slot in self._active} - {0}
