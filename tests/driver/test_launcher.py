@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,15 @@ def test_an_interpreter_of_another_user_in_a_shared_folder_is_not_run(
     monkeypatch.setattr(launcher, "_is_ours", lambda path: path != interpreter)
     with pytest.raises(ServiceError, match="XDG_CACHE_HOME"):
         launcher._interpreter()
+
+
+def test_what_a_model_imports_is_there_before_functions_are_forked(tmp_path: Path) -> None:
+    runner = tmp_path / "runner.py"
+    runner.write_text("import sys\nprint('colorsys' in sys.modules)\n")
+    for modules in ((), ("colorsys",)):
+        command = [launcher._interpreter(modules), str(runner)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        assert done.stdout.split() == [str(bool(modules))]
 
 
 @pytest.mark.parametrize(
