@@ -354,10 +354,11 @@ def accepted(name: str, fields: dict[str, Any]) -> TrainingJob:
         try:
             FOUND[key] = TrainingJob(**of(name, **fields))
         except JobError as error:
-            root = checked(error).field.partition(".")[0]
-            root = ROOTS.get(root, root)
-            assert root in fields, f"{error}, but the job says {fields}"
-            FOUND[key] = accepted(name, {field: value for field, value in fields.items() if field != root})
+            wrong = checked(error).field.partition(".")[0]
+            left = {field: value for field, value in fields.items() if field != ROOTS.get(wrong, wrong)}
+            if len(left) == len(fields):
+                raise AssertionError(f"{error}, but the job says {fields}") from error
+            FOUND[key] = accepted(name, left)
     return FOUND[key]
 
 
