@@ -100,7 +100,7 @@ def test_no_curve_is_read_further_ahead_than_it_is_relied_on() -> None:
     looked = [decision for decision in run.decisions if "horizon_s" in decision.numbers]
     shortened = 0
     for decision in looked:
-        horizon_s, wanted_s, horizon = (decision.numbers[name] or 0.0 for name in ("horizon_s", "wanted_s", "reach"))
+        horizon_s, wanted_s, horizon = (decision.numbers[name] or 0.0 for name in ("horizon_s", "wanted_s", "horizon"))
         assert horizon_s <= horizon * STEP_S + 1e-9
         assert horizon <= decision.step
         shortened += horizon_s < wanted_s
