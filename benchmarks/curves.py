@@ -126,8 +126,8 @@ def errors(rows: Rows, judged: str) -> dict[str, Errors]:
         now = row[0]
         if now < knee or (now - knee) % EVERY:
             continue
-        outlook = Projection(history, {}, Prices(1.0, 0.0), StepTimes(), StatisticalEfficiency(WORKERS))
-        for family, curve in zip(FAMILIES, (outlook.curve, outlook.current(0)), strict=True):
+        projection = Projection(history, {}, Prices(1.0, 0.0), StepTimes(), StatisticalEfficiency(WORKERS))
+        for family, curve in zip(FAMILIES, (projection.curve, projection.current(0)), strict=True):
             if curve is None:
                 continue
             for ahead in AHEAD:
@@ -135,7 +135,7 @@ def errors(rows: Rows, judged: str) -> dict[str, Errors]:
                 if now + ahead + around <= steps[-1] and there.any():
                     error = abs(curve.at(now + ahead) / float(losses[there].mean()) - 1)
                     found[family].all[ahead].append(error)
-                    if outlook.is_reliable(ahead, WORKERS):
+                    if projection.is_reliable(ahead, WORKERS):
                         found[family].relied_on[ahead].append(error)
     return found
 

@@ -130,6 +130,22 @@ def encode_update(
     return _frame(codec, "float32", update, index, step, slot, n_rows, update.shape[1], stats)
 
 
+def _sections(at: Sequence[int], n_rows: int, width: int, index: str) -> dict[str, bytes]:
+    """The section of positions in codec ``index``, or for "auto" in each one that may be the smallest."""
+    sections, rows = {}, sorted({position // width for position in at}) if width else []
+    if index in ("varint", "auto"):
+        sections["varint"] = _varints(at)
+    if index in ("u32", "auto"):
+        sections["u32"] = struct.pack(f"<{len(at)}I", *at)
+    if index in ("rowmask", "auto") and width:
+        sections["rowmask"] = _rowmasks(at, width)
+    if index == "auto" and width and [row * width + column for row in rows for column in range(width)] == at:
+        sections["rows"] = _varints(rows)
+    if index == "bits" or (index == "auto" and (width == 1 or "rows" not in sections)):
+        sections["bits"] = _bits(at, n_rows * width)
+    return sections
+
+
 def encode_sparse(
     positions: UInt32,
     values: Float32,
@@ -144,16 +160,10 @@ def encode_sparse(
 ) -> bytes:
     """Values and their positions; "auto" takes the smallest codec. The rounding error goes to the residual."""
     at = positions.tolist()
-    sections = {"varint": _varints(at), "u32": positions.astype("<u4").tobytes()}
-    if width:
-        sections["rowmask"] = _rowmasks(at, width)
-        if [row * width + column for row in sorted({p // width for p in at}) for column in range(width)] == at:
-            sections["rows"] = _varints([p // width for p in at[::width]])
-    if index == "bits" or width == 1 or "rows" not in sections:
-        sections["bits"] = _bits(at, n_rows * width)
-    sizes = {name: len(section) for name, section in sections.items()}
-    sizes["dense"] = _size(codec, n_rows * width) - _size(codec, len(values))
+    sections = {} if index == "dense" else _sections(at, n_rows, width, index)
     if index == "auto":
+        sizes = {name: len(section) for name, section in sections.items()}
+        sizes["dense"] = _size(codec, n_rows * width) - _size(codec, len(values))
         index = min(sizes, key=lambda each: sizes[each])
     if index == "dense":
         framed, section = np.full(n_rows * width, -0.0, np.float32), b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import configparser
 import json
+import statistics
 import subprocess
 import sys
 import tomllib
@@ -63,6 +64,21 @@ def test_packages_are_those_of_the_tree(setup_cfg: configparser.ConfigParser) ->
             found.add(".".join((package, *inner)))
 
     assert set(lines_of(setup_cfg["options"]["packages"])) == found
+
+
+def test_modules_stay_small() -> None:
+    """Half of the package's modules have fewer than 150 lines, and none more than 350."""
+    sources = [*modules(), *(path for pattern in ("*.pyx", "*.h") for path in (ROOT / "kernels").glob(pattern))]
+    n_lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in sources}
+
+    assert {path: n for path, n in n_lines.items() if n > 350} == {}
+    assert statistics.median(n_lines.values()) < 150
+
+
+def test_files_of_tests_stay_small() -> None:
+    n_lines = {path.name: len(path.read_text().splitlines()) for path in (ROOT / "tests").rglob("*.py")}
+
+    assert {name: n for name, n in n_lines.items() if n > 400} == {}
 
 
 def test_every_folder_with_modules_is_a_package() -> None:

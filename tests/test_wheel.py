@@ -76,6 +76,24 @@ def test_a_second_build_is_the_same(wheels: dict[str, Path], tmp_path: Path) -> 
     assert again.read_bytes() == wheels[HERE].read_bytes()
 
 
+def test_what_a_function_needs_is_half_of_what_it_may_have(wheels: dict[str, Path], tmp_path: Path) -> None:
+    """AWS Lambda takes 250 MB of unpacked packages."""
+    runtime = tmp_path / "runtime"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", runtime, wheels[HERE]]
+    subprocess.run(install, check=True)
+    n_bytes = sum(path.stat().st_size for path in runtime.rglob("*") if path.is_file())
+    roles = "import mlless_nb.function.entry, mlless_nb.supervisor.loop, mlless_nb.worker.loop as w; print(w.__file__)"
+    # -S: no site-packages, so that nothing else is there to be imported.
+    environment = {"PYTHONPATH": str(runtime), "HOME": str(tmp_path)}
+    imported = subprocess.run(
+        [sys.executable, "-S", "-c", roles], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert imported.returncode == 0, imported.stderr
+    assert imported.stdout.startswith(str(runtime))
+    assert n_bytes < 125e6, f"{n_bytes / 1e6:.0f} MB"
+
+
 def test_the_wheel_trains_in_an_empty_environment(wheels: dict[str, Path], tmp_path: Path) -> None:
     venv, script = tmp_path / "venv", tmp_path / "first.py"
     script.write_text(SCRIPT)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import JobError
 from .format import usd
-from .view_model import base_text, best_text, is_base_in_sight, is_cap_in_sight, loss_title
+from .view_model import base_text, best_text, is_base_in_range, is_cap_in_range, loss_title
 
 _AXES = {"step": ("step", "step"), "seconds": ("time_s", "seconds"), "dollars": ("spent_usd", "US dollars")}
 _BLUE, _ORANGE, _GREEN, _RED = "#0072B2", "#D55E00", "#00795a", "#B00020"
@@ -35,8 +35,8 @@ def plot(run: Any, against: str = "step") -> Any:
     state, history = run.telemetry.state, run.telemetry.history()
     column, title = _AXES[against]
     x = history[column]
-    is_in_sight = is_cap_in_sight(float(history["spent_usd"].max(initial=0.0)), state.budget_usd)
-    is_far = state.budget_usd is not None and not is_in_sight
+    is_in_range = is_cap_in_range(float(history["spent_usd"].max(initial=0.0)), state.budget_usd)
+    is_far = state.budget_usd is not None and not is_in_range
     dollars = f"US dollars (cap {usd(state.budget_usd, trim=True)})" if is_far else "US dollars"
     figure = make_subplots(rows=1, cols=3, subplot_titles=(loss_title(state.metric), "Workers", dollars))
     evaluated = np.isfinite(history["validation_loss"])
@@ -58,11 +58,11 @@ def plot(run: Any, against: str = "step") -> Any:
         figure.add_hline(state.target, row=1, col=1, line_dash="dash", annotation_text="target")
     losses = np.concatenate([history["loss"], history["validation_loss"]])
     losses = losses[np.isfinite(losses)]
-    if len(losses) and is_base_in_sight(float(losses.min()), float(losses.max()), state.baseline_loss):
+    if len(losses) and is_base_in_range(float(losses.min()), float(losses.max()), state.baseline_loss):
         figure.add_hline(
             state.baseline_loss, row=1, col=1, line_dash="dot", line_width=1, annotation_text=base_text(state)
         )
-    if is_in_sight:
+    if is_in_range:
         figure.add_hline(state.budget_usd, row=1, col=3, line_dash="dash", line_color=_RED, annotation_text="cap")
     figure.update_xaxes(title_text=title)
     figure.update_yaxes(rangemode="tozero", row=1, col=2)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..telemetry.live import RunState
 from .format import metric, usd
 from .rows import VIEW_COLUMNS, ViewRows, decimate
-from .view_model import base_text, best_text, is_base_in_sight, is_cap_in_sight, loss_title
+from .view_model import base_text, best_text, is_base_in_range, is_cap_in_range, loss_title
 
 _PANEL, _GAP = 276, 24
 WIDTH, HEIGHT = 3 * _PANEL + 2 * _GAP, 184
@@ -227,7 +227,7 @@ def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[f
     levels = [] if state.target is None else [state.target]
     low, high = (min([*seen, *levels]), max([*seen, *levels])) if len(seen) + len(levels) else (0.0, 1.0)
     base = state.baseline_loss
-    if base is not None and is_base_in_sight(float(low), float(high), base):
+    if base is not None and is_base_in_range(float(low), float(high), base):
         # with room for its label if it is the lowest line
         low, high = base - 0.2 * (high - base) if base < low else low, max(high, base)
     else:
@@ -277,15 +277,15 @@ def _workers(column: dict[str, NDArray[np.float64]], span: tuple[float, float]) 
 def _dollars(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[float, float]) -> _Panel:
     spent, budget = column["spent_usd"], state.budget_usd
     most = float(spent.max()) or 1e-6
-    is_in_sight = budget is not None and is_cap_in_sight(most, budget)
-    top = max(most, budget or 0.0) * 1.1 if is_in_sight else most * 1.25
+    is_in_range = budget is not None and is_cap_in_range(most, budget)
+    top = max(most, budget or 0.0) * 1.1 if is_in_range else most * 1.25
     panel = _Panel(2 * (_PANEL + _GAP), span, (0.0, top))
     panel.frame("Dollars", ["spent", "of which servers"], dollars=True)
     panel.area("f", column["step"], spent)
     panel.area("s", column["step"], column["servers_usd"])
     panel.line("u", column["step"], spent)
     panel.line("r", column["step"], column["servers_usd"])
-    if budget is not None and is_in_sight:
+    if budget is not None and is_in_range:
         panel.level("c", budget, f"cap {usd(budget, trim=True)}")
     elif budget is not None:
         x, y = panel.at(0, top)

@@ -133,12 +133,12 @@ def base_text(state: RunState) -> str:
     return f"predicting the {constant_of(state)}: {metric(state.baseline_loss)}" if state.baseline_loss else ""
 
 
-def is_base_in_sight(low: float, high: float, baseline_loss: float | None) -> bool:
+def is_base_in_range(low: float, high: float, baseline_loss: float | None) -> bool:
     """Whether the baseline is drawn beside losses from ``low`` to ``high``, see `BASE_IN_SIGHT`."""
     return baseline_loss is not None and baseline_loss <= high + BASE_IN_SIGHT * (high - low)
 
 
-def is_cap_in_sight(spent_usd: float, budget_usd: float | None) -> bool:
+def is_cap_in_range(spent_usd: float, budget_usd: float | None) -> bool:
     """Whether the cap is drawn as a line above ``spent_usd``, the highest value drawn, see `CAP_IN_SIGHT`."""
     return budget_usd is not None and budget_usd <= CAP_IN_SIGHT * spent_usd
 

@@ -18,7 +18,7 @@ from ..money import Rates, price_profile
 from ..money.meter import NUSD, to_nusd
 from ..money.start import StartingMoney
 from ..preparation.functions import budget_id
-from ..preparation.run import Preparation, Surroundings
+from ..preparation.run import CallContext, Preparation
 from ..stateless.platform import Ends
 from .functions import LithopsFunctions
 from .services import Services
@@ -50,7 +50,7 @@ class StoredData:
             price_profile(job.prices), job.memory_mb, len(urls), services.has_broker, store_servers(job.store)
         )
         generation = uuid.uuid4().hex
-        told = Surroundings(
+        told = CallContext(
             run_id,
             generation,
             urls,

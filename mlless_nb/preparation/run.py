@@ -44,7 +44,7 @@ class UsedUpError(BudgetError):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class CallContext:
     """What functions are told of the run, see `PartCall`."""
 
     job_id: str
@@ -62,7 +62,7 @@ class Preparation:
 
     Parameters
     ----------
-    surroundings : Surroundings
+    context : CallContext
     log : RedisCoordinator
         Has the budget of the preparation, see `budget_id`.
     bus : Bus
@@ -84,7 +84,7 @@ class Preparation:
 
     def __init__(
         self,
-        surroundings: Surroundings,
+        context: CallContext,
         log: RedisCoordinator,
         bus: Bus,
         functions: Functions,
@@ -98,12 +98,12 @@ class Preparation:
         lifetime_s: float,
         look: Callable[[], None],
     ) -> None:
-        self._told, self._log, self._bus, self._functions = surroundings, log, bus, functions
+        self._told, self._log, self._bus, self._functions = context, log, bus, functions
         self._objects, self._files_of, self._rates = objects, files_of, rates
         self._cap_nusd, self._kept_nusd, self._is_local = cap_nusd, kept_nusd, is_local
         self._lifetime_s, self._look = lifetime_s, look
         self._files: dict[str, Files] = {}
-        self._folder = f"runs/{surroundings.job_id}/data/"
+        self._folder = f"runs/{context.job_id}/data/"
         self._functions_nusd = 0  # of functions that have ended or were lost
         self._n_stages = 0
         self._began, self._ended_s = time.monotonic(), 0.0

@@ -81,7 +81,7 @@ class EventRun(StatelessRun):
         return Verdict(done.status, done.reason) if done.status else None
 
     def _repeat_late(self) -> None:
-        """Have parts done again whose function is late: a straggler, or lost where nobody can tell."""
+        """Invoke a second function for each part whose function is late: a straggler, or lost without a report."""
         now = time.monotonic()
         late = [task for task, late_at in self._late_at.items() if now > late_at]
         if late:

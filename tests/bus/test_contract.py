@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import secrets
-import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pika
 import pytest
 import redis
+from bus.receiving import SOON_S, receive, repeat
 
 from mlless_nb.bus import MAX_MESSAGE_BYTES, Bus, open_bus
-from mlless_nb.bus.rabbitmq import RabbitMqBus
-from mlless_nb.bus.redis import RedisBus
-from mlless_nb.errors import JobError, ServiceError
+from mlless_nb.errors import ServiceError
 
-#: Seconds in which a message that was sent has arrived, even on a busy machine.
-SOON_S = 20.0
 Opener = Callable[..., Bus]
 
 
@@ -42,22 +37,6 @@ def opener(url: str) -> Iterator[Opener]:
         bus.close()
     for name in (job_id, "another-job"):
         open_bus(url, name).close(delete=True)
-
-
-def receive(bus: Bus, topic: str, n: int) -> list[bytes]:
-    """The next ``n`` messages, or those that came soon."""
-    messages: list[bytes] = []
-    deadline = time.monotonic() + SOON_S
-    while len(messages) < n and time.monotonic() < deadline:
-        messages += bus.receive(topic, 1.0)
-    return messages
-
-
-def repeat(action: Callable[[], object]) -> None:
-    """Do it again and again until it raises, or ought to have done so by now."""
-    deadline = time.monotonic() + SOON_S
-    while time.monotonic() < deadline:
-        action()
 
 
 def test_messages_keep_their_order(opener: Opener) -> None:
@@ -189,156 +168,6 @@ def test_another_reader_reads_from_the_start_or_from_now(opener: Opener) -> None
     assert receive(from_now, "driver", 1) == [b"2"]
 
 
-# Losing the server
-
-
-def test_redis_may_drop_the_connections(redis_url: str) -> None:
-    sender, reader = open_bus(redis_url, "drops"), open_bus(redis_url, "drops")
-    killer = redis.Redis.from_url(redis_url)
-    stop = threading.Event()
-
-    def drop() -> None:
-        while not stop.wait(0.005):
-            killer.client_kill_filter(_type="normal", skipme=True)
-
-    thread = threading.Thread(target=drop)
-    thread.start()
-    sent, got = [b"%d" % i for i in range(300)], []
-    try:
-        for body in sent:
-            sender.send("driver", body)
-            got += reader.receive("driver", 0.0)
-        got += receive(reader, "driver", len(sent) - len(got))
-    finally:
-        stop.set()
-        thread.join()
-    assert got == sent
-    sender.close()
-    reader.close(delete=True)
-
-
-def test_redis_may_restart_between_messages(redis_url: str, redis_server) -> None:
-    bus = RedisBus(redis_url, "restarts", patience_s=SOON_S)
-    bus.send("driver", b"before")
-    assert receive(bus, "driver", 1) == [b"before"]
-    redis_server.kill()
-    assert bus.receive("driver", 0.05) == []
-    redis_server.start()
-    bus.send("driver", b"after")
-    assert receive(bus, "driver", 1) == [b"after"]
-    bus.close(delete=True)
-
-
-def test_a_full_redis_is_told_at_once(redis_url: str) -> None:
-    client, bus = redis.Redis.from_url(redis_url), open_bus(redis_url, "full")
-    client.config_set("maxmemory", "100kb")
-    try:
-        with pytest.raises(ServiceError, match=r"refuses: .*maxmemory"):
-            bus.send("driver", b"x" * 200_000)
-    finally:
-        client.config_set("maxmemory", "0")
-        bus.close(delete=True)
-
-
-def test_rabbitmq_may_be_killed_and_restarted(rabbitmq_url: str, rabbitmq_server) -> None:
-    job_id = secrets.token_hex(4)
-    sender, reader = (RabbitMqBus(rabbitmq_url, job_id, patience_s=6 * SOON_S) for _ in range(2))
-    sent = [b"%d" % i for i in range(600)]
-    for body in sent[:100]:
-        sender.send("driver", body)
-    got = receive(reader, "driver", 50)
-    # A broker that is killed may forget a queue that was declared a moment ago; once restarted in peace it cannot.
-    rabbitmq_server.end()
-    rabbitmq_server.start()
-    for body in sent[100:200]:
-        sender.send("driver", body)
-    got += receive(reader, "driver", 150 - len(got))
-    rabbitmq_server.kill()
-    for body in sent[200:400]:
-        sender.send("driver", body)
-    got += reader.receive("driver", 0.05)
-    rabbitmq_server.start()
-    for body in sent[400:]:
-        sender.send("driver", body)
-    try:
-        while len(got) < len(sent) and (more := receive(reader, "driver", len(sent) - len(got))):
-            got += more
-        assert got == sent
-    finally:
-        sender.close()
-        reader.close(delete=True)
-
-
-@pytest.mark.long
-def test_rabbitmq_restarts_before_anything_was_read(rabbitmq_url: str, rabbitmq_server) -> None:
-    job_id = secrets.token_hex(4)
-    sender = open_bus(rabbitmq_url, job_id)
-    for i in range(50):
-        sender.send("supervisor", b"%d" % i)
-    sender.close()  # waits for the confirmations
-    # Not killed: see test_rabbitmq_may_be_killed_and_restarted.
-    rabbitmq_server.end()
-    rabbitmq_server.start()
-    reader = open_bus(rabbitmq_url, job_id)
-    try:
-        assert receive(reader, "supervisor", 50) == [b"%d" % i for i in range(50)]
-    finally:
-        reader.close(delete=True)
-
-
-@pytest.mark.parametrize("kind", ["redis", pytest.param("rabbitmq", marks=pytest.mark.long)])
-def test_a_server_that_stays_away_is_told(kind: str, request: pytest.FixtureRequest) -> None:
-    url, server = request.getfixturevalue(f"{kind}_url"), request.getfixturevalue(f"{kind}_server")
-    make = RedisBus if kind == "redis" else RabbitMqBus
-    bus = make(url, "away", patience_s=0.3)
-    try:
-        server.kill()
-        with pytest.raises(ServiceError, match=r"has been away for \d+ s"):
-            repeat(lambda: bus.receive("driver", 0.1))
-        with pytest.raises(ServiceError, match="away"):
-            repeat(lambda: bus.send("driver", b"lost"))
-    finally:
-        server.start()
-        bus.close(delete=True)
-
-
-@pytest.mark.parametrize("kind", ["redis", pytest.param("rabbitmq", marks=pytest.mark.long)])
-def test_a_network_that_falls_silent_loses_nothing(kind: str, relay, request: pytest.FixtureRequest) -> None:
-    url, server = request.getfixturevalue(f"{kind}_url"), request.getfixturevalue(f"{kind}_server")
-    network = relay(server.port)
-    url, job_id = url.replace(str(server.port), str(network.port)), secrets.token_hex(4)
-    options = {"patience_s": 6 * SOON_S} | ({"heartbeat_s": 1} if kind == "rabbitmq" else {})
-    make = RedisBus if kind == "redis" else RabbitMqBus
-    sender, reader = make(url, job_id, **options), make(url, job_id, **options)
-    sender.send("driver", b"before")
-    assert receive(reader, "driver", 1) == [b"before"]
-    network.go_silent()
-    thread = threading.Thread(target=lambda: [sender.send("driver", b"%d" % i) for i in range(20)])
-    thread.start()
-    assert reader.receive("driver", 0.2) == []
-    network.come_back()
-    assert receive(reader, "driver", 20) == [b"%d" % i for i in range(20)]
-    thread.join()
-    sender.close()
-    reader.close(delete=True)
-
-
-def test_rabbitmq_hands_the_rest_to_the_next_reader(rabbitmq_url: str) -> None:
-    job_id = secrets.token_hex(4)
-    sender, first = open_bus(rabbitmq_url, job_id), open_bus(rabbitmq_url, job_id)
-    sender.send("driver", b"1")
-    assert receive(first, "driver", 1) == [b"1"]
-    second = open_bus(rabbitmq_url, job_id)
-    assert second.receive("driver", 0.1) == []  # there is one reader a topic; it waits for its turn
-    for body in (b"2", b"3"):
-        sender.send("driver", body)
-    first.close()
-    # What one reader gives back the broker may hand to the next in another order; nothing is lost.
-    assert sorted(receive(second, "driver", 2)) == [b"2", b"3"]
-    sender.close()
-    second.close(delete=True)
-
-
 # Leaving nothing behind
 
 
@@ -374,57 +203,3 @@ def test_processes_of_one_job_must_agree_on_the_time_to_live(rabbitmq_url: str) 
         repeat(lambda: other.receive("driver", 0.1))
     other.close()
     one.close(delete=True)
-
-
-# What cannot be opened
-
-
-@pytest.mark.parametrize("scheme", ["redis", "amqp"])
-def test_an_unreachable_server_is_told_without_the_password(scheme: str) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        port = nobody.getsockname()[1]
-        with pytest.raises(ServiceError, match="does not answer") as caught:
-            open_bus(f"{scheme}://user:planted-secret@127.0.0.1:{port}", "job")
-    assert "planted-secret" not in str(caught.value)
-    assert f"127.0.0.1:{port}" in str(caught.value)
-
-
-@pytest.mark.parametrize("scheme", ["redis", "amqp"])
-def test_a_server_that_accepts_and_keeps_silent_is_told(scheme: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ServiceError, match="does not answer"):
-        open_bus(f"{scheme}://user:secret@127.0.0.1:{silent.getsockname()[1]}", "job")
-
-
-def test_a_wrong_password_is_told(rabbitmq_url: str, redis_url: str) -> None:
-    for url in (
-        rabbitmq_url.replace("guest:guest", "guest:planted-secret"),
-        redis_url.replace("//", "//:planted-secret@"),
-    ):
-        with pytest.raises(ServiceError) as caught:
-            open_bus(url, "job")
-        assert "planted-secret" not in str(caught.value)
-
-
-def test_a_missing_virtual_host_is_told(rabbitmq_url: str) -> None:
-    with pytest.raises(ServiceError, match=r"virtual host|vhost"):
-        open_bus(rabbitmq_url.replace("%2F", "nowhere"), "job")
-
-
-def test_an_unknown_scheme_is_named_with_the_valid_ones() -> None:
-    with pytest.raises(JobError, match=r"bus='kafka://x': must be .* memory://, redis://.* amqps://"):
-        open_bus("kafka://x", "job")
-
-
-@pytest.mark.parametrize(
-    "url", ["redis://:secret@10.9.8.7:6379", "amqp://a:secret@broker.example", "amqps://broker.example"]
-)
-def test_a_server_elsewhere_needs_tls_and_a_password(url: str) -> None:
-    with pytest.raises(JobError, match="insecure=True") as caught:
-        open_bus(url, "job")
-    assert "secret@" not in str(caught.value)
-
-
-def test_a_job_id_must_be_fit_for_a_key() -> None:
-    with pytest.raises(ValueError, match="job_id='a b'"):
-        open_bus("memory://", "a b")

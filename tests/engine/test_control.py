@@ -155,8 +155,9 @@ def test_a_cap_below_the_cost_is_kept_and_the_model_is_there() -> None:
     assert np.isfinite(run.model.predict([0], [0])).all()
 
 
-def test_no_cap_is_ever_passed() -> None:
-    for cap in cost_of_a_start() * np.random.default_rng(5).uniform(3, 8, size=4):
+@pytest.mark.parametrize(("most_starts", "n"), [(5, 2), pytest.param(8, 6, marks=pytest.mark.long)])
+def test_no_cap_is_ever_passed(most_starts: int, n: int) -> None:
+    for cap in cost_of_a_start() * np.random.default_rng(5).uniform(3, most_starts, size=n):
         run = finish(job(stop=LONG, budget=float(cap)))
         assert run.status == "capped", run.reason
         assert run.cost.total <= cap

@@ -128,7 +128,7 @@ def test_ratings_in_other_units_are_gone_on_from(first: TrainingRun) -> None:
 
 
 def test_more_money_for_a_capped_run_found_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    capped = finish(job(name="capped", stop=Stop(steps=10**6), budget=8 * cost_of_a_start()))
+    capped = finish(job(name="capped", stop=Stop(steps=10**6), budget=5 * cost_of_a_start()))
     assert capped.status == "capped"
     monkeypatch.setattr(runs, "_ended", [])  # as in another notebook
     found = mlless_nb.attach("capped")

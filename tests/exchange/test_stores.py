@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pytest
-from engine.threads import OBJECTS, PATIENCE_S, Job
-from exchange.dict_store import DictStore
+from exchange.places import Place
 from exchange.test_coordinator import part
-from servers import S3_BACKEND, MemcachedProcess
 
-from mlless_nb import BSP, ISP, PMF, SGD, SSP, JobError, ServiceError, TrainingJob, datasets
-from mlless_nb.bus import open_bus
-from mlless_nb.bus.messages import Failed, Left
+from mlless_nb import ServiceError
 from mlless_nb.exchange import Aborted, RedisCoordinator
 from mlless_nb.exchange.redis.coordinator import connect
 from mlless_nb.exchange.stores import (
@@ -27,107 +22,14 @@ from mlless_nb.exchange.stores import (
     ServerStore,
     StorageStore,
     Usage,
-    check_store,
-    open_store,
     prepaid_nusd,
 )
-from mlless_nb.job.sync import Sync
 from mlless_nb.money import Rates, price_profile
-from mlless_nb.money.budget import Prepaid
-from mlless_nb.storage.objects import LithopsObjects, MemoryObjects, ObjectStore
-from mlless_nb.worker.loop import Worker
+from mlless_nb.storage.objects import MemoryObjects
 
 RATES = Rates(price_profile("aws-lambda-x86"), 2048)
 #: A frame that takes several items of DynamoDB and of memcached.
 LARGE = bytes(range(256)) * 9000 + b"end"
-
-
-@dataclass
-class Place:
-    """A store as a job names it, the object storage beside it, and what is left of a job in it."""
-
-    store: str
-    objects: ObjectStore
-    left: Callable[[str], list[str]]
-
-    def open(self, job_id: str) -> FrameStore:
-        """The store of a job, ready for frames."""
-        store = self.connect(job_id)
-        store.check()
-        store.create()
-        return store
-
-    def connect(self, job_id: str) -> FrameStore:
-        """The store of a job as another process of it opens it."""
-        store = open_store(self.store, f"mlless:{job_id}:", self.objects)
-        assert store is not None
-        return store
-
-
-@pytest.fixture(
-    params=["dict", "storage", pytest.param("s3", marks=pytest.mark.long), "memcached", "dynamodb", "server"]
-)
-def place(request: pytest.FixtureRequest, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A store on a server of its own; nothing but what a test wrote is in it."""
-    if request.param == "dict":
-        return Place("dict", MemoryObjects(), lambda job_id: [key for key in DictStore.kept if job_id in key])
-    if request.param == "memcached":
-        url = request.getfixturevalue("memcached_url")
-        return Place(url, MemoryObjects(), lambda job_id: [key for key in listed(url) if job_id in key])
-    if request.param == "server":
-        url = request.getfixturevalue("frame_server").url
-        return Place(url, MemoryObjects(), lambda job_id: kept_on(url, f"mlless:{job_id}:"))
-    if request.param == "dynamodb":
-        client = request.getfixturevalue("dynamodb")
-        return Place("dynamodb", MemoryObjects(), lambda job_id: client.list_tables()["TableNames"])
-    import lithops
-    from lithops.storage.backends.localhost import localhost
-
-    if request.param == "s3":
-        request.getfixturevalue("s3")
-        config = S3_BACKEND
-    else:
-        monkeypatch.setattr(localhost, "LITHOPS_TEMP_DIR", str(tmp_path))
-        config = {"lithops": {"backend": "localhost", "storage": "localhost"}}
-    objects = LithopsObjects(lithops.Storage(config=config), "mlless-nb-test/")
-    return Place("storage", objects, lambda job_id: objects.list(f"runs/{job_id}/"))
-
-
-def listed(url: str) -> list[str]:
-    """The keys of all items on a memcached."""
-    store = open_store(url, "mlless:", MemoryObjects())
-    assert isinstance(store, MemcachedStore)
-    keys = [key.decode() for server in store._servers for key in server.names()]
-    store.close()
-    return keys
-
-
-def kept_on(url: str, prefix: str) -> list[str]:
-    """The first frames of a job that are on a frame server."""
-    store = open_store(url, prefix, MemoryObjects())
-    assert store is not None
-    keys = [f"{prefix}frame:{round_id}:{slot}{to}" for round_id in "12" for slot in "012" for to in ("", ">0")]
-    keys.append(f"{prefix}frame:7m:7>7")
-    kept = [key for key, frame in zip(keys, store.get_many(keys), strict=True) if frame is not None]
-    store.close()
-    return kept
-
-
-@pytest.fixture
-def job_id(place: Place) -> Iterator[str]:
-    """A job of which nothing may be left in the store."""
-    name = uuid.uuid4().hex
-    yield name
-    assert place.left(name) == []
-
-
-@pytest.fixture
-def store(place: Place, job_id: str) -> Iterator[FrameStore]:
-    """The store of one job."""
-    opened = place.open(job_id)
-    yield opened
-    opened.clear()
-    opened.close()
 
 
 # -- frames
@@ -265,94 +167,6 @@ def test_a_frame_that_is_too_large_is_refused_by_its_size(
     assert place.left(job_id)
 
 
-# -- runs
-
-
-def train(job: Job, redis_url: str, place: Place, job_id: str) -> tuple[list[Worker], list[Left]]:
-    """Train with a thread a worker, and check that Redis sees no frame of it; the workers, and their last words."""
-    prefix = f"mlless:{job_id}:"
-
-    def open_log(nonce: str) -> tuple[RedisCoordinator, FrameStore | None]:
-        store = open_store(place.store, prefix, place.objects)
-        return RedisCoordinator([redis_url], job_id, "1", nonce, store), store
-
-    driver, _ = open_log("driver")
-    driver.create(cap_nusd=None, reserved_nusd=0)
-    driver.renew("supervisor", PATIENCE_S)
-    bus = open_bus("memory://", job_id)
-    opened = [open_log(f"nonce {slot}") for slot in range(job.n_workers)]
-    assert all(log.claim(slot) for slot, (log, _) in enumerate(opened))
-
-    def prepaid(store: FrameStore | None) -> Prepaid:
-        spent = (lambda: store.price_nusd(store.usage(), RATES)) if store is not None else int
-        return Prepaid(RATES, 10**12, lambda: 0.0, spent, store_nusd=spent)
-
-    workers = [
-        Worker(job.invocation(slot), log, bus, OBJECTS, prepaid(store)) for slot, (log, store) in enumerate(opened)
-    ]
-    ends: list[Left | Failed] = []
-    threads = [threading.Thread(target=lambda w=worker: ends.append(w.run()), daemon=True) for worker in workers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    on_redis = list(connect(redis_url).scan_iter(f"{prefix}frame:*"))
-    assert bool(on_redis) == (place.store == "redis" and job.n_workers > 1)
-    last = [end for end in ends if isinstance(end, Left) and end.status == "finished"]
-    assert len(last) == job.n_workers, [end.reason for end in ends]
-    driver.delete()
-    for log in [driver, *(log for log, _ in opened)]:
-        log.close()
-    bus.close(delete=True)
-    return workers, last
-
-
-def runs() -> list[Any]:
-    """Protocols, patterns and numbers of workers; those that differ in one of them from another are long."""
-    short = {("BSP", "allreduce", 3), ("ISP 0.7", "scatter-reduce", 3), ("SSP 2", "broadcast", 3)}
-    return [
-        pytest.param(sync, pattern, n, marks=[] if (str(sync), pattern, n) in short else [pytest.mark.long])
-        for sync in (BSP(), ISP(0.7), SSP(2))
-        for pattern in ("broadcast", "scatter-reduce", "allreduce")
-        for n in (1, 3)
-        if not (sync.staleness and pattern != "broadcast")
-    ]
-
-
-@pytest.mark.parametrize(("sync", "pattern", "n_workers"), runs(), ids=str)
-def test_a_store_carries_a_run(
-    place: Place, redis_url: str, job_id: str, sync: Sync, pattern: str, n_workers: int
-) -> None:
-    scatter_from, has_leader = 2 * (pattern == "scatter-reduce"), pattern == "allreduce"
-    job = Job(PMF(rank=3), SGD(0.5), sync, n_workers, 8, "mean", {}, scatter_from=scatter_from, has_leader=has_leader)
-    workers, ends = train(job, redis_url, place, job_id)
-    for end in ends:
-        is_billed = n_workers > 1 and not place.store.startswith(("dict", "memcached", "server"))
-        assert (end.store_nusd > 0) == is_billed
-        assert end.storage_nusd >= end.store_nusd
-    if not sync.staleness:
-        expected, _ = train(job, redis_url, Place("redis", MemoryObjects(), lambda job_id: []), uuid.uuid4().hex)
-        for worker, other in zip(workers, expected, strict=True):
-            np.testing.assert_array_equal(worker._replica.params, other._replica.params)
-
-
-@pytest.mark.parametrize("codec", ["float32", "bf16"])
-@pytest.mark.parametrize("sync", [BSP(), ISP(0.7)], ids=str)
-def test_a_leader_adds_what_scatter_reduce_adds(redis_url: str, sync: Sync, codec: str) -> None:
-    """Both add the updates in slot order, and then their sum to the parameters."""
-    on_redis = Place("redis", MemoryObjects(), lambda job_id: [])
-    job = Job(PMF(rank=3), SGD(0.5), sync, 3, 8, "mean", {}, codec=codec)
-    led, scattered = (
-        train(replace(job, **changes), redis_url, on_redis, uuid.uuid4().hex)[0]
-        for changes in ({"has_leader": True}, {"scatter_from": 2})
-    )
-    for worker, other in zip(led, scattered, strict=True):
-        if codec == "float32":
-            np.testing.assert_array_equal(worker._replica.params, other._replica.params)
-        else:
-            np.testing.assert_allclose(worker._replica.params, other._replica.params, atol=0.02)
-
-
 # -- what it costs
 
 
@@ -405,130 +219,3 @@ def test_usage_is_priced_by_requests() -> None:
     assert StorageStore.price_nusd(Usage(n_puts=2, n_gets=3, n_deletes=9), RATES) == 2 * 5000 + 3 * 400
     assert DynamoDBStore.price_nusd(Usage(write_units=2, read_units=3), RATES) == 2 * 625 + 3 * 125
     assert MemcachedStore.price_nusd(Usage(n_puts=2), RATES) == ServerStore.price_nusd(Usage(n_puts=2), RATES) == 0
-
-
-# -- memcached
-
-
-def test_a_full_memcached_ends_the_run_and_loses_nothing_silently(memcached_program: str, tmp_path: Any) -> None:
-    server = MemcachedProcess(memcached_program, tmp_path, "-m", "8")
-    server.start()
-    store = open_store(server.url, "mlless:job:", MemoryObjects())
-    assert store is not None
-    keys = [f"mlless:job:frame:{number}:0" for number in range(40)]
-    for key in keys:
-        store.put_many({key: bytes(1_000_000)})
-    found = store.get_many(keys)
-    assert None in found
-    assert all(frame is None or len(frame) == 1_000_000 for frame in found)
-    server.kill()
-    with pytest.raises(ServiceError, match=r"memcached at 127.0.0.1:\d+ does not answer"):
-        store.get_many(keys)
-    store.close()
-
-
-def test_a_memcached_that_refuses_to_evict_refuses_the_frame(memcached_program: str, tmp_path: Any) -> None:
-    server = MemcachedProcess(memcached_program, tmp_path, "-m", "8", "-M")
-    server.start()
-    store = open_store(server.url, "mlless:job:", MemoryObjects())
-    assert store is not None
-    frames = {f"mlless:job:frame:{number}:0": bytes(1_000_000) for number in range(40)}
-    with pytest.raises(ServiceError, match=r"memcached at 127.0.0.1:\d+ .*([Oo]ut of memory|is it full)"):
-        store.put_many(frames)
-    store.close()
-    server.kill()
-
-
-def test_frames_are_spread_over_several_servers(memcached_url: str, memcached_program: str, tmp_path: Any) -> None:
-    other = MemcachedProcess(memcached_program, tmp_path)
-    other.start()
-    both = f"{memcached_url},127.0.0.1:{other.port}"
-    store = open_store(both, "mlless:job:", MemoryObjects())
-    assert store is not None
-    frames = {f"mlless:job:frame:{number}:0": bytes([number]) for number in range(30)}
-    store.put_many(frames)
-    assert [bytes(frame or b"lost") for frame in store.get_many(list(frames))] == list(frames.values())
-    n_here, n_there = len(listed(memcached_url)), len(listed(other.url))
-    assert n_here + n_there == 30
-    assert min(n_here, n_there) > 5
-    assert store.clear() == 30
-    store.close()
-    other.kill()
-
-
-# -- what a job may say
-
-
-def make(**changes: Any) -> TrainingJob:
-    return TrainingJob(PMF(rank=2), SGD(1.0), datasets.synthetic_ratings(40, 30, 500), **changes)
-
-
-@pytest.mark.parametrize(
-    ("store", "valid"),
-    [
-        ("memcache", "one of 'redis', 'dict', 'dynamodb', 'memcached://host:11211', 'server://:"),
-        (None, "one of 'redis', "),
-        (["storage"], "one of 'redis', "),
-        ("memcached", "'memcached://host:11211', or several servers"),
-        ("memcached://", "'memcached://host:11211', or several servers"),
-        ("memcached://localhost:port", "'memcached://host:11211', or several servers"),
-        ("memcached://localhost,", "'memcached://host:11211', or several servers"),
-        ("memcached://localhost/0", "'memcached://host:11211', or several servers"),
-        ("memcached://10.0.0.7", "on this machine, or set insecure=True"),
-        ("storage://bucket", "'storage' without an address"),
-        ("dynamodb://", "'dynamodb', or with a region"),
-        ("dynamodb://frankfurt", "'dynamodb', or with a region"),
-        ("server", "'server://:token@host:7337/fingerprint', as `python -m mlless_nb.server` says"),
-        ("server://localhost", "'server://:token@host:7337/fingerprint', as `python -m mlless_nb.server` says"),
-        ("server://:token@localhost/abc", "'server://:token@host:7337/fingerprint', as `python"),
-        ("server://:token@10.0.0.7", "on this machine, or set insecure=True"),
-    ],
-)
-def test_a_wrong_store_is_refused_in_one_line(store: Any, valid: str) -> None:
-    with pytest.raises(JobError) as caught:
-        make(store=store)
-    assert caught.value.field == "store"
-    assert valid in caught.value.valid
-    assert "\n" not in str(caught.value)
-
-
-def test_the_forms_of_a_store_that_are_valid() -> None:
-    for store in ("storage", "memcached://localhost", "memcached://[::1]:11212,127.0.0.1", "dynamodb://eu-central-1"):
-        assert make(store=store).store == store
-    assert make(store="memcached://10.0.0.7", insecure=True).store == "memcached://10.0.0.7"
-
-
-def test_a_store_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemcachedStore, "package", "pymemcache_that_is_missing")
-    with pytest.raises(JobError, match=r"pymemcache_that_is_missing is not: pip install 'mlless_nb\[memcached\]'"):
-        make(store="memcached://localhost")
-
-
-def test_a_store_without_a_price_is_refused() -> None:
-    with pytest.raises(JobError, match="prices='ibm-paper': must be one with a price of dynamodb: 'aws-lambda-x86'"):
-        make(store="dynamodb", prices="ibm-paper")
-    assert make(store="memcached://localhost", prices="ibm-paper").prices == "ibm-paper"
-
-
-def test_a_model_that_is_larger_than_a_frame_may_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StorageStore, "max_frame_bytes", 500)
-    with pytest.raises(JobError, match=r"store='storage': must be one that takes frames of \d+ bytes .* at most 500"):
-        make(store="storage", workers=2, minibatch=100)
-    assert make(store="storage", workers=1, minibatch=100).workers == 1
-
-
-def test_secrets_of_an_address_are_not_shown() -> None:
-    for store in ("memcached://:planted-secret@host", "server://:planted-secret@host/abc", "serve://:planted-secret@a"):
-        with pytest.raises(JobError) as caught:
-            check_store(store)
-        assert "planted-secret" not in str(caught.value)
-    job = make(store=f"server://:planted-secret@10.0.0.7/{'0' * 64}")
-    assert "planted-secret" not in repr(job)
-    assert "store='server://:***@10.0.0.7/" in repr(job)
-
-
-def test_a_store_that_does_not_answer_is_refused_before_anything_is_launched() -> None:
-    store = open_store("memcached://127.0.0.1:1", "mlless:job:", MemoryObjects())
-    assert store is not None
-    with pytest.raises(ServiceError, match=r"memcached at 127\.0\.0\.1:1 does not answer"):
-        store.check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -232,6 +233,15 @@ def damaged(frame: bytes, rng: np.random.Generator) -> bytes:
     return bytes(out)
 
 
+def is_refused(call: Callable[..., object], *arguments: object) -> bool:
+    """Whether a call ends with a `DecodeError`, as ``pytest.raises`` tells ten times as slowly."""
+    try:
+        call(*arguments)
+    except DecodeError:
+        return True
+    return False
+
+
 def test_of_100000_damaged_frames_none_is_accepted() -> None:
     rng = np.random.default_rng(2)
     frames = samples()
@@ -243,8 +253,7 @@ def test_of_100000_damaged_frames_none_is_accepted() -> None:
         if bad == frame:
             n_same += 1
             continue
-        with pytest.raises(DecodeError):
-            kernels.apply_frame(bad, params)
+        assert is_refused(kernels.apply_frame, bad, params)
     assert not params.any()
     assert n_same < 5000
 
@@ -263,10 +272,8 @@ def test_damage_under_a_right_checksum_is_judged_as_the_reference_does() -> None
         try:
             expected = reference.decode_frame(bad)
         except DecodeError:
-            with pytest.raises(DecodeError):
-                kernels.decode_frame(bad)
-            with pytest.raises(DecodeError):
-                kernels.apply_frame(bad, params)
+            assert is_refused(kernels.decode_frame, bad)
+            assert is_refused(kernels.apply_frame, bad, params)
             assert not params.any()
             continue
         n_valid += 1
@@ -279,8 +286,7 @@ def test_damage_under_a_right_checksum_is_judged_as_the_reference_does() -> None
             assert not padded[42:].any()
             params[:] = 0
         else:
-            with pytest.raises(DecodeError):
-                kernels.apply_frame(bad, params)
+            assert is_refused(kernels.apply_frame, bad, params)
     assert n_valid > 1000
 
 

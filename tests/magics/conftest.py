@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 import mlless_nb
 from mlless_nb import widgets
@@ -111,8 +112,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 @pytest.fixture
 def shell(stage: Stage) -> Iterator[InteractiveShell]:
-    shell = InteractiveShell.instance()
-    shell.reset()
+    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"hist_file": ":memory:"}}))
     load_ipython_extension(shell)
     yield shell
     stage.runs.clear()

@@ -11,7 +11,7 @@ import pytest
 
 from mlless_nb.telemetry.live import COLUMNS, RunState
 from mlless_nb.widgets.format import duration, metric, passes, percent, short_time, size, usd
-from mlless_nb.widgets.view_model import exchange_of, is_base_in_sight, line_of, view_of
+from mlless_nb.widgets.view_model import exchange_of, is_base_in_range, line_of, view_of
 
 NO_ROWS = np.empty((0, len(COLUMNS)))
 
@@ -169,7 +169,7 @@ def test_a_model_no_better_than_a_constant_is_told_at_the_end() -> None:
 
 
 def test_a_base_line_far_above_the_losses_would_flatten_them() -> None:
-    assert [is_base_in_sight(0.8, 1.0, base) for base in (0.5, 0.9, 1.04, 1.06, None)] == [
+    assert [is_base_in_range(0.8, 1.0, base) for base in (0.5, 0.9, 1.04, 1.06, None)] == [
         True,
         True,
         True,

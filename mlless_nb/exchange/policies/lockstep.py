@@ -14,7 +14,7 @@ from .base import CompletedRound, RoundPolicy, Step, register_policy
 
 @register_policy("lockstep")
 class Lockstep(RoundPolicy):
-    """See the module."""
+    """The rounds of one worker that waits for all updates of every step."""
 
     def exchange(self, step: Step) -> list[CompletedRound]:
         """See `RoundPolicy`."""

@@ -2,8 +2,8 @@
 
 The coordinator ends the round of a step with the k-th arrival. It tells every worker whose updates count, and the
 quorum of the next step, which the supervisor may have changed: so all workers agree on both. A worker that comes later
-finishes its update, arrives with its report only as far as the round is concerned, and applies the k updates like the
-others. Then it applies those of the steps that have ended meanwhile, without computing, and goes on at the newest one.
+finishes its update, but only its report is used: it applies the k updates like the others. Then it applies those of
+the steps that have ended meanwhile, without computing, and goes on at the newest one.
 
 References
 ----------
@@ -26,7 +26,7 @@ MOST_BEHIND = 32
 
 @register_policy("quorum")
 class FirstUpdatesRounds(RoundPolicy):
-    """See the module."""
+    """The rounds of one worker in a run with backup workers."""
 
     counts_all = False
 

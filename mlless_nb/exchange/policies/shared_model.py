@@ -26,7 +26,7 @@ TRIES = 20
 
 @register_policy("shared-model")
 class SharedModel(BoundedStaleness):
-    """See the module."""
+    """The reads and writes of one worker in a run with one shared model."""
 
     def quorum(self, step: int, n_active: int) -> int:
         """See `RoundPolicy`: every worker takes a whole step."""

@@ -31,7 +31,7 @@ _FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
 class Address(NamedTuple):
-    """Where the server is, and what proves who is who; ``fingerprint`` is empty for a plain connection."""
+    """The server's address, the client's token, and the fingerprint of the server's certificate ("": no TLS)."""
 
     host: str
     port: int

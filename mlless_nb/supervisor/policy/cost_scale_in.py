@@ -55,7 +55,7 @@ class CostScaleIn:
     ----------
     is_on : bool
     times : KeptStepTimes
-    effort : StatisticalEfficiency
+    efficiency : StatisticalEfficiency
         The effect of fewer workers on the loss: none.
     """
 
@@ -71,7 +71,7 @@ class CostScaleIn:
         self._spec, self._stop, self._prices, self._history = scale_in, stop, prices, history
         self.is_on: bool = scale_in["enabled"]
         self.times = KeptStepTimes(n_workers, n_cores)
-        self.effort = StatisticalEfficiency(n_workers, slower_sd=0.0)
+        self.efficiency = StatisticalEfficiency(n_workers, slower_sd=0.0)
         self.cap_usd: float | None = None
         self._n_wanted = n_workers
         # Before the newest removal: workers, time and dollars of a step, and whether only the dollars were minimised.
@@ -98,19 +98,19 @@ class CostScaleIn:
         if n_workers < 2 or self._is_done or history.n < max(first + LEAST_TIMED, self._not_before):
             return []
         self.times.measure(history, first)
-        outlook = Projection(history, self._stop, self._prices, self.times, self.effort)
+        projection = Projection(history, self._stop, self._prices, self.times, self.efficiency)
         said = self._judge(n_workers)
-        return said if said else self._consider(outlook, n_workers)
+        return said if said else self._consider(projection, n_workers)
 
-    def _value(self, outlook: Projection, n_workers: int) -> tuple[float, bool]:
+    def _value(self, projection: Projection, n_workers: int) -> tuple[float, bool]:
         """The objective with ``n_workers`` workers, and whether it is the dollars of a step alone."""
         history = self._history
         step_s = self.times.at(n_workers)
         step_usd = self._step_usd(n_workers)
-        left = outlook.steps_in_sight(outlook.n_workers)
+        left = projection.steps_to_end(projection.n_workers)
         spent, time_s = history.last("spent_usd"), history.last("time_s")
         is_capped = self.cap_usd is not None and (
-            not math.isfinite(left) or spent + left * self._step_usd(outlook.n_workers) > self.cap_usd
+            not math.isfinite(left) or spent + left * self._step_usd(projection.n_workers) > self.cap_usd
         )
         if is_capped:
             return step_usd, True
@@ -137,14 +137,14 @@ class CostScaleIn:
         text = f"{n_workers} workers make no better use of {use} than {n_before} did: all of them stay"
         return [self._say("outcome", text, numbers)]
 
-    def _consider(self, outlook: Projection, n_workers: int) -> list[Decision]:
-        now, is_capped = self._value(outlook, n_workers)
-        left = outlook.steps_in_sight(n_workers)
+    def _consider(self, projection: Projection, n_workers: int) -> list[Decision]:
+        now, is_capped = self._value(projection, n_workers)
+        left = projection.steps_to_end(n_workers)
         step_s, time_s = self.times.at(n_workers), self._history.last("time_s")
         is_timed = not is_capped and math.isfinite(left)
         best, n_best = now, n_workers
         for n_fewer in range(n_workers - 1, 0, -1):
-            value, _ = self._value(outlook, n_fewer)
+            value, _ = self._value(projection, n_fewer)
             takes_s = time_s + left * self.times.at(n_fewer)
             if value < best and not (is_timed and takes_s > (time_s + left * step_s) * (1 + MOST_LONGER)):
                 best, n_best = value, n_fewer

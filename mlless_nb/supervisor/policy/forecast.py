@@ -15,13 +15,13 @@ LEAST_RECORDS = 10
 FARTHEST = 20.0
 
 
-def forecast(history: History, outlook: Projection, cap_usd: float | None) -> dict[str, Any] | None:
+def forecast(history: History, projection: Projection, cap_usd: float | None) -> dict[str, Any] | None:
     """The forecast at the newest row, None while there are too few records.
 
     Parameters
     ----------
     history : History
-    outlook : Projection
+    projection : Projection
         Of the same rows.
     cap_usd : float, optional
         The budget cap.
@@ -35,37 +35,37 @@ def forecast(history: History, outlook: Projection, cap_usd: float | None) -> di
         ``usd_per_percent``: dollars that the next 1 % of loss costs, if the curve is reliable that far ahead. Unknown
         values are None.
     """
-    curve, judged = outlook.curve, outlook.judged
+    curve, judged = projection.curve, projection.judged
     if curve is None or len(judged.steps) < LEAST_RECORDS:
         return None
-    p, step_s = outlook.n_workers, outlook.step_s
-    usd_step = step_s * outlook.prices.usd_s(p)
+    p, step_s = projection.n_workers, projection.step_s
+    usd_step = step_s * projection.prices.usd_s(p)
     if not math.isfinite(step_s) or step_s <= 0:
         return None
-    spent, time_s, step = history.last("spent_usd"), history.last("time_s"), outlook.step
+    spent, time_s, step = history.last("spent_usd"), history.last("time_s"), projection.step
     farthest = step * FARTHEST
 
     def loss_in(steps: float) -> float | None:
-        return outlook.loss_in(min(steps, farthest), p) if math.isfinite(steps) else None
+        return projection.loss_in(min(steps, farthest), p) if math.isfinite(steps) else None
 
     affordable = max(cap_usd - spent, 0.0) / usd_step if cap_usd is not None and usd_step > 0 else math.inf
     found: dict[str, Any] = {
         "step": int(step),
-        "loss_at_end": loss_in(min(outlook.steps_left(p), affordable)),
+        "loss_at_end": loss_in(min(projection.steps_left(p), affordable)),
         "loss_at_cap": loss_in(affordable),
         "is_rough": False,
         "usd_to_target": None,
         "s_to_target": None,
         "usd_per_percent": None,
     }
-    horizon = affordable if math.isfinite(affordable) else outlook.steps_left(p)
+    horizon = affordable if math.isfinite(affordable) else projection.steps_left(p)
     if math.isfinite(horizon):
-        found["is_rough"] = not outlook.is_reliable(horizon, p)
-    lower = outlook.steps_to(0.99 * outlook.loss_in(0, p), p)
-    if outlook.is_reliable(lower, p):
+        found["is_rough"] = not projection.is_reliable(horizon, p)
+    lower = projection.steps_to(0.99 * projection.loss_in(0, p), p)
+    if projection.is_reliable(lower, p):
         found["usd_per_percent"] = lower * usd_step
-    if outlook.target is not None:
-        steps = _steps_to_target(outlook.target, outlook, farthest)
+    if projection.target is not None:
+        steps = _steps_to_target(projection.target, projection, farthest)
         if steps is not None:
             variation = history.step_variation(max(history.since_change(), history.n - RECENT))
             found["usd_to_target"] = _interval(spent, steps, usd_step, variation)
@@ -73,24 +73,24 @@ def forecast(history: History, outlook: Projection, cap_usd: float | None) -> di
     return found
 
 
-def _steps_to_target(target: float, outlook: Projection, farthest: float) -> tuple[float, float, float] | None:
+def _steps_to_target(target: float, projection: Projection, farthest: float) -> tuple[float, float, float] | None:
     """Steps until ``target`` ends the run, with an 80 % interval: low, expected, high.
 
     The run ends with the first evaluation after the loss is reached, or as many later as ``confirmations`` requires.
     ``high`` is infinite if the target may never be reached; None is returned if that is likely.
     """
-    mixture, judged, p = outlook.mixture, outlook.judged, outlook.n_workers
+    mixture, judged, p = projection.mixture, projection.judged, projection.n_workers
     if mixture is None:
         return None
     newest = float(judged.steps[-1])
     every = newest - float(judged.steps[-2])
 
     def until(there: float) -> float:
-        since = (there - mixture.now) / outlook.effort.pace(p)
+        since = (there - mixture.now) / projection.efficiency.pace(p)
         n_evaluations = max(math.ceil(since / every - 1e-9), 1) if math.isfinite(since) else math.inf
-        return max(newest + (n_evaluations + outlook.confirmations - 1) * every - outlook.step, 0.0)
+        return max(newest + (n_evaluations + projection.confirmations - 1) * every - projection.step, 0.0)
 
-    low, steps, high = map(until, mixture.steps_to(target - outlook.effort.worse_by(p)))
+    low, steps, high = map(until, mixture.steps_to(target - projection.efficiency.worse_by(p)))
     return (low, steps, high) if steps <= farthest else None
 
 

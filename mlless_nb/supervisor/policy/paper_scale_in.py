@@ -55,7 +55,7 @@ class PaperScaleIn:
         self._spec, self._n_all, self._history = scale_in, n_workers, history
         self.is_on: bool = scale_in["enabled"]
         # For the forecasts, which are not the papers'.
-        self.times, self.effort = StepTimes(), StatisticalEfficiency(n_workers)
+        self.times, self.efficiency = StepTimes(), StatisticalEfficiency(n_workers)
         self._reference: Curve | None = None
         self._reference_step_s = math.nan
         self._n_wanted = n_workers

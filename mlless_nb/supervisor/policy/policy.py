@@ -156,4 +156,4 @@ class Policy:
         self._forecast_at_s = history.last("time_s")
         times = self._tuner.times
         times.measure(history, history.since_change())
-        return forecast(history, Projection(history, self._stop, self._prices, times, self._tuner.effort), cap_usd)
+        return forecast(history, Projection(history, self._stop, self._prices, times, self._tuner.efficiency), cap_usd)

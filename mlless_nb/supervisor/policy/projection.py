@@ -105,14 +105,14 @@ class Projection:
         Fields of ``Stop``.
     prices : Prices
     times : StepTimes
-    effort : StatisticalEfficiency
+    efficiency : StatisticalEfficiency
         The previous estimate of the effect of fewer workers.
 
     Attributes
     ----------
     curve : Curve or None
         The loss of the run with all its workers, over effective steps: steps of all workers with the same progress.
-    effort : StatisticalEfficiency
+    efficiency : StatisticalEfficiency
         The new estimate.
     """
 
@@ -122,11 +122,11 @@ class Projection:
         stop: dict[str, Any],
         prices: Prices,
         times: StepTimes | KeptStepTimes,
-        effort: StatisticalEfficiency,
+        efficiency: StatisticalEfficiency,
     ) -> None:
         self._history, self._stop, self.prices, self._times = history, stop, prices, times
         self.judged = judged = history.judged
-        self.effort = effort
+        self.efficiency = efficiency
         self.curve: Curve | None = None
         self.step = self.moved = history.last("step")
         self.n_workers = int(history.last("n_workers"))
@@ -134,7 +134,7 @@ class Projection:
             return
         workers = history.column("n_workers")
         at = np.searchsorted(history.column("step"), judged.steps)
-        lost = effort.lost_by(workers[at])
+        lost = efficiency.lost_by(workers[at])
         self._numbers, n_steps = _phases(workers)
         if self.keeps:
             self._lost, self._n_steps = lost, n_steps[at]
@@ -143,16 +143,16 @@ class Projection:
         first = self._first_fitted(workers)
         fall = float(history.column("loss")[:FIRST_STEPS].mean() - judged.losses[-FIRST_STEPS:].mean())
         self._lost, self._n_steps = lost, n_steps[at]
-        self.curve, self.effort = fit_efficiency(
+        self.curve, self.efficiency = fit_efficiency(
             judged.steps[first:],
             judged.losses[first:],
             lost[first:],
             self._numbers,
             self._n_steps[first:],
             fall,
-            effort,
+            efficiency,
         )
-        self.moved = max(self.step - float(self.effort.behind(self._numbers, n_steps[-1:])[0]), 1.0)
+        self.moved = max(self.step - float(self.efficiency.behind(self._numbers, n_steps[-1:])[0]), 1.0)
 
     @property
     def keeps(self) -> bool:
@@ -171,9 +171,9 @@ class Projection:
     @property
     def effective(self) -> Judged:
         """The losses that all workers would have reached, over effective steps."""
-        judged, effort = self.judged, self.effort
-        steps = judged.steps - effort.behind(self._numbers, self._n_steps)
-        return Judged(steps, judged.losses - effort.noise * self._lost, judged.is_validation)
+        judged, efficiency = self.judged, self.efficiency
+        steps = judged.steps - efficiency.behind(self._numbers, self._n_steps)
+        return Judged(steps, judged.losses - efficiency.noise * self._lost, judged.is_validation)
 
     @cached_property
     def mixture(self) -> Mixture | None:
@@ -191,7 +191,7 @@ class Projection:
         The step must be within the horizon, and the weighted curves of the ensemble must agree with the best fit up to
         `SURE`.
         """
-        ahead = steps * self.effort.pace(n_workers)
+        ahead = steps * self.efficiency.pace(n_workers)
         if self.curve is None or self.mixture is None or ahead > self.horizon:
             return False
         there = self.moved + ahead
@@ -199,7 +199,7 @@ class Projection:
 
     def reliable_steps(self, steps: float, n_workers: int) -> float:
         """How many of ``steps`` more steps with ``n_workers`` workers have a reliable loss; found by bisection."""
-        seen, beyond = 0.0, min(steps, self.horizon / self.effort.pace(n_workers))
+        seen, beyond = 0.0, min(steps, self.horizon / self.efficiency.pace(n_workers))
         if self.is_reliable(beyond, n_workers):
             return beyond
         for _ in range(5):
@@ -242,8 +242,8 @@ class Projection:
     def loss_in(self, steps: float, n_workers: int) -> float:
         """The projected loss after ``steps`` more steps with ``n_workers`` workers; needs a curve."""
         assert self.curve is not None
-        moved = self.moved + steps * self.effort.pace(n_workers)
-        return self.curve.at(moved) + self.effort.worse_by(n_workers)
+        moved = self.moved + steps * self.efficiency.pace(n_workers)
+        return self.curve.at(moved) + self.efficiency.worse_by(n_workers)
 
     def steps_to(self, loss: float, n_workers: int, z: float = 0.0) -> float:
         """Steps from now until ``loss`` with ``n_workers`` workers; infinite if the curve does not reach it.
@@ -252,8 +252,8 @@ class Projection:
         """
         if self.curve is None:
             return math.inf
-        there = self.curve.steps_to(loss - self.effort.worse_by(n_workers, z), self.moved + 1)
-        return (there - self.moved) / self.effort.pace(n_workers, z)
+        there = self.curve.steps_to(loss - self.efficiency.worse_by(n_workers, z), self.moved + 1)
+        return (there - self.moved) / self.efficiency.pace(n_workers, z)
 
     def steps_left(self, n_workers: int) -> float:
         """Steps until a rule other than the target ends the run; infinite without such a rule."""
@@ -270,7 +270,7 @@ class Projection:
             left = min(left, (self._stop["time_s"] - self._history.last("time_s")) / step_s)
         return max(left, 0.0)
 
-    def steps_in_sight(self, n_workers: int) -> float:
+    def steps_to_end(self, n_workers: int) -> float:
         """Steps to the target, or without a target to the rule that ends the run; infinite if that is unknown."""
         return self.steps_left(n_workers) if self.target is None else self.steps_to(self.target, n_workers)
 
@@ -280,7 +280,7 @@ class Projection:
 
         At that step a convex curve is farthest below the chord from its start to its end.
         """
-        judged, steps = self.judged, self.steps_in_sight(self.n_workers)
+        judged, steps = self.judged, self.steps_to_end(self.n_workers)
         if self.curve is None or not math.isfinite(steps):
             return True
         fall = float(judged.losses[0]) - self.loss_in(steps, self.n_workers)
@@ -307,10 +307,10 @@ class Projection:
         steps = self.steps_to(self.target, n_workers)
         if not math.isfinite(steps) or steps > self.steps_left(n_workers):
             return True
-        now, then = self.effort.worse_by(self.n_workers), self.effort.worse_by(n_workers, z)
+        now, then = self.efficiency.worse_by(self.n_workers), self.efficiency.worse_by(n_workers, z)
         floor, sd = self.curve.floor, max(self.curve.floor_sd, 1e-12)
-        in_reach = _normal((self.target - now - floor) / sd)
-        return _normal((self.target - then - floor) / sd) < (1 - MOST_RISK) * in_reach
+        reachable = _normal((self.target - now - floor) / sd)
+        return _normal((self.target - then - floor) / sd) < (1 - MOST_RISK) * reachable
 
 
 def _phases(workers: Float64) -> tuple[Float64, Float64]:

@@ -50,7 +50,7 @@ class RemovalEstimate:
     Parameters
     ----------
     history : History
-    outlook : Projection
+    projection : Projection
         With a curve.
     times : StepTimes
     prices : Prices
@@ -65,17 +65,17 @@ class RemovalEstimate:
     def __init__(
         self,
         history: History,
-        outlook: Projection,
+        projection: Projection,
         times: StepTimes,
         prices: Prices,
         n_all: int,
         horizon_s: float,
         first: int,
     ) -> None:
-        self.history, self.outlook, self.n_all = history, outlook, n_all
+        self.history, self.projection, self.n_all = history, projection, n_all
         self._times, self._prices = times, prices
-        self.n_workers = outlook.n_workers
-        self.now, self.then = outlook.rest(self.n_workers), outlook.rest(self.n_workers - 1)
+        self.n_workers = projection.n_workers
+        self.now, self.then = projection.rest(self.n_workers), projection.rest(self.n_workers - 1)
         self.projected = self._project(horizon_s, first)
         #: Shares of time x dollars of the whole run, and of the dollars to come, that the removal would save.
         self.saving, self.usd_saved = self._saving(self.then.steps)
@@ -86,14 +86,14 @@ class RemovalEstimate:
         return self.n_workers <= HALF * self.n_all
 
     @cached_property
-    def steps_in_sight(self) -> float:
+    def steps_to_end(self) -> float:
         """Steps to the target, or without a target to the rule that ends the run; infinite if that is unknown."""
-        return self.outlook.steps_in_sight(self.n_workers)
+        return self.projection.steps_to_end(self.n_workers)
 
     @property
-    def is_blind(self) -> bool:
+    def is_end_unknown(self) -> bool:
         """Whether the end of the run cannot be predicted."""
-        return not math.isfinite(self.steps_in_sight)
+        return not math.isfinite(self.steps_to_end)
 
     @property
     def are_steps_quicker(self) -> bool:
@@ -105,7 +105,7 @@ class RemovalEstimate:
     @property
     def least_saving(self) -> float:
         """`saving` under a pessimistic effect of fewer workers on the loss (80 % interval)."""
-        return self._saving(self.outlook.rest(self.n_workers - 1, Z).steps)[0]
+        return self._saving(self.projection.rest(self.n_workers - 1, Z).steps)[0]
 
     @property
     def may_take_longer(self) -> bool:
@@ -115,19 +115,19 @@ class RemovalEstimate:
         """
         if not math.isfinite(self.then.steps):
             return False
-        outlook, n_left, elapsed_s = self.outlook, self.n_workers - 1, self.history.last("time_s")
-        slower = outlook.effort.pace(n_left) / outlook.effort.pace(n_left, 1.0)
+        projection, n_left, elapsed_s = self.projection, self.n_workers - 1, self.history.last("time_s")
+        slower = projection.efficiency.pace(n_left) / projection.efficiency.pace(n_left, 1.0)
         then_s = self.then.steps * self._times.at(n_left) * slower
         return elapsed_s + then_s > self._longest_s(elapsed_s + self.now.steps * self._times.at(self.n_workers))
 
     def _longest_s(self, whole_s: float) -> float:
         """The longest time for the whole run: a little more than the estimated time with all workers."""
         history, d_all = self.history, self._times.at(self.n_all)
-        left = self.outlook.rest(self.n_all).steps
+        left = self.projection.rest(self.n_all).steps
         n_before = int((history.column("n_workers") >= self.n_all).sum())
         if n_before == history.n or math.isnan(d_all) or not math.isfinite(left):
             return whole_s * (1 + MOST_LONGER)
-        since = self.outlook.moved - float(history.column("step")[n_before - 1])
+        since = self.projection.moved - float(history.column("step")[n_before - 1])
         began_s = float(history.column("time_s")[n_before - 1])
         return (began_s + (since + left) * d_all) * (1 + MOST_LONGER)
 
@@ -138,7 +138,7 @@ class RemovalEstimate:
             # If the end is unknown, only the cost of a step can be compared.
             if math.isfinite(steps_now):
                 return -1.0, -1.0
-            steps_now = steps_then = max(self.outlook.step, 1.0)
+            steps_now = steps_then = max(self.projection.step, 1.0)
         elapsed_s, spent = history.last("time_s"), history.last("spent_usd")
         rest_s, then_s = steps_now * d_now, steps_then * d_then
         usd, then_usd = rest_s * self._prices.usd_s(n_workers), then_s * self._prices.usd_s(n_workers - 1)
@@ -152,22 +152,22 @@ class RemovalEstimate:
         fitted again to all losses so far, minus the effect of the removed workers. The current curve is extrapolated by
         at most as many steps as it was fitted to.
         """
-        outlook, n_workers, effort = self.outlook, self.n_workers, self.outlook.effort
-        curve, step, moved = outlook.curve, outlook.step, outlook.moved
+        projection, n_workers, efficiency = self.projection, self.n_workers, self.projection.efficiency
+        curve, step, moved = projection.curve, projection.step, projection.moved
         assert curve is not None
         d_now, d_all = self._times.at(n_workers), self._times.at(self.n_all)
         if math.isnan(d_all):
             d_all = d_now
         shorter_s = min(d_all, d_now)
-        share_s = HORIZON_SHARE * seconds_left(outlook, self.history)
+        share_s = HORIZON_SHARE * seconds_left(projection, self.history)
         wanted_s = min(horizon_s, max(HORIZON_STEPS * d_all, share_s), FARTHEST * shorter_s)
-        horizon_s = outlook.reliable_steps(wanted_s / shorter_s, self.n_all) * shorter_s
+        horizon_s = projection.reliable_steps(wanted_s / shorter_s, self.n_all) * shorter_s
         n_steps_all, n_steps_now = (math.floor(horizon_s / duration + 1e-9) for duration in (d_all, d_now))
         # The loss with all workers; steps gained because fewer workers step quicker are not counted.
         reference = curve.at(moved + n_steps_all)
-        there = moved + n_steps_now * effort.pace(n_workers)
-        loss, sd = outlook.loss_in(n_steps_now, n_workers), curve.sd_between(there, moved + n_steps_all)
-        current = outlook.current(first) if first else None  # before any removal it would equal the reference
+        there = moved + n_steps_now * efficiency.pace(n_workers)
+        loss, sd = projection.loss_in(n_steps_now, n_workers), curve.sd_between(there, moved + n_steps_all)
+        current = projection.current(first) if first else None  # before any removal it would equal the reference
         # A curve through the few records since the removal may be less certain than the one through all records.
         n_since = self.history.n - first
         if current is not None and n_steps_now <= n_since and current.sd(step + n_steps_now) < curve.sd(there):
@@ -178,11 +178,11 @@ class RemovalEstimate:
 
     def numbers(self, misfit: float) -> Numbers:
         """The figures that the decision is based on, for the record; ``misfit`` is the curve's past error."""
-        projected, effort = self.projected, self.outlook.effort
+        projected, efficiency = self.projected, self.projection.efficiency
         return {
             "horizon_s": projected.horizon_s,
             "wanted_s": projected.wanted_s,
-            "reach": self.outlook.horizon,
+            "horizon": self.projection.horizon,
             "loss": projected.loss,
             "reference": projected.reference,
             "s": projected.s,
@@ -194,10 +194,10 @@ class RemovalEstimate:
             "then_steps": _finite(self.then.steps),
             "then_s": _finite(self.then.time_s),
             "then_usd": _finite(self.then.usd),
-            "noise": effort.noise,
-            "noise_sd": effort.noise_sd,
-            "slower": effort.slower,
-            "slower_sd": effort.slower_sd,
+            "noise": efficiency.noise,
+            "noise_sd": efficiency.noise_sd,
+            "slower": efficiency.slower,
+            "slower_sd": efficiency.slower_sd,
             "misfit": misfit,
             "saving": self.saving,
             "usd_saved": self.usd_saved,
@@ -225,21 +225,21 @@ class Removal(NamedTuple):
     n_left: int
 
     @classmethod
-    def of(cls, outlook: Projection) -> Removal:
-        """The removal of one worker from the run of ``outlook``, which has a curve."""
-        assert outlook.curve is not None
-        n_left, effort = outlook.n_workers - 1, outlook.effort
-        level, pace = effort.worse_by(n_left), effort.pace(n_left)
-        return cls(outlook.curve, outlook.step, outlook.moved, level, pace, n_left)
+    def of(cls, projection: Projection) -> Removal:
+        """The removal of one worker from the run of ``projection``, which has a curve."""
+        assert projection.curve is not None
+        n_left, efficiency = projection.n_workers - 1, projection.efficiency
+        level, pace = efficiency.worse_by(n_left), efficiency.pace(n_left)
+        return cls(projection.curve, projection.step, projection.moved, level, pace, n_left)
 
     def projected(self, step: float) -> float:
         """The projected loss at ``step``."""
         return self.level + self.curve.at(self.moved + (step - self.step) * self.pace)
 
 
-def seconds_left(outlook: Projection, history: History) -> float:
+def seconds_left(projection: Projection, history: History) -> float:
     """Seconds left by the curve, at most twice the run's time so far, since curves do not reach further."""
-    return min(outlook.rest(outlook.n_workers).time_s, 2 * history.last("time_s"))
+    return min(projection.rest(projection.n_workers).time_s, 2 * history.last("time_s"))
 
 
 def _finite(value: float) -> float | None:

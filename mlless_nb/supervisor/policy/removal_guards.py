@@ -18,12 +18,12 @@ LAST_STEPS = 20
 #: The target is far off when it takes more than this many times the steps so far.
 FAR = 3.0
 #: Most rise of the loss by removals while no step is predicted for the target, as a share of the gap to the target.
-BLIND_COST = 0.05
+UNKNOWN_END_COST = 0.05
 #: Share of the workers that always stays: noise grows like 1/p, and the effect of the last workers is known only after
 #: they have left. (MovieLens-1M with a large learning rate: one worker of eight never reached the loss of two.)
 LEAST_STAY = 0.25
 #: Share of the wanted horizon up to which the curves must be reliable for a removal.
-LEAST_SEEN = 0.25
+LEAST_RELIABLE = 0.25
 
 
 class Limits(NamedTuple):
@@ -66,13 +66,13 @@ def about_to_end(estimate: RemovalEstimate, limits: Limits) -> str:
 
 def before_knee(estimate: RemovalEstimate, limits: Limits) -> str:
     """While the loss falls quickly a worker is worth its price, unless steps have become quicker."""
-    is_before = not estimate.are_steps_quicker and not estimate.outlook.is_past_knee
+    is_before = not estimate.are_steps_quicker and not estimate.projection.is_past_knee
     return "the loss still falls more quickly than on average over the run" if is_before else ""
 
 
 def curve_unreliable(estimate: RemovalEstimate, limits: Limits) -> str:
     """Refuse if the curves are not reliable far enough ahead."""
-    is_short = estimate.projected.horizon_s < LEAST_SEEN * estimate.projected.wanted_s
+    is_short = estimate.projected.horizon_s < LEAST_RELIABLE * estimate.projected.wanted_s
     return "the loss curve is not reliable enough yet to project the loss" if is_short else ""
 
 
@@ -92,23 +92,23 @@ def loss_worse(estimate: RemovalEstimate, limits: Limits) -> str:
 def target_lost(estimate: RemovalEstimate, limits: Limits) -> str:
     """Refuse if a predicted target is no longer predicted, and few workers are left or steps are not quicker."""
     is_careful = estimate.is_half or not estimate.are_steps_quicker
-    is_lost = estimate.is_blind and limits.saw_target and is_careful
+    is_lost = estimate.is_end_unknown and limits.saw_target and is_careful
     return "the loss curve no longer reaches the target" if is_lost else ""
 
 
 def target_at_risk(estimate: RemovalEstimate, limits: Limits) -> str:
     """Refuse if no step is predicted for the target, and the effect of fewer workers may put it out of reach."""
-    outlook = estimate.outlook
-    if not estimate.is_blind or outlook.gap is None:
+    projection = estimate.projection
+    if not estimate.is_end_unknown or projection.gap is None:
         return ""
-    is_risky = outlook.effort.worse_by(estimate.n_workers - 1, Z) > BLIND_COST * outlook.gap
+    is_risky = projection.efficiency.worse_by(estimate.n_workers - 1, Z) > UNKNOWN_END_COST * projection.gap
     return "the loss curve does not reach the target, and fewer workers may put it out of reach" if is_risky else ""
 
 
 def target_far(estimate: RemovalEstimate, limits: Limits) -> str:
     """Keep the last half of the workers while the target is far off."""
-    outlook = estimate.outlook
-    is_far = estimate.is_half and outlook.target is not None and estimate.steps_in_sight > FAR * outlook.step
+    projection = estimate.projection
+    is_far = estimate.is_half and projection.target is not None and estimate.steps_to_end > FAR * projection.step
     return "the target is still far off" if is_far else ""
 
 
@@ -121,13 +121,13 @@ def steps_not_quicker(estimate: RemovalEstimate, limits: Limits) -> str:
 def target_out_of_reach(estimate: RemovalEstimate, limits: Limits) -> str:
     """Refuse if the target is predicted to be reached now, and may not be with fewer workers."""
     n_left = estimate.n_workers - 1
-    is_broken = not estimate.is_blind and estimate.outlook.breaks_target(n_left, Z)
+    is_broken = not estimate.is_end_unknown and estimate.projection.breaks_target(n_left, Z)
     return f"with {n_left} the target may get out of reach" if is_broken else ""
 
 
 def takes_longer(estimate: RemovalEstimate, limits: Limits) -> str:
     """Refuse if the run may take much longer than with all its workers."""
-    is_longer = not estimate.is_blind and estimate.may_take_longer
+    is_longer = not estimate.is_end_unknown and estimate.may_take_longer
     return "with one worker less the run may take longer" if is_longer else ""
 
 

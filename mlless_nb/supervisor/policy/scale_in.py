@@ -68,7 +68,7 @@ class ScaleInTuner:
         self.times = StepTimes()
         self._n_wanted = n_workers
         self._removal: Removal | None = None
-        self.effort = StatisticalEfficiency(n_workers)
+        self.efficiency = StatisticalEfficiency(n_workers)
         self._misfit = 0.0  # error of a curve's short-term prediction, without a removal in between
         self._hindcast_at = 0.0  # the step of the newest hindcast
         self._has_judged = False  # whether this decision is the first after a removal
@@ -103,13 +103,13 @@ class ScaleInTuner:
         if not self._is_due(first):
             return []
         self.times.measure(history, first)
-        outlook = Projection(history, self._stop, self._prices, self.times, self.effort)
-        self.effort = outlook.effort
-        interval_s = min(self._spec["interval_s"], INTERVAL_SHARE * seconds_left(outlook, history))
+        projection = Projection(history, self._stop, self._prices, self.times, self.efficiency)
+        self.efficiency = projection.efficiency
+        interval_s = min(self._spec["interval_s"], INTERVAL_SHARE * seconds_left(projection, history))
         if history.last("time_s") - float(history.column("time_s")[first]) < interval_s:
             return []
-        said = self._judge_removal(outlook)
-        return said + self._consider(outlook, first)
+        said = self._judge_removal(projection)
+        return said + self._consider(projection, first)
 
     # -- the parts of a decision
 
@@ -125,13 +125,13 @@ class ScaleInTuner:
             return True
         return len(judged.since(float(history.column("step")[first])).steps) >= LEAST_EVALUATIONS
 
-    def _judge_removal(self, outlook: Projection) -> list[Decision]:
+    def _judge_removal(self, projection: Projection) -> list[Decision]:
         """Compare the losses since the last removal with its projection; doubles the least saving if they are worse."""
         removal, self._removal = self._removal, None
         self._has_judged = removal is not None
         if removal is None:
             return []
-        since = outlook.judged.since(removal.step)
+        since = projection.judged.since(removal.step)
         if not len(since.steps) or not math.isfinite(removal.curve.noise):
             return []
         middle = float(since.steps.mean())
@@ -151,37 +151,37 @@ class ScaleInTuner:
         )
         return [self._say("outcome", text, numbers)]
 
-    def _hindcast(self, outlook: Projection) -> float:
+    def _hindcast(self, projection: Projection) -> float:
         """The present error of a curve fitted `HINDCAST_STEPS` steps ago."""
-        judged, now = outlook.judged, outlook.curve
-        n_before = int((judged.steps <= outlook.step - HINDCAST_STEPS).sum())
+        judged, now = projection.judged, projection.curve
+        n_before = int((judged.steps <= projection.step - HINDCAST_STEPS).sum())
         before = fit(judged.steps[:n_before], judged.losses[:n_before], "reference")
         if before is None or now is None:
             return 0.0
-        return abs(before.at(outlook.step) - outlook.loss_in(0, outlook.n_workers))
+        return abs(before.at(projection.step) - projection.loss_in(0, projection.n_workers))
 
-    def _consider(self, outlook: Projection, first: int) -> list[Decision]:
+    def _consider(self, projection: Projection, first: int) -> list[Decision]:
         """Remove a worker unless a guard refuses; a refusal is reported."""
-        history, n_workers, spec = self._history, outlook.n_workers, self._spec
-        if outlook.curve is None or math.isnan(self.times.at(n_workers)):
+        history, n_workers, spec = self._history, projection.n_workers, self._spec
+        if projection.curve is None or math.isnan(self.times.at(n_workers)):
             return []
-        if not self._has_judged and outlook.step >= HINDCAST_AGAIN * self._hindcast_at:
-            self._hindcast_at, self._misfit = outlook.step, self._hindcast(outlook)
-        estimate = RemovalEstimate(history, outlook, self.times, self._prices, self._n_all, spec["horizon_s"], first)
+        if not self._has_judged and projection.step >= HINDCAST_AGAIN * self._hindcast_at:
+            self._hindcast_at, self._misfit = projection.step, self._hindcast(projection)
+        estimate = RemovalEstimate(history, projection, self.times, self._prices, self._n_all, spec["horizon_s"], first)
         numbers = estimate.numbers(self._misfit)
         limits = Limits(spec["threshold"], self._bar, self._saw_target)
         refusal = refusal_of(LOSS_GUARDS, estimate, limits)
         if refusal is None:
-            self._saw_target |= not estimate.is_blind
+            self._saw_target |= not estimate.is_end_unknown
             refusal = refusal_of(END_GUARDS, estimate, limits)
         if refusal is not None:
             self._not_before = history.n + LEAST_RECORDS
             return self._refusals.tell(refusal, history, n_workers, numbers)
-        self._removal = Removal.of(outlook)
+        self._removal = Removal.of(projection)
         self._n_wanted = n_workers - 1
         self._refusals.reset()
-        in_sight, projected = estimate.steps_in_sight, estimate.projected
-        is_known = estimate.is_blind or outlook.target is None or outlook.is_reliable(in_sight, n_workers)
+        to_end, projected = estimate.steps_to_end, estimate.projected
+        is_known = estimate.is_end_unknown or projection.target is None or projection.is_reliable(to_end, n_workers)
         text = (
             f"Auto-tuner removed {{worker}}: projected loss at +{projected.horizon_s:.2g} s {projected.loss:.4f} vs "
             f"{projected.reference:.4f} with {self._n_all} workers, saves {'' if is_known else 'about '}"
