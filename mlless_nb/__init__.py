@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .data.stored_files import StoredFiles
     from .driver.run import TrainingRun
     from .driver.runs import attach, runs, train
+    from .driver.spending import project, session
     from .errors import (
         BudgetError,
         CommandError,
@@ -101,7 +102,9 @@ __all__ = [
     "advise",
     "attach",
     "datasets",
+    "project",
     "runs",
+    "session",
     "train",
 ]
 
@@ -141,6 +144,7 @@ _HOMES = {
     "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
     "driver.runs": ["attach", "runs", "train"],
     "driver.run": ["TrainingRun"],
+    "driver.spending": ["project", "session"],
     "job.scale_in": ["ScaleIn"],
     "job.sync": ["ASP", "BSP", "DBW", "ISP", "SSP", "AdaSync", "BackupWorkers"],
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import weakref
 from collections.abc import Sequence
@@ -154,6 +155,18 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
         raise CommandError(f"run {run!r} is live in another process; it can be attached to here once it has ended")
     newest = ", ".join(ended[:8]) or "none"
     raise CommandError(f"no ended run is called {run!r}; ended runs on this machine: {newest}")
+
+
+def recorded_cost_usd(run_id: str) -> float | None:
+    """What an ended run has cost by its record, US dollars; None if its end is not recorded, or not well."""
+    try:
+        summary = json.loads((runs_folder() / run_id / END).read_text("utf-8"))
+        if summary["state"]["status"] in LIVE:
+            return None
+        total = math.fsum(float(usd) for usd in summary["cost"].values())
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return None
+    return total if math.isfinite(total) and total >= 0 else None
 
 
 def read_trace(run_id: str) -> list[dict[str, Any]]:
