@@ -89,7 +89,7 @@ def test_killed_processes_pass_no_cap_and_lose_nothing(path: Path) -> None:
     opened: dict[str, int] = {}
     with Ledger(path).transaction() as book:
         book.set_cap("session", "shared", 2_000)
-    for wave in range(6):
+    for wave in range(4):
         processes = [spender(path, f"{who}{wave}", 0) for who in "abcd"]
         for process in processes:  # each is at work
             assert process.stdout is not None
