@@ -9,6 +9,7 @@
     messages.py    one-line sentences about a run                                                 pure
     commands.py    %mlless status, stop, scale_in, tune, budget, wait, dashboard, report, runs
     budgets.py     %mlless session, project
+    cleaning.py    %mlless ps, clean
     waiting.py     waits for a run and handles interrupts
     completion.py  Tab completion of options, commands and run names
 """

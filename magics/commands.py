@@ -15,7 +15,7 @@ from .. import widgets
 from ..job.job import TrainingJob
 from ..validation import nearest
 from ..widgets.format import usd
-from . import budgets
+from . import budgets, cleaning
 from .messages import cost_so_far, detached_line, is_live, status_line
 from .waiting import until_end
 
@@ -151,6 +151,8 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "runs": runs,
     "session": budgets.session,
     "project": budgets.project,
+    "ps": cleaning.ps,
+    "clean": cleaning.clean,
 }
 
 

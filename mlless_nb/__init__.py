@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .adviser import advise
     from .data import datasets
     from .data.stored_files import StoredFiles
+    from .driver.cleaning import clean
     from .driver.run import TrainingRun
     from .driver.runs import attach, runs, train
     from .driver.spending import project, session
@@ -101,6 +102,7 @@ __all__ = [
     "TrainingRun",
     "advise",
     "attach",
+    "clean",
     "datasets",
     "project",
     "runs",
@@ -143,6 +145,7 @@ _HOMES = {
     ],
     "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
     "driver.runs": ["attach", "runs", "train"],
+    "driver.cleaning": ["clean"],
     "driver.run": ["TrainingRun"],
     "driver.spending": ["project", "session"],
     "job.scale_in": ["ScaleIn"],

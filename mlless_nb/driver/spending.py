@@ -164,8 +164,21 @@ def opened(ledger: Ledger | None = None) -> Iterator[Book]:
     """The user's book in a transaction, with the runs settled whose process was killed."""
     ledger = ledger or Ledger()
     with ledger.transaction() as book:
-        book.settle_lost(lambda run: run.owner.is_gone, lambda run: _most_nusd(ledger, run))
+        _settle_lost(ledger, book)
         yield book
+
+
+def settle_lost() -> list[str]:
+    """Settle the runs whose process was killed; returns their ids. Does not make a ledger where there is none."""
+    ledger = Ledger()
+    if not ledger.path.exists():
+        return []
+    with ledger.transaction() as book:
+        return _settle_lost(ledger, book)
+
+
+def _settle_lost(ledger: Ledger, book: Book) -> list[str]:
+    return book.settle_lost(lambda run: run.owner.is_gone, lambda run: _most_nusd(ledger, run))
 
 
 def _most_nusd(ledger: Ledger, run: RunEntry) -> int:

@@ -169,6 +169,25 @@ def recorded_cost_usd(run_id: str) -> float | None:
     return total if math.isfinite(total) and total >= 0 else None
 
 
+def recorded_name(path: Path) -> str:
+    """The run's name in the summary ``path``, "" if there is none."""
+    try:
+        return str(json.loads(path.read_text("utf-8"))["state"]["name"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""
+
+
+def last_spent_usd(folder: Path) -> float:
+    """The run's cost by its newest recorded row, US dollars; 0 if there is none."""
+    with contextlib.suppress(OSError, ValueError, TypeError), (folder / ROWS).open("rb") as rows:
+        rows.seek(0, os.SEEK_END)
+        rows.seek(max(rows.tell() - 8192, 0))
+        for line in reversed(rows.read().split(b"\n")[:-1]):  # after the last newline is nothing, or half a row
+            usd = float(to_array([json.loads(line)])[0, COLUMNS.index("spent_usd")])
+            return usd if math.isfinite(usd) else 0.0
+    return 0.0
+
+
 def read_trace(run_id: str) -> list[dict[str, Any]]:
     """What the functions of a stateless run did, see `mlless_nb.stateless.ledger`; empty for other runs."""
     return _lines(runs_folder() / run_id / TRACE)
