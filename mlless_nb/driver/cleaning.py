@@ -147,7 +147,9 @@ def clean(
     if data and (found.live or leftovers.is_anything_watched()):
         names = ", ".join(run.name for run in found.live) or "one of another data directory"
         raise CommandError(f"data=True: must wait until no run is live, since runs read it; live: {names}")
-    removed, left, settled = [], [], []
+    removed: list[str] = []
+    left: list[str] = []
+    settled: list[str] = []
     try:
         settled = spending.settle_lost()
     except MllessError as error:

@@ -41,6 +41,8 @@ SCHEMA = {
     "notes": "CREATE TABLE notes (key TEXT PRIMARY KEY, entry TEXT NOT NULL, digest TEXT NOT NULL)",
     "totals": "CREATE TABLE totals (key TEXT PRIMARY KEY, entry TEXT NOT NULL, digest TEXT NOT NULL)",
 }
+#: Rows of a table by key: key, entry, digest.
+Rows = dict[str, tuple[str, str, str]]
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 #: Most characters of one row's entry.
 MOST_CHARACTERS = 4_000
@@ -260,16 +262,16 @@ def _entry(row: tuple[Any, Any, Any]) -> list[Any]:
     return values
 
 
-def _total(rows: dict[str, tuple[str, str, str]]) -> list[Any]:
+def _total(rows: Rows) -> list[Any]:
     """The number of rows and the digest of all of them."""
     return [len(rows), hashlib.sha256("".join(sorted(row[2] for row in rows.values())).encode()).hexdigest()]
 
 
-def _budget_rows(budgets: dict[tuple[Kind, str], BudgetEntry]) -> dict[str, tuple[str, str, str]]:
+def _budget_rows(budgets: dict[tuple[Kind, str], BudgetEntry]) -> Rows:
     return {f"{kind} {name}": _row(f"{kind} {name}", _values(entry)) for (kind, name), entry in budgets.items()}
 
 
-def _run_rows(runs: dict[str, RunEntry]) -> dict[str, tuple[str, str, str]]:
+def _run_rows(runs: dict[str, RunEntry]) -> Rows:
     return {key: _row(key, _values(entry)) for key, entry in runs.items()}
 
 
@@ -278,9 +280,7 @@ def _values(entry: BudgetEntry | RunEntry) -> list[Any]:
     return [dataclasses.astuple(value) if isinstance(value, Owner) else value for value in values]
 
 
-def _write(
-    connection: sqlite3.Connection, table: str, before: dict[str, tuple[str, ...]], after: dict[str, tuple[str, ...]]
-) -> bool:
+def _write(connection: sqlite3.Connection, table: str, before: Rows, after: Rows) -> bool:
     """Write the rows that differ; returns whether there are any."""
     gone = [(key,) for key in before if key not in after]
     new = [row for key, row in after.items() if before.get(key) != row]

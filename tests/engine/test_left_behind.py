@@ -16,7 +16,7 @@ import redis
 from engine.jobs import PATIENCE_S
 
 import mlless_nb
-from mlless_nb.driver import leftovers
+from mlless_nb.driver import leftovers, spending
 from mlless_nb.driver.cleaning import survey
 from mlless_nb.driver.leftovers import Leftover
 from mlless_nb.driver.places import Places, all_places
@@ -46,6 +46,7 @@ print(run.status, run.reason, flush=True)
 def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A data directory of its own for each test."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr(spending, "_in_force", {})
     monkeypatch.setattr(leftovers, "BASES", ())  # not those of this machine's other runs
 
 
