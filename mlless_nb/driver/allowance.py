@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
@@ -20,6 +21,8 @@ from . import spending
 
 #: Seconds between two notes of what a live run has committed.
 NOTE_S = 1.0
+#: Most nano-dollars of the driver's own requests to the storage before it knows what a start costs: twenty listings.
+FIRST_NUSD = 100_000
 #: Longest that functions go on without their driver: its lease (30 s), and a good end.
 GRACE_S = 45.0
 
@@ -61,6 +64,9 @@ class Allowance:
         )
         with spending.opened() as book:
             run = book.open(asked, cap_nusd)
+        if not job.is_stored:  # else functions may read files before the run begins
+            with contextlib.suppress(MllessError):  # without a note the whole reservation counts
+                Ledger().note(run_id, Note(FIRST_NUSD, 0, 0.0, 0.0))
         if cap_nusd is None:
             try:
                 job = dataclasses.replace(job, budget=AllottedBudget(run.reserved_nusd / NUSD))
@@ -96,20 +102,23 @@ class Allowance:
         if isinstance(self.job.budget, AllottedBudget):
             telemetry.tell(0.0, f"May cost {dollars(self._reserved_nusd)}, which {self._budgets} has left")
         arguments = (telemetry, self._run.id, round(usd_s * NUSD) + 1)
-        threading.Thread(target=self._note, args=arguments, name="mlless-allowance", daemon=True).start()
+        self._note(*arguments, 0.0)
+        threading.Thread(target=self._keep_noting, args=arguments, name="mlless-allowance", daemon=True).start()
 
-    def _note(self, telemetry: Telemetry, run_id: str, nusd_s: int) -> None:
-        ledger, heard, heard_at = Ledger(), -1.0, time.monotonic()
+    def _keep_noting(self, telemetry: Telemetry, run_id: str, nusd_s: int) -> None:
+        heard, heard_at = telemetry.state.time_s, time.monotonic()
         while not self._is_over.wait(NOTE_S):
-            state, now = telemetry.state, time.monotonic()
-            if state.status == "starting":  # what is prepared before the launch is not in the state
-                continue
-            if state.time_s != heard:
-                heard, heard_at = state.time_s, now
-            try:
-                ledger.note(run_id, Note(to_nusd(state.committed_usd) + 1, nusd_s, now - heard_at, GRACE_S))
-            except MllessError:
-                continue  # without a note the whole reservation counts
+            now, time_s = time.monotonic(), telemetry.state.time_s
+            if time_s != heard:
+                heard, heard_at = time_s, now
+            self._note(telemetry, run_id, nusd_s, now - heard_at)
+
+    def _note(self, telemetry: Telemetry, run_id: str, nusd_s: int, unheard_s: float) -> None:
+        state = telemetry.state
+        if state.status == "starting" and self.job.is_stored:  # what is prepared before the launch is not in the state
+            return
+        with contextlib.suppress(MllessError):  # an older note and the recorded steps count then
+            Ledger().note(run_id, Note(to_nusd(state.committed_usd) + 1, nusd_s, unheard_s, GRACE_S))
 
     def ask(self, command_id: str, cap_nusd: int) -> None:
         """Reserve what a command that changes the cap needs, before it is sent; nothing is returned yet.

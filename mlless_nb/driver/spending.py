@@ -13,7 +13,7 @@ from ..job.limits import Budget
 from ..money.book import MOST_NUSD, Book, Kind, RunEntry, Standing, dollars
 from ..money.ledger import Ledger
 from ..money.meter import NUSD, to_nusd
-from ..telemetry.record import recorded_cost_usd
+from ..telemetry.record import last_spent_usd, recorded_cost_usd, runs_folder
 from ..validation import check_flag, plain
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -187,7 +187,9 @@ def _most_nusd(ledger: Ledger, run: RunEntry) -> int:
     if recorded is not None:
         return min(round(recorded * NUSD), MOST_NUSD)
     note = ledger.noted(run.id)
-    return run.reserved_nusd if note is None else note.most_nusd
+    if note is None:
+        return run.reserved_nusd
+    return max(note.most_nusd, min(round(last_spent_usd(runs_folder() / run.id) * NUSD), MOST_NUSD))
 
 
 def _cap(usd: float) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mlless_nb
-from mlless_nb import PMF, SGD, BudgetError, CommandError, JobError, Stop, TrainingJob, datasets
+from mlless_nb import PMF, SGD, BudgetError, CommandError, JobError, Stop, StoredFiles, TrainingJob, datasets
 from mlless_nb.driver import spending
 from mlless_nb.driver.allowance import Allowance
 from mlless_nb.errors import DecodeError
@@ -19,8 +20,8 @@ from mlless_nb.money.book import RunEntry
 from mlless_nb.money.ledger import Ledger, Note, ledger_path
 from mlless_nb.money.meter import NUSD
 from mlless_nb.money.owner import Owner
-from mlless_nb.telemetry.live import RunState, Telemetry
-from mlless_nb.telemetry.record import END, runs_folder
+from mlless_nb.telemetry.live import COLUMNS, RunState, Telemetry
+from mlless_nb.telemetry.record import END, ROWS, Record, runs_folder
 
 JOB = TrainingJob(PMF(2), SGD(0.1), datasets.synthetic_ratings(30, 20, 300, rank=2, seed=1), minibatch=30, name="one")
 CENT = NUSD // 100
@@ -166,6 +167,27 @@ def test_a_lost_run_costs_what_its_record_says_or_the_most_it_can(
     assert (round(mine.spent, 9), mine.reserved) == (spent, 0)
 
 
+def test_recorded_steps_count_if_notes_could_not_be_written() -> None:
+    mine = mlless_nb.session("shared", budget=1)
+    lost_run("killed")
+    Ledger().note("killed", Note(CENT, 0, 0.0, 0.0))
+    record = Record("killed")
+    record.append([[0.07 if name == "spent_usd" else 1.0 for name in COLUMNS]])
+    with (record.folder / ROWS).open("a") as rows:
+        rows.write("[1.0, 2")  # the process was killed as it wrote
+    assert mine.spent == 0.07
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_run_that_is_killed_before_its_launch_costs_next_to_nothing(is_stored: bool) -> None:
+    mine = mlless_nb.session("shared", budget=1)
+    job = TrainingJob(PMF(2), data=StoredFiles("bucket/files", "csv"), budget=0.5) if is_stored else capped(0.5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Owner, "this", classmethod(lambda cls: GONE))
+        Allowance.open(job, "killed", "killed")
+    assert mine.spent == (0.5 if is_stored else 0.0001)  # functions may have read the files
+
+
 def test_a_live_run_notes_what_it_has_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlless_nb.driver.allowance.NOTE_S", 0.01)
     mlless_nb.session("shared", budget=1)
@@ -174,9 +196,14 @@ def test_a_live_run_notes_what_it_has_committed(monkeypatch: pytest.MonkeyPatch)
     allowance.follow(telemetry, 0.001)
     assert "May cost $1.00, which session 'shared' has left" in telemetry.state.events[0].text
     ledger = Ledger()
-    noted = None
-    while noted is None:
+    with ledger.transaction():
+        noted = ledger.noted("run-1")
+    assert noted is not None
+    assert 0.25 * NUSD < noted.most_nusd < 0.35 * NUSD
+    telemetry.update(committed_usd=0.5, time_s=4.0)
+    give_up_at = time.monotonic() + 60
+    while noted is None or noted.most_nusd < 0.5 * NUSD:
+        assert time.monotonic() < give_up_at
         with ledger.transaction():
             noted = ledger.noted("run-1")
-    assert 0.25 * NUSD < noted.most_nusd < 0.35 * NUSD
     allowance.settle(CENT)

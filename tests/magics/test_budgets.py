@@ -1,4 +1,4 @@
-"""``%mlless session`` and ``%mlless project``."""
+"""``%mlless session``, ``%mlless project``, and the lines of ``ps`` and ``clean``."""
 
 from __future__ import annotations
 
@@ -44,6 +44,9 @@ def test_they_set_show_and_leave(capsys: pytest.CaptureFixture[str]) -> None:
         ("project a b", "%mlless project a b: must be one name"),
         ("session a --leave", "must be without a name"),
         ("session --leave --new", "must be without other options"),
+        ("ps --data", "must be %mlless clean --data"),
+        ("clean all", r"%mlless clean \.\.\.: must be --redis URL or --data"),
+        ("clean redis://:planted-secret@host", r"%mlless clean \.\.\.: must be"),
     ],
 )
 def test_a_wrong_line_says_what_would_be_right(line: str, text: str) -> None:
