@@ -13,7 +13,8 @@ from ..errors import BudgetError, MllessError
 from ..job.job import TrainingJob
 from ..job.limits import AllottedBudget
 from ..money.book import RunEntry, dollars
-from ..money.ledger import Ledger, Note
+from ..money.ledger import Ledger
+from ..money.ledger_rows import Note
 from ..money.meter import NUSD, to_nusd
 from ..money.owner import Owner
 from ..telemetry.live import Telemetry

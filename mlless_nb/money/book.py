@@ -24,7 +24,7 @@ KINDS: tuple[Kind, ...] = ("session", "project")
 #: The most that a cap or a cost can be, nano-dollars: a billion dollars.
 MOST_NUSD = 10**9 * NUSD
 #: Ended runs that are listed one by one; older ones are only a sum in their budgets.
-KEPT_RUNS = 500
+KEPT_RUNS = 200
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from mlless_nb.driver.allowance import Allowance
 from mlless_nb.errors import DecodeError
 from mlless_nb.job.limits import AllottedBudget
 from mlless_nb.money.book import RunEntry
-from mlless_nb.money.ledger import Ledger, Note, ledger_path
+from mlless_nb.money.ledger import Ledger, ledger_path
+from mlless_nb.money.ledger_rows import Note
 from mlless_nb.money.meter import NUSD
 from mlless_nb.money.owner import Owner
 from mlless_nb.telemetry.live import COLUMNS, RunState, Telemetry

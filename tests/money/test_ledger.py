@@ -18,7 +18,8 @@ import pytest
 from mlless_nb.errors import BudgetError, DecodeError, MllessError, ServiceError
 from mlless_nb.money import ledger as ledger_module
 from mlless_nb.money.book import RunEntry
-from mlless_nb.money.ledger import Ledger, Note
+from mlless_nb.money.ledger import Ledger
+from mlless_nb.money.ledger_rows import Note
 from mlless_nb.money.owner import Owner
 
 #: Opens runs under one budget and settles some, until it is killed or has done enough.
@@ -71,11 +72,11 @@ def said(process: subprocess.Popen[str]) -> Iterator[list[str]]:
 
 
 def test_four_processes_lose_nothing(path: Path) -> None:
-    processes = [spender(path, who, 60) for who in "abcd"]
+    processes = [spender(path, who, 40) for who in "abcd"]
     words = [line for process in processes for line in said(process)]
     assert [process.wait(60) for process in processes] == [0] * 4
     settled = {line[1]: int(line[2]) for line in words if line[0] == "settled"}
-    assert len(settled) == 240
+    assert len(settled) == 160
     with Ledger(path).transaction() as book:
         standing = book.standing("session", "shared")
         assert {run.id: run.spent_nusd for run in standing.runs} == settled
