@@ -163,13 +163,15 @@ def of_storage(run: Places, backend: str | Mapping[str, Any] | None) -> Iterator
 
 
 def of_watchdogs(processes: Collection[Process]) -> Iterator[Leftover]:
-    """Folders of watchdogs and private servers whose process is gone, with the servers that still run."""
+    """Folders of watchdogs and private servers whose process is gone, with the servers and functions that still run."""
     for folder in _watchdog_folders():
         shells = [process for process in processes if f"mlless-watchdog {folder}" in process.command]
         if not _is_abandoned(folder):
             continue
         # Also in the shell's command line; a server names its socket instead of its configuration.
         servers = [each for each in processes if f"{folder}/redis." in each.command and each not in shells]
+        groups = _watched(folder, "pgid ")
+        servers += [each for each in processes if str(each.group) in groups and "/lithops.jobs/" in each.command]
         what = "private Redis" if folder.name.startswith(REDIS_PREFIX) else "watchdog"
         if servers or shells:
             what += f" with {len(servers) + len(shells)} processes"
@@ -255,10 +257,17 @@ def _watched_paths() -> set[str]:
     found: set[str] = set()
     for folder in _watchdog_folders():
         if not _is_abandoned(folder):
-            with contextlib.suppress(OSError):
-                lines = (folder / "cleanup").read_text("utf-8").splitlines()
-                found.update(line.removeprefix("path ") for line in lines if line.startswith("path "))
+            found |= _watched(folder, "path ")
     return found
+
+
+def _watched(folder: Path, kind: str) -> set[str]:
+    """What the watchdog of ``folder`` is to see to: lines of its list that begin with ``kind``, without it."""
+    try:
+        lines = (folder / "cleanup").read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        return set()
+    return {line.removeprefix(kind) for line in lines if line.startswith(kind)}
 
 
 def _storage_root() -> Path:

@@ -56,7 +56,9 @@ class Notebook:
     def __init__(self, name: str, redis_url: str | None) -> None:
         code = CELL.format(tests=str(Path(__file__).parents[1]), session=name, name=name, redis=redis_url)
         arguments = [sys.executable, "-c", code]
-        self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        # Lithops gives processes with one session the same ids; notebooks are started apart.
+        env = {name: value for name, value in os.environ.items() if name != "__LITHOPS_SESSION_ID"}
+        self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         self.run_id = self.line()
 
     def line(self) -> str:
@@ -96,6 +98,7 @@ def notebooks(request: pytest.FixtureRequest) -> Iterator[tuple[Notebook, Notebo
     for each in both:
         each.process.kill()
         each.process.wait()
+    mlless_nb.clean()  # a test that failed leaves nothing to the next one
 
 
 def places_of(run_id: str) -> Places | None:
@@ -118,12 +121,12 @@ def test_all_of_it_goes_and_nothing_of_the_live_run(notebooks: tuple[Notebook, N
         os.kill(pid, signal.SIGKILL)
     killed.process.wait(PATIENCE_S)
     found = wait_until_killed(killed.run_id)
-    assert ["private Redis" if url is None else "watchdog"] == [each.what for each in survey().others]
+    (folder,) = survey().others
+    assert folder.what.startswith("private Redis" if url is None else "watchdog")
     whats = " ".join(each.what for each in found)
-    assert "process" in whats
     assert "objects" in whats or "temporary file" in whats
-    if url is not None:
-        assert re.search(r"\d+ keys", whats)
+    if url is not None:  # a private Redis dies with its watchdog, and then functions end by themselves
+        assert re.search(r"\d+ process.* \d+ keys", whats)
 
     cleaned = mlless_nb.clean()
     assert cleaned.left == [], cleaned
