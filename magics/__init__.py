@@ -8,6 +8,8 @@
     launching.py   starts a job: one live run per name, puts the handle into the notebook, shows it
     messages.py    one-line sentences about a run                                                 pure
     commands.py    %mlless status, stop, scale_in, tune, budget, wait, dashboard, report, runs
+    budgets.py     %mlless session, project
+    cleaning.py    %mlless ps, clean
     waiting.py     waits for a run and handles interrupts
     completion.py  Tab completion of options, commands and run names
 """

@@ -15,6 +15,7 @@ from .. import widgets
 from ..job.job import TrainingJob
 from ..validation import nearest
 from ..widgets.format import usd
+from . import budgets, cleaning
 from .messages import cost_so_far, detached_line, is_live, status_line
 from .waiting import until_end
 
@@ -148,6 +149,10 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "report": report,
     "advise": advise,
     "runs": runs,
+    "session": budgets.session,
+    "project": budgets.project,
+    "ps": cleaning.ps,
+    "clean": cleaning.clean,
 }
 
 

@@ -6,6 +6,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 
 import mlless_nb
 
+from . import budgets, cleaning
 from .commands import VERBS
 from .options import OPTIONS
 
@@ -31,6 +32,10 @@ def candidates(words: list[str]) -> list[str]:
         return [flag for flag, _ in OPTIONS if flag not in taken]
     if words[0] == "%mlless" and len(words) == 2:
         return list(VERBS)
+    if words[0] == "%mlless" and len(words) > 2 and words[1] in ("session", "project"):
+        return [flag for flag in budgets.FLAGS if flag not in words[2:-1]]
+    if words[0] == "%mlless" and len(words) > 2 and words[1] in ("ps", "clean"):
+        return [flag for flag in cleaning.FLAGS if flag == "--redis" or words[1] == "clean"]
     if words[0] == "%mlless" and len(words) > 2 and words[1] != "runs":
         return _names()
     return []

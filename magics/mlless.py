@@ -41,6 +41,10 @@ class MllessMagics(Magics):
         %mlless scale_in [N] [RUN]   remove N workers                 %mlless report [RUN]         show the result
         %mlless dashboard [RUN]      show it again                    %mlless tune on|off [RUN]    the auto-tuner
         %mlless runs                 the runs of this kernel
+        %mlless ps                   live runs of all processes, and what killed ones have left
+        %mlless clean [--data]       remove what killed runs have left, and with --data packed minibatches too
+        %mlless session [NAME] [--budget USD]     spent, reserved and left of this notebook's budget, or of a shared one
+        %mlless project [NAME] [--budget USD]     the same of a project, over notebooks and days
         """
         try:
             if cell is None:

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from .adviser import advise
     from .data import datasets
     from .data.stored_files import StoredFiles
+    from .driver.cleaning import clean
     from .driver.run import TrainingRun
     from .driver.runs import attach, runs, train
+    from .driver.spending import project, session
     from .errors import (
         BudgetError,
         CommandError,
@@ -100,8 +102,11 @@ __all__ = [
     "TrainingRun",
     "advise",
     "attach",
+    "clean",
     "datasets",
+    "project",
     "runs",
+    "session",
     "train",
 ]
 
@@ -140,7 +145,9 @@ _HOMES = {
     ],
     "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
     "driver.runs": ["attach", "runs", "train"],
+    "driver.cleaning": ["clean"],
     "driver.run": ["TrainingRun"],
+    "driver.spending": ["project", "session"],
     "job.scale_in": ["ScaleIn"],
     "job.sync": ["ASP", "BSP", "DBW", "ISP", "SSP", "AdaSync", "BackupWorkers"],
 }

@@ -25,7 +25,8 @@ ROOMS = {
 }
 #: The folders of mlless_nb and its three modules, from the ground up.
 FLOORS = [
-    ("errors", "kernels", "money"),
+    ("errors", "kernels"),
+    ("money",),
     ("validation", "storage"),
     ("models", "data"),
     ("telemetry", "exchange", "bus"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
 from ..bus.messages import Command
 from ..errors import ServiceError
 from ..telemetry.live import Telemetry
+from .allowance import Allowance
 from .services import Services
 
 #: Seconds after which a command that the supervisor did not acknowledge is sent again.
@@ -22,6 +24,8 @@ class Commands:
     services : Services
     telemetry : Telemetry
         Shows pending commands.
+    allowance : Allowance
+        Is asked before the budget is raised.
 
     Attributes
     ----------
@@ -30,8 +34,8 @@ class Commands:
         Whether the run has ended, so that commands have no effect.
     """
 
-    def __init__(self, services: Services, telemetry: Telemetry) -> None:
-        self._services, self._telemetry = services, telemetry
+    def __init__(self, services: Services, telemetry: Telemetry, allowance: Allowance) -> None:
+        self._services, self._telemetry, self._allowance = services, telemetry, allowance
         self._pending: dict[str, tuple[Command, str, float]] = {}
         self._lock = threading.Lock()
         self.is_stop_asked = self.is_over = False
@@ -42,7 +46,15 @@ class Commands:
             self.is_over = True
 
     def send(self, command: Command, pending: str) -> None:
-        """Send ``command``, shown as the sentence ``pending`` until it is done; no effect if the run has ended."""
+        """Send ``command``, shown as the sentence ``pending`` until it is done; no effect if the run has ended.
+
+        Raises
+        ------
+        CommandError
+            If a session's or a project's budget does not allow it.
+        """
+        if command.do == "budget" and not self.is_over:
+            self._allowance.ask(command.id, command.nusd)
         with self._lock:
             if self.is_over:
                 return
@@ -69,11 +81,14 @@ class Commands:
     def settle(self, done: dict[str, str]) -> None:
         """Remove commands that the supervisor has handled; by id, why each was refused, "" if it was carried out."""
         with self._lock:
-            for command_id, outcome in done.items():
-                self._pending.pop(command_id, None)
-                if outcome:
-                    self._telemetry.tell(self._telemetry.state.time_s, f"Refused: {outcome}")
+            known = [self._pending.pop(command_id, None) for command_id in done]
+            for outcome in filter(None, done.values()):
+                self._telemetry.tell(self._telemetry.state.time_s, f"Refused: {outcome}")
             self._show()
+        budgets = [entry[0].id for entry in known if entry is not None and entry[0].do == "budget"]
+        if budgets:
+            with contextlib.suppress(Exception):  # without an answer from Redis the higher cap stays reserved
+                self._allowance.answered(budgets, self._services.log.money()[0])
 
     def _show(self) -> None:
         """Show what is pending; under the lock, so that no older state overwrites a newer one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -152,8 +153,11 @@ class Conclusion:
             return None
         return self._data.restored(self._job.model.fitted(progress.params, self._data.shape, self._data.mean))
 
-    def publish(self, record: Record | None, replayed: dict[str, Any]) -> None:
-        """Write the record, with ``replayed`` for replays, and end the run for threads that wait for it."""
+    def publish(self, record: Record | None, replayed: dict[str, Any], settle: Callable[[int], None]) -> None:
+        """Write the record, with ``replayed`` for replays, and end the run for threads that wait for it.
+
+        Before these go on, ``settle`` is called with the bill, nano-dollars.
+        """
         ended, run = self._ended, self._run
         cost = Cost.of_nusd(self._costs_nusd)
         changes: dict[str, Any] = {
@@ -170,4 +174,5 @@ class Conclusion:
                 resume = summary(self._job, self._data, changes.get("best_loss"))
                 teardown.keep(record, run.telemetry, changes, *kept, resume)
         finally:
+            settle(sum(self._costs_nusd.values()))
             run._end(self._model, cost, last=self._last_model, **changes)

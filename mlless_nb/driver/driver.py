@@ -22,6 +22,7 @@ from ..stateless.platform import Ends
 from ..supervisor.policy.projection import Prices
 from ..telemetry.record import Record
 from . import teardown
+from .allowance import Allowance
 from .commands import Commands
 from .conclusion import Conclusion
 from .data_preparation import JobData
@@ -52,10 +53,11 @@ class Driver:
 
     Parameters
     ----------
-    job : TrainingJob
     run_id, name : str
     on_end : callable
         Called with the run after everything was removed, before threads that wait for the run continue.
+    allowance : Allowance
+        The run's reservation in the budgets above its own; its job is the one to be driven.
     earlier : Earlier, optional
         The run that this one resumes from.
     is_wanted : callable
@@ -64,20 +66,21 @@ class Driver:
 
     def __init__(
         self,
-        job: TrainingJob,
         run_id: str,
         name: str,
         on_end: Callable[[TrainingRun], None],
+        allowance: Allowance,
         earlier: Earlier | None = None,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._on_end = on_end
+        self._on_end, self._allowance, job = on_end, allowance, allowance.job
         self._stored = StoredData.open(job, run_id, is_wanted) if job.is_stored else None
         try:
             self._prepare(job, run_id, name, earlier)
         except BaseException:
             if self._stored is not None:
                 self._stored.close()
+                self._allowance.settle(self._stored.preparation.spent_nusd)
                 self._stored.services.close()
             raise
 
@@ -101,7 +104,7 @@ class Driver:
         self._start = start_of(earlier, self._data) if earlier is not None else None
         self._data.check_target(self._start.progress.params if self._start is not None else None)
         self._services = self._stored.services if self._stored is not None else Services(job, run_id)
-        self._commands = Commands(self._services, self.run.telemetry)
+        self._commands = Commands(self._services, self.run.telemetry, self._allowance)
         self._feed = UpdateFeed(self.run.telemetry, self._commands, self._start)
         try:
             self._plan = LaunchPlan(self._data, self._services, self._start)
@@ -128,11 +131,14 @@ class Driver:
         self.run.telemetry.update(**state)
         for text in self._start.told if self._start is not None else ():
             self.run.telemetry.tell(0.0, text)
+        rates = self._plan.rates
+        self._allowance.follow(self.run.telemetry, job.n_functions * rates.function_usd_s + rates.servers_usd_s)
 
     def discard(self) -> None:
         """Close the services of a run that will not be driven."""
         if self._stored is not None:
             self._stored.close()
+        self._allowance.settle(self._data.prepared_nusd)
         self._services.close()
 
     # -- the thread
@@ -171,7 +177,7 @@ class Driver:
             try:
                 self._on_end(self.run)
             finally:
-                conclusion.publish(self._feed.record, self._replayed())
+                conclusion.publish(self._feed.record, self._replayed(), self._allowance.settle)
 
     def abandon(self) -> None:
         """End the run now, since the interpreter exits. Returns at once."""

@@ -221,6 +221,23 @@ class LithopsLauncher:
         return [process.pid for process in self._processes]
 
     @property
+    def executor_id(self) -> str:
+        """Lithops' id of these functions; it is in the names of all that Lithops creates for them."""
+        return str(self._executor.executor_id)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The name of the storage's backend, and the bucket of the run's objects."""
+        return str(self._storage.backend), str(self._storage.bucket)
+
+    @property
+    def folder(self) -> str:
+        """Lithops' folder on this machine, "" if the functions are elsewhere."""
+        from lithops.constants import LITHOPS_TEMP_DIR
+
+        return str(LITHOPS_TEMP_DIR) if self.is_local else ""
+
+    @property
     def temporary_paths(self) -> list[str]:
         """Files and folders that Lithops creates on this machine for this run."""
         from lithops.constants import JOBS_PREFIX, LITHOPS_TEMP_DIR

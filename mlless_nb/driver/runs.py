@@ -9,13 +9,14 @@ import threading
 import time
 import uuid
 
-from ..errors import CommandError, JobError
+from ..errors import BudgetError, CommandError, JobError
 from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from ..models import load_model
 from ..money import Cost
 from ..telemetry import record
 from . import resumption
+from .allowance import Allowance
 from .driver import Driver
 from .run import TrainingRun
 from .stateless_driver import StatelessDriver
@@ -127,12 +128,18 @@ class _Start:
                 raise CommandError(f"a run called {name!r} {so_far}; stop it first or choose another name")
             _live[name] = None
         driver: Driver | None = None
+        allowance: Allowance | None = None
         try:
+            allowance = Allowance.open(self._job, self._run_id, name)
             kind = Driver if self._job.execution == WORKERS else StatelessDriver
             # May take seconds, and longer if functions read stored files: not under the lock.
-            driver = kind(self._job, self._run_id, name, _end, self._earlier, lambda: self._is_wanted)
+            driver = kind(self._run_id, name, _end, allowance, self._earlier, lambda: self._is_wanted)
             _watch_end()
+        except BudgetError as error:
+            raise error if allowance is None else allowance.explained(error) from None
         finally:
+            if driver is None and allowance is not None:
+                allowance.settle(0)
             with _registry:
                 if driver is not None and self._is_wanted:
                     _live[name], _drivers[name] = driver.run, (driver, self.thread)

@@ -13,8 +13,10 @@ from ..exchange import RedisCoordinator
 from ..exchange.protocol import key_prefix
 from ..exchange.stores import open_store, store_hosts
 from ..job.job import TrainingJob, backend_name
+from ..money.owner import Owner
 from .embedded_redis import EmbeddedRedis, acquire_shared, check_redis, release
 from .launcher import LithopsLauncher, is_local
+from .places import Places, forget
 from .watchdog import Watchdog
 
 #: The extra of Lithops that installs a cloud's packages, by the prefix of a missing module's name.
@@ -76,6 +78,14 @@ class Services:
             self._release_redis()
             raise
         self.log = RedisCoordinator(self.redis_urls, run_id, uuid.uuid4().hex, "driver", store)
+        self._write_down(job)
+
+    def _write_down(self, job: TrainingJob) -> None:
+        """Write where the run keeps things into a file that lies there until `close`."""
+        bus = mask_url(self.bus_url) if self.bus_url not in self.redis_urls else ""
+        others = [] if self.embedded is not None else [mask_url(url) for url in self.redis_urls]
+        where = self.launcher.executor_id, self.launcher.folder, *self.launcher.place
+        Places(self._run_id, job.name or "", Owner.this(), backend_name(job.backend), *where, others, bus).write()
 
     def _redis_urls(self, job: TrainingJob) -> list[str]:
         if self.embedded is not None:
@@ -132,6 +142,7 @@ class Services:
                 step()
             except Exception as error:
                 failures.append(f"{type(error).__name__}: {error}")
+        forget(self._run_id)
         return failures
 
     def _unwatch(self) -> None:

@@ -7,6 +7,7 @@ shell then kills its own server and the registered process groups, removes regis
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shlex
@@ -22,8 +23,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..errors import ServiceError
+from ..money.owner import Owner
 
 PREFIX = "mlless-watch-"
+#: File in a watchdog's folder that names the process it works for.
+OWNER = "owner.json"
 #: Longest wait for the shell when the watchdog is closed, seconds.
 CLOSE_S = 5.0
 
@@ -80,6 +84,7 @@ class Watchdog:
     def _guard(self, folder: Path, *server: str) -> None:
         """Start the shell with its lists in ``folder``, and the command ``server`` as its child."""
         (folder / "cleanup").touch(mode=0o600)
+        (folder / OWNER).write_text(json.dumps(dataclasses.asdict(Owner.this())), "utf-8")
         read_end, write_end = os.pipe()
         try:
             shell = subprocess.Popen(

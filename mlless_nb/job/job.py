@@ -17,7 +17,7 @@ from ..validation import specification
 from . import checks, defaults
 from .algorithm import Algorithm, DecidedSteps, GradientAveraging
 from .execution import WORKERS, check_execution, settle
-from .limits import Budget, Stop
+from .limits import AllottedBudget, Budget, Stop
 from .optimizers import SGD, Optimizer
 from .scale_in import ScaleIn
 from .sync import BSP, Sync
@@ -246,6 +246,11 @@ class TrainingJob:
         return self.budget.usd if isinstance(self.budget, Budget) else None
 
     @property
+    def has_own_cap(self) -> bool:
+        """Whether the job itself has a budget, which it spends unless a stop rule ends it."""
+        return self.budget is not None and not isinstance(self.budget, AllottedBudget)
+
+    @property
     def redis_urls(self) -> list[str] | None:
         """The Redis URLs as a list, None for the embedded server."""
         return [self.redis] if isinstance(self.redis, str) else self.redis
@@ -253,12 +258,12 @@ class TrainingJob:
     @property
     def ends_settled(self) -> bool:
         """Whether the run ends when its validation loss has settled: if there is neither stop rule nor budget."""
-        return self.stop.is_empty and self.budget is None and self.validation is not None
+        return self.stop.is_empty and not self.has_own_cap and self.validation is not None
 
     @property
     def stop_rules(self) -> Stop:
         """The stop rules in force: the user's, or a default number of epochs if there is neither rule nor budget."""
-        if not self.stop.is_empty or self.budget is not None:
+        if not self.stop.is_empty or self.has_own_cap:
             return self.stop
         if (rules := self.algorithm.default_stop(self)) is not None:
             return rules  # type: ignore[no-any-return]

@@ -26,6 +26,13 @@ class Budget:
             raise BudgetError("budget", self.usd, "a finite number of US dollars > 0, e.g. 0.25")
 
 
+class AllottedBudget(Budget):
+    """What a session's or a project's budget has left, as the cap of a job that has none of its own.
+
+    Such a job ends as one without a cap does: this is a limit, and not an amount that is to be spent.
+    """
+
+
 @specification
 @dataclass(frozen=True)
 class Stop:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import weakref
 from collections.abc import Sequence
@@ -154,6 +155,37 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
         raise CommandError(f"run {run!r} is live in another process; it can be attached to here once it has ended")
     newest = ", ".join(ended[:8]) or "none"
     raise CommandError(f"no ended run is called {run!r}; ended runs on this machine: {newest}")
+
+
+def recorded_cost_usd(run_id: str) -> float | None:
+    """What an ended run has cost by its record, US dollars; None if its end is not recorded, or not well."""
+    try:
+        summary = json.loads((runs_folder() / run_id / END).read_text("utf-8"))
+        if summary["state"]["status"] in LIVE:
+            return None
+        total = math.fsum(float(usd) for usd in summary["cost"].values())
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return None
+    return total if math.isfinite(total) and total >= 0 else None
+
+
+def recorded_name(path: Path) -> str:
+    """The run's name in the summary ``path``, "" if there is none."""
+    try:
+        return str(json.loads(path.read_text("utf-8"))["state"]["name"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""
+
+
+def last_spent_usd(folder: Path) -> float:
+    """The run's cost by its newest recorded row, US dollars; 0 if there is none."""
+    with contextlib.suppress(OSError, ValueError, TypeError), (folder / ROWS).open("rb") as rows:
+        rows.seek(0, os.SEEK_END)
+        rows.seek(max(rows.tell() - 8192, 0))
+        for line in reversed(rows.read().split(b"\n")[:-1]):  # after the last newline is nothing, or half a row
+            usd = float(to_array([json.loads(line)])[0, COLUMNS.index("spent_usd")])
+            return usd if math.isfinite(usd) else 0.0
+    return 0.0
 
 
 def read_trace(run_id: str) -> list[dict[str, Any]]:

@@ -1,0 +1,231 @@
+"""What killed runs leave is found and removed, on real servers; what belongs to others is not touched."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+import redis as redis_client
+from servers import S3_BACKEND, S3_BUCKET
+
+import mlless_nb
+from mlless_nb import CommandError, JobError
+from mlless_nb.bus import open_bus
+from mlless_nb.bus.urls import mask_url
+from mlless_nb.driver import leftovers
+from mlless_nb.driver.cleaning import survey
+from mlless_nb.driver.places import PLACES, Places, all_places, forget
+from mlless_nb.driver.processes import all_processes, kill
+from mlless_nb.errors import DecodeError
+from mlless_nb.magics.cleaning import clean, ps
+from mlless_nb.money.owner import Owner
+from mlless_nb.telemetry.record import runs_folder
+
+GONE = dataclasses.replace(Owner.this(), pid=2**22 + 1, started="1")
+RUN = Places("20260101-000000-12345678", "mine", GONE, "embedded", "abc123-0", "", "localhost", "storage", [], "")
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data directory and a folder of Lithops of its own for each test."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr("lithops.constants.LITHOPS_TEMP_DIR", str(tmp_path / "lithops"))
+    monkeypatch.setattr(leftovers, "_watchdog_folders", list)
+    return tmp_path
+
+
+def test_nothing_is_found_where_nothing_is() -> None:
+    assert survey() == survey()
+    assert (survey().runs, survey().left, survey().packed) == ([], [], {})
+    assert repr(mlless_nb.clean()) == "0 left"
+    assert not (runs_folder().parent / "ledger.sqlite").exists()
+
+
+def test_keys_go_with_the_password_and_not_without(redis_url: str) -> None:
+    client = redis_client.Redis.from_url(redis_url)
+    client.config_set("requirepass", "planted-secret")
+    try:
+        client = redis_client.Redis.from_url(redis_url, password="planted-secret")
+        with_password = redis_url.replace("://", "://:planted-secret@")
+        run = dataclasses.replace(RUN, redis=[mask_url(with_password)])
+        run.write()
+        for key in (f"mlless:{run.run_id}:job", f"mlless:{run.run_id}:bus:driver", "mlless:other:job"):
+            client.set(key, "")
+        cleaned = mlless_nb.clean()
+        assert cleaned.removed == []
+        assert "its password is not kept; give its URL, redis=" in repr(cleaned)
+        assert "planted-secret" not in (runs_folder() / run.run_id / PLACES).read_text()
+        cleaned = mlless_nb.clean(redis=with_password)
+        assert cleaned.left == []
+        assert "removed 2 keys of" in repr(cleaned)
+        assert "planted-secret" not in repr(cleaned)
+        assert client.keys("*") == [b"mlless:other:job"]
+        assert list(all_places()) == []
+    finally:
+        client.config_set("requirepass", "")
+
+
+def test_keys_of_cloud_functions_at_work_stay(redis_url: str) -> None:
+    run = dataclasses.replace(RUN, redis=[redis_url], backend="aws_lambda")
+    client = redis_client.Redis.from_url(redis_url)
+    client.set(f"mlless:{run.run_id}:lease:driver", "1")
+    client.set(f"mlless:{run.run_id}:lease:0", "1", px=60_000)
+    run.write()
+    assert "1 functions are still at work" in repr(mlless_nb.clean())
+    assert len(client.keys("*")) == 2
+    client.delete(f"mlless:{run.run_id}:lease:0")
+    assert mlless_nb.clean().left == []
+    assert client.keys("*") == []
+
+
+def test_a_server_that_does_not_answer_is_named_and_the_rest_goes(own_folders: Path) -> None:
+    objects = own_folders / "lithops" / "storage" / "mlless-nb" / "runs" / RUN.run_id
+    objects.mkdir(parents=True)
+    (objects / "checkpoint").write_bytes(bytes(1000))
+    folder = str(own_folders / "lithops")
+    dataclasses.replace(RUN, redis=["redis://127.0.0.1:1"], folder=folder).write()
+    cleaned = mlless_nb.clean()
+    assert not objects.exists()
+    assert len(cleaned.left) == 1
+    assert "redis://127.0.0.1:1 does not answer" in cleaned.left[0]
+    assert [run.state for run in survey().runs] == ["killed"]  # to be tried again
+
+
+@pytest.mark.usefixtures("rabbitmq_url")
+def test_queues_go(rabbitmq_url: str) -> None:
+    bus = open_bus(rabbitmq_url, RUN.run_id, insecure=True)
+    bus.send("supervisor", b"{}")
+    bus.close()
+    shown = mask_url(rabbitmq_url)
+    dataclasses.replace(RUN, bus=shown).write()
+    assert mlless_nb.clean(redis=rabbitmq_url).left == []
+    connection = pika.BlockingConnection(pika.URLParameters(rabbitmq_url))
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"):
+        connection.channel().queue_declare(f"mlless.{RUN.run_id}.supervisor", passive=True)
+    connection.close()
+
+
+def test_objects_in_a_clouds_storage_go(s3: Any) -> None:
+    keep = "mlless-nb/runs/another/checkpoint"
+    for key in (f"mlless-nb/runs/{RUN.run_id}/checkpoint", keep):
+        s3.put_object(Bucket=S3_BUCKET, Key=key, Body=bytes(100))
+    dataclasses.replace(RUN, backend="localhost", storage="aws_s3", bucket=S3_BUCKET).write()
+    found = survey(backend=S3_BACKEND)
+    assert [(each.what, each.n_bytes) for each in found.left] == [("1 objects", 100)]
+    assert mlless_nb.clean(backend=S3_BACKEND).left == []
+    kept = [entry["Key"] for entry in s3.list_objects_v2(Bucket=S3_BUCKET)["Contents"]]
+    assert [key for key in kept if key.startswith("mlless-nb/runs/")] == [keep]
+
+
+@pytest.mark.parametrize("owner", [Owner.this(), dataclasses.replace(GONE, host="elsewhere")])
+def test_what_may_be_in_use_is_not_touched(owner: Owner, own_folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = own_folders / "lithops" / "storage" / "mlless-nb" / "runs" / RUN.run_id
+    objects.mkdir(parents=True)
+    packed = own_folders / "lithops" / "storage" / "mlless-nb" / "datasets"
+    packed.mkdir()
+    (packed / "bundle").write_bytes(bytes(2000))
+    temporary = own_folders / "lithops" / "jobs"
+    temporary.mkdir()
+    (temporary / "abc123-0-M000.done").touch()
+    dataclasses.replace(RUN, owner=owner, folder=str(own_folders / "lithops")).write()
+    # A killed parent of the process, with the same ids of Lithops.
+    dataclasses.replace(RUN, run_id="killed", folder=str(own_folders / "lithops")).write()
+    assert mlless_nb.clean().removed == []
+    assert objects.exists()
+    assert (temporary / "abc123-0-M000.done").exists()
+    with pytest.raises(CommandError, match=r"data=True: must wait until no run is live, .* mine"):
+        mlless_nb.clean(data=True)
+    ps([])
+    said = capsys.readouterr().out
+    assert str(owner.pid) in said
+    assert ("starting" if owner.host != "elsewhere" else "elsewhere") in said
+    assert "datasets, 2.0 kB" in said
+    forget(RUN.run_id)
+    clean(["--data"])
+    assert "removed packed data" in capsys.readouterr().out
+    assert not packed.exists()
+
+
+def test_objects_of_unknown_runs_go_when_they_are_old(own_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = own_folders / "lithops" / "storage" / "mlless-nb" / "runs" / "unknown"
+    objects.mkdir(parents=True)
+    assert survey().others == []
+    os.utime(objects, (1, 1))
+    assert [each.run for each in survey().others] == ["unknown"]
+    monkeypatch.setattr(leftovers, "_watched_paths", lambda: {str(objects)})
+    assert survey().others == []
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run_id": "../../etc"},
+        {"executor": "*"},
+        {"bucket": "a/b"},
+        {"redis": "redis://x"},
+        {"owner": {"pid": 1}},
+        {"owner": {"host": "", "boot": "", "pid": True, "started": ""}},
+        {"extra": 1},
+    ],
+)
+def test_damaged_places_are_skipped(change: dict[str, Any]) -> None:
+    RUN.write()
+    path = runs_folder() / RUN.run_id / PLACES
+    good = json.loads(path.read_text())
+    assert list(all_places()) == [RUN]
+    path.write_text(json.dumps({**good, **change}))
+    with pytest.raises(DecodeError):
+        Places.decode(path.read_bytes())
+    assert list(all_places()) == []
+    path.write_bytes(b"\xff{")
+    assert list(all_places()) == []
+
+
+def test_only_the_named_processes_are_killed() -> None:
+    code = "import sys; print(flush=True); sys.stdin.read()"
+    children = [
+        subprocess.Popen([sys.executable, "-c", code, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for name in ("mlless-one", "mlless-two")
+    ]
+    try:
+        for child in children:
+            assert child.stdout is not None
+            child.stdout.readline()
+        found = [each for each in all_processes() if "mlless-one" in each.command and each.pid == children[0].pid]
+        assert len(found) == 1
+        kill([dataclasses.replace(each, command="another program") for each in found])
+        assert children[0].poll() is None
+        kill(found)
+        assert children[0].wait(30) == -9
+        assert children[1].poll() is None
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+            for pipe in (child.stdin, child.stdout):
+                assert pipe is not None
+                pipe.close()
+
+
+@pytest.mark.parametrize("call", [lambda: mlless_nb.clean(redis=[3]), lambda: mlless_nb.clean(data=1)])  # type: ignore[list-item, arg-type]
+def test_wrong_arguments_are_named(call: Any) -> None:
+    with pytest.raises(JobError, match=r"^(redis|data)="):
+        call()
+
+
+def test_names_and_ages_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    RUN.write()
+    os.utime(runs_folder() / RUN.run_id / PLACES, (time.time() - 100, time.time() - 100))
+    ps([])
+    row = capsys.readouterr().out.splitlines()[1].split()
+    assert row[:3] == ["mine", str(GONE.pid), "killed"]
+    assert 100 <= int(row[3]) < 110
