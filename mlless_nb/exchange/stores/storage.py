@@ -38,20 +38,23 @@ class StorageStore(FrameStore):
     # A read that finds nothing is billed too.
     pauses_s = (0.02, 0.5)
 
+    #: Prefix of all keys of the job's frames.
+    folder: str
+
     def __init__(self, prefix: str, objects: ObjectStore, address: str = "") -> None:
         super().__init__(prefix, objects, address)
         # ``mlless:<job>:``
-        self._folder = f"runs/{prefix.removeprefix('mlless:').rstrip(':')}/frames/"
+        self.folder = f"runs/{prefix.removeprefix('mlless:').rstrip(':')}/frames/"
         self._threads: ThreadPoolExecutor | None = None
 
     def _name(self, key: str) -> str:
         """The name of the object for a frame's key, ``mlless:<job>:frame:<round>:<slot>[><receiver>]``."""
-        return self._folder + key.removeprefix(f"{self.prefix}frame:").replace(":", "-").replace(">", "-")
+        return self.folder + key.removeprefix(f"{self.prefix}frame:").replace(":", "-").replace(">", "-")
 
     def _each(self, action: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
         """``action`` of all ``items``, at the same time."""
         items = list(items)
-        if len(items) < 2:
+        if len(items) < 2 or getattr(self.objects, "folder", None) is not None:
             return [action(item) for item in items]
         if self._threads is None:
             self._threads = ThreadPoolExecutor(AT_ONCE, "mlless-frames")
@@ -88,7 +91,7 @@ class StorageStore(FrameStore):
 
     def clear(self) -> int:
         """See `FrameStore`. Takes one listing."""
-        names = self.objects.list(self._folder)
+        names = self.objects.list(self.folder)
         self.objects.delete(names)
         return len(names)
 

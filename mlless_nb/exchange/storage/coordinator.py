@@ -1,0 +1,418 @@
+"""The coordinator in the object storage, for jobs without a server: see the package.
+
+How workers learn of the plan in time: the state says for which steps workers have seen it (``latest``). A worker that
+arrives at a later step reads the state, and raises ``latest``; all that is announced takes effect after it. Raising it
+by several steps at once saves requests, and a stop takes effect so many steps later.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ...money.request import BudgetRequest
+from ...storage.conditional import Conditional
+from ..in_parts import exchange_in_parts
+from ..plan import Plan
+from ..protocol import (
+    MODEL,
+    WAIT_POLL_S,
+    Aborted,
+    Arrival,
+    Closing,
+    Exchanged,
+    Frame,
+    FrameKey,
+    RoundRequest,
+    frame_key,
+)
+from ..step_report import LateArrival, StepEntry
+from ..stores.storage import StorageStore
+from .leases import SHARE, Leases
+from .quorum import Quorum, QuorumState
+from .rounds import StorageRounds
+from .state import GONE, Cell, JobState
+from .step_log import StepLog
+
+#: Seconds of the first and of the longest pause between two looks for a frame: on this machine, and elsewhere.
+LOCAL_PAUSES_S, PAUSES_S = (0.0002, 0.02), (0.02, 0.5)
+#: Most steps for which workers see the plan at once, and most seconds that these steps take.
+MOST_AHEAD, AHEAD_S = 8, 0.05
+#: Longest wait of `StorageCoordinator.delete` for functions that have not settled their money, seconds.
+SETTLE_S = 2.0
+
+_Result = TypeVar("_Result")
+
+
+class StorageCoordinator:
+    """See `Coordinator`. The methods of a round, and `read_steps`, are for one thread, the others for any.
+
+    Parameters
+    ----------
+    storage : Conditional
+    store : StorageStore
+        Of the same storage; keeps the frames, and counts the requests.
+    generation : str
+        Names this start of the job: arrivals of functions from an earlier start are refused.
+    nonce : str
+        Identifies this invocation: arrivals of a duplicate of it are refused.
+    freshness_s : float
+        Seconds that what was read of the budget, an abort or a lease is taken for current. Requests cost money.
+    looks_ahead : bool
+        Whether workers see the plan for several steps at once.
+    """
+
+    def __init__(
+        self,
+        storage: Conditional,
+        store: StorageStore,
+        generation: str,
+        nonce: str = "",
+        *,
+        freshness_s: float = 0.0,
+        looks_ahead: bool = False,
+    ) -> None:
+        self._storage, self._store, self.generation, self._nonce = storage, store, generation, nonce
+        self._freshness_s, self._looks_ahead = freshness_s, looks_ahead
+        self._folder = store.folder
+        self._state = Cell(storage, f"{self._folder}state", JobState.decode, self._note)
+        self._leases = Leases(storage, f"{self._folder}leases/", freshness_s, self._note)
+        self._steps = StepLog(storage, self._folder, freshness_s / 2, self._note)
+        self._quorum = Quorum(storage, f"{self._folder}quorum", self._steps, nonce, self._note)
+        self._rounds = StorageRounds(store, LOCAL_PAUSES_S if storage.is_local else PAUSES_S)
+        self._claims: dict[int, str] = {}  # that were read: they stay
+        self._seen_to = 0  # the plan was read when ``latest`` was this step
+        self._known: JobState | None = None  # as of the newest arrival
+        self._logged = 0  # the newest step that this worker has logged
+        self._arrived_at, self._step_s = 0.0, 0.0
+
+    def _note(self, gets: int, puts: int) -> None:
+        self._store.count(n_gets=gets, n_puts=puts)
+
+    # -- driver
+
+    def create(self, *, cap_nusd: int | None, reserved_nusd: int) -> None:
+        """See `Coordinator`."""
+        self._store.create()
+        self._quorum.cell.create(QuorumState())
+        self._state.create(JobState(cap=cap_nusd, reserved=reserved_nusd, generation=self.generation))
+
+    def delete(self) -> int:
+        """See `Coordinator`. Functions of a cloud that are about to return are waited for: they still write."""
+        give_up_at = time.monotonic() + (0.0 if self._storage.is_local else SETTLE_S)
+        while time.monotonic() < give_up_at and self._has_open():
+            time.sleep(0.1)
+        return self._store.clear()
+
+    def _has_open(self) -> bool:
+        """Whether functions that are alive have not settled their money."""
+        try:
+            slots = self.at_work([-1, *self._claims])
+        except Aborted:
+            return False
+        return any(self.alive(["supervisor" if slot < 0 else str(slot) for slot in slots]))
+
+    def close(self) -> None:
+        """Release the connections. Idempotent."""
+        self._store.close()
+
+    # -- anyone
+
+    def now_s(self) -> float:
+        """See `Coordinator`."""
+        return self._storage.now_s()
+
+    def renew(self, role: str, lease_s: float) -> None:
+        """See `Coordinator`."""
+        self._leases.renew(role, lease_s)
+
+    def alive(self, roles: list[str]) -> list[bool]:
+        """See `Coordinator`."""
+        return [self._leases.is_alive(role) for role in roles]
+
+    def at_work(self, slots: list[int]) -> dict[int, str]:
+        """See `Coordinator`."""
+        claims = {slot: nonce for slot in slots if (nonce := self._claim_of(slot)) is not None}
+        if not claims:
+            return {}
+        settled = self._read(self._freshness_s).refunded
+        return {slot: nonce for slot, nonce in claims.items() if (slot, 0) not in settled}
+
+    def bury(self, role: str) -> None:
+        """See `Coordinator`."""
+        self._leases.bury(role)
+
+    def _read(self, most_age_s: float = 0.0) -> JobState:
+        return self._state.read(most_age_s)
+
+    def read_plan(self) -> Plan:
+        """See `Coordinator`."""
+        return self._read().plan
+
+    def _change(self, action: Callable[[JobState], _Result]) -> _Result:
+        """Change the state of this start of the job; raises `Aborted` if there is another."""
+
+        def change(state: JobState) -> _Result:
+            self._check_generation(state)
+            return action(state)
+
+        return self._state.change(change)
+
+    def _check_generation(self, state: JobState) -> None:
+        if state.generation != self.generation:
+            raise Aborted(GONE)
+
+    def announce_leave(self, slots: list[int]) -> Plan:
+        """See `Coordinator`."""
+
+        def change(state: JobState) -> Plan:
+            leaves = {slot: state.latest + 2 for slot in slots if slot not in state.plan.leaves}
+            if leaves:
+                state.announce(leaves={**state.plan.leaves, **leaves})
+            return state.plan
+
+        return self._change(change)
+
+    def announce_stop(self, status: str, reason: str) -> Plan:
+        """See `Coordinator`."""
+
+        def change(state: JobState) -> Plan:
+            if state.plan.stop_after is None:
+                state.announce(stop_after=state.latest + 1, stop_status=status, stop_reason=reason)
+            return state.plan
+
+        return self._change(change)
+
+    def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
+        """See `Coordinator`. Waiting workers look for it every `WAIT_POLL_S` seconds, or more rarely, see the class."""
+
+        def change(state: JobState) -> None:
+            state.called_off = state.called_off or (status, reason)
+
+        self._change(change)
+
+    def aborted(self) -> tuple[str, str] | None:
+        """See `Coordinator`."""
+        return self._read(self._freshness_s).called_off
+
+    # -- money
+
+    def money(self) -> tuple[int | None, int]:
+        """See `Coordinator`."""
+        state = self._read(self._freshness_s)
+        return state.cap, state.reserved
+
+    def reserve(self, nusd: int, least_nusd: int | None = None, request_id: str = "") -> int:
+        """See `Coordinator`."""
+        wanted = BudgetRequest(nusd, nusd if least_nusd is None else least_nusd)
+        request_id = request_id or uuid.uuid4().hex
+        return self._change(lambda state: state.answer_once(request_id, lambda: state.take(wanted)))
+
+    def reserve_start(self, nusd: dict[int, int], request_id: str = "") -> bool:
+        """See `Coordinator`."""
+        waiting = {slot: amount for slot, amount in nusd.items() if self._claim_of(slot) is None}
+        request_id = request_id or uuid.uuid4().hex
+        return bool(self._change(lambda state: state.answer_once(request_id, lambda: state.take_start(waiting))))
+
+    def start_grant(self, slot: int) -> int:
+        """See `Coordinator`."""
+        return self._read().started_late.get(slot, 0)
+
+    def refund(self, nusd: int, slot: int, part: int = 0) -> None:
+        """See `Coordinator`."""
+        self._change(lambda state: state.give(nusd, slot, part))
+
+    def set_cap(self, cap_nusd: int) -> bool:
+        """See `Coordinator`."""
+
+        def change(state: JobState) -> bool:
+            if cap_nusd < state.reserved:
+                return False
+            state.cap = cap_nusd
+            return True
+
+        return self._change(change)
+
+    # -- worker
+
+    def claim(self, slot: int) -> bool:
+        """See `Coordinator`."""
+        self._note(0, 1)
+        if self._storage.swap(self._claim_key(slot), self._nonce.encode()) is not None:
+            self._claims[slot] = self._nonce
+        return self._claim_of(slot) == self._nonce
+
+    def _claim_key(self, slot: int) -> str:
+        return f"{self._folder}claims/{slot}"
+
+    def _claim_of(self, slot: int) -> str | None:
+        """The invocation that claimed ``slot``, None if none did."""
+        if slot not in self._claims:
+            self._note(1, 0)
+            try:
+                self._claims[slot] = self._storage.objects.get(self._claim_key(slot)).decode()
+            except KeyError:
+                return None
+        return self._claims[slot]
+
+    def count(self, name: str, index: int) -> tuple[bool, int]:
+        """Count ``index`` under ``name``, once: whether it is new, and how many were counted so far."""
+        folder = f"{self._folder}counts/{name}/"
+        self._note(0, 2)
+        is_new = self._storage.swap(f"{folder}{index}", self._nonce.encode()) is not None
+        return is_new, len(self._storage.objects.list(folder))
+
+    def publish(self, part: RoundRequest) -> Arrival:
+        """See `Coordinator`."""
+        self._leases.renew(str(part.slot), part.lease_s, SHARE)
+        if self._known is None:
+            self._learn(part)  # whether this invocation may publish at all
+        if part.report is not None:
+            self._measure()
+        if part.is_awaited:
+            self._rounds.put(part)
+        granted = self._learn(part)
+        closing, read_step = None, 0
+        if part.quorum:
+            closing, read_step = self._quorum.arrive(part)
+        is_complete = closing is not None if part.quorum else self._rounds.has_all(part)
+        if is_complete and not part.quorum:
+            self._complete(part)
+        self._rounds.drop(part)
+        return self._answer(part)._replace(
+            is_complete=is_complete, granted_nusd=granted, closing=closing, read_step=read_step
+        )
+
+    def _measure(self) -> None:
+        """Take the time of a step."""
+        now = time.monotonic()
+        self._step_s, self._arrived_at = now - self._arrived_at, now
+
+    @property
+    def steps_ahead(self) -> int:
+        """Steps that workers take at most after a stop, beside those that they take with any coordinator."""
+        return max(1, min(MOST_AHEAD, int(AHEAD_S / max(self._step_s, 1e-6)))) if self._looks_ahead else 0
+
+    def _learn(self, part: RoundRequest) -> int:
+        """See the plan for the step of ``part``, and request money; returns what was granted."""
+        if part.wanted.nusd > 0:
+            granted, self._known = self._change(lambda state: (self._grant(state, part), state))
+        else:
+            granted = 0
+            if part.step > self._seen_to or self._known is None:
+                self._known = self._read()
+                if self._known.latest < part.step:
+                    self._known = self._change(lambda state: self._raised(state, part.step))
+        self._check(self._known, part)
+        self._seen_to = self._known.latest
+        return granted
+
+    def _raised(self, state: JobState, step: int) -> JobState:
+        """``state`` with a ``latest`` that is not before ``step``."""
+        if state.latest < step:
+            state.latest = step + self.steps_ahead
+        return state
+
+    def _grant(self, state: JobState, part: RoundRequest) -> int:
+        self._check(state, part)
+        return self._raised(state, part.step).pay(part.round_id, part.slot, part.wanted)
+
+    def _check(self, state: JobState, part: RoundRequest) -> None:
+        """Raise `Aborted` if the run, or this invocation's part in it, is over."""
+        self._check_generation(state)
+        if self._claim_of(part.slot) != self._nonce:
+            raise Aborted("this worker's slot was given to another invocation")
+        if state.called_off is not None:
+            raise Aborted(state.called_off[1], state.called_off[0])
+
+    def _answer(self, part: RoundRequest) -> Arrival:
+        """The answer to a worker whose round is not complete, without a grant."""
+        assert self._known is not None
+        plan = self._known.plan if self._known.plan.version > part.known_plan else None
+        # The lease is looked at more rarely than it is renewed, but for one that is missing.
+        return Arrival(False, plan, 0, self._leases.is_alive("supervisor", part.lease_s / 5))
+
+    def _complete(self, part: RoundRequest) -> None:
+        """Log the step of a round that this worker sees complete."""
+        if part.report is not None and part.step > self._logged:
+            self._logged = part.step
+            self._steps.append(part.step, self._rounds.reports(part))
+
+    def wait(self, part: RoundRequest, pay: Callable[[], None]) -> Closing | None:
+        """See `Coordinator`."""
+        if part.quorum:
+            found: list[Closing | None] = []
+
+            def has_ended() -> bool:
+                found[:] = [self._quorum.look(part)]
+                return found[0] is not None
+
+            self._rounds.wait(part, has_ended, lambda: self._go_on(part, pay))
+            return found[0]
+        self._rounds.wait(part, lambda: self._rounds.has_all(part), lambda: self._go_on(part, pay))
+        if part.parts == {}:
+            self._complete(part)  # who publishes nothing is the only one that sees the others' parts
+        return None
+
+    def _go_on(self, part: RoundRequest, pay: Callable[[], None]) -> None:
+        """Pay for waiting, and hear of an abort."""
+        self._leases.renew(str(part.slot), part.lease_s, SHARE)
+        pay()
+        self._check(self._read(max(self._freshness_s, WAIT_POLL_S / 2)), part)
+
+    def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
+        """See `Coordinator`."""
+        return self._rounds.frames(part, slots)
+
+    def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
+        """See `Coordinator`."""
+        return exchange_in_parts(self, part, pay)
+
+    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+        """See `Coordinator`."""
+        arrival = self.publish(part)
+        return arrival, self._rounds.sought(part, sought)
+
+    def wait_for_any(
+        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
+    ) -> list[Frame | None]:
+        """See `Coordinator`."""
+        found: list[Frame | None] = []
+
+        def is_any_there() -> bool:
+            found[:] = self._rounds.sought(part, sought)
+            return any(frame is not None for frame in found)
+
+        self._rounds.wait(part, is_any_there, lambda: self._go_on(part, pay))
+        return found
+
+    def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
+        """See `Coordinator`."""
+        self._known = self._read(self._freshness_s)
+        self._check(self._known, part)
+        return self._answer(part), self._quorum.catch_up(part)
+
+    def put_model(self, frame: bytes) -> None:
+        """See `Coordinator`."""
+        self._rounds.check(len(frame))
+        self._store.put_many({frame_key(self._store.prefix, *MODEL): frame})
+
+    def get_model(self) -> Frame | None:
+        """See `Coordinator`."""
+        return self._store.get_many([frame_key(self._store.prefix, *MODEL)])[0]
+
+    # -- supervisor
+
+    def announce_quorum(self, quorum: int) -> None:
+        """See `Coordinator`."""
+        self._quorum.announce(quorum)
+
+    def read_late(self) -> list[LateArrival]:
+        """See `Coordinator`."""
+        return self._steps.take_late()
+
+    def read_steps(self, timeout_s: float) -> list[StepEntry]:
+        """See `Coordinator`."""
+        return self._steps.read(timeout_s)
