@@ -24,6 +24,11 @@ S3_FAMILY = ("aws_s3", "ceph", "ibm_cos", "minio")
 NOT_MET = (409, 412)
 
 
+def exchange_folder(job_id: str) -> str:
+    """Prefix of the keys of what the processes of a job exchange: frames, and all coordination without a server."""
+    return f"runs/{job_id}/frames/"
+
+
 class Tagged(NamedTuple):
     """An object and the tag of its content: another content has another tag."""
 

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from ...money import Rates
+from ...storage.conditional import exchange_folder
 from ...storage.objects import ObjectStore
 from ..protocol import Frame
 from .base import FrameStore, Usage, register_store
@@ -44,7 +45,7 @@ class StorageStore(FrameStore):
     def __init__(self, prefix: str, objects: ObjectStore, address: str = "") -> None:
         super().__init__(prefix, objects, address)
         # ``mlless:<job>:``
-        self.folder = f"runs/{prefix.removeprefix('mlless:').rstrip(':')}/frames/"
+        self.folder = exchange_folder(prefix.removeprefix("mlless:").rstrip(":"))
         self._threads: ThreadPoolExecutor | None = None
 
     def _name(self, key: str) -> str:

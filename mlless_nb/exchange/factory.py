@@ -1,0 +1,83 @@
+"""Opens the coordinator of a job: on Redis, or in the object storage if the job has no Redis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import JobError
+from ..job.execution import WORKERS
+from ..money import Rates
+from ..money.budget import SLICE_S
+from ..storage.conditional import conditional
+from ..storage.objects import ObjectStore
+from .protocol import key_prefix
+from .redis.coordinator import RedisCoordinator
+from .storage.coordinator import StorageCoordinator
+from .stores import FrameStore
+from .stores.storage import StorageStore
+
+if TYPE_CHECKING:
+    from ..job.job import TrainingJob
+
+#: Seconds of one change of a job's state in a cloud, while several functions change it: two requests, and a repeat.
+CHANGE_S = 0.3
+#: Seconds that what was read of the budget, of an abort and of leases is taken for current, if a request is billed.
+FRESHNESS_S = 1.0
+
+#: Most reads and writes of one function beside those of its frames, at its start and at its end, and reads for each
+#: worker of the run: claim, leases, messages, budget.
+FUNCTION_GETS, FUNCTION_PUTS, GETS_A_WORKER = 20, 10, 8
+
+JobCoordinator = RedisCoordinator | StorageCoordinator
+
+
+def is_without_redis(job: TrainingJob) -> bool:
+    """Whether ``job`` is coordinated in the object storage: it keeps its frames there, and names no Redis."""
+    return job.store == "storage" and job.redis_urls is None and job.execution == WORKERS and not job.is_stored
+
+
+def prepaid_nusd(rates: Rates, n_workers: int, redis_urls: list[str]) -> int:
+    """Nano-dollars that a function keeps for the requests of its start and of its end; 0 on Redis."""
+    if redis_urls:
+        return 0
+    return rates.requests_nusd(FUNCTION_GETS + GETS_A_WORKER * n_workers, FUNCTION_PUTS)
+
+
+def slice_s(redis_urls: list[str], is_local: bool, n_workers: int) -> float:
+    """Seconds of running that a function requests at a time: more if all requests change one object of a cloud."""
+    return SLICE_S if redis_urls or is_local else SLICE_S + CHANGE_S * (n_workers + 1)
+
+
+def open_coordinator(
+    redis_urls: list[str],
+    job_id: str,
+    generation: str,
+    nonce: str = "",
+    store: FrameStore | None = None,
+    objects: ObjectStore | None = None,
+) -> JobCoordinator:
+    """The coordinator of a job.
+
+    Parameters
+    ----------
+    redis_urls : list of str
+        Empty: the job has no Redis, and is coordinated in the object storage.
+    job_id, generation, nonce, store
+        See `RedisCoordinator`.
+    objects : ObjectStore, optional
+        The object storage, for a job without Redis and for ``store``.
+
+    Raises
+    ------
+    JobError
+        The job has no Redis, and the storage does not write on conditions.
+    """
+    if redis_urls:
+        return RedisCoordinator(redis_urls, job_id, generation, nonce, store)
+    if objects is None:
+        raise JobError("redis", None, "the URL of a Redis server")
+    if not isinstance(store, StorageStore):
+        store = StorageStore(key_prefix(job_id), objects)
+    storage = conditional(objects)
+    freshness_s = 0.0 if storage.is_local else FRESHNESS_S
+    return StorageCoordinator(storage, store, generation, nonce, freshness_s=freshness_s, looks_ahead=True)
