@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from ...money.request import BudgetRequest
@@ -37,9 +39,11 @@ from .state import GONE, Cell, JobState
 from .step_log import StepLog
 
 #: Seconds of the first and of the longest pause between two looks for a frame: on this machine, and elsewhere.
-LOCAL_PAUSES_S, PAUSES_S = (0.0002, 0.02), (0.02, 0.5)
+LOCAL_PAUSES_S, PAUSES_S = (0.0002, 0.01), (0.02, 0.3)
 #: Most steps for which workers see the plan at once, and most seconds that these steps take.
 MOST_AHEAD, AHEAD_S = 8, 0.05
+#: Most requests that a worker makes beside its work.
+MOST_ASIDE = 4
 #: Longest wait of `StorageCoordinator.delete` for functions that have not settled their money, seconds.
 SETTLE_S = 2.0
 
@@ -87,6 +91,8 @@ class StorageCoordinator:
         self._known: JobState | None = None  # as of the newest arrival
         self._logged = 0  # the newest step that this worker has logged
         self._arrived_at, self._step_s = 0.0, 0.0
+        self._beside: ThreadPoolExecutor | None = None
+        self._begun: deque[Future[object]] = deque()
 
     def _note(self, gets: int, puts: int) -> None:
         self._store.count(n_gets=gets, n_puts=puts)
@@ -115,7 +121,10 @@ class StorageCoordinator:
         return any(self.alive(["supervisor" if slot < 0 else str(slot) for slot in slots]))
 
     def close(self) -> None:
-        """Release the connections. Idempotent."""
+        """Finish what was begun, and release the connections. Idempotent."""
+        beside, self._beside = self._beside, None
+        if beside is not None:
+            beside.shutdown()
         self._store.close()
 
     # -- anyone
@@ -266,6 +275,10 @@ class StorageCoordinator:
 
     def publish(self, part: RoundRequest) -> Arrival:
         """See `Coordinator`."""
+        return self._publish(part, logs=True)
+
+    def _publish(self, part: RoundRequest, *, logs: bool) -> Arrival:
+        """Publish; a step that this worker sees complete is logged if it ``logs``."""
         self._leases.renew(str(part.slot), part.lease_s, SHARE)
         if self._known is None:
             self._learn(part)  # whether this invocation may publish at all
@@ -278,7 +291,7 @@ class StorageCoordinator:
         if part.quorum:
             closing, read_step = self._quorum.arrive(part)
         is_complete = closing is not None if part.quorum else self._rounds.has_all(part)
-        if is_complete and not part.quorum:
+        if is_complete and not part.quorum and logs:
             self._complete(part)
         self._rounds.drop(part)
         return self._answer(part)._replace(
@@ -336,9 +349,24 @@ class StorageCoordinator:
 
     def _complete(self, part: RoundRequest) -> None:
         """Log the step of a round that this worker sees complete."""
-        if part.report is not None and part.step > self._logged:
-            self._logged = part.step
-            self._steps.append(part.step, self._rounds.reports(part))
+        if part.report is None or part.step <= self._logged:
+            return
+        step, reports = part.step, self._rounds.reports(part)
+        self._logged = step
+        self._aside(lambda: self._steps.append(step, reports))
+        if self._looks_ahead and self._seen_to <= step:
+            self._aside(lambda: self._change(lambda state: self._raised(state, step + 1)))
+
+    def _aside(self, action: Callable[[], object]) -> None:
+        """Do ``action`` while this worker goes on, if requests take long. An error is raised by the next call."""
+        if self._storage.is_local:
+            action()
+            return
+        if self._beside is None:
+            self._beside = ThreadPoolExecutor(1, "mlless-beside")
+        while self._begun and (self._begun[0].done() or len(self._begun) > MOST_ASIDE):
+            self._begun.popleft().result()
+        self._begun.append(self._beside.submit(action))
 
     def wait(self, part: RoundRequest, pay: Callable[[], None]) -> Closing | None:
         """See `Coordinator`."""
@@ -352,8 +380,6 @@ class StorageCoordinator:
             self._rounds.wait(part, has_ended, lambda: self._go_on(part, pay))
             return found[0]
         self._rounds.wait(part, lambda: self._rounds.has_all(part), lambda: self._go_on(part, pay))
-        if part.parts == {}:
-            self._complete(part)  # who publishes nothing is the only one that sees the others' parts
         return None
 
     def _go_on(self, part: RoundRequest, pay: Callable[[], None]) -> None:
@@ -367,8 +393,18 @@ class StorageCoordinator:
         return self._rounds.frames(part, slots)
 
     def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
-        """See `Coordinator`."""
-        return exchange_in_parts(self, part, pay)
+        """See `Coordinator`. Of the workers that exchange, the first publisher logs the step."""
+        if part.quorum:
+            return exchange_in_parts(self, part, pay)
+        arrival = self._publish(part, logs=False)
+        published_at = time.monotonic()
+        if not arrival.is_complete:
+            self.wait(part, pay)
+        complete_at = time.monotonic()
+        if part.slot == part.publishers[0]:
+            self._complete(part)
+        frames = self._rounds.frames(part, None) if part.peers else []
+        return Exchanged(arrival, frames, published_at, complete_at, part.publishers)
 
     def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`."""

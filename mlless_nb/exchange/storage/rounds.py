@@ -17,8 +17,8 @@ from ..protocol import WAIT_POLL_S, Aborted, Frame, FrameKey, RoundRequest, fram
 from ..step_report import Report
 from ..stores import FrameStore
 
-#: Each pause of a wait is longer than the one before by this factor.
-GROWTH = 1.5
+#: Each pause of a wait is longer than the one before by this factor: more looks cost more, and end a wait sooner.
+GROWTH = 1.3
 #: A name of a frame: round, publisher, receiver.
 Name = tuple[str, int, int | None]
 _REPORT_BYTES = len(Report().encode())
