@@ -28,8 +28,8 @@ def open_bus(
     Parameters
     ----------
     url : str
-        ``memory://`` (this process), ``storage://`` (``objects``), ``redis://``, ``rediss://``, ``unix://path`` (redis-py's forms), ``amqp://`` or
-        ``amqps://`` (RabbitMQ).
+        ``memory://`` (this process), ``storage://`` (``objects``), ``redis://``, ``rediss://``, ``unix://path``
+        (redis-py's forms), ``amqp://`` or ``amqps://`` (RabbitMQ).
     job_id : str
         Letters, digits, ``_ . -``. Jobs do not see each other's messages.
     insecure : bool

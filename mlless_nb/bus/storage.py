@@ -7,6 +7,7 @@ lost, and a message whose sender repeats it is known by its name.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -145,7 +146,5 @@ class StorageBus:
             return
         self._closed.set()
         if delete:
-            try:
+            with contextlib.suppress(ServiceError):  # what was to be deleted cannot be reached
                 self._storage.objects.delete(self._storage.objects.list(self._folder))
-            except ServiceError:
-                pass  # what was to be deleted cannot be reached

@@ -118,6 +118,8 @@ class Services:
             on_redis = [self.bus_url] if scheme_of(self.bus_url) in REDIS_SCHEMES else []
             if self.embedded is None and (urls := sorted({*self.redis_urls, *on_redis})):
                 self._watchdog.add_keys(urls, key_prefix(self._run_id))
+            if self.embedded is None and (storage := self.launcher.remote_storage) is not None:
+                self._watchdog.add_objects(storage, self.launcher.prefixes_of(run_folder))
         # Kept here: the launcher forgets what it has closed.
         groups, self._watched_groups = self._watched_groups, self.launcher.process_groups
         paths = self._watched_paths

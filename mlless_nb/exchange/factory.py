@@ -48,6 +48,15 @@ def slice_s(redis_urls: list[str], is_local: bool, n_workers: int) -> float:
     return SLICE_S if redis_urls or is_local else SLICE_S + CHANGE_S * (n_workers + 1)
 
 
+def leave(log: JobCoordinator) -> None:
+    """To be called by the supervisor at last: if the driver is lost, nobody else removes what is in the storage.
+
+    On Redis all keys expire.
+    """
+    if isinstance(log, StorageCoordinator) and not log.alive(["driver"])[0]:
+        log.delete()
+
+
 def open_coordinator(
     redis_urls: list[str],
     job_id: str,

@@ -14,7 +14,7 @@ import redis
 from ..bus import Bus, open_bus
 from ..bus.messages import Failed, Invocation, Message
 from ..errors import DecodeError, ServiceError
-from ..exchange.factory import JobCoordinator, open_coordinator, slice_s
+from ..exchange.factory import JobCoordinator, leave, open_coordinator, slice_s
 from ..exchange.protocol import key_prefix
 from ..exchange.stores import FrameStore, open_store, store_servers
 from ..job.sync import sync_from_json
@@ -85,6 +85,9 @@ def run_function(payload: str, storage: Any) -> str:
         # A function that settled its budget has ended properly; one that exits without doing so counts as lost.
         log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot)
         prepaid.end()
+        is_over.set()
+        if invocation.role == "supervisor":
+            leave(log)
         return last.encode().decode()
     finally:
         is_over.set()
@@ -94,9 +97,7 @@ def run_function(payload: str, storage: Any) -> str:
 def _open_log(
     invocation: Invocation, objects: ObjectStore, nonce: str = "", store: FrameStore | None = None
 ) -> JobCoordinator:
-    return open_coordinator(
-        invocation.redis_urls, invocation.job_id, invocation.generation, nonce, store, objects
-    )
+    return open_coordinator(invocation.redis_urls, invocation.job_id, invocation.generation, nonce, store, objects)
 
 
 def _open_store(invocation: Invocation, objects: ObjectStore) -> FrameStore | None:

@@ -180,7 +180,9 @@ class Prepaid:
         least = self.cost_nusd(horizon_s) + requests - self.granted_nusd
         if least <= 0:
             return BudgetRequest()
-        return BudgetRequest(self.cost_nusd(horizon_s + max(self._slice_s, step_s)) + requests - self.granted_nusd, least)
+        return BudgetRequest(
+            self.cost_nusd(horizon_s + max(self._slice_s, step_s)) + requests - self.granted_nusd, least
+        )
 
     def _ahead(self, step_s: float) -> tuple[int, float]:
         """Storage requests, nano-dollars, and seconds since the invocation that must be prepaid before another step."""

@@ -312,7 +312,9 @@ class Supervisor:
         for row in self._rows.last(ending.validation_loss, ending.merged_bytes):
             self._add_row(row)
         kept = ending.kept_model(self._rows.step)
-        with contextlib.suppress(Aborted, redis.RedisError, ServiceError):  # if Redis lost the run, its budget cannot be read
+        with contextlib.suppress(
+            Aborted, redis.RedisError, ServiceError
+        ):  # if Redis lost the run, its budget cannot be read
             self._send_update()
         time_s = self._time_s
         ended = Ended(

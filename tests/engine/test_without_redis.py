@@ -1,4 +1,4 @@
-"""Whole runs with ``store="storage"`` and no Redis: the bits of Redis, no server, everything ends and nothing is left."""
+"""Whole runs with ``store="storage"`` and no Redis: the bits of Redis, no server, all ends, nothing is left."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_capped_run_stays_below_its_cap(sync: Any) -> None:
 def test_a_budget_may_be_set_while_it_runs() -> None:
     run = mlless_nb.train(job(store="storage", stop=LONG))
     wait_for_step(run, 5)
-    run.set_budget(0.02)
+    run.budget = 0.02
     assert run.wait(PATIENCE_S) == "capped", run.reason
     assert run.cost.total <= 0.02
 

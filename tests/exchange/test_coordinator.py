@@ -82,15 +82,23 @@ def in_storage(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], O
     if request.param == "storage":
         objects = MemoryObjects()
         return lambda: objects
+    if request.param == "folder":
+        return lambda: local_objects(tmp_path)
+    import lithops
+
+    request.getfixturevalue("s3")
+    return lambda: LithopsObjects(lithops.Storage(config=S3_BACKEND), "mlless-nb-test/")
+
+
+def local_objects(path: Path) -> LithopsObjects:
+    """Lithops' localhost storage in a folder of its own."""
     import lithops
     from lithops.storage.backends.localhost import localhost
 
-    if request.param == "s3":
-        request.getfixturevalue("s3")
-        return lambda: LithopsObjects(lithops.Storage(config=S3_BACKEND), "mlless-nb-test/")
-    request.getfixturevalue("monkeypatch").setattr(localhost, "LITHOPS_TEMP_DIR", str(tmp_path))
-    config = {"lithops": {"backend": "localhost", "storage": "localhost"}}
-    return lambda: LithopsObjects(lithops.Storage(config=config), "mlless-nb-test/")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(localhost, "LITHOPS_TEMP_DIR", str(path))
+        config = {"lithops": {"backend": "localhost", "storage": "localhost"}}
+        return LithopsObjects(lithops.Storage(config=config), "mlless-nb-test/")
 
 
 def over(objects: ObjectStore, job_id: str, nonce: str) -> StorageCoordinator:

@@ -26,9 +26,7 @@ class Leases:
         Called with the numbers of reads and writes made.
     """
 
-    def __init__(
-        self, storage: Conditional, folder: str, freshness_s: float, note: Callable[[int, int], None]
-    ) -> None:
+    def __init__(self, storage: Conditional, folder: str, freshness_s: float, note: Callable[[int, int], None]) -> None:
         self._storage, self._folder, self._freshness_s, self._note = storage, folder, freshness_s, note
         self._lock = threading.Lock()
         self._renewed: dict[str, float] = {}  # by role: when this process did, by its own clock

@@ -70,16 +70,16 @@ class StepLog:
         """Add a complete step. Two workers that both see its completion write the same."""
         objects, at_s = self._storage.objects, self._storage.now_s()
         self._note(0, 1)
-        objects.put(f"{self._folder}steps/{step}", encode(StepEntry(step, at_s, dict(reports), n_workers, tuple(times))))
+        objects.put(
+            f"{self._folder}steps/{step}", encode(StepEntry(step, at_s, dict(reports), n_workers, tuple(times)))
+        )
         if step > KEPT_STEPS:
             objects.delete([f"{self._folder}steps/{step - KEPT_STEPS}"])
 
     def note_late(self, arrival: LateArrival) -> None:
         """Add a late arrival."""
         self._note(0, 1)
-        self._storage.objects.put(
-            f"{self._folder}late/{arrival.step}-{arrival.rank}", struct.pack("<d", arrival.at_s)
-        )
+        self._storage.objects.put(f"{self._folder}late/{arrival.step}-{arrival.rank}", struct.pack("<d", arrival.at_s))
 
     def read(self, timeout_s: float) -> list[StepEntry]:
         """The entries after those that were read, see `Coordinator.read_steps`."""
