@@ -13,13 +13,11 @@ import hashlib
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 #: Tries of a write whose folder another process removes because it was empty.
 TRIES = 100
 _numbers = itertools.count()
-_Result = TypeVar("_Result")
 
 
 class Folder:
@@ -51,22 +49,21 @@ class Folder:
     def put(self, key: str, blob: bytes) -> None:
         """Write an object, in the place of an older one."""
         path = self._path(key)
-        _in_folder(path, lambda: _write(path, blob))
+        os.replace(_draft(path, blob), path)
 
     def swap(self, key: str, blob: bytes, tag: str | None) -> bool:
         """Write an object if its present content has the tag ``tag`` (None: if there is none); whether it was."""
         path = self._path(key)
-        return _in_folder(path, lambda: self._swap(key, blob, tag))
-
-    def _swap(self, key: str, blob: bytes, tag: str | None) -> bool:
-        path = self._path(key)
+        draft = _draft(path, blob)  # while it is there, nobody removes the folder whose lock is held
         with _locked(os.path.dirname(path)):
             try:
                 present = tag_of(self.get(key))
             except KeyError:
                 present = None
             if present == tag:
-                _write(path, blob)
+                os.replace(draft, path)
+            else:
+                os.remove(draft)
             return present == tag
 
     def list(self, prefix: str) -> list[str]:
@@ -98,29 +95,25 @@ def tag_of(blob: bytes) -> str:
     return hashlib.md5(blob, usedforsecurity=False).hexdigest()
 
 
-def _write(path: str, blob: bytes) -> None:
+def _draft(path: str, blob: bytes) -> str:
+    """Write ``blob`` to a new file in the folder of ``path``, which is made if it is missing; returns its path."""
     folder, name = os.path.split(path)
     draft = os.path.join(folder, f".{name}-{os.getpid()}-{threading.get_ident()}-{next(_numbers)}")
-    try:
-        with open(draft, "wb", buffering=0) as file:
-            rest = memoryview(blob)
-            while rest:
-                rest = rest[file.write(rest) :]
-        os.replace(draft, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.remove(draft)
-        raise
-
-
-def _in_folder(path: str, action: Callable[[], _Result]) -> _Result:
-    """Do ``action``; its folder is made when it is missing, also if another process removes it meanwhile."""
     for _ in range(TRIES):
         try:
-            return action()
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-    raise OSError(f"the folder of {path} is removed over and over")
+            with open(draft, "wb", buffering=0) as file:
+                rest = memoryview(blob)
+                while rest:
+                    rest = rest[file.write(rest) :]
+            return draft
+        except FileNotFoundError:  # another process may remove the folder again, or one above it
+            with contextlib.suppress(FileNotFoundError):
+                os.makedirs(folder, exist_ok=True)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.remove(draft)
+            raise
+    raise OSError(f"{folder} is removed over and over")
 
 
 @contextlib.contextmanager
@@ -129,8 +122,6 @@ def _locked(folder: str) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.stat(folder).st_ino != os.fstat(descriptor).st_ino:
-            raise FileNotFoundError(folder)  # it was removed and made again: others lock the new one
         yield
     finally:
         os.close(descriptor)
