@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from ..bus import STORAGE_BUS, open_bus
 from ..bus.urls import REDIS_SCHEMES, is_here, is_loopback, mask_url, scheme_of
 from ..errors import JobError
-from ..exchange.factory import is_without_redis, open_coordinator
+from ..exchange.factory import open_coordinator
 from ..exchange.protocol import key_prefix
 from ..exchange.stores import open_store, store_hosts
+from ..job.execution import is_without_redis
 from ..job.job import TrainingJob, backend_name
 from ..storage import conditional
 from .embedded_redis import EmbeddedRedis, acquire_shared, check_redis, release

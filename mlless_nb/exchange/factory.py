@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..errors import JobError
-from ..job.execution import WORKERS
 from ..money import Rates
 from ..money.budget import SLICE_S
 from ..storage.conditional import conditional
@@ -15,9 +12,6 @@ from .redis.coordinator import RedisCoordinator
 from .storage.coordinator import StorageCoordinator
 from .stores import FrameStore
 from .stores.storage import StorageStore
-
-if TYPE_CHECKING:
-    from ..job.job import TrainingJob
 
 #: Seconds of one change of a job's state in a cloud, while several functions change it: two requests, and a repeat.
 CHANGE_S = 0.3
@@ -29,11 +23,6 @@ FRESHNESS_S = 1.0
 FUNCTION_GETS, FUNCTION_PUTS, GETS_A_WORKER = 20, 10, 8
 
 JobCoordinator = RedisCoordinator | StorageCoordinator
-
-
-def is_without_redis(job: TrainingJob) -> bool:
-    """Whether ``job`` is coordinated in the object storage: it keeps its frames there, and names no Redis."""
-    return job.store == "storage" and job.redis_urls is None and job.execution == WORKERS and not job.is_stored
 
 
 def prepaid_nusd(rates: Rates, n_workers: int, redis_urls: list[str]) -> int:

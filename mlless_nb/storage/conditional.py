@@ -39,9 +39,12 @@ class Tagged(NamedTuple):
 class Conditional(Protocol):
     """An object storage that writes on a condition. Its requests are counted as those of its ``objects``."""
 
-    objects: ObjectStore
     #: Whether the objects are on this machine: then a request takes microseconds.
     is_local: bool
+
+    @property
+    def objects(self) -> ObjectStore:
+        """The storage whose objects these are."""
 
     def read(self, key: str) -> Tagged | None:
         """The object under ``key``; None if there is none."""

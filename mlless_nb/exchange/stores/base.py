@@ -1,7 +1,8 @@
 """The interface of a frame store: it keeps updates between the worker that publishes them and those that read them.
 
 Redis, the default, needs no file here: its frames are sent in the same write as the arrival (``exchange/redis``). Every
-other store keeps frames only; arrivals, leases, plan and budget stay on Redis.
+other store keeps frames only; arrivals, leases, plan and budget stay on Redis. If the store is the object storage and
+the job names no Redis, they are there, too (``exchange/storage``).
 
 A job names its store by ``name`` or ``name://address`` (``store=``), which is also what its functions are told.
 """
@@ -21,6 +22,8 @@ from ..protocol import Frame
 
 #: The default store, which is not a `FrameStore`: frames are kept beside the arrivals.
 REDIS = "redis"
+#: The object storage, the store that can do without a Redis.
+STORAGE = "storage"
 _Kind = TypeVar("_Kind", bound="type[FrameStore]")
 _registered: dict[str, type[FrameStore]] = {}
 

@@ -2,7 +2,8 @@
 
 The name of an object carries the step, the phase (the letter of `KINDS`), the publishing slot and, in an addressed
 round, the receiver: ``runs/<job>/frames/12m-3-0``. Steps count across epochs. These are the two phases, merge and
-update, of LambdaML, section 3.2.4; that a phase is complete is learnt from its arrivals instead of by listing objects.
+update, of LambdaML, section 3.2.4; that a phase is complete is learnt from its arrivals instead of by listing objects:
+these are on Redis, or, in a job without one, are the frames themselves (``exchange/storage``).
 
 An object ends with a mark and the length of its frame: some backends (a folder, as on localhost) let an object be read
 while it is written, and a part of it must not pass for the whole.
@@ -19,7 +20,7 @@ from ...money import Rates
 from ...storage.conditional import exchange_folder
 from ...storage.objects import ObjectStore
 from ..protocol import Frame
-from .base import FrameStore, Usage, register_store
+from .base import STORAGE, FrameStore, Usage, register_store
 
 _END, _MARK = struct.Struct("<8sQ"), b"\x93end\xf0\xa1\r\n"
 #: Most requests of one worker at the same time. A request to a cloud takes some 80 ms (LambdaML, table 6).
@@ -29,7 +30,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-@register_store("storage")
+@register_store(STORAGE)
 class StorageStore(FrameStore):
     """Frames as objects. Their requests are counted, and billed, with all others of the function to the storage."""
 
