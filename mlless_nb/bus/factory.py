@@ -8,10 +8,10 @@ from ..storage.objects import ObjectStore
 from .base import TTL_S, Bus, check_name
 from .memory import MemoryBus
 from .redis import RedisBus
-from .storage import StorageBus
+from .storage import URL, StorageBus
 from .urls import mask_url, require_private, scheme_of
 
-SCHEMES = ("memory", "storage", "redis", "rediss", "unix", "amqp", "amqps")
+SCHEMES = ("memory", "redis", "rediss", "unix", "amqp", "amqps")
 
 
 def open_bus(
@@ -51,12 +51,12 @@ def open_bus(
     """
     check_name("job_id", job_id)
     scheme = scheme_of(url)
-    if scheme not in SCHEMES:
+    if scheme not in SCHEMES and url != URL:
         raise JobError("bus", mask_url(url), f"a URL that begins with {', '.join(s + '://' for s in SCHEMES)}")
     require_private("bus", url, insecure)
     if scheme == "memory":
         return MemoryBus(url, job_id, from_start=from_start)
-    if scheme == "storage":
+    if url == URL:
         if objects is None:
             raise JobError("bus", url, "a server that is reached without an object storage: redis://... or amqp://...")
         return StorageBus(conditional(objects), exchange_folder(job_id), from_start=from_start)

@@ -101,7 +101,7 @@ class Services:
         if job.bus is None:
             return self.redis_urls[0] if self.redis_urls else STORAGE_BUS
         scheme = scheme_of(job.bus)
-        if scheme == "memory":
+        if scheme == "memory" or job.bus == STORAGE_BUS:
             raise JobError("bus", job.bus, "a server that functions reach too: amqp://..., redis://... or None")
         if scheme in REDIS_SCHEMES and job.bus not in self.redis_urls:
             check_redis(job.bus, insecure=job.insecure)

@@ -60,10 +60,9 @@ def keys_of(log: Coordinator) -> list[str]:
         return frames + [f"arrivals:{round_id}" for round_id in log._hub.arrivals]
     if isinstance(log, StorageCoordinator):
         names = [key.removeprefix(log._folder) for key in log._store.objects.list(log._folder)]
-        rounds = [f"{name.partition('-')[0]}:{name.partition('-')[2]}" for name in names if "-" in name]
-        return [f"{kind}:{one}" for kind in ("frame", "arrivals") for one in rounds] + [
-            name for name in names if "-" not in name
-        ]
+        rounds = [name.partition("/")[2].replace("-", ":", 1) for name in names if "-" in name]
+        others = [name for name in names if "-" not in name]
+        return [f"{kind}:{one}" for kind in ("frame", "arrivals") for one in rounds] + others
     assert isinstance(log, RedisCoordinator)
     found = [key for shard in log._shards for key in shard.scan_iter(match=log._prefix + "*")]
     stored = [key for key in DictStore.kept if key.startswith(log._prefix)]

@@ -1,7 +1,7 @@
 """Frames in the object storage that the functions use anyway, through Lithops: a store without a server.
 
 The name of an object carries the step, the phase (the letter of `KINDS`), the publishing slot and, in an addressed
-round, the receiver: ``runs/<job>/frames/12m-3-0``. Steps count across epochs. These are the two phases, merge and
+round, the receiver: ``runs/<job>/frames/3/12m-3-0``. Steps count across epochs. These are the two phases, merge and
 update, of LambdaML, section 3.2.4; that a phase is complete is learnt from its arrivals instead of by listing objects:
 these are on Redis, or, in a job without one, are the frames themselves (``exchange/storage``).
 
@@ -51,7 +51,10 @@ class StorageStore(FrameStore):
 
     def _name(self, key: str) -> str:
         """The name of the object for a frame's key, ``mlless:<job>:frame:<round>:<slot>[><receiver>]``."""
-        return self.folder + key.removeprefix(f"{self.prefix}frame:").replace(":", "-").replace(">", "-")
+        round_id, _, rest = key.removeprefix(f"{self.prefix}frame:").partition(":")
+        slot, _, receiver = rest.partition(">")
+        # Publishers that write into one folder of this machine at the same time would wait for each other.
+        return f"{self.folder}{slot}/{round_id}-{slot}-{receiver}".rstrip("-")
 
     def _each(self, action: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
         """``action`` of all ``items``, at the same time."""
