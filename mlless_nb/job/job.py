@@ -94,8 +94,8 @@ class TrainingJob:
         URL(s) of Redis; updates are sharded over several servers by slot. None: the embedded backend's private server,
         or none at all with ``store="storage"``.
     bus : str, optional
-        URL of the control bus, ``amqp://...`` or a Redis URL. None: Redis Streams on the first of ``redis``, or the object
-        storage if there is no Redis.
+        URL of the control bus, ``amqp://...`` or a Redis URL. None: Redis Streams on the first of ``redis``, or objects
+        if there is no Redis.
     execution : {"workers", "map-reduce", "events"}
         Which functions a run has: workers that live as long as it does; or functions that live for a part of a step,
         invoked by the driver or by each other, see `mlless_nb.stateless`.
