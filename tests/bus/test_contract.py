@@ -25,7 +25,7 @@ SOON_S = 20.0
 Opener = Callable[..., Bus]
 
 
-@pytest.fixture(params=["memory", "redis", "rabbitmq", "folder", "s3"])
+@pytest.fixture(params=["memory", "redis", "rabbitmq", "folder", pytest.param("s3", marks=pytest.mark.long)])
 def url(request: pytest.FixtureRequest) -> str:
     """URL of a server of each kind."""
     if request.param in ("folder", "s3"):
@@ -200,7 +200,7 @@ def test_deleting_removes_the_messages(opener: Opener) -> None:
     assert later.receive("driver", 0.2) == later.receive("odd-topic", 0.2) == []
 
 
-@pytest.mark.parametrize("url", ["memory", "redis", "folder", "s3"], indirect=True)
+@pytest.mark.parametrize("url", ["memory", "redis", "folder"], indirect=True)
 def test_another_reader_reads_from_the_start_or_from_now(opener: Opener) -> None:
     sender = opener()
     sender.send("driver", b"1")

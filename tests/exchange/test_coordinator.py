@@ -42,7 +42,7 @@ NOTHING = BudgetRequest()
         pytest.param("store", marks=pytest.mark.redis),
         "storage",
         "folder",
-        "s3",
+        pytest.param("s3", marks=pytest.mark.long),
     ]
 )
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:

@@ -83,7 +83,7 @@ class FrameStore(ABC):
 
     def __init__(self, prefix: str, objects: ObjectStore, address: str = "") -> None:
         self.prefix, self.objects, self.address = prefix, objects, address
-        self._usage = Usage()
+        self._counts = dict.fromkeys(Usage._fields, 0)
 
     # -- before a run
 
@@ -131,11 +131,12 @@ class FrameStore(ABC):
 
     def usage(self) -> Usage:
         """The requests made to the store so far."""
-        return self._usage
+        return Usage(**self._counts)
 
     def count(self, **more: int) -> None:
         """Add to the fields of `usage`."""
-        self._usage = self._usage._replace(**{name: getattr(self._usage, name) + n for name, n in more.items()})
+        for name, n in more.items():
+            self._counts[name] += n
 
     @classmethod
     def expected(cls, n_puts: int, n_gets: int, put_bytes: int, got_bytes: int) -> Usage:
