@@ -13,8 +13,9 @@ from .storage.coordinator import StorageCoordinator
 from .stores import FrameStore
 from .stores.storage import StorageStore
 
-#: Seconds of one change of a job's state in a cloud, while several functions change it: two requests, and a repeat.
-CHANGE_S = 0.3
+#: Seconds between two changes of a job's state in a cloud by requests for money: a change takes two requests, and is
+#: repeated if another function was quicker.
+CHANGE_S = 1.0
 #: Seconds that what was read of the budget, of an abort and of leases is taken for current, if a request is billed.
 FRESHNESS_S = 1.0
 
@@ -32,9 +33,10 @@ def prepaid_nusd(rates: Rates, n_workers: int, redis_urls: list[str]) -> int:
     return rates.requests_nusd(FUNCTION_GETS + GETS_A_WORKER * n_workers, FUNCTION_PUTS)
 
 
-def slice_s(redis_urls: list[str], is_local: bool, n_workers: int) -> float:
+def slice_s(log: JobCoordinator, n_workers: int) -> float:
     """Seconds of running that a function requests at a time: more if all requests change one object of a cloud."""
-    return SLICE_S if redis_urls or is_local else SLICE_S + CHANGE_S * (n_workers + 1)
+    is_shared = isinstance(log, StorageCoordinator) and not log.is_local
+    return SLICE_S + CHANGE_S * (n_workers + 1) if is_shared else SLICE_S
 
 
 def leave(log: JobCoordinator) -> None:

@@ -172,7 +172,7 @@ def _prepaid(invocation: Invocation, log: JobCoordinator, objects: ObjectStore, 
         store_nusd=lambda: store.price_nusd(store.usage(), rates) if store else 0,
         store_end_nusd=invocation.coordination_nusd + (invocation.store_end_nusd if invocation.role == "worker" else 0),
         steps_ahead=lambda: log.steps_ahead,
-        slice_s=slice_s(invocation.redis_urls, invocation.n_cores > 0, invocation.n_workers),
+        slice_s=slice_s(log, invocation.n_workers),
     )
     prepaid.steps_to_end += sync_from_json(invocation.sync).staleness
     return prepaid

@@ -18,6 +18,9 @@ from .state import GONE, Cell, JobState
 #: Longest wait of `Books.delete` for functions that have not settled their money, seconds.
 SETTLE_S = 2.0
 
+#: Leases are read more rarely than the state, by this factor.
+LEASES_FRESH = 3.0
+
 _Result = TypeVar("_Result")
 
 
@@ -36,8 +39,13 @@ class Books:
         self._storage, self._store, self.generation, self._nonce = storage, store, generation, nonce
         self._freshness_s, self._folder = freshness_s, store.folder
         self._state = Cell(storage, f"{self._folder}state", JobState.decode, self._note)
-        self._leases = Leases(storage, f"{self._folder}leases/", freshness_s, self._note)
+        self._leases = Leases(storage, f"{self._folder}leases/", LEASES_FRESH * freshness_s, self._note)
         self._claims: dict[int, str] = {}  # that were read: they stay
+
+    @property
+    def is_local(self) -> bool:
+        """Whether requests take microseconds."""
+        return self._storage.is_local
 
     def _note(self, gets: int, puts: int) -> None:
         self._store.count(n_gets=gets, n_puts=puts)

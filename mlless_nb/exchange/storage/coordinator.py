@@ -11,7 +11,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
+from ...money.request import BudgetRequest
 from ...storage.conditional import Conditional
 from ..in_parts import exchange_in_parts
 from ..protocol import (
@@ -76,8 +78,7 @@ class StorageCoordinator(Books):
         self._steps = StepLog(storage, self._folder, freshness_s / 2, self._note)
         self._quorum = Quorum(storage, f"{self._folder}quorum", self._steps, nonce, self._note)
         self._rounds = StorageRounds(store, LOCAL_PAUSES_S if storage.is_local else PAUSES_S)
-        self._seen_to = 0  # the plan was read when ``latest`` was this step
-        self._known: JobState | None = None  # as of the newest arrival
+        self._known: JobState | None = None  # the state as this worker saw it last
         self._logged = 0  # the newest step that this worker has logged
         self._arrived_at, self._step_s = 0.0, 0.0
         self._beside: ThreadPoolExecutor | None = None
@@ -100,23 +101,27 @@ class StorageCoordinator(Books):
 
     def publish(self, part: RoundRequest) -> Arrival:
         """See `Coordinator`."""
-        return self._publish(part, logs=True)
+        return self._publish(part)
 
-    def _publish(self, part: RoundRequest, *, logs: bool) -> Arrival:
-        """Publish; a step that this worker sees complete is logged if it ``logs``."""
+    def _publish(self, part: RoundRequest, *, is_exchange: bool = False) -> Arrival:
+        """Publish. What can wait until the round is complete is left to the rest of an exchange."""
         self._leases.renew(str(part.slot), part.lease_s, SHARE)
         if self._known is None:
             self._learn(part)  # whether this invocation may publish at all
         if part.report is not None:
             self._measure()
+        # The first publisher raises ``latest`` before its frame can be read: who has read it need not do so, too.
+        is_first = part.slot == part.publishers[0]
+        granted = self._learn(part) if is_first else 0
         if part.is_awaited:
             self._rounds.put(part)
-        granted = self._learn(part)
+        if not is_first and (not is_exchange or part.wanted.nusd > 0):
+            granted = self._learn(part)
         closing, read_step = None, 0
         if part.quorum:
             closing, read_step = self._quorum.arrive(part)
         is_complete = closing is not None if part.quorum else self._rounds.has_all(part)
-        if is_complete and not part.quorum and logs:
+        if is_complete and not part.quorum and not is_exchange:
             self._complete(part)
         self._rounds.drop(part)
         return self._answer(part)._replace(
@@ -129,28 +134,33 @@ class StorageCoordinator(Books):
         self._step_s, self._arrived_at = now - self._arrived_at, now
 
     @property
+    def _ahead(self) -> int:
+        """By how many steps ``latest`` is raised beyond the one that needs it."""
+        return max(1, min(MOST_AHEAD, int(AHEAD_S / max(self._step_s, 1e-6)))) if self._looks_ahead else 0
+
+    @property
     def steps_ahead(self) -> int:
         """Steps that workers take at most after a stop, beside those that they take with any coordinator."""
-        return max(1, min(MOST_AHEAD, int(AHEAD_S / max(self._step_s, 1e-6)))) if self._looks_ahead else 0
+        return 1 + self._ahead if self._looks_ahead else 0
 
     def _learn(self, part: RoundRequest) -> int:
         """See the plan for the step of ``part``, and request money; returns what was granted."""
         if part.wanted.nusd > 0:
-            granted, self._known = self._change(lambda state: (self._grant(state, part), state))
+            granted, known = self._change(lambda state: (self._grant(state, part), state))
         else:
-            granted = 0
-            if part.step > self._seen_to or self._known is None:
-                self._known = self._read()
-                if self._known.latest < part.step:
-                    self._known = self._change(lambda state: self._raised(state, part.step))
-        self._check(self._known, part)
-        self._seen_to = self._known.latest
+            granted, known = 0, self._known
+            if known is None or part.step > known.latest:
+                known = self._read()
+                if known.latest < part.step:
+                    known = self._change(lambda state: self._raised(state, part.step))
+        self._check(known, part)
+        self._known = known
         return granted
 
     def _raised(self, state: JobState, step: int) -> JobState:
         """``state`` with a ``latest`` that is not before ``step``."""
         if state.latest < step:
-            state.latest = step + self.steps_ahead
+            state.latest = step + self._ahead
         return state
 
     def _grant(self, state: JobState, part: RoundRequest) -> int:
@@ -179,8 +189,12 @@ class StorageCoordinator(Books):
         step, reports = part.step, self._rounds.reports(part)
         self._logged = step
         self._aside(lambda: self._steps.append(step, reports))
-        if self._looks_ahead and self._seen_to <= step:
-            self._aside(lambda: self._change(lambda state: self._raised(state, step + 1)))
+        if self._looks_ahead and self._known is not None and self._known.latest <= step:
+            self._aside(lambda: self._raise(step + 1))
+
+    def _raise(self, step: int) -> None:
+        """See the plan for ``step`` before this worker comes there."""
+        self._known = self._change(lambda state: self._raised(state, step))
 
     def _aside(self, action: Callable[[], object]) -> None:
         """Do ``action`` while this worker goes on, if requests take long. An error is raised by the next call."""
@@ -221,13 +235,16 @@ class StorageCoordinator(Books):
         """See `Coordinator`. Of the workers that exchange, the first publisher logs the step."""
         if part.quorum:
             return exchange_in_parts(self, part, pay)
-        arrival = self._publish(part, logs=False)
+        arrival = self._publish(part, is_exchange=True)
         published_at = time.monotonic()
         if not arrival.is_complete:
             self.wait(part, pay)
         complete_at = time.monotonic()
         if part.slot == part.publishers[0]:
             self._complete(part)
+        else:
+            self._learn(replace(part, wanted=BudgetRequest()))
+            arrival = arrival._replace(plan=self._answer(part).plan)
         frames = self._rounds.frames(part, None) if part.peers else []
         return Exchanged(arrival, frames, published_at, complete_at, part.publishers)
 
