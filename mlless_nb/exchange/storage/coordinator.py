@@ -145,14 +145,14 @@ class StorageCoordinator(Books):
 
     def _learn(self, part: RoundRequest) -> int:
         """See the plan for the step of ``part``, and request money; returns what was granted."""
+        known = self._known
+        granted = 0
         if part.wanted.nusd > 0:
             granted, known = self._change(lambda state: (self._grant(state, part), state))
-        else:
-            granted, known = 0, self._known
-            if known is None or part.step > known.latest:
-                known = self._read()
-                if known.latest < part.step:
-                    known = self._change(lambda state: self._raised(state, part.step))
+        elif known is None or part.step > known.latest:
+            known = self._read()
+            if known.latest < part.step:
+                known = self._change(lambda state: self._raised(state, part.step))
         self._check(known, part)
         self._known = known
         return granted
