@@ -110,9 +110,12 @@ def exchange_s(store: str, n_workers: int, sizes: Sizes, link: Link) -> float:
 
 
 def storage_requests(n_workers: int) -> tuple[int, int]:
-    """Reads and writes of one round of scatter-reduce through an object storage, of all workers together."""
+    """Reads and writes of one round of scatter-reduce through an object storage, of all workers together.
+
+    Without a Redis each worker also reads the plan, and one of them writes the step log and raises the plan's step.
+    """
     w = n_workers
-    return 2 * w * (w - 1), w * (w - 1) + w
+    return 2 * w * (w - 1) + w, w * (w - 1) + w + 2
 
 
 def functions(

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from ..errors import JobError
+from ..storage.conditional import conditional, exchange_folder
+from ..storage.objects import ObjectStore
 from .base import TTL_S, Bus, check_name
 from .memory import MemoryBus
 from .redis import RedisBus
+from .storage import URL, StorageBus
 from .urls import mask_url, require_private, scheme_of
 
 SCHEMES = ("memory", "redis", "rediss", "unix", "amqp", "amqps")
 
 
-def open_bus(url: str, job_id: str, insecure: bool = False, *, from_start: bool = True, ttl_s: int = TTL_S) -> Bus:
+def open_bus(
+    url: str,
+    job_id: str,
+    insecure: bool = False,
+    *,
+    from_start: bool = True,
+    ttl_s: int = TTL_S,
+    objects: ObjectStore | None = None,
+) -> Bus:
     """The control bus of job ``job_id`` on the server at ``url``.
 
     Parameters
     ----------
     url : str
-        ``memory://`` (this process), ``redis://``, ``rediss://``, ``unix://path`` (redis-py's forms), ``amqp://`` or
-        ``amqps://`` (RabbitMQ).
+        ``memory://`` (this process), ``storage://`` (``objects``), ``redis://``, ``rediss://``, ``unix://path``
+        (redis-py's forms), ``amqp://`` or ``amqps://`` (RabbitMQ).
     job_id : str
         Letters, digits, ``_ . -``. Jobs do not see each other's messages.
     insecure : bool
@@ -28,6 +39,8 @@ def open_bus(url: str, job_id: str, insecure: bool = False, *, from_start: bool 
         RabbitMQ always reads from the first message that no reader took.
     ttl_s : int
         Seconds that an unused topic is kept on the server. It must be equal in all processes of a job.
+    objects : ObjectStore, optional
+        The object storage, for ``storage://``.
 
     Raises
     ------
@@ -38,11 +51,15 @@ def open_bus(url: str, job_id: str, insecure: bool = False, *, from_start: bool 
     """
     check_name("job_id", job_id)
     scheme = scheme_of(url)
-    if scheme not in SCHEMES:
+    if scheme not in SCHEMES and url != URL:
         raise JobError("bus", mask_url(url), f"a URL that begins with {', '.join(s + '://' for s in SCHEMES)}")
     require_private("bus", url, insecure)
     if scheme == "memory":
         return MemoryBus(url, job_id, from_start=from_start)
+    if url == URL:
+        if objects is None:
+            raise JobError("bus", url, "a server that is reached without an object storage: redis://... or amqp://...")
+        return StorageBus(conditional(objects), exchange_folder(job_id), from_start=from_start)
     if scheme in ("amqp", "amqps"):
         from .rabbitmq import RabbitMqBus  # imports pika, which most runs do not need
 

@@ -55,7 +55,7 @@ def require_private(field: str, url: str, insecure: bool) -> None:
         When the host is not this machine and TLS or the password is missing.
     """
     scheme = scheme_of(url)
-    if insecure or scheme in ("unix", "memory"):
+    if insecure or scheme in ("unix", "memory", "storage"):
         return
     try:
         parts = urlsplit(url)

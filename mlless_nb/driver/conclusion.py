@@ -122,7 +122,9 @@ class Conclusion:
         costs, objects = dict(self._ended.costs_nusd), self._services.launcher.objects
         if self._set_aside_nusd:
             made = self._rates.requests_nusd(objects.gets, objects.puts)
-            costs["storage"] -= max(self._set_aside_nusd - made, 0)
+            rest = self._set_aside_nusd - made
+            # What was set aside is more than enough, or was added to while the run went on.
+            costs["storage"] -= rest if self._services.dues is not None else max(rest, 0)
         return costs
 
     @property

@@ -213,6 +213,7 @@ class Driver:
         cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
         log.create(cap_nusd=cap, reserved_nusd=plan.reserved_nusd(spent_before))
         log.renew("driver", DRIVER_LEASE_S)
+        plan.pay_driver(spent_before)
         invocations = plan.invocations(
             job, manifest, validation, run_id=self.run.id, start_key=start_key, spent_before_nusd=spent_before
         )
@@ -238,6 +239,8 @@ class Driver:
                 renewed_at = now
                 log.renew("driver", DRIVER_LEASE_S)
             self._commands.resend(now, self._is_launched)
+            if self._services.dues is not None:
+                self._services.dues.pay()
             if self._is_abandoned.is_set() or not threading.main_thread().is_alive():
                 return self._abandon()
             is_starting = launcher.is_local and self.run.telemetry.state.n_workers_started < self.job.workers

@@ -55,6 +55,7 @@ def invocations_of(
         "algorithm": job.algorithm.to_json(),
         "store": job.store,
         "store_end_nusd": money.store_end_nusd,
+        "coordination_nusd": money.coordination_nusd,
         "stop": dataclasses.asdict(job.stop_rules),
         "scale_in": job.scale_in.to_json(),
         "aggregate": job.aggregate,

@@ -7,7 +7,7 @@ import dataclasses
 from ..bus.messages import Invocation
 from ..data.prepare import Manifest
 from ..errors import BudgetError
-from ..exchange import pattern
+from ..exchange import factory, pattern
 from ..exchange.stores import REDIS, prepaid_nusd, store_servers
 from ..job import defaults
 from ..job.execution import EVENTS, WORKERS
@@ -19,6 +19,7 @@ from ..money.start import StartingMoney, least_usd
 from ..stateless.grants import StatelessMoney
 from ..storage import checkpoint
 from ..storage.checkpoint import Progress
+from . import request_dues
 from .data_preparation import JobData
 from .invocations import invocations_of
 from .resumption import Start
@@ -62,14 +63,21 @@ class LaunchPlan:
         kept_nusd = prepaid_nusd(job.store, self.rates, job.workers, 4 * n_rows * width)
         is_local = services.launcher.is_local
         starting = self.rates, job.workers, is_local, data.held_out_gets, self._begin is not None, kept_nusd
-        self.money = StartingMoney(*starting)
+        coordination_nusd = factory.prepaid_nusd(self.rates, job.workers, services.redis_urls)
+        self.money = StartingMoney(*starting, coordination_nusd)
         if job.execution != WORKERS:
             self.money = StatelessMoney(*starting, job.reducers or 1, job.execution == EVENTS)
         # The driver's own requests: packing the data, unless it is packed, and reading the model.
         n_puts = data.n_puts(services.launcher.objects) + (self._begin is not None)
         #: Removing a run's objects and frames takes a listing each, at the price of a put.
         self._n_last_puts = 2 + (job.store != REDIS)
-        self._packing_nusd = self.rates.requests_nusd(12, self._n_last_puts + n_puts) + data.preparing_nusd
+        self._last_gets = 6
+        if not services.redis_urls:  # then its messages and leases are in the storage, too
+            self._n_last_puts += 2 + request_dues.PUTS
+            self._last_gets += 2 * job.workers + request_dues.GETS
+        self._packing_nusd = (
+            self.rates.requests_nusd(6 + self._last_gets, self._n_last_puts + n_puts) + data.preparing_nusd
+        )
         self.check_budget(self._packing_nusd)
 
     @property
@@ -80,7 +88,15 @@ class LaunchPlan:
     def requests_before_nusd(self) -> int:
         """The driver's requests so far, plus those that reading the model and removing the objects may need."""
         objects = self._services.launcher.objects
-        return self.rates.requests_nusd(objects.gets + 6, objects.puts + self._n_last_puts)
+        return self.rates.requests_nusd(objects.gets + self._last_gets, objects.puts + self._n_last_puts)
+
+    def pay_driver(self, spent_before_nusd: int) -> None:
+        """Let the driver of a run without a Redis pay for its requests; so much was reserved for them."""
+        services = self._services
+        if not services.redis_urls:
+            last = self._last_gets - request_dues.GETS, self._n_last_puts - request_dues.PUTS
+            objects = services.launcher.objects
+            services.dues = request_dues.RequestDues(objects, services.log, self.rates, spent_before_nusd, last)
 
     def reserved_nusd(self, spent_before_nusd: int) -> int:
         """The least budget after ``spent_before_nusd`` for the driver's requests and what preparing the data cost."""

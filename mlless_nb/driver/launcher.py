@@ -268,6 +268,17 @@ class LithopsLauncher:
 
         return f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/mlless-nb/{key}"
 
+    @property
+    def remote_storage(self) -> dict[str, Any] | None:
+        """Lithops' configuration of the storage; None if the objects are on this machine."""
+        return None if self._storage.backend == "localhost" else dict(self._storage.config)
+
+    def prefixes_of(self, key: str) -> list[str]:
+        """What the names of the objects below ``key`` begin with, and those of Lithops' own of this run."""
+        # With the separator, so that run 1 does not remove the files of run 10.
+        own = [f"lithops.jobs/{self._executor.executor_id}{end}" for end in ("/", "-")]
+        return [f"mlless-nb/{key}/", *own]
+
     def place_of(self, key: str) -> str:
         """The place of the objects under ``key``, in words for a user."""
         return self.folder_of(key) if self.is_local else f"the bucket {self._storage.bucket}, mlless-nb/{key}"
@@ -316,9 +327,7 @@ class LithopsLauncher:
             executor.compute_handler.clear()
             _remove(paths)
         if self._storage.backend != "localhost":
-            # With the separator, so that run 1 does not remove the files of run 10.
-            for end in ("/", "-"):
-                prefix = f"lithops.jobs/{executor.executor_id}{end}"
+            for prefix in self.prefixes_of("")[1:]:
                 keys = self._storage.list_keys(self._storage.bucket, prefix)
                 if keys:
                     self._storage.delete_objects(self._storage.bucket, keys)

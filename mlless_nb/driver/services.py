@@ -6,17 +6,20 @@ import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from ..bus import open_bus
+from ..bus import STORAGE_BUS, open_bus
 from ..bus.urls import REDIS_SCHEMES, is_here, is_loopback, mask_url, scheme_of
 from ..errors import JobError
-from ..exchange import RedisCoordinator
+from ..exchange.factory import open_coordinator
 from ..exchange.protocol import key_prefix
 from ..exchange.stores import open_store, store_hosts
+from ..job.execution import is_without_redis
 from ..job.job import TrainingJob, backend_name
 from ..money.owner import Owner
+from ..storage import conditional
 from .embedded_redis import EmbeddedRedis, acquire_shared, check_redis, release
 from .launcher import LithopsLauncher, is_local
 from .places import Places, forget
+from .request_dues import RequestDues
 from .watchdog import Watchdog
 
 #: The extra of Lithops that installs a cloud's packages, by the prefix of a missing module's name.
@@ -54,9 +57,12 @@ class Services:
         self._watchdog: Watchdog | None = None
         self._watched_groups: list[int] = []
         self._watched_paths: list[str] = []
+        self._is_without_redis = is_without_redis(job)
+        #: What pays for this process' requests while the run goes on; None if they are few.
+        self.dues: RequestDues | None = None
         # The private server starts while Lithops is set up: each takes 50 ms.
         with ThreadPoolExecutor(1) as beside:
-            is_embedded = job.redis_urls is None and is_local(job.backend)
+            is_embedded = job.redis_urls is None and is_local(job.backend) and not self._is_without_redis
             starting = beside.submit(acquire_shared) if is_embedded else None
             try:
                 self.launcher = _launcher(job)
@@ -72,17 +78,21 @@ class Services:
             store = open_store(job.store, key_prefix(run_id), self.launcher.objects)
             if store is not None:
                 store.check()
-            self.bus = open_bus(self.bus_url, run_id, insecure=job.insecure)
+            if self._is_without_redis:
+                folder = conditional.exchange_folder(run_id)
+                conditional.check(conditional.conditional(self.launcher.objects), folder)
+            self.bus = open_bus(self.bus_url, run_id, insecure=job.insecure, objects=self.launcher.objects)
         except BaseException:
             self.launcher.close()
             self._release_redis()
             raise
-        self.log = RedisCoordinator(self.redis_urls, run_id, uuid.uuid4().hex, "driver", store)
+        objects = self.launcher.objects
+        self.log = open_coordinator(self.redis_urls, run_id, uuid.uuid4().hex, "driver", store, objects)
         self._write_down(job)
 
     def _write_down(self, job: TrainingJob) -> None:
         """Write where the run keeps things into a file that lies there until `close`."""
-        bus = mask_url(self.bus_url) if self.bus_url not in self.redis_urls else ""
+        bus = mask_url(self.bus_url) if self.bus_url not in (*self.redis_urls, STORAGE_BUS) else ""
         others = [] if self.embedded is not None else [mask_url(url) for url in self.redis_urls]
         where = self.launcher.executor_id, self.launcher.folder, *self.launcher.place
         Places(self._run_id, job.name or "", Owner.this(), backend_name(job.backend), *where, others, bus).write()
@@ -90,6 +100,8 @@ class Services:
     def _redis_urls(self, job: TrainingJob) -> list[str]:
         if self.embedded is not None:
             return [self.embedded.url]
+        if self._is_without_redis:
+            return []
         assert job.redis_urls is not None
         for url in job.redis_urls:
             check_redis(url, insecure=job.insecure)
@@ -97,9 +109,9 @@ class Services:
 
     def _bus_url(self, job: TrainingJob) -> str:
         if job.bus is None:
-            return self.redis_urls[0]
+            return self.redis_urls[0] if self.redis_urls else STORAGE_BUS
         scheme = scheme_of(job.bus)
-        if scheme == "memory":
+        if scheme == "memory" or job.bus == STORAGE_BUS:
             raise JobError("bus", job.bus, "a server that functions reach too: amqp://..., redis://... or None")
         if scheme in REDIS_SCHEMES and job.bus not in self.redis_urls:
             check_redis(job.bus, insecure=job.insecure)
@@ -114,9 +126,11 @@ class Services:
             return
         if self._watchdog is None:
             self._watchdog = self.embedded or Watchdog().start()
-            if self.embedded is None:
-                on_redis = [self.bus_url] if scheme_of(self.bus_url) in REDIS_SCHEMES else []
-                self._watchdog.add_keys(sorted({*self.redis_urls, *on_redis}), key_prefix(self._run_id))
+            on_redis = [self.bus_url] if scheme_of(self.bus_url) in REDIS_SCHEMES else []
+            if self.embedded is None and (urls := sorted({*self.redis_urls, *on_redis})):
+                self._watchdog.add_keys(urls, key_prefix(self._run_id))
+            if self.embedded is None and (storage := self.launcher.remote_storage) is not None:
+                self._watchdog.add_objects(storage, self.launcher.prefixes_of(run_folder))
         # Kept here: the launcher forgets what it has closed.
         groups, self._watched_groups = self._watched_groups, self.launcher.process_groups
         paths = self._watched_paths
@@ -167,7 +181,7 @@ def _check_reach(job: TrainingJob) -> None:
     """Raise JobError for a server on this machine, or for none, if functions run on others."""
     if is_local(job.backend):
         return
-    if job.redis_urls is None:
+    if job.redis_urls is None and not is_without_redis(job):
         raise JobError("redis", None, "the URL of a Redis server that the functions of this backend can reach")
     name = backend_name(job.backend)
     if isinstance(job.backend, Mapping) and name == backend_name({}):

@@ -111,12 +111,22 @@ class Watchdog:
         This is done last, when no process that could create new keys is left. It is not done when the watchdog is
         closed, since the caller of `close` has removed them.
         """
-        keys, last = self.folder / "keys", self.folder / "last"
-        keys.touch(mode=0o600)  # passwords are in this file, and in no command line
-        keys.write_text(json.dumps({"urls": urls, "prefix": prefix}))
-        last.write_text(
-            shlex.join([sys.executable, "-P", str(Path(__file__).with_name("redis_cleanup.py")), str(keys)]) + "\n"
-        )
+        self._do_last("redis_cleanup.py", {"urls": urls, "prefix": prefix})
+
+    def add_objects(self, storage: dict[str, Any], prefixes: list[str]) -> None:
+        """Remove the objects whose names begin with one of ``prefixes``, as `add_keys` removes keys.
+
+        ``storage`` is Lithops' configuration of the storage.
+        """
+        self._do_last("storage_cleanup.py", {"storage": storage, "prefixes": prefixes})
+
+    def _do_last(self, program: str, spec: dict[str, Any]) -> None:
+        """Run a program of this folder when all processes are gone, with a file that has ``spec``."""
+        told = self.folder / f"{program}.json"
+        told.touch(mode=0o600)  # passwords are in this file, and in no command line
+        told.write_text(json.dumps(spec))
+        with open(self.folder / "last", "a") as last:
+            last.write(shlex.join([sys.executable, "-P", str(Path(__file__).with_name(program)), str(told)]) + "\n")
 
     def add_process_group(self, pgid: int) -> None:
         """Kill process group ``pgid`` when this process ends or the watchdog is closed."""

@@ -1,8 +1,9 @@
 """The exchange of updates between workers, through a shared coordinator.
 
-``protocol`` is the coordinator's interface: frames, arrivals at rounds, leases, the plan and the budget. ``redis/`` and
-``memory`` implement it. ``policies/`` decide who waits for whom, ``stores/`` keep frames elsewhere than on Redis, and
-``pattern`` chooses broadcast or scatter-reduce. Making and applying updates is the job of `mlless_nb.worker`.
+``protocol`` is the coordinator's interface: frames, arrivals at rounds, leases, the plan and the budget. ``redis/``,
+``storage/`` and ``memory`` implement it, and ``factory`` opens one. ``policies/`` decide who waits for whom,
+``stores/`` keep frames elsewhere than on Redis, and ``pattern`` chooses broadcast or scatter-reduce. Making and
+applying updates is the job of `mlless_nb.worker`.
 """
 
 from .memory import MemoryCoordinator

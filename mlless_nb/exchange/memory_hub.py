@@ -37,8 +37,9 @@ class MemoryHub:
 
     def announce(self, **changes: Any) -> None:
         """Replace fields of the plan under a new version."""
-        self.plan = replace(self.plan, version=self.plan.version + 1, **changes)
-        self.changed.notify_all()
+        with self.changed:
+            self.plan = replace(self.plan, version=self.plan.version + 1, **changes)
+            self.changed.notify_all()
 
     def forget(self, step: int, slot: int) -> None:
         """Drop the frames and grants of ``slot`` in the rounds of ``step``."""

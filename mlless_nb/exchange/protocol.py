@@ -1,4 +1,4 @@
-"""The coordinator: one interface, its backends (`redis`, `memory`) beside it.
+"""The coordinator: one interface, its backends (`redis`, `storage`, `memory`) beside it.
 
 A *round* is one exchange: ``"12"`` is step 12; a letter after the step names the further rounds of that step (`KINDS`).
 When a worker publishes into a round, it also arrives at the round's barrier; the last arrival wakes the others. It

@@ -13,8 +13,8 @@ import redis
 
 from ..bus import Bus, open_bus
 from ..bus.messages import Failed, Invocation, Message
-from ..errors import DecodeError
-from ..exchange import RedisCoordinator
+from ..errors import DecodeError, ServiceError
+from ..exchange.factory import JobCoordinator, leave, open_coordinator, slice_s
 from ..exchange.protocol import key_prefix
 from ..exchange.stores import FrameStore, open_store, store_servers
 from ..job.sync import sync_from_json
@@ -60,7 +60,7 @@ def run_function(payload: str, storage: Any) -> str:
         return serve(invocation, objects)
     nonce = f"{os.getpid()}-{uuid.uuid4().hex}"
     store = _open_store(invocation, objects) if invocation.role == "worker" else None
-    log = RedisCoordinator(invocation.redis_urls, invocation.job_id, invocation.generation, nonce, store)
+    log = _open_log(invocation, objects, nonce, store)
     is_over = threading.Event()
     try:
         prepaid = _prepaid(invocation, log, objects, store)
@@ -72,11 +72,11 @@ def run_function(payload: str, storage: Any) -> str:
         prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
         prepaid.watch(
             log.reserve,
-            lambda: _call_off(invocation),
+            lambda: _call_off(invocation, objects),
             log.money,
             lambda nusd, part: log.refund(nusd, invocation.slot, part),
         )
-        bus = open_bus(invocation.bus_url, invocation.job_id, insecure=invocation.insecure)
+        bus = open_bus(invocation.bus_url, invocation.job_id, insecure=invocation.insecure, objects=objects)
         try:
             work = _supervise if invocation.role == "supervisor" else _work
             last = work(invocation, log, bus, objects, prepaid)
@@ -85,10 +85,19 @@ def run_function(payload: str, storage: Any) -> str:
         # A function that settled its budget has ended properly; one that exits without doing so counts as lost.
         log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot)
         prepaid.end()
+        is_over.set()
+        if invocation.role == "supervisor":
+            leave(log)
         return last.encode().decode()
     finally:
         is_over.set()
         log.close()
+
+
+def _open_log(
+    invocation: Invocation, objects: ObjectStore, nonce: str = "", store: FrameStore | None = None
+) -> JobCoordinator:
+    return open_coordinator(invocation.redis_urls, invocation.job_id, invocation.generation, nonce, store, objects)
 
 
 def _open_store(invocation: Invocation, objects: ObjectStore) -> FrameStore | None:
@@ -96,14 +105,14 @@ def _open_store(invocation: Invocation, objects: ObjectStore) -> FrameStore | No
     try:
         return open_store(invocation.store, key_prefix(invocation.job_id), objects)
     except Exception as error:
-        log = RedisCoordinator(invocation.redis_urls, invocation.job_id, invocation.generation)
+        log = _open_log(invocation, objects)
         log.abort(f"worker {invocation.slot} could not start: {error}", invocation.n_workers)
         log.close()
         raise
 
 
 def _supervise(
-    invocation: Invocation, log: RedisCoordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid
+    invocation: Invocation, log: JobCoordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid
 ) -> Message:
     try:
         from ..supervisor.loop import Supervisor  # imported here, since workers do not need it and start sooner without
@@ -115,7 +124,7 @@ def _supervise(
     return supervisor.run()
 
 
-def _work(invocation: Invocation, log: RedisCoordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message:
+def _work(invocation: Invocation, log: JobCoordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message:
     try:
         worker = Worker(invocation, log, bus, objects, prepaid)
     except Exception as error:
@@ -127,24 +136,24 @@ def _work(invocation: Invocation, log: RedisCoordinator, bus: Bus, objects: Obje
     return worker.run()
 
 
-def _keep_lease(invocation: Invocation, log: RedisCoordinator, is_over: threading.Event) -> None:
+def _keep_lease(invocation: Invocation, log: JobCoordinator, is_over: threading.Event) -> None:
     """Renew the lease while the function is busy; a process that is stopped or killed loses it."""
     role = "supervisor" if invocation.role == "supervisor" else str(invocation.slot)
     while True:
-        with contextlib.suppress(redis.RedisError):  # the main thread meets the same error and reports it
+        with contextlib.suppress(redis.RedisError, ServiceError):  # the main thread meets the same error and reports it
             log.renew(role, invocation.lease_s)
         if is_over.wait(invocation.lease_s / 3):
             return
 
 
-def _call_off(invocation: Invocation) -> None:
+def _call_off(invocation: Invocation, objects: ObjectStore) -> None:
     """Abort the run, over a separate connection: this function's budget is used up before it could end properly."""
-    log = RedisCoordinator(invocation.redis_urls, invocation.job_id, invocation.generation)
+    log = _open_log(invocation, objects)
     who = f"worker {invocation.slot}" if invocation.role == "worker" else "the supervisor"
     log.abort(f"the budget was used up before {who} could end", invocation.n_workers, "capped")
 
 
-def _prepaid(invocation: Invocation, log: RedisCoordinator, objects: ObjectStore, store: FrameStore | None) -> Prepaid:
+def _prepaid(invocation: Invocation, log: JobCoordinator, objects: ObjectStore, store: FrameStore | None) -> Prepaid:
     began, late_s = time.monotonic(), max(log.now_s() - invocation.launched_at_s, 0.0)
     rates = Rates(
         price_profile(invocation.prices),
@@ -161,7 +170,9 @@ def _prepaid(invocation: Invocation, log: RedisCoordinator, objects: ObjectStore
         with_servers=invocation.role == "supervisor",
         n_functions=invocation.n_workers + 1,
         store_nusd=lambda: store.price_nusd(store.usage(), rates) if store else 0,
-        store_end_nusd=invocation.store_end_nusd if invocation.role == "worker" else 0,
+        store_end_nusd=invocation.coordination_nusd + (invocation.store_end_nusd if invocation.role == "worker" else 0),
+        steps_ahead=lambda: log.steps_ahead,
+        slice_s=slice_s(log, invocation.n_workers),
     )
     prepaid.steps_to_end += sync_from_json(invocation.sync).staleness
     return prepaid

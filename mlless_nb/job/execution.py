@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import JobError
-from ..exchange.stores import REDIS
+from ..exchange.stores import REDIS, STORAGE
 from ..validation import check_positive_integer
 from .algorithm import GradientAveraging
 from .scale_in import ScaleIn
@@ -15,6 +15,14 @@ WORKERS, MAP_REDUCE, EVENTS = "workers", "map-reduce", "events"
 EXECUTIONS = (WORKERS, MAP_REDUCE, EVENTS)
 #: Workers for each reducer of an event-driven run, unless the job says how many reducers there are.
 WORKERS_PER_REDUCER = 4
+
+
+def is_without_redis(job: Any) -> bool:
+    """Whether workers of ``job`` are coordinated in the object storage: it keeps their updates, and no Redis is named.
+
+    Functions that prepare stored files are coordinated on Redis.
+    """
+    return job.store == STORAGE and job.redis_urls is None and job.execution == WORKERS and not job.is_stored
 
 
 def settle(job: Any) -> None:

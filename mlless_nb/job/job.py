@@ -67,7 +67,8 @@ class TrainingJob:
     store : str
         Where published updates are kept: "redis"; "storage", the object storage; "memcached://host:11211" (several
         servers separated by commas); "dynamodb" or "dynamodb://region"; or "server://...", the address that
-        ``python -m mlless_nb.server`` says. Leases, plan and budget are on Redis with every store.
+        ``python -m mlless_nb.server`` says. Leases, plan and budget are on Redis with every store;
+        with "storage" and no ``redis`` they are in the object storage, too.
     aggregate : {"mean", "sum"}
         How the workers' updates are combined.
     local_steps : int
@@ -90,9 +91,11 @@ class TrainingJob:
     backend : str | Mapping
         ``"embedded"`` (this machine), the name of a Lithops backend, or a whole Lithops configuration.
     redis : str | list of str, optional
-        URL(s) of Redis; updates are sharded over several servers by slot. None: the embedded backend's private server.
+        URL(s) of Redis; updates are sharded over several servers by slot. None: the embedded backend's private server,
+        or none at all with ``store="storage"``.
     bus : str, optional
-        URL of the control bus, ``amqp://...`` or a Redis URL. None: Redis Streams on the first of ``redis``.
+        URL of the control bus, ``amqp://...`` or a Redis URL. None: Redis Streams on the first of ``redis``, or objects
+        if there is no Redis.
     execution : {"workers", "map-reduce", "events"}
         Which functions a run has: workers that live as long as it does; or functions that live for a part of a step,
         invoked by the driver or by each other, see `mlless_nb.stateless`.

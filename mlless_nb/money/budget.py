@@ -64,6 +64,10 @@ class Prepaid:
         Nano-dollars of its requests to the frame store so far.
     store_end_nusd : int
         Nano-dollars of such requests that it keeps prepaid for its end.
+    steps_ahead : callable
+        Steps that are taken after an announced end, beside `steps_to_end`.
+    slice_s : float
+        Seconds of running that it requests at a time.
     """
 
     def __init__(
@@ -78,11 +82,14 @@ class Prepaid:
         clock: Callable[[], float] = time.monotonic,
         store_nusd: Callable[[], int] = lambda: 0,
         store_end_nusd: int = 0,
+        steps_ahead: Callable[[], int] = lambda: 0,
+        slice_s: float = SLICE_S,
     ) -> None:
         self._rates, self.granted_nusd = rates, granted_nusd
         self._elapsed_s, self._requests_nusd = elapsed_s, requests_nusd
         self._with_servers = with_servers
         self._store_nusd, self._store_end_nusd = store_nusd, store_end_nusd
+        self._steps_ahead, self._slice_s = steps_ahead, slice_s
         self._store_seen_nusd = self._store_step_nusd = 0  # up to the newest step; the most of one step
         self._run_usd_s = n_functions * rates.function_usd_s + rates.servers_usd_s
         self._plain_exit_s, self._measured_exit_s = EXIT_S, 0.0
@@ -173,22 +180,25 @@ class Prepaid:
         least = self.cost_nusd(horizon_s) + requests - self.granted_nusd
         if least <= 0:
             return BudgetRequest()
-        return BudgetRequest(self.cost_nusd(horizon_s + max(SLICE_S, step_s)) + requests - self.granted_nusd, least)
+        return BudgetRequest(
+            self.cost_nusd(horizon_s + max(self._slice_s, step_s)) + requests - self.granted_nusd, least
+        )
 
     def _ahead(self, step_s: float) -> tuple[int, float]:
         """Storage requests, nano-dollars, and seconds since the invocation that must be prepaid before another step."""
         requests = self._requests_nusd() + self._rates.requests_nusd(self.gets_ahead, self.puts_ahead)
         # Once the last rounds have begun, they are paid from what was kept for them.
         begun = max(self._store_nusd() - self._store_seen_nusd, 0)
-        requests += self.steps_to_end * self._store_step_nusd + max(self._store_end_nusd - begun, 0)
-        return requests, self._elapsed_s() + self.exit_s + self.steps_to_end * step_s
+        n_steps = self.steps_to_end + self._steps_ahead()
+        requests += n_steps * self._store_step_nusd + max(self._store_end_nusd - begun, 0)
+        return requests, self._elapsed_s() + self.exit_s + n_steps * step_s
 
     def return_surplus(self, give_back: GiveBack) -> None:
         """Return the part of the grant that steps and exit do not need, so that other functions can use it."""
         step_s = self._step_s
         if not self._has_cap or step_s is None:
             return
-        slice_s = max(SLICE_S, step_s)
+        slice_s = max(self._slice_s, step_s)
         with self._lock:
             requests, horizon_s = self._ahead(step_s)
             surplus = self.granted_nusd - requests - self.cost_nusd(horizon_s + slice_s)

@@ -32,6 +32,8 @@ class StartingMoney:
         Whether each worker reads an earlier run's progress.
     store_end_nusd : int
         Nano-dollars that each worker keeps for its last requests to the frame store.
+    coordination_nusd : int
+        Nano-dollars that each function keeps for the requests by which it starts and ends, without a Redis.
     """
 
     rates: Rates
@@ -40,6 +42,7 @@ class StartingMoney:
     held_out_gets: int = 0
     is_resumed: bool = False
     store_end_nusd: int = 0
+    coordination_nusd: int = 0
 
     @property
     def start_s(self) -> float:
@@ -54,13 +57,14 @@ class StartingMoney:
         """Initial grant of worker ``slot``, nano-dollars: to start, take a step and end in good order."""
         # The first worker writes the checkpoints and the model.
         requests = self.rates.requests_nusd(6 + self.held_out_gets + self.is_resumed, 2 if slot == 0 else 0)
-        return self.rates.function_nusd(self._span_s) + requests + self.store_end_nusd
+        return self.rates.function_nusd(self._span_s) + requests + self.store_end_nusd + self.coordination_nusd
 
     @property
     def supervisor_nusd(self) -> int:
         """Initial grant of the supervisor, nano-dollars, including the servers' time; it ends after the workers."""
         span_s = self._span_s + 2 * FIRST_STEP_S
-        return self.rates.function_nusd(span_s) + self.rates.servers_nusd(span_s) + self.rates.requests_nusd(1, 1)
+        requests = self.rates.requests_nusd(1, 1) + self.coordination_nusd
+        return self.rates.function_nusd(span_s) + self.rates.servers_nusd(span_s) + requests
 
     def slice_nusd(self, from_s: float, span_s: float) -> dict[int, int]:
         """Nano-dollars by slot for ``span_s`` more seconds of start-up after ``from_s``; -1 is the supervisor."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..errors import ServiceError
+from .folder import Folder
 
 
 class ObjectStore(Protocol):
@@ -38,6 +39,13 @@ class MemoryObjects:
         self.blobs: dict[str, bytes] = {}
         self.gets = 0
         self.puts = 0
+        self.lock = threading.Lock()
+
+    def count(self, *, gets: int = 0, puts: int = 0) -> None:
+        """Count requests made past this class."""
+        with self.lock:
+            self.gets += gets
+            self.puts += puts
 
     def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
         """See `ObjectStore`."""
@@ -79,18 +87,42 @@ class LithopsObjects:
 
     def __init__(self, storage: Any, prefix: str = "mlless-nb/", bucket: str | None = None) -> None:
         self._storage, self._bucket, self._prefix = storage, bucket or storage.bucket, prefix
+        self._folder = _folder_of(storage, self._bucket)
         self.gets = 0
         self.puts = 0
         self._lock = threading.Lock()
 
-    def _count(self, *, gets: int = 0, puts: int = 0) -> None:
+    @property
+    def backend(self) -> str:
+        """Lithops' name of the storage, e.g. "aws_s3"."""
+        return str(getattr(self._storage, "backend", ""))
+
+    @property
+    def folder(self) -> Folder | None:
+        """The folder of the objects on this machine; None if they are elsewhere."""
+        return self._folder
+
+    @property
+    def client(self) -> Any:
+        """The client of the storage's own library, None if Lithops has none."""
+        get_client = getattr(self._storage, "get_client", None)
+        return get_client() if get_client is not None else None
+
+    def place(self, key: str) -> tuple[str, str]:
+        """The bucket and the whole name of the object under ``key``."""
+        return self._bucket, self._prefix + key
+
+    def count(self, *, gets: int = 0, puts: int = 0) -> None:
+        """Count requests, also those made past this class."""
         with self._lock:
             self.gets += gets
             self.puts += puts
 
     def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
         """See `ObjectStore`."""
-        self._count(gets=1)
+        self.count(gets=1)
+        if self._folder is not None:
+            return self._folder.get(self._prefix + key, first, end)
         span = {} if end is None else {"extra_get_args": {"Range": f"bytes={first}-{end - 1}"}}
         try:
             return bytes(self._storage.get_object(self._bucket, self._prefix + key, **span))
@@ -101,25 +133,35 @@ class LithopsObjects:
 
     def put(self, key: str, blob: bytes) -> None:
         """See `ObjectStore`."""
-        self._count(puts=1)
+        self.count(puts=1)
         try:
-            self._storage.put_object(self._bucket, self._prefix + key, bytes(blob))
+            if self._folder is not None:
+                self._folder.put(self._prefix + key, blob)
+            else:
+                self._storage.put_object(self._bucket, self._prefix + key, bytes(blob))
         except Exception as error:
             raise ServiceError(f"object storage: writing {key!r} failed: {error}") from error
 
     def list(self, prefix: str) -> list[str]:
         """See `ObjectStore`."""
-        self._count(puts=1)
+        self.count(puts=1)
         try:
-            keys = self._storage.list_keys(self._bucket, self._prefix + prefix)
+            if self._folder is not None:
+                keys = self._folder.list(self._prefix + prefix)
+            else:
+                keys = self._storage.list_keys(self._bucket, self._prefix + prefix)
         except Exception as error:
             raise ServiceError(f"object storage: listing {prefix!r} failed: {error}") from error
         return sorted(key[len(self._prefix) :] for key in keys)
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """The sizes of the blobs whose keys begin with ``prefix``, bytes. A listing."""
-        self._count(puts=1)
+        self.count(puts=1)
         try:
+            if self._folder is not None:
+                return {
+                    key[len(self._prefix) :]: self._folder.size(key) for key in self._folder.list(self._prefix + prefix)
+                }
             found = self._storage.list_objects(self._bucket, self._prefix + prefix)
         except Exception as error:
             raise ServiceError(f"object storage: listing {prefix!r} in {self._bucket} failed: {error}") from error
@@ -129,7 +171,20 @@ class LithopsObjects:
         """See `ObjectStore`."""
         if not keys:
             return
+        if self._folder is not None:
+            for key in keys:
+                self._folder.delete(self._prefix + key)
+            return
         try:
             self._storage.delete_objects(self._bucket, [self._prefix + key for key in keys])
         except Exception as error:
             raise ServiceError(f"object storage: deleting {keys[0]!r} failed: {error}") from error
+
+
+def _folder_of(storage: Any, bucket: str) -> Folder | None:
+    """The folder of a bucket of Lithops' localhost storage; None for any other storage."""
+    if getattr(storage, "backend", "") != "localhost":
+        return None
+    from lithops.storage.backends.localhost import localhost
+
+    return Folder(f"{localhost.LITHOPS_TEMP_DIR}/{bucket}")

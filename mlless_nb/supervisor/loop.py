@@ -17,7 +17,7 @@ import redis
 
 from ..bus import Bus
 from ..bus.messages import Command, Ended, Failed, FromWorker, Invocation, Left, Message, RateCut, Started, Update
-from ..errors import DecodeError
+from ..errors import DecodeError, ServiceError
 from ..exchange import Aborted, Coordinator
 from ..exchange.stores import store_kind, store_servers
 from ..money import Rates, price_profile
@@ -312,7 +312,9 @@ class Supervisor:
         for row in self._rows.last(ending.validation_loss, ending.merged_bytes):
             self._add_row(row)
         kept = ending.kept_model(self._rows.step)
-        with contextlib.suppress(Aborted, redis.RedisError):  # if Redis lost the run, its budget cannot be read
+        with contextlib.suppress(
+            Aborted, redis.RedisError, ServiceError
+        ):  # if Redis lost the run, its budget cannot be read
             self._send_update()
         time_s = self._time_s
         ended = Ended(
@@ -338,7 +340,7 @@ class Supervisor:
         """The bill by component. Workers lost without a final message are never billed more than was granted."""
         costs = self._bill.by_component(time_s)
         if self._bill.n_running:
-            with contextlib.suppress(Aborted, redis.RedisError):
+            with contextlib.suppress(Aborted, redis.RedisError, ServiceError):
                 _, reserved = self._log.money()
                 costs["workers"] -= max(0, min(sum(costs.values()) - reserved, costs["workers"]))
         return costs

@@ -1,42 +1,65 @@
-"""What every control bus promises, on memory, Redis and RabbitMQ alike."""
+"""What every control bus promises, on memory, Redis, RabbitMQ and the object storage alike."""
 
 from __future__ import annotations
 
 import secrets
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pika
 import pytest
 import redis
 from bus.receiving import SOON_S, receive, repeat
+from servers import S3_BACKEND
 
 from mlless_nb.bus import MAX_MESSAGE_BYTES, Bus, open_bus
 from mlless_nb.errors import ServiceError
+from mlless_nb.storage.objects import LithopsObjects, ObjectStore
 
 Opener = Callable[..., Bus]
 
 
-@pytest.fixture(params=["memory", "redis", "rabbitmq"])
+@pytest.fixture(params=["memory", "redis", "rabbitmq", "folder", pytest.param("s3", marks=pytest.mark.long)])
 def url(request: pytest.FixtureRequest) -> str:
     """URL of a server of each kind."""
+    if request.param in ("folder", "s3"):
+        return "storage://"
     return "memory://" if request.param == "memory" else request.getfixturevalue(f"{request.param}_url")
 
 
 @pytest.fixture
-def opener(url: str) -> Iterator[Opener]:
+def objects(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore | None:
+    """The object storage that carries messages, None if a server does."""
+    kind = request.node.callspec.params["url"]
+    if kind not in ("folder", "s3"):
+        return None
+    import lithops
+    from lithops.storage.backends.localhost import localhost
+
+    if kind == "s3":
+        request.getfixturevalue("s3")
+        return LithopsObjects(lithops.Storage(config=S3_BACKEND))
+    monkeypatch.setattr(localhost, "LITHOPS_TEMP_DIR", str(tmp_path))
+    return LithopsObjects(lithops.Storage(config={"lithops": {"backend": "localhost", "storage": "localhost"}}))
+
+
+@pytest.fixture
+def opener(url: str, objects: ObjectStore | None) -> Iterator[Opener]:
     """Opens buses of one new job, which are closed, and the job deleted, after the test."""
     job_id, buses = f"job-{secrets.token_hex(4)}", []
 
     def open_one(job_id: str = job_id, **options: bool) -> Bus:
-        buses.append(open_bus(url, job_id, **options))
+        buses.append(open_bus(url, job_id, objects=objects, **options))
         return buses[-1]
 
     yield open_one
     for bus in buses:
         bus.close()
     for name in (job_id, "another-job"):
-        open_bus(url, name).close(delete=True)
+        open_bus(url, name, objects=objects).close(delete=True)
+    if objects is not None:
+        assert objects.list("") == []
 
 
 def test_messages_keep_their_order(opener: Opener) -> None:
@@ -156,7 +179,7 @@ def test_deleting_removes_the_messages(opener: Opener) -> None:
     assert later.receive("driver", 0.2) == later.receive("odd-topic", 0.2) == []
 
 
-@pytest.mark.parametrize("url", ["memory", "redis"], indirect=True)
+@pytest.mark.parametrize("url", ["memory", "redis", "folder"], indirect=True)
 def test_another_reader_reads_from_the_start_or_from_now(opener: Opener) -> None:
     sender = opener()
     sender.send("driver", b"1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 #: Modules whose runs start their processes as users' runs do.
-AS_USERS_DO = {"test_faults", "test_left_behind", "test_storage"}
+AS_USERS_DO = {"test_faults", "test_left_behind", "test_storage", "test_without_redis"}
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -6,9 +6,11 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from exchange.dict_store import DictStore
+from servers import S3_BACKEND
 
 from mlless_nb.exchange import (
     Aborted,
@@ -21,8 +23,11 @@ from mlless_nb.exchange import (
     RoundRequest,
 )
 from mlless_nb.exchange.step_report import Report
+from mlless_nb.exchange.storage.coordinator import StorageCoordinator
+from mlless_nb.exchange.stores import StorageStore
 from mlless_nb.money.request import BudgetRequest
-from mlless_nb.storage.objects import MemoryObjects
+from mlless_nb.storage.conditional import conditional
+from mlless_nb.storage.objects import LithopsObjects, MemoryObjects, ObjectStore
 
 Make = Callable[[str], Coordinator]
 ALL = [0, 1, 2]
@@ -35,20 +40,29 @@ NOTHING = BudgetRequest()
         pytest.param("redis", marks=pytest.mark.redis),
         pytest.param("shards", marks=pytest.mark.redis),
         pytest.param("store", marks=pytest.mark.redis),
+        "storage",
+        "folder",
+        pytest.param("s3", marks=pytest.mark.long),
     ]
 )
-def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """Opens coordinators of one job, each under a nonce."""
     opened: list[Coordinator] = []
+    job_id = uuid.uuid4().hex
     if request.param == "memory":
         hub = MemoryHub()
 
         def open_log(nonce: str) -> Coordinator:
             return MemoryCoordinator(hub, nonce)
+    elif request.param in ("storage", "folder", "s3"):
+        open_objects = in_storage(request, tmp_path)
+
+        def open_log(nonce: str) -> Coordinator:
+            opened.append(over(open_objects(), job_id, nonce))
+            return opened[-1]
     else:
         url = request.getfixturevalue("redis_url")
         urls = [url] if request.param != "shards" else [f"{url.rsplit('/', 1)[0]}/0", f"{url.rsplit('/', 1)[0]}/1"]
-        job_id = uuid.uuid4().hex
 
         def open_log(nonce: str) -> Coordinator:
             store = DictStore(f"mlless:{job_id}:", MemoryObjects()) if request.param == "store" else None
@@ -61,6 +75,35 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     log.delete()
     for log in opened:
         log.close()  # type: ignore[attr-defined]
+
+
+def in_storage(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], ObjectStore]:
+    """Opens the object storage that the test asks for, each time as another process does."""
+    if request.param == "storage":
+        objects = MemoryObjects()
+        return lambda: objects
+    if request.param == "folder":
+        return lambda: local_objects(tmp_path)
+    import lithops
+
+    request.getfixturevalue("s3")
+    return lambda: LithopsObjects(lithops.Storage(config=S3_BACKEND), "mlless-nb-test/")
+
+
+def local_objects(path: Path) -> LithopsObjects:
+    """Lithops' localhost storage in a folder of its own."""
+    import lithops
+    from lithops.storage.backends.localhost import localhost
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(localhost, "LITHOPS_TEMP_DIR", str(path))
+        config = {"lithops": {"backend": "localhost", "storage": "localhost"}}
+        return LithopsObjects(lithops.Storage(config=config), "mlless-nb-test/")
+
+
+def over(objects: ObjectStore, job_id: str, nonce: str) -> StorageCoordinator:
+    """A coordinator in an object storage."""
+    return StorageCoordinator(conditional(objects), StorageStore(f"mlless:{job_id}:", objects), "generation", nonce)
 
 
 def part(

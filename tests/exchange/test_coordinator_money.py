@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from exchange.test_coordinator import local_objects, over, part
+from exchange.test_coordinator_rounds import together
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlless_nb.exchange import Coordinator, MemoryCoordinator, MemoryHub, RedisCoordinator
-from mlless_nb.money.request import SHARES
+from mlless_nb.exchange.storage.coordinator import StorageCoordinator
+from mlless_nb.money.request import SHARES, BudgetRequest
+from mlless_nb.storage.objects import MemoryObjects
 
 CAP, SLOTS = 1000, 3
 AMOUNTS = st.integers(1, 400)
@@ -101,6 +107,67 @@ def test_an_answer_that_is_lost_takes_no_money(redis_url: str, monkeypatch: pyte
     assert log.money() == (501, 1 + 100 + 400 // SHARES + 11)
     log.delete()
     log.close()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(requests=REQUESTS)
+def test_in_the_object_storage_a_request_counts_once_too(requests: list[tuple[Any, ...]]) -> None:
+    """Each request comes twice, to two processes; the storage's answers are those of the memory."""
+    objects = MemoryObjects()
+    logs = [over(objects, "job", "nonce") for _ in range(2)]
+    twin = MemoryCoordinator(MemoryHub(), "nonce")
+    logs[0].generation = logs[1].generation = "generation"
+    for one in (logs[0], twin):
+        one.create(cap_nusd=CAP, reserved_nusd=0)
+    for request in requests:
+        answer = answer_of(twin, request)
+        assert [answer_of(log, request) for log in logs] == [answer, answer]
+        assert [log.money() for log in logs] == [twin.money()] * 2
+    assert [logs[1].start_grant(slot) for slot in range(SLOTS)] == [twin.start_grant(slot) for slot in range(SLOTS)]
+
+
+@pytest.mark.parametrize("kind", ["memory", "folder"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
+@given(
+    amounts=st.lists(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=8), min_size=2, max_size=4),
+    cap=st.integers(0, 3000),
+)
+def test_processes_that_ask_at_once_lose_no_grant_and_never_pass_the_cap(
+    kind: str, amounts: list[list[tuple[int, int]]], cap: int, tmp_path: Path
+) -> None:
+    """Requests, rounds with requests, and returns of every second grant, all at the same time."""
+    job_id, shared = uuid.uuid4().hex, MemoryObjects()
+
+    def opened(nonce: str) -> StorageCoordinator:
+        return over(shared if kind == "memory" else local_objects(tmp_path), job_id, nonce)
+
+    log = opened("driver")
+    log.create(cap_nusd=cap, reserved_nusd=0)
+    granted, highest = [0] * len(amounts), [0]
+
+    def work(slot: int) -> None:
+        mine = opened(f"nonce {slot}")
+        assert mine.claim(slot)
+        for number, (one, other) in enumerate(amounts[slot], 1):
+            wanted = BudgetRequest(max(one, other), min(one, other))
+            if number % 2:
+                got = mine.reserve(*wanted, request_id=f"{slot} {number}")
+                assert mine.reserve(*wanted, request_id=f"{slot} {number}") == got
+            else:
+                alone = replace(part(number, slot, wanted), publishers=[slot], waiters=[slot], report=None)
+                got = mine.publish(alone).granted_nusd
+                assert mine.publish(alone).granted_nusd == got
+            granted[slot] += got
+            highest[0] = max(highest[0], mine.money()[1])
+            if number % 4 == 0:
+                mine.refund(got, slot, number)
+                granted[slot] -= got
+
+    together([None] * len(amounts), work)  # type: ignore[list-item]
+    assert log.money() == (cap, sum(granted))
+    assert highest[0] <= cap
+    log.delete()
+    assert log._storage.objects.list("") == []
 
 
 def test_requests_without_an_id_are_all_different() -> None:

@@ -15,6 +15,7 @@ from exchange.test_coordinator import ALL, NOTHING, Make, copied, make, part, pu
 
 from mlless_nb.exchange import Aborted, Coordinator, MemoryCoordinator, RedisCoordinator, RoundRequest
 from mlless_nb.exchange.step_report import Report
+from mlless_nb.exchange.storage.coordinator import StorageCoordinator
 
 #: A frame that is sent as it is, and one that is copied together with its command.
 SIZES = (200_000, 3)
@@ -57,6 +58,11 @@ def keys_of(log: Coordinator) -> list[str]:
     if isinstance(log, MemoryCoordinator):
         frames = [f"frame:{round_id}:{slot}" for round_id, slot, _ in log._hub.frames]
         return frames + [f"arrivals:{round_id}" for round_id in log._hub.arrivals]
+    if isinstance(log, StorageCoordinator):
+        names = [key.removeprefix(log._folder) for key in log._store.objects.list(log._folder)]
+        rounds = [name.partition("/")[2].replace("-", ":", 1) for name in names if "-" in name]
+        others = [name for name in names if "-" not in name]
+        return [f"{kind}:{one}" for kind in ("frame", "arrivals") for one in rounds] + others
     assert isinstance(log, RedisCoordinator)
     found = [key for shard in log._shards for key in shard.scan_iter(match=log._prefix + "*")]
     stored = [key for key in DictStore.kept if key.startswith(log._prefix)]

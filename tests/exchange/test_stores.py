@@ -175,7 +175,7 @@ def test_requests_to_the_object_storage_are_counted_once() -> None:
     store = StorageStore("mlless:job:", objects)
     store.put_many({"mlless:job:frame:1:0": b"frame", "mlless:job:frame:1:0>2": b"part"})
     store.get_many(["mlless:job:frame:1:0", "mlless:job:frame:1:1"])
-    assert sorted(objects.blobs) == ["runs/job/frames/1-0", "runs/job/frames/1-0-2"]
+    assert sorted(objects.blobs) == ["runs/job/frames/0/1-0", "runs/job/frames/0/1-0-2"]
     assert (objects.gets, objects.puts) == (2, 2)
     assert store.cost_nusd(RATES) == 0
     assert store.price_nusd(store.usage(), RATES) == RATES.requests_nusd(2, 2)
@@ -186,9 +186,9 @@ def test_half_an_object_is_no_frame() -> None:
     objects = MemoryObjects()
     store = StorageStore("mlless:job:", objects)
     store.put_many({"mlless:job:frame:1:0": bytes(100)})
-    blob = objects.get("runs/job/frames/1-0")
+    blob = objects.get("runs/job/frames/0/1-0")
     for n_bytes in range(len(blob)):
-        objects.put("runs/job/frames/1-0", blob[:n_bytes])
+        objects.put("runs/job/frames/0/1-0", blob[:n_bytes])
         assert store.get_many(["mlless:job:frame:1:0"]) == [None]
 
 

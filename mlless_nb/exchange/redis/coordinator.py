@@ -59,6 +59,9 @@ class RedisCoordinator:
         Keeps the frames instead of Redis.
     """
 
+    #: Steps that workers take after an announced stop, beside those that the protocol names.
+    steps_ahead = 0
+
     def __init__(
         self, urls: list[str], job_id: str, generation: str, nonce: str = "", store: FrameStore | None = None
     ) -> None:

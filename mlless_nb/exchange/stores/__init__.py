@@ -2,11 +2,12 @@
 
 ``base`` is the interface, each store is one file, and ``rounds`` runs a worker's rounds over any store; ``parts`` cuts
 frames for stores with small items. Redis, the default, needs no file here. A store keeps frames only; arrivals,
-leases, plan and budget stay on Redis.
+leases, plan and budget stay on Redis, or are in the object storage, too.
 """
 
 from .base import (
     REDIS,
+    STORAGE,
     FrameStore,
     Usage,
     check_store,
@@ -26,6 +27,7 @@ from .storage import StorageStore
 
 __all__ = [
     "REDIS",
+    "STORAGE",
     "DynamoDBStore",
     "FrameStore",
     "MemcachedStore",

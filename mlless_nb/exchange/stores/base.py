@@ -1,7 +1,8 @@
 """The interface of a frame store: it keeps updates between the worker that publishes them and those that read them.
 
 Redis, the default, needs no file here: its frames are sent in the same write as the arrival (``exchange/redis``). Every
-other store keeps frames only; arrivals, leases, plan and budget stay on Redis.
+other store keeps frames only; arrivals, leases, plan and budget stay on Redis. If the store is the object storage and
+the job names no Redis, they are there, too (``exchange/storage``).
 
 A job names its store by ``name`` or ``name://address`` (``store=``), which is also what its functions are told.
 """
@@ -21,6 +22,8 @@ from ..protocol import Frame
 
 #: The default store, which is not a `FrameStore`: frames are kept beside the arrivals.
 REDIS = "redis"
+#: The object storage, the store that can do without a Redis.
+STORAGE = "storage"
 _Kind = TypeVar("_Kind", bound="type[FrameStore]")
 _registered: dict[str, type[FrameStore]] = {}
 
@@ -80,7 +83,7 @@ class FrameStore(ABC):
 
     def __init__(self, prefix: str, objects: ObjectStore, address: str = "") -> None:
         self.prefix, self.objects, self.address = prefix, objects, address
-        self._usage = Usage()
+        self._counts = dict.fromkeys(Usage._fields, 0)
 
     # -- before a run
 
@@ -128,11 +131,12 @@ class FrameStore(ABC):
 
     def usage(self) -> Usage:
         """The requests made to the store so far."""
-        return self._usage
+        return Usage(**self._counts)
 
     def count(self, **more: int) -> None:
         """Add to the fields of `usage`."""
-        self._usage = self._usage._replace(**{name: getattr(self._usage, name) + n for name, n in more.items()})
+        for name, n in more.items():
+            self._counts[name] += n
 
     @classmethod
     def expected(cls, n_puts: int, n_gets: int, put_bytes: int, got_bytes: int) -> Usage:

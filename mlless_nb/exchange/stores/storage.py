@@ -1,8 +1,9 @@
 """Frames in the object storage that the functions use anyway, through Lithops: a store without a server.
 
 The name of an object carries the step, the phase (the letter of `KINDS`), the publishing slot and, in an addressed
-round, the receiver: ``runs/<job>/frames/12m-3-0``. Steps count across epochs. These are the two phases, merge and
-update, of LambdaML, section 3.2.4; that a phase is complete is learnt from its arrivals instead of by listing objects.
+round, the receiver: ``runs/<job>/frames/3/12m-3-0``. Steps count across epochs. These are the two phases, merge and
+update, of LambdaML, section 3.2.4; that a phase is complete is learnt from its arrivals instead of by listing objects:
+these are on Redis, or, in a job without one, are the frames themselves (``exchange/storage``).
 
 An object ends with a mark and the length of its frame: some backends (a folder, as on localhost) let an object be read
 while it is written, and a part of it must not pass for the whole.
@@ -16,9 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from ...money import Rates
+from ...storage.conditional import exchange_folder
 from ...storage.objects import ObjectStore
 from ..protocol import Frame
-from .base import FrameStore, Usage, register_store
+from .base import STORAGE, FrameStore, Usage, register_store
 
 _END, _MARK = struct.Struct("<8sQ"), b"\x93end\xf0\xa1\r\n"
 #: Most requests of one worker at the same time. A request to a cloud takes some 80 ms (LambdaML, table 6).
@@ -28,7 +30,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-@register_store("storage")
+@register_store(STORAGE)
 class StorageStore(FrameStore):
     """Frames as objects. Their requests are counted, and billed, with all others of the function to the storage."""
 
@@ -38,20 +40,26 @@ class StorageStore(FrameStore):
     # A read that finds nothing is billed too.
     pauses_s = (0.02, 0.5)
 
+    #: Prefix of all keys of the job's frames.
+    folder: str
+
     def __init__(self, prefix: str, objects: ObjectStore, address: str = "") -> None:
         super().__init__(prefix, objects, address)
         # ``mlless:<job>:``
-        self._folder = f"runs/{prefix.removeprefix('mlless:').rstrip(':')}/frames/"
+        self.folder = exchange_folder(prefix.removeprefix("mlless:").rstrip(":"))
         self._threads: ThreadPoolExecutor | None = None
 
     def _name(self, key: str) -> str:
         """The name of the object for a frame's key, ``mlless:<job>:frame:<round>:<slot>[><receiver>]``."""
-        return self._folder + key.removeprefix(f"{self.prefix}frame:").replace(":", "-").replace(">", "-")
+        round_id, _, rest = key.removeprefix(f"{self.prefix}frame:").partition(":")
+        slot, _, receiver = rest.partition(">")
+        # Publishers that write into one folder of this machine at the same time would wait for each other.
+        return f"{self.folder}{slot}/{round_id}-{slot}-{receiver}".rstrip("-")
 
     def _each(self, action: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
         """``action`` of all ``items``, at the same time."""
         items = list(items)
-        if len(items) < 2:
+        if len(items) < 2 or getattr(self.objects, "folder", None) is not None:
             return [action(item) for item in items]
         if self._threads is None:
             self._threads = ThreadPoolExecutor(AT_ONCE, "mlless-frames")
@@ -88,7 +96,7 @@ class StorageStore(FrameStore):
 
     def clear(self) -> int:
         """See `FrameStore`. Takes one listing."""
-        names = self.objects.list(self._folder)
+        names = self.objects.list(self.folder)
         self.objects.delete(names)
         return len(names)
 

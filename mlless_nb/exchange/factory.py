@@ -1,0 +1,83 @@
+"""Opens the coordinator of a job: on Redis, or in the object storage if the job has no Redis."""
+
+from __future__ import annotations
+
+from ..errors import JobError
+from ..money import Rates
+from ..money.budget import SLICE_S
+from ..storage.conditional import conditional
+from ..storage.objects import ObjectStore
+from .protocol import key_prefix
+from .redis.coordinator import RedisCoordinator
+from .storage.coordinator import StorageCoordinator
+from .stores import FrameStore
+from .stores.storage import StorageStore
+
+#: Seconds between two changes of a job's state in a cloud by requests for money: a change takes two requests, and is
+#: repeated if another function was quicker.
+CHANGE_S = 1.0
+#: Seconds that what was read of the budget, of an abort and of leases is taken for current, if a request is billed.
+FRESHNESS_S = 1.0
+
+#: Most reads and writes of one function beside those of its frames, at its start and at its end, and reads for each
+#: worker of the run: claim, leases, messages, budget.
+FUNCTION_GETS, FUNCTION_PUTS, GETS_A_WORKER = 20, 10, 8
+
+JobCoordinator = RedisCoordinator | StorageCoordinator
+
+
+def prepaid_nusd(rates: Rates, n_workers: int, redis_urls: list[str]) -> int:
+    """Nano-dollars that a function keeps for the requests of its start and of its end; 0 on Redis."""
+    if redis_urls:
+        return 0
+    return rates.requests_nusd(FUNCTION_GETS + GETS_A_WORKER * n_workers, FUNCTION_PUTS)
+
+
+def slice_s(log: JobCoordinator, n_workers: int) -> float:
+    """Seconds of running that a function requests at a time: more if all requests change one object of a cloud."""
+    is_shared = isinstance(log, StorageCoordinator) and not log.is_local
+    return SLICE_S + CHANGE_S * (n_workers + 1) if is_shared else SLICE_S
+
+
+def leave(log: JobCoordinator) -> None:
+    """To be called by the supervisor at last: if the driver is lost, nobody else removes what is in the storage.
+
+    On Redis all keys expire.
+    """
+    if isinstance(log, StorageCoordinator) and not log.alive(["driver"])[0]:
+        log.delete()
+
+
+def open_coordinator(
+    redis_urls: list[str],
+    job_id: str,
+    generation: str,
+    nonce: str = "",
+    store: FrameStore | None = None,
+    objects: ObjectStore | None = None,
+) -> JobCoordinator:
+    """The coordinator of a job.
+
+    Parameters
+    ----------
+    redis_urls : list of str
+        Empty: the job has no Redis, and is coordinated in the object storage.
+    job_id, generation, nonce, store
+        See `RedisCoordinator`.
+    objects : ObjectStore, optional
+        The object storage, for a job without Redis and for ``store``.
+
+    Raises
+    ------
+    JobError
+        The job has no Redis, and the storage does not write on conditions.
+    """
+    if redis_urls:
+        return RedisCoordinator(redis_urls, job_id, generation, nonce, store)
+    if objects is None:
+        raise JobError("redis", None, "the URL of a Redis server")
+    if not isinstance(store, StorageStore):
+        store = StorageStore(key_prefix(job_id), objects)
+    storage = conditional(objects)
+    freshness_s = 0.0 if storage.is_local else FRESHNESS_S
+    return StorageCoordinator(storage, store, generation, nonce, freshness_s=freshness_s, looks_ahead=True)

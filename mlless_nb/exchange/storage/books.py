@@ -1,0 +1,216 @@
+"""The part of the coordinator in the object storage that is for every process: plan, budget, claims, leases."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...money.request import BudgetRequest
+from ...storage.conditional import Conditional
+from ..plan import Plan
+from ..protocol import Aborted
+from ..stores.storage import StorageStore
+from .leases import Leases
+from .state import GONE, Cell, JobState
+
+#: Longest wait of `Books.delete` for functions that have not settled their money, seconds.
+SETTLE_S = 2.0
+
+#: Leases are read more rarely than the state, by this factor.
+LEASES_FRESH = 3.0
+
+_Result = TypeVar("_Result")
+
+
+class Books:
+    """See `Coordinator`; for any thread.
+
+    Parameters
+    ----------
+    storage, store, generation, nonce, freshness_s
+        See `mlless_nb.exchange.storage.coordinator.StorageCoordinator`.
+    """
+
+    def __init__(
+        self, storage: Conditional, store: StorageStore, generation: str, nonce: str, freshness_s: float
+    ) -> None:
+        self._storage, self._store, self.generation, self._nonce = storage, store, generation, nonce
+        self._freshness_s, self._folder = freshness_s, store.folder
+        self._state = Cell(storage, f"{self._folder}state", JobState.decode, self._note)
+        self._leases = Leases(storage, f"{self._folder}leases/", LEASES_FRESH * freshness_s, self._note)
+        self._claims: dict[int, str] = {}  # that were read: they stay
+
+    @property
+    def is_local(self) -> bool:
+        """Whether requests take microseconds."""
+        return self._storage.is_local
+
+    def _note(self, gets: int, puts: int) -> None:
+        self._store.count(n_gets=gets, n_puts=puts)
+
+    # -- driver
+
+    def delete(self) -> int:
+        """See `Coordinator`. Functions of a cloud that are about to return are waited for: they still write."""
+        if not self._storage.is_local:
+            give_up_at = time.monotonic() + SETTLE_S
+            slots = [int(key.rpartition("/")[2]) for key in self._storage.objects.list(f"{self._folder}claims/")]
+            while self._are_alive(slots) and time.monotonic() < give_up_at:
+                time.sleep(SETTLE_S / 5)
+        return self._store.clear()
+
+    def _are_alive(self, slots: list[int]) -> bool:
+        """Whether functions of ``slots`` that are alive have not settled their money."""
+        try:
+            slots = list(self.at_work(slots))
+        except Aborted:
+            return False
+        return any(self.alive(["supervisor" if slot < 0 else str(slot) for slot in slots]))
+
+    # -- anyone
+
+    def now_s(self) -> float:
+        """See `Coordinator`."""
+        return self._storage.now_s()
+
+    def renew(self, role: str, lease_s: float) -> None:
+        """See `Coordinator`."""
+        self._leases.renew(role, lease_s)
+
+    def alive(self, roles: list[str]) -> list[bool]:
+        """See `Coordinator`."""
+        return [self._leases.is_alive(role) for role in roles]
+
+    def at_work(self, slots: list[int]) -> dict[int, str]:
+        """See `Coordinator`."""
+        claims = {slot: nonce for slot in slots if (nonce := self._claim_of(slot)) is not None}
+        if not claims:
+            return {}
+        settled = self._read(self._freshness_s).refunded
+        return {slot: nonce for slot, nonce in claims.items() if (slot, 0) not in settled}
+
+    def bury(self, role: str) -> None:
+        """See `Coordinator`."""
+        self._leases.bury(role)
+
+    def _read(self, most_age_s: float = 0.0) -> JobState:
+        return self._state.read(most_age_s)
+
+    def read_plan(self) -> Plan:
+        """See `Coordinator`."""
+        return self._read().plan
+
+    def _change(self, action: Callable[[JobState], _Result]) -> _Result:
+        """Change the state of this start of the job; raises `Aborted` if there is another."""
+
+        def change(state: JobState) -> _Result:
+            self._check_generation(state)
+            return action(state)
+
+        return self._state.change(change)
+
+    def _check_generation(self, state: JobState) -> None:
+        if state.generation != self.generation:
+            raise Aborted(GONE)
+
+    def announce_leave(self, slots: list[int]) -> Plan:
+        """See `Coordinator`."""
+
+        def change(state: JobState) -> Plan:
+            leaves = {slot: state.latest + 2 for slot in slots if slot not in state.plan.leaves}
+            if leaves:
+                state.announce(leaves={**state.plan.leaves, **leaves})
+            return state.plan
+
+        return self._change(change)
+
+    def announce_stop(self, status: str, reason: str) -> Plan:
+        """See `Coordinator`."""
+
+        def change(state: JobState) -> Plan:
+            if state.plan.stop_after is None:
+                state.announce(stop_after=state.latest + 1, stop_status=status, stop_reason=reason)
+            return state.plan
+
+        return self._change(change)
+
+    def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
+        """See `Coordinator`. Waiting workers look for it every `WAIT_POLL_S` seconds, or more rarely, see the class."""
+
+        def change(state: JobState) -> None:
+            state.called_off = state.called_off or (status, reason)
+
+        self._change(change)
+
+    def aborted(self) -> tuple[str, str] | None:
+        """See `Coordinator`."""
+        return self._read(self._freshness_s).called_off
+
+    # -- money
+
+    def money(self) -> tuple[int | None, int]:
+        """See `Coordinator`."""
+        state = self._read(self._freshness_s)
+        return state.cap, state.reserved
+
+    def reserve(self, nusd: int, least_nusd: int | None = None, request_id: str = "") -> int:
+        """See `Coordinator`."""
+        wanted = BudgetRequest(nusd, nusd if least_nusd is None else least_nusd)
+        request_id = request_id or uuid.uuid4().hex
+        return self._change(lambda state: state.answer_once(request_id, lambda: state.take(wanted)))
+
+    def reserve_start(self, nusd: dict[int, int], request_id: str = "") -> bool:
+        """See `Coordinator`."""
+        waiting = {slot: amount for slot, amount in nusd.items() if self._claim_of(slot) is None}
+        request_id = request_id or uuid.uuid4().hex
+        return bool(self._change(lambda state: state.answer_once(request_id, lambda: state.take_start(waiting))))
+
+    def start_grant(self, slot: int) -> int:
+        """See `Coordinator`."""
+        return self._read().started_late.get(slot, 0)
+
+    def refund(self, nusd: int, slot: int, part: int = 0) -> None:
+        """See `Coordinator`."""
+        self._change(lambda state: state.give(nusd, slot, part))
+
+    def set_cap(self, cap_nusd: int) -> bool:
+        """See `Coordinator`."""
+
+        def change(state: JobState) -> bool:
+            if cap_nusd < state.reserved:
+                return False
+            state.cap = cap_nusd
+            return True
+
+        return self._change(change)
+
+    # -- functions
+
+    def claim(self, slot: int) -> bool:
+        """See `Coordinator`."""
+        self._note(0, 1)
+        if self._storage.swap(self._claim_key(slot), self._nonce.encode()) is not None:
+            self._claims[slot] = self._nonce
+        return self._claim_of(slot) == self._nonce
+
+    def _claim_key(self, slot: int) -> str:
+        return f"{self._folder}claims/{slot}"
+
+    def _claim_of(self, slot: int) -> str | None:
+        """The invocation that claimed ``slot``, None if none did."""
+        if slot not in self._claims:
+            self._note(1, 0)
+            try:
+                self._claims[slot] = self._storage.objects.get(self._claim_key(slot)).decode()
+            except KeyError:
+                return None
+        return self._claims[slot]
+
+    def count(self, name: str, index: int) -> tuple[bool, int]:
+        """Count ``index`` under ``name``, once: whether it is new, and how many were counted so far."""
+        folder = f"{self._folder}counts/{name}/"
+        self._note(0, 2)
+        is_new = self._storage.swap(f"{folder}{index}", self._nonce.encode()) is not None
+        return is_new, len(self._storage.objects.list(folder))

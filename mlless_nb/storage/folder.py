@@ -1,0 +1,127 @@
+"""The object storage of this machine: a folder, as Lithops' localhost backend lays it out, with atomic writes.
+
+Lithops writes an object in place, so that another process may read a part of it. Here a write makes a temporary file
+and renames it, and a write on a condition holds a lock of the object's folder meanwhile. Names that begin with a dot
+are temporary files, which are not listed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import itertools
+import os
+import threading
+from collections.abc import Iterator
+
+#: Tries of a write whose folder another process removes because it was empty.
+TRIES = 100
+_numbers = itertools.count()
+
+
+class Folder:
+    """Objects as files below ``root``; the functions of one machine share it.
+
+    Parameters
+    ----------
+    root : str
+        Absolute path; made with the first write.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self._root, key)
+
+    def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
+        """The object's bytes [first, end), or all of it; raises `KeyError` if there is none."""
+        try:
+            with open(self._path(key), "rb", buffering=0) as file:
+                if end is None:
+                    return file.readall()
+                file.seek(first)
+                return file.read(end - first) or b""
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise KeyError(key) from None
+
+    def put(self, key: str, blob: bytes) -> None:
+        """Write an object, in the place of an older one."""
+        path = self._path(key)
+        os.replace(_draft(path, blob), path)
+
+    def swap(self, key: str, blob: bytes, tag: str | None) -> bool:
+        """Write an object if its present content has the tag ``tag`` (None: if there is none); whether it was."""
+        path = self._path(key)
+        draft = _draft(path, blob)  # while it is there, nobody removes the folder whose lock is held
+        with _locked(os.path.dirname(path)):
+            try:
+                present = tag_of(self.get(key))
+            except KeyError:
+                present = None
+            if present == tag:
+                os.replace(draft, path)
+            else:
+                os.remove(draft)
+            return present == tag
+
+    def list(self, prefix: str) -> list[str]:
+        """The keys that begin with ``prefix``, sorted."""
+        base = self._path(os.path.dirname(prefix)) if "/" in prefix else self._root
+        found = []
+        for folder, _, names in os.walk(base):
+            relative = os.path.relpath(folder, self._root)
+            start = "" if relative == "." else relative + "/"
+            found += [key for name in names if not name.startswith(".") and (key := start + name).startswith(prefix)]
+        return sorted(found)
+
+    def size(self, key: str) -> int:
+        """Size of an object, bytes."""
+        return os.stat(self._path(key)).st_size
+
+    def delete(self, key: str) -> None:
+        """Remove an object if there is one, and folders that are empty then."""
+        path = self._path(key)
+        with contextlib.suppress(OSError):
+            os.remove(path)
+        with contextlib.suppress(OSError):
+            while (path := os.path.dirname(path)) != self._root and path.startswith(self._root):
+                os.rmdir(path)
+
+
+def tag_of(blob: bytes) -> str:
+    """A digest of an object's content, like the entity tag of S3."""
+    return hashlib.md5(blob, usedforsecurity=False).hexdigest()
+
+
+def _draft(path: str, blob: bytes) -> str:
+    """Write ``blob`` to a new file in the folder of ``path``, which is made if it is missing; returns its path."""
+    folder, name = os.path.split(path)
+    draft = os.path.join(folder, f".{name}-{os.getpid()}-{threading.get_ident()}-{next(_numbers)}")
+    for _ in range(TRIES):
+        try:
+            with open(draft, "wb", buffering=0) as file:
+                rest = memoryview(blob)
+                while rest:
+                    rest = rest[file.write(rest) :]
+            return draft
+        except FileNotFoundError:  # another process may remove the folder again, or one above it
+            with contextlib.suppress(FileNotFoundError):
+                os.makedirs(folder, exist_ok=True)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.remove(draft)
+            raise
+    raise OSError(f"{folder} is removed over and over")
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Hold the lock of a folder. It ends with the process that holds it, also if that is killed."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,205 @@
+"""Whole runs with ``store="storage"`` and no Redis: the bits of Redis, no server, all ends, nothing is left."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine.jobs import PATIENCE_S, digest, finish, job, wait_for_step
+from engine.test_faults import eventually, function_processes, group_of, is_gone, left_of, services_of, traces_of
+from servers import S3_BACKEND, S3_BUCKET
+
+import mlless_nb
+from mlless_nb import BSP, ISP, SSP, BackupWorkers, JobError, Stop
+from mlless_nb.driver import invocations
+
+LONG = Stop(steps=1_000_000)
+DONE = "0 functions, 0 keys, 0 queues left"
+
+
+@functools.cache
+def on_redis(sync: Any, pattern: str) -> str:
+    """The model of the same job over Redis."""
+    return digest(finish(job(sync=sync, pattern=pattern, stop=Stop(steps=40))))
+
+
+@pytest.mark.parametrize(
+    ("sync", "pattern"),
+    [
+        (BSP(), "broadcast"),
+        (ISP(0.7), "broadcast"),
+        (ISP(0.7), "scatter-reduce"),
+        (BSP(), "allreduce"),
+        (BackupWorkers(4), "auto"),
+    ],
+    ids=str,
+)
+def test_a_run_without_a_redis_gives_the_same_bits(sync: Any, pattern: str) -> None:
+    run = finish(job(store="storage", sync=sync, pattern=pattern, stop=Stop(steps=40)))
+    assert run.status == "finished", run.reason
+    assert digest(run) == on_redis(sync, pattern)
+    assert len(run.history["step"]) == 40
+    assert run.cost.redis == 0
+    # Each of four workers writes a frame in every step.
+    assert run.cost.storage > 40 * 4 * 5e-6
+    assert run.cost.total == pytest.approx(sum(run.cost.values()))
+    assert run.telemetry.state.events[-1].text.endswith(DONE)
+
+
+@pytest.mark.parametrize("sync", [SSP(2), ISP(0.5, staleness=1), mlless_nb.ASP(), BackupWorkers(2)], ids=str)
+def test_protocols_in_which_workers_are_apart_train(sync: Any) -> None:
+    run = finish(job(store="storage", sync=sync, stop=Stop(steps=60)))
+    assert run.status == "finished", run.reason
+    assert len(run.history["step"]) == 60
+    assert run.history["loss"][-1] < run.history["loss"][0]
+    assert run.telemetry.state.events[-1].text.endswith(DONE)
+
+
+def test_no_server_is_started() -> None:
+    run = mlless_nb.train(job(store="storage", stop=LONG))
+    wait_for_step(run, 10)
+    services = services_of(run)
+    assert services.redis_urls == []
+    assert services.embedded is None
+    assert mlless_nb.driver.embedded_redis._shared is None
+    traces = traces_of(run)
+    run.stop()
+    assert run.wait(PATIENCE_S) == "stopped"
+    assert not left_of(traces)
+
+
+def test_a_worker_leaves_and_the_others_go_on() -> None:
+    run = mlless_nb.train(job(store="storage", stop=LONG, workers=3))
+    wait_for_step(run, 10)
+    run.scale_in(worker_id=0)
+    while run.telemetry.state.n_workers > 2 and run.telemetry.state.is_live:
+        wait_for_step(run, run.telemetry.state.step + 1)
+    wait_for_step(run, run.telemetry.state.step + 5)
+    run.stop()
+    assert run.wait(PATIENCE_S) == "stopped", run.reason
+    assert run.history["n_workers"][-1] == 2
+
+
+@pytest.mark.parametrize("sync", [BSP(), SSP(2)], ids=str)
+def test_a_capped_run_stays_below_its_cap(sync: Any) -> None:
+    least = finish(job(store="storage", sync=sync, stop=Stop(steps=1))).cost.total
+    run = finish(job(store="storage", sync=sync, stop=LONG, budget=3 * max(least, 0.001)))
+    assert run.status == "capped", run.reason
+    assert run.cost.total <= run.telemetry.state.budget_usd
+    assert run.telemetry.state.events[-1].text.endswith(DONE)
+
+
+def test_a_budget_may_be_set_while_it_runs() -> None:
+    run = mlless_nb.train(job(store="storage", stop=LONG))
+    wait_for_step(run, 5)
+    run.budget = 0.02
+    assert run.wait(PATIENCE_S) == "capped", run.reason
+    assert run.cost.total <= 0.02
+
+
+def test_a_lost_worker_ends_the_run_naming_it_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invocations, "LEASE_S", 1.0)
+    run = mlless_nb.train(job(store="storage", stop=LONG, checkpoint_every=5))
+    wait_for_step(run, 20)
+    group, traces = group_of(run), traces_of(run)
+    os.kill(function_processes(group)[2], signal.SIGKILL)
+    assert run.wait(PATIENCE_S) == "failed"
+    assert "worker 2 was lost at step" in run.reason
+    assert "the model is that of step" in run.reason
+    assert run.cost.total > 0
+    assert is_gone(group)
+    assert not left_of(traces)
+
+
+def test_a_lost_supervisor_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invocations, "LEASE_S", 1.0)
+    run = mlless_nb.train(job(store="storage", stop=LONG))
+    wait_for_step(run, 20)
+    group, traces = group_of(run), traces_of(run)
+    os.kill(function_processes(group)[-1], signal.SIGKILL)
+    assert run.wait(PATIENCE_S) == "failed"
+    assert "supervisor" in run.reason
+    assert len(run.history["step"]) >= 20
+    assert is_gone(group)
+    assert not left_of(traces)
+
+
+OWNER = """
+import sys
+sys.path.insert(0, {tests!r})
+import mlless_nb
+from engine.jobs import job, wait_for_step
+from engine.test_faults import group_of, traces_of
+from mlless_nb import Stop
+run = mlless_nb.train(job(store="storage", stop=Stop(steps=1_000_000), backend={backend!r}))
+wait_for_step(run, 10)
+print(group_of(run), *traces_of(run), sep="\\n", flush=True)
+sys.stdin.read()
+"""
+
+
+def killed_owner(backend: Any, tmp_path: Path) -> tuple[int, list[str]]:
+    """Start a run in a process of its own and kill that; the group of its functions and its traces."""
+    script = tmp_path / "owner.py"
+    script.write_text(OWNER.format(tests=str(Path(__file__).parents[1]), backend=backend))
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as owner:
+        assert owner.stdout is not None
+        group = int(owner.stdout.readline())
+        traces = []
+        while not traces or "mlless-watch" not in traces[-1]:
+            traces.append(owner.stdout.readline().strip())
+            assert traces[-1]
+        owner.kill()
+    return group, traces
+
+
+def test_a_killed_notebook_leaves_nothing(tmp_path: Path) -> None:
+    group, traces = killed_owner("embedded", tmp_path)
+    assert eventually(lambda: is_gone(group) and not left_of(traces), 60.0), left_of(traces)
+
+
+def test_a_killed_notebook_leaves_nothing_in_a_bucket(s3: Any, tmp_path: Path) -> None:
+    group, traces = killed_owner(S3_BACKEND, tmp_path)
+    assert eventually(lambda: is_gone(group) and not left_of(traces), 60.0), left_of(traces)
+    assert run_objects(s3) == []
+
+
+def run_objects(s3: Any) -> list[str]:
+    """The keys that runs have left in the bucket."""
+    keys = [entry["Key"] for entry in s3.list_objects_v2(Bucket=S3_BUCKET).get("Contents", [])]
+    return [key for key in keys if not key.startswith(("mlless-nb/datasets/", "lithops."))]
+
+
+def test_a_run_on_s3_without_a_redis(s3: Any) -> None:
+    run = finish(job(store="storage", backend=S3_BACKEND, stop=Stop(steps=8), sync=BSP(), workers=2))
+    assert run.status == "finished", run.reason
+    assert digest(run) == digest(finish(job(stop=Stop(steps=8), sync=BSP(), workers=2)))
+    assert run_objects(s3) == []
+    assert run.telemetry.state.events[-1].text.endswith(DONE)
+
+
+def test_a_storage_that_writes_on_no_condition_is_one_line(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlless_nb.storage.conditional import S3Conditional
+
+    monkeypatch.setattr(S3Conditional, "_add_headers", lambda self, params, **_: None)  # as if it ignored them
+    with pytest.raises(JobError, match=r"store='storage': must be 'storage' with redis='redis://\.\.\.'") as caught:
+        mlless_nb.train(job(store="storage", backend=S3_BACKEND))
+    assert "\n" not in str(caught.value)
+    assert run_objects(s3) == []
+
+
+def test_a_url_of_a_redis_keeps_the_coordination_there(redis_url: str) -> None:
+    run = mlless_nb.train(job(store="storage", redis=redis_url, stop=LONG))
+    wait_for_step(run, 3)
+    assert services_of(run).redis_urls == [redis_url]
+    run.stop()
+    assert run.wait(PATIENCE_S) == "stopped"
+    assert run.cost.redis > 0
