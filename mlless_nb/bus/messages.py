@@ -135,6 +135,7 @@ class Invocation(Message):
     has_leader: bool = False  # whether one worker merges all updates, which the others then read
     start_key: str | None = None  # of the stored progress that the run continues from
     prepared_nusd: int = 0  # nano-dollars that functions spent on preparing the data
+    frame_key: str = field(default="", repr=False)  # under which frames are sealed, hexadecimal; "": they are not
 
     def scatters(self, n_active: int) -> bool:
         """Whether ``n_active`` workers exchange updates by scatter-reduce; else by broadcast or through a leader."""

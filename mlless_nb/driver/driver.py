@@ -126,7 +126,7 @@ class Driver:
         if self._start is not None and self._start.best is not None:
             state |= {"best_loss": self._start.best_loss, "best_step": 0, "best_epoch": 0.0}
         self.run.telemetry.update(**state)
-        for text in self._start.told if self._start is not None else ():
+        for text in [*self._services.told, *(self._start.told if self._start is not None else ())]:
             self.run.telemetry.tell(0.0, text)
 
     def discard(self) -> None:
@@ -231,6 +231,7 @@ class Driver:
             if now - renewed_at > DRIVER_LEASE_S / 10:
                 renewed_at = now
                 log.renew("driver", DRIVER_LEASE_S)
+                self._services.keep_user()
             self._commands.resend(now, self._is_launched)
             if self._is_abandoned.is_set() or not threading.main_thread().is_alive():
                 return self._abandon()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ..bus import open_bus
+from ..bus.passwords import filled
 from ..bus.urls import REDIS_SCHEMES, is_here, is_loopback, mask_url, scheme_of
 from ..errors import JobError
 from ..exchange import RedisCoordinator
 from ..exchange.protocol import key_prefix
-from ..exchange.stores import open_store, store_hosts
+from ..exchange.stores import REDIS, open_store, store_hosts
 from ..job.job import TrainingJob, backend_name
+from ..redaction import in_url, remember
 from .embedded_redis import EmbeddedRedis, acquire_shared, check_redis, release
 from .launcher import LithopsLauncher, is_local
+from .redis_user import RedisUser
 from .watchdog import Watchdog
 
 #: The extra of Lithops that installs a cloud's packages, by the prefix of a missing module's name.
@@ -39,6 +43,19 @@ class Services:
     job : TrainingJob
     run_id : str
 
+    Attributes
+    ----------
+    redis_urls, bus_url : list of str, str
+        The servers, with the driver's passwords.
+    urls_for_functions, bus_for_functions : list of str, str
+        The same servers, with those of functions.
+    store : str
+        The job's, with its token.
+    frame_key : str
+        The key of seals, hexadecimal; "" where frames are on the private server.
+    told : list of str
+        What the user should know, one sentence each.
+
     Raises
     ------
     JobError, ServiceError
@@ -48,7 +65,8 @@ class Services:
     def __init__(self, job: TrainingJob, run_id: str) -> None:
         _check_reach(job)
         self.embedded: EmbeddedRedis | None = None
-        self._run_id = run_id
+        self._run_id, self.told = run_id, list[str]()
+        self._user: RedisUser | None = None
         self._watchdog: Watchdog | None = None
         self._watched_groups: list[int] = []
         self._watched_paths: list[str] = []
@@ -67,33 +85,61 @@ class Services:
             self.redis_urls = self._redis_urls(job)
             self.has_broker = job.bus is not None and job.bus.startswith("amqp")
             self.bus_url = self._bus_url(job)
-            store = open_store(job.store, key_prefix(run_id), self.launcher.objects)
+            self.store = filled("store", job.store)
+            is_private = self.embedded is not None and self.store == REDIS
+            self.frame_key = "" if is_private else secrets.token_hex(32)
+            store = open_store(self.store, key_prefix(run_id), self.launcher.objects)
             if store is not None:
                 store.check()
+            self.urls_for_functions, self.bus_for_functions = self._for_functions()
             self.bus = open_bus(self.bus_url, run_id, insecure=job.insecure)
         except BaseException:
             self.launcher.close()
+            self._remove_user()
             self._release_redis()
             raise
-        self.log = RedisCoordinator(self.redis_urls, run_id, uuid.uuid4().hex, "driver", store)
+        self.log = RedisCoordinator(self.redis_urls, run_id, uuid.uuid4().hex, "driver", store, self.frame_key)
 
     def _redis_urls(self, job: TrainingJob) -> list[str]:
         if self.embedded is not None:
+            remember(*in_url(self.embedded.url))
             return [self.embedded.url]
         assert job.redis_urls is not None
-        for url in job.redis_urls:
+        urls = [filled("redis", url) for url in job.redis_urls]
+        for url in urls:
             check_redis(url, insecure=job.insecure)
-        return job.redis_urls
+        return urls
 
     def _bus_url(self, job: TrainingJob) -> str:
         if job.bus is None:
             return self.redis_urls[0]
-        scheme = scheme_of(job.bus)
+        url, scheme = filled("bus", job.bus), scheme_of(job.bus)
         if scheme == "memory":
             raise JobError("bus", job.bus, "a server that functions reach too: amqp://..., redis://... or None")
-        if scheme in REDIS_SCHEMES and job.bus not in self.redis_urls:
-            check_redis(job.bus, insecure=job.insecure)
-        return job.bus
+        if scheme in REDIS_SCHEMES and url not in self.redis_urls:
+            check_redis(url, insecure=job.insecure)
+        return url
+
+    def _for_functions(self) -> tuple[list[str], str]:
+        """The URLs of Redis and the bus that functions get, with a user of the job's own where that can be made."""
+        if self.embedded is not None:
+            return self.redis_urls, self.bus_url
+        self._user = user = RedisUser(self._run_id)
+        servers = dict.fromkeys([*self.redis_urls, *([self.bus_url] if scheme_of(self.bus_url) in REDIS_SCHEMES else [])])
+        refusals = [why for url in servers if (why := user.make(url))]
+        if refusals:
+            self.told.append(f"{refusals[0]}: functions have the given one, and reach the keys of other jobs")
+        return [user.url_for_functions(url) for url in self.redis_urls], user.url_for_functions(self.bus_url)
+
+    def keep_user(self) -> None:
+        """Make the job's Redis user again if its server was restarted."""
+        if self._user is not None:
+            self._user.keep()
+
+    def _remove_user(self) -> None:
+        user, self._user = self._user, None
+        if user is not None:
+            user.remove()
 
     def watch_functions(self, run_folder: str) -> None:
         """Make sure that local functions end and their files are removed if this process is killed.
@@ -127,7 +173,8 @@ class Services:
     def close(self) -> list[str]:
         """Close all services, also if closing one of them fails; returns the failures. Idempotent."""
         failures = []
-        for step in (self._unwatch, self.launcher.close, self.bus.close, self.log.close, self._release_redis):
+        steps = (self.launcher.close, self.bus.close, self._remove_user, self.log.close, self._release_redis)
+        for step in (self._unwatch, *steps):
             try:
                 step()
             except Exception as error:

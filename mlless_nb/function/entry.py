@@ -60,7 +60,9 @@ def run_function(payload: str, storage: Any) -> str:
         return serve(invocation, objects)
     nonce = f"{os.getpid()}-{uuid.uuid4().hex}"
     store = _open_store(invocation, objects) if invocation.role == "worker" else None
-    log = RedisCoordinator(invocation.redis_urls, invocation.job_id, invocation.generation, nonce, store)
+    log = RedisCoordinator(
+        invocation.redis_urls, invocation.job_id, invocation.generation, nonce, store, invocation.frame_key
+    )
     is_over = threading.Event()
     try:
         prepaid = _prepaid(invocation, log, objects, store)
