@@ -14,6 +14,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from audit import unpickling
 from runtimes import SharedRuntime
 from servers import (
     S3_BUCKET,
@@ -61,6 +62,26 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.mkdtemp(prefix="mlless-tests-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         os.environ["TMPDIR"] = tempfile.tempdir = folder
+        _watch_unpickling(config, Path(folder))
+
+
+def _watch_unpickling(config: pytest.Config, folder: Path) -> None:
+    """Refuse pickles here and in all processes that tests start; any that was refused fails the test run."""
+    os.environ[unpickling.LOG] = str(folder / "unpickled")
+    path = [str(Path(unpickling.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    unpickling.install()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_unpickled() -> Iterator[None]:
+    """Fails the test during which a pickle was opened, in whichever process."""
+    yield
+    log = Path(os.environ[unpickling.LOG])
+    if log.exists():
+        places = log.read_text()
+        log.unlink()
+        pytest.fail(f"opened pickles:\n{places}")
 
 
 @pytest.fixture(scope="session", autouse=True)
