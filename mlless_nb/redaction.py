@@ -19,7 +19,9 @@ LEAST_CHARACTERS = 6
 MOST_SECRETS = 1000
 HIDDEN = "***"
 #: Names of the fields of a configuration, and of the parts of a URL, that hold secrets.
-SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|private|connection_string|(^|_)(key|keys|pw)(_|$)|api_?key|key_id", re.I)
+SECRET_NAME = re.compile(
+    r"secret|password|passwd|token|credential|private|connection_string|(^|_)(key|keys|pw)(_|$)|api_?key|key_id", re.I
+)
 
 _known: dict[str, None] = {}  # longest first when used; a dict keeps the order of arrival
 _lock = threading.Lock()
@@ -48,6 +50,19 @@ def scrubbed(text: str) -> str:
         if secret in text:
             text = text.replace(secret, HIDDEN)
     return text
+
+
+def scrubbed_values(value: Any) -> Any:
+    """A value of plain JSON with `scrubbed` texts; numbers and the names of fields stay as they are."""
+    if not _known:
+        return value
+    if isinstance(value, str):
+        return scrubbed(value)
+    if isinstance(value, dict):
+        return {name: scrubbed_values(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [scrubbed_values(each) if isinstance(each, (str, list, tuple, dict)) else each for each in value]
+    return value
 
 
 def scrub(error: BaseException) -> None:

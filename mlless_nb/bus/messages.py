@@ -8,9 +8,10 @@ import json
 import types
 import typing
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from ..errors import DecodeError
+from ..redaction import scrubbed_values
 
 #: No message is longer than this, bytes.
 MAX_BYTES = 1 << 20
@@ -22,9 +23,13 @@ M = TypeVar("M", bound="Message")
 class Message:
     """Base of all messages; the class name is sent as ``kind``."""
 
+    #: Whether functions need the secrets in it; all others are sent without those that this process knows.
+    carries_secrets: ClassVar[bool] = False
+
     def encode(self) -> bytes:
         """The message as UTF-8 JSON."""
-        return json.dumps({"kind": type(self).__name__, **vars(self)}, separators=(",", ":")).encode()
+        fields = vars(self) if self.carries_secrets else scrubbed_values(vars(self))
+        return json.dumps({"kind": type(self).__name__, **fields}, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls: type[M], body: bytes | str) -> M:
@@ -95,6 +100,7 @@ class Invocation(Message):
     ``launched_at_s`` is on the coordinator's clock; ``granted_nusd`` is the first grant, nano-dollars.
     """
 
+    carries_secrets: ClassVar[bool] = True
     role: str  # "supervisor" or "worker"
     slot: int  # -1 for the supervisor
     job_id: str

@@ -85,7 +85,9 @@ def _verifies(options: dict[str, list[str]]) -> bool:
         except (ValueError, SyntaxError, TypeError):
             return False
     required = all(value.lower() == "required" for value in options.get("ssl_cert_reqs", ()))
-    return required and all(value.lower() in ("true", "1", "yes", "y") for value in options.get("ssl_check_hostname", ()))
+    return required and all(
+        value.lower() in ("true", "1", "yes", "y") for value in options.get("ssl_check_hostname", ())
+    )
 
 
 def is_loopback(host: str) -> bool:

@@ -14,6 +14,7 @@ from ..data.prepare import Manifest
 from ..errors import DecodeError, MllessError
 from ..job import defaults
 from ..job.job import TrainingJob
+from ..job.partitioning import held_bytes
 from ..money.budget import EXIT_S
 from ..money.cost import PREPARATION
 from ..money.meter import NUSD, to_nusd
@@ -205,6 +206,7 @@ class Driver:
         self._spent_before = spent_before = plan.requests_before_nusd()
         plan.check_budget(spent_before + self._data.prepared_nusd)
         cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
+        self._services.check_room(held_bytes(job, manifest))
         log.create(cap_nusd=cap, reserved_nusd=plan.reserved_nusd(spent_before))
         log.renew("driver", DRIVER_LEASE_S)
         invocations = plan.invocations(

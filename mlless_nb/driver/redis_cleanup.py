@@ -1,4 +1,7 @@
-"""Removes a run's keys and its user from Redis after its driver was killed. A separate program, started by the watchdog."""
+"""Removes a run's keys and its user from Redis after its driver was killed: a program that the watchdog starts.
+
+Its standard input has one line of JSON: the servers' ``urls``, and the ``prefix`` of the keys.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import contextlib
 import json
 import sys
 import time
-from pathlib import Path
 
 import redis
 
@@ -27,7 +29,7 @@ def sweep(urls: list[str], prefix: str) -> None:
 
 
 if __name__ == "__main__":
-    spec = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    spec = json.loads(sys.stdin.readline())
     for left in reversed(range(PASSES)):
         sweep(spec["urls"], spec["prefix"])
         time.sleep(PAUSE_S if left else 0)

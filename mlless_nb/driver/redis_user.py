@@ -1,6 +1,6 @@
 """A Redis user for one job: functions get its password instead of the driver's, and reach nothing but the job's keys.
 
-Redis keeps such users in its memory, without an expiry. A key of the job marks a user as needed; this key expires. Users
+Redis keeps such users in its memory, without an expiry. A key of the job, which expires, marks a user as needed. Users
 whose job has no key any more are removed by the next run on the server and by the clean-up after a killed driver.
 """
 

@@ -13,10 +13,10 @@ from ..bus.urls import REDIS_SCHEMES, is_here, is_loopback, mask_url, scheme_of
 from ..errors import JobError
 from ..exchange import RedisCoordinator
 from ..exchange.protocol import key_prefix
-from ..exchange.stores import REDIS, open_store, store_hosts
+from ..exchange.stores import REDIS, for_functions, open_store, store_hosts
 from ..job.job import TrainingJob, backend_name
 from ..redaction import in_url, remember
-from .embedded_redis import EmbeddedRedis, acquire_shared, check_redis, release
+from .embedded_redis import EmbeddedRedis, RedisServer, acquire_shared, check_redis, release
 from .launcher import LithopsLauncher, is_local
 from .redis_user import RedisUser
 from .watchdog import Watchdog
@@ -50,7 +50,7 @@ class Services:
     urls_for_functions, bus_for_functions : list of str, str
         The same servers, with those of functions.
     store : str
-        The job's, with its token.
+        The job's, with what opens it to functions.
     frame_key : str
         The key of seals, hexadecimal; "" where frames are on the private server.
     told : list of str
@@ -67,6 +67,7 @@ class Services:
         self.embedded: EmbeddedRedis | None = None
         self._run_id, self.told = run_id, list[str]()
         self._user: RedisUser | None = None
+        self._servers: dict[str, RedisServer] = {}  # as they were when they were checked
         self._watchdog: Watchdog | None = None
         self._watched_groups: list[int] = []
         self._watched_paths: list[str] = []
@@ -85,10 +86,12 @@ class Services:
             self.redis_urls = self._redis_urls(job)
             self.has_broker = job.bus is not None and job.bus.startswith("amqp")
             self.bus_url = self._bus_url(job)
-            self.store = filled("store", job.store)
+            address, prefix = filled("store", job.store), key_prefix(run_id)
+            self.store = for_functions(address, prefix)
+            remember(*in_url(self.store))
             is_private = self.embedded is not None and self.store == REDIS
             self.frame_key = "" if is_private else secrets.token_hex(32)
-            store = open_store(self.store, key_prefix(run_id), self.launcher.objects)
+            store = open_store(address, prefix, self.launcher.objects)
             if store is not None:
                 store.check()
             self.urls_for_functions, self.bus_for_functions = self._for_functions()
@@ -106,9 +109,22 @@ class Services:
             return [self.embedded.url]
         assert job.redis_urls is not None
         urls = [filled("redis", url) for url in job.redis_urls]
-        for url in urls:
-            check_redis(url, insecure=job.insecure)
+        self._servers = {url: check_redis(url, insecure=job.insecure) for url in urls}
         return urls
+
+    def check_room(self, n_bytes: int) -> None:
+        """Raise JobError unless the Redis servers have room for ``n_bytes`` of a run, all together.
+
+        A server that gets full refuses updates, which would end the run.
+        """
+        for url, server in self._servers.items():
+            room, needed = server.maxmemory_bytes - server.used_bytes, -(-n_bytes // len(self._servers))
+            if server.maxmemory_bytes and room < needed:
+                valid = (
+                    f"a server with room for {needed / 1e6:.1f} MB, which the run may need there; this one has "
+                    f"{max(room, 0) / 1e6:.1f} MB left of {server.maxmemory_bytes / 1e6:.1f} MB (CONFIG SET maxmemory)"
+                )
+                raise JobError("redis", mask_url(url), valid)
 
     def _bus_url(self, job: TrainingJob) -> str:
         if job.bus is None:
@@ -125,7 +141,9 @@ class Services:
         if self.embedded is not None:
             return self.redis_urls, self.bus_url
         self._user = user = RedisUser(self._run_id)
-        servers = dict.fromkeys([*self.redis_urls, *([self.bus_url] if scheme_of(self.bus_url) in REDIS_SCHEMES else [])])
+        servers = dict.fromkeys(
+            [*self.redis_urls, *([self.bus_url] if scheme_of(self.bus_url) in REDIS_SCHEMES else [])]
+        )
         refusals = [why for url in servers if (why := user.make(url))]
         if refusals:
             self.told.append(f"{refusals[0]}: functions have the given one, and reach the keys of other jobs")

@@ -37,7 +37,10 @@ if [ $# -gt 0 ]; then
     server=$!
 fi
 trap 'ended=1' HUP INT TERM
-while IFS= read -r _; do :; done
+keys=
+while IFS= read -r line; do
+    case $line in "keys "*) keys=${line#keys } ;; esac
+done
 trap '' HUP INT TERM
 if [ -f "$folder/cleanup" ]; then
     while IFS= read -r line; do
@@ -45,7 +48,7 @@ if [ -f "$folder/cleanup" ]; then
     done <"$folder/cleanup"
 fi
 if [ -n "$server" ]; then kill -s KILL "$server"; wait "$server"; fi
-if [ -f "$folder/last" ]; then /bin/sh "$folder/last" </dev/null; fi
+if [ -f "$folder/last" ]; then printf '%s\n' "$keys" | /bin/sh "$folder/last"; fi
 tries=0
 while [ -d "$folder" ] && [ $tries -lt 20 ]; do
     while IFS= read -r line; do
@@ -71,6 +74,7 @@ class Watchdog:
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._finalizer: weakref.finalize[..., Any] | None = None
+        self._write_end = -1
 
     def start(self) -> Self:
         """Start the shell; returns itself."""
@@ -97,7 +101,7 @@ class Watchdog:
         finally:
             os.close(read_end)
         self._finalizer = weakref.finalize(self, _close, shell, write_end, folder, self._owner)
-        self.folder = folder
+        self.folder, self._write_end = folder, write_end
         _write_ends.add((self._owner, write_end))
 
     def add_keys(self, urls: list[str], prefix: str) -> None:
@@ -106,12 +110,10 @@ class Watchdog:
         This is done last, when no process that could create new keys is left. It is not done when the watchdog is
         closed, since the caller of `close` has removed them.
         """
-        keys, last = self.folder / "keys", self.folder / "last"
-        keys.touch(mode=0o600)  # passwords are in this file, and in no command line
-        keys.write_text(json.dumps({"urls": urls, "prefix": prefix}))
-        last.write_text(
-            shlex.join([sys.executable, "-P", str(Path(__file__).with_name("redis_cleanup.py")), str(keys)]) + "\n"
-        )
+        # The passwords go through the pipe into the shell's memory: they are in no file and in no command line.
+        os.write(self._write_end, f"keys {json.dumps({'urls': urls, 'prefix': prefix})}\n".encode())
+        cleanup = [sys.executable, "-P", str(Path(__file__).with_name("redis_cleanup.py"))]
+        (self.folder / "last").write_text(shlex.join(cleanup) + "\n")
 
     def add_process_group(self, pgid: int) -> None:
         """Kill process group ``pgid`` when this process ends or the watchdog is closed."""

@@ -1,8 +1,8 @@
 """Sealed frames, for servers that are not this package's own: the one place where frames are sealed and opened.
 
-A seal is HMAC-SHA256 under a key of the job, over the name of the frame and its bytes; it is appended to the frame. Only
-the job's functions have the key, which travels in their invocations. So whoever can write to the server can neither make
-an update, nor change one, nor put one in the place of another: of another round, slot, receiver or job. The model that
+A seal is HMAC-SHA256 under a key of the job, over the frame's name and its bytes; it is appended to the frame. Only the
+job's functions have the key, which travels in their invocations. So whoever can write to the server can neither make an
+update, nor change one, nor put one in the place of another: of another round, slot, receiver or job. The model that
 asynchronous workers share is written again and again under one name, so an older one could be put back.
 
 A frame whose seal is wrong is refused before anything in it is read. On the private embedded server, which only this
@@ -69,7 +69,9 @@ class Seal:
         if len(view) >= SEAL_BYTES and hmac.compare_digest(tag, self._tag(frame, round_id, slot, receiver)):
             return frame
         self.n_refused += 1
-        what = "the shared model" if (round_id, slot) == MODEL[:2] else f"the update of worker {slot} in round {round_id}"
+        what = (
+            "the shared model" if (round_id, slot) == MODEL[:2] else f"the update of worker {slot} in round {round_id}"
+        )
         count = "" if self.n_refused == 1 else f"; {self.n_refused} were refused so far"
         raise DecodeError(f"{what} was refused, its seal is wrong: something else than this run wrote it{count}")
 

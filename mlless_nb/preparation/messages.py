@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from ..bus.messages import KINDS, Message
 
@@ -15,6 +16,7 @@ class PartCall(Message):
     for the first function that is sent to do the part.
     """
 
+    carries_secrets: ClassVar[bool] = True
     stage: str
     index: int
     attempt: int

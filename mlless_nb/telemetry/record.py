@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import CommandError, DecodeError
 from ..models import FittedModel
+from ..redaction import scrubbed_values
 from .live import COLUMNS, LIVE
 
 ROWS, EVENTS, END, MODEL, LAST = "rows.jsonl", "events.jsonl", "run.json", "model.npz", "last.npz"
@@ -82,7 +83,7 @@ class Record:
     def _append(self, name: str, entries: Sequence[Any]) -> None:
         if entries:
             with self._tolerant(), (self.folder / name).open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(entry) + "\n" for entry in entries)
+                file.writelines(json.dumps(scrubbed_values(entry)) + "\n" for entry in entries)
 
     def begin(self, summary: dict[str, Any]) -> None:
         """Write what is known before the first step, in case this process is killed before `end`.
@@ -120,7 +121,7 @@ class Record:
     def _write(self, summary: dict[str, Any]) -> None:
         """Write ``summary`` atomically."""
         draft = self.folder / (END + ".tmp")
-        draft.write_text(json.dumps(summary), "utf-8")
+        draft.write_text(json.dumps(scrubbed_values(summary)), "utf-8")
         os.replace(draft, self.folder / END)
 
 

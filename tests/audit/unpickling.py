@@ -1,8 +1,8 @@
 """An audit hook: in the test run, and in every Python process that it starts, nothing looks up a class for a pickle.
 
 Python reports ``pickle.find_class`` whenever a pickle names a class or function, which is how pickles run code:
-`pickle.load`, `numpy.load(allow_pickle=True)`, `torch.load`, `joblib.load` and `shelve` all pass there. The hook raises,
-writes the place into a file that the test run looks at in the end, and lets pass only what is named here.
+`pickle.load`, `numpy.load(allow_pickle=True)`, `torch.load`, `joblib.load` and `shelve` all pass there. The hook
+raises, writes the place into a file that is looked at after each test, and lets pass only what is named here.
 """
 
 from __future__ import annotations

@@ -39,9 +39,7 @@ def test_functions_get_their_storage_and_no_other_secret() -> None:
     }
 
 
-def test_the_payload_of_local_functions_has_no_other_secret(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_payload_of_local_functions_has_no_other_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Lithops writes it for its runner."""
     monkeypatch.setenv("HOME", str(tmp_path))
     launcher = LithopsLauncher({"lithops": {"backend": "localhost", "storage": "localhost"}, **SECRETS}, 1, 256)

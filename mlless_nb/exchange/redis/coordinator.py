@@ -11,6 +11,7 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from ...money.request import SHARES
+from ...redaction import scrubbed
 from ..plan import Plan
 from ..protocol import Aborted, Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest, key_prefix
 from ..seals import Seal, SealedRounds, WorkerRounds
@@ -167,11 +168,11 @@ class RedisCoordinator:
 
     def announce_stop(self, status: str, reason: str) -> Plan:
         """See `Coordinator`."""
-        return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "stop", status, reason]))
+        return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "stop", status, scrubbed(reason)]))
 
     def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
         """See `Coordinator`."""
-        self._abort(keys=[self._job, self._key("wake")], args=[f"{status} {reason}", TTL_S * 1000])
+        self._abort(keys=[self._job, self._key("wake")], args=[scrubbed(f"{status} {reason}"), TTL_S * 1000])
 
     def aborted(self) -> tuple[str, str] | None:
         """See `Coordinator`."""
