@@ -68,7 +68,7 @@ def ended_line(run: TrainingRun) -> str:
 
 
 def written_secrets_line(text: str, job: TrainingJob) -> str:
-    """A warning if ``text``, what a cell says, holds secrets of its ``job``, which the notebook's file keeps; else ""."""
+    """A warning if ``text``, that of a cell, holds secrets of its ``job``, which the notebook keeps; else ""."""
     named = []
     for field in MAY_HOLD_SECRETS:
         secrets = [each for each in in_configuration(getattr(job, field)) if not each.startswith("${")]

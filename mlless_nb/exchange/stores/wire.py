@@ -83,7 +83,7 @@ def send(line: socket.socket, kind: Kind, items: Sequence[Item] = ()) -> None:
     line.sendall(b"".join([_HEADER.pack(kind, len(items), sum(map(len, buffers))), *buffers]))
 
 
-class TooLong(DecodeError):
+class TooLong(DecodeError):  # noqa: N818 - it says what the message is
     """A message whose body, of ``n_bytes`` bytes, is not read: `skip` it, or close the connection."""
 
     def __init__(self, n_bytes: int, most_bytes: int) -> None:
