@@ -1,11 +1,12 @@
 """Secrets that this process knows, and texts without them: in what people read and what is kept, ``***`` stands there.
 
-Secrets are learnt where they enter: URLs of servers, configurations of backends, environment variables and keyring
-entries that URLs name, invocations. Errors, events, messages and records pass through `scrubbed`.
+Secrets are learnt where they enter: URLs of servers, configurations of backends, keyring entries that URLs name,
+environment variables whose names say so, invocations. Errors, events, messages and records pass through `scrubbed`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
@@ -80,12 +81,10 @@ def scrub(error: BaseException) -> None:
 
 def in_url(url: str) -> list[str]:
     """The passwords and tokens that are written out in ``url``, as they are and decoded."""
-    try:
-        parts = urlsplit(url)
-        found = [parts.password or "", *(value for name, value in parse_qsl(parts.query) if SECRET_NAME.search(name))]
-    except ValueError:  # a password with characters that are to be %-encoded
-        found = [match[1] for match in re.finditer(r"://[^:@/?]*:(.*)@", url, re.DOTALL)]
-    return [form for each in found for form in dict.fromkeys((each, unquote(each))) if form]
+    found = re.findall(r"://[^:@/?]*:(.*)@", url, re.DOTALL)  # also with characters that are to be %-encoded
+    with contextlib.suppress(ValueError):
+        found += [value for name, value in parse_qsl(urlsplit(url).query) if SECRET_NAME.search(name)]
+    return [form for form in dict.fromkeys([*found, *map(unquote, found)]) if form]
 
 
 def in_configuration(config: Any, name: str = "") -> Iterator[str]:

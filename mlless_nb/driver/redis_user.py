@@ -99,6 +99,7 @@ class RedisUser:
                 contextlib.suppress(redis.exceptions.RedisError, OSError),
                 contextlib.closing(redis_client(url)) as client,
             ):
+                client.unlink(f"{self._prefix}user")
                 client.execute_command("ACL DELUSER", name_of(client, self._run_id))
 
 

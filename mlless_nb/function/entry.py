@@ -44,7 +44,7 @@ def run_function(payload: str, storage: Any) -> str:
         The final message as JSON; Lithops stores it, nothing depends on it.
     """
     invocation = Message.decode(payload)
-    remember(*_secrets_in(invocation), *in_configuration(getattr(storage, "config", {})))
+    remember(*_secrets_in(invocation), *in_configuration([getattr(storage, "config", {}), dict(os.environ)]))
     try:
         return _run(invocation, storage)
     except Exception as error:

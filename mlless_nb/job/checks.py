@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -42,7 +43,7 @@ CHOICES = {
 
 def check_types(job: TrainingJob) -> None:
     """Raise unless each field has a valid type; hide the secrets in fields that may hold some from all texts."""
-    for value in (job.redis, job.bus, job.store, job.backend):
+    for value in (job.redis, job.bus, job.store, job.backend, dict(os.environ)):
         remember(*in_configuration(value))
     models = tuple(registered_models().values())
     for name, kinds, valid in (

@@ -26,6 +26,8 @@ _HEADER = struct.Struct("<4sIIIIIIQQd")
 _CRC = struct.Struct("<I")
 _MAGIC, _VERSION = b"MLCK", 2
 _BODY = _HEADER.size + _CRC.size
+#: Most tables of one blob: a few for each worker.
+MOST_TABLES = 1 << 16
 #: Number of checkpoints of a run that are kept.
 KEPT = 3
 #: Step of the first checkpoint, and most steps between two, unless the job sets another interval.
@@ -83,6 +85,8 @@ class Progress:
         magic, version, step, n_rows, width, n_tables, n_owners, n_steps, n_updates, factor = _HEADER.unpack_from(blob)
         (crc,) = _CRC.unpack_from(blob, _HEADER.size)
         body, table_bytes = memoryview(blob)[_BODY:], 4 * n_rows * width
+        if n_tables > MOST_TABLES:
+            raise DecodeError(f"a checkpoint of {n_tables} tables: must be at most {MOST_TABLES}")
         if magic != _MAGIC or version != _VERSION or len(body) != n_tables * table_bytes + 4 * n_owners:
             raise DecodeError("a checkpoint that is damaged")
         ends = [number * table_bytes for number in range(n_tables + 1)]

@@ -27,6 +27,8 @@ TRACE = "trace.jsonl"
 PROGRESS = "progress.bin"
 #: Least columns of a row: the oldest records that can still be read have so many.
 LEAST_COLUMNS = len(COLUMNS) - 4
+#: Most characters of the summary and of a line of the other files, and most lines.
+MOST_SUMMARY, MOST_LINE, MOST_LINES = 64 << 20, 1 << 20, 10_000_000
 #: Lock file, held by the process that drives the run while it lives; the system releases it even after kill -9.
 DRIVEN = "driven"
 _driven: weakref.WeakSet[IO[str]] = weakref.WeakSet()
@@ -140,10 +142,10 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
     for path in folders:
         is_driven = _is_driven(path.parent)  # read first: the end is written before the lock is released
         try:
-            summary = json.loads(path.read_text("utf-8"))
+            summary = json.loads(_text_of(path))
             names = (summary["state"]["run_id"], summary["state"]["name"])
             has_end = summary["state"]["status"] not in LIVE
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             continue  # skip a damaged record
         if run in names and (has_end or not is_driven):
             rows = _read_rows(path.parent / ROWS)
@@ -212,11 +214,23 @@ def _cut_off(summary: dict[str, Any], rows: NDArray[np.float64], folder: Path) -
     return {**summary, "state": state, "cost": cost}
 
 
+def _text_of(path: Path) -> str:
+    """The text of a summary; ValueError if it is longer than any is."""
+    with path.open(encoding="utf-8") as file:
+        text = file.read(MOST_SUMMARY + 1)
+    if len(text) > MOST_SUMMARY:
+        raise ValueError(f"{path}: more than {MOST_SUMMARY} characters")
+    return text
+
+
 def _lines(path: Path) -> list[Any]:
-    """The JSON lines of the file ``path``, up to the first incomplete one (e.g. if the disk was full)."""
-    found = []
-    with contextlib.suppress(OSError, ValueError), path.open(encoding="utf-8") as lines:
-        for line in lines:
+    """The JSON lines of the file ``path``, up to the first incomplete one (e.g. if the disk was full).
+
+    A line that is longer than any of ours ends them, too, and so does the last of as many as a run may have.
+    """
+    found: list[Any] = []
+    with contextlib.suppress(OSError, ValueError, RecursionError), path.open(encoding="utf-8") as lines:
+        while len(found) < MOST_LINES and (line := lines.readline(MOST_LINE)).endswith("\n"):
             found.append(json.loads(line))
     return found
 

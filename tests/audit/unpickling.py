@@ -23,6 +23,7 @@ ALLOWED: dict[tuple[str, str], set[str] | None] = {
     ("/lithops/worker/jobrunner.py", "run"): {FUNCTION},
     # It tries whether an exception of the function, which it has just pickled itself, can be unpickled.
     ("/lithops/worker/jobrunner.py", "_write_exception"): None,
+    ("/lithops/worker/handler.py", "_add_exception"): None,
 }
 _on_purpose = threading.local()
 _installed = False

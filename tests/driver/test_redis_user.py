@@ -139,6 +139,8 @@ def test_users_of_old_jobs_are_removed_by_the_next(private_redis: PrivateRedisPr
     assert users(url) == {"mlless-0-live"}
     live.remove()
     live.remove()
+    with redis.Redis.from_url(url) as client:
+        client.delete("mlless:other:job", "somebody's")
 
 
 def test_a_user_that_a_restarted_server_has_lost_is_made_again(redis_program: str, tmp_path: Path) -> None:
