@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import redis
 
 from ..bus.urls import mask_url, redis_client
+from ..errors import ServiceError
 from ..exchange.protocol import key_prefix
 from ..redaction import remember
 
@@ -47,7 +48,8 @@ class RedisUser:
     def make(self, url: str) -> str:
         """Make the user on the server at ``url``, if it may be made there, and remove those that are left of old jobs.
 
-        Returns "", or why there is no such user: functions then use the user of ``url``.
+        Returns "", or why there is no such user: functions then use the user of ``url``. Raises ServiceError if the
+        server does not answer.
         """
         with contextlib.closing(redis_client(url)) as client:
             try:
@@ -57,6 +59,8 @@ class RedisUser:
                 with contextlib.suppress(redis.exceptions.RedisError):
                     client.unlink(f"{self._prefix}user")
                 return f"Redis at {mask_url(url)} makes no user for the run ({' '.join(str(error).split())})"
+            except (redis.exceptions.RedisError, OSError) as error:
+                raise ServiceError(f"Redis at {mask_url(url)} does not answer: {error}") from None
             self._urls.append(url)
             with contextlib.suppress(redis.exceptions.RedisError):
                 remove_left(client)

@@ -188,7 +188,9 @@ class Telemetry:
 
     def update(self, **changes: Any) -> None:
         """Replace fields of the state."""
-        shown: dict[str, Any] = {name: scrubbed(value) if isinstance(value, str) else value for name, value in changes.items()}
+        shown: dict[str, Any] = {
+            name: scrubbed(value) if isinstance(value, str) else value for name, value in changes.items()
+        }
         with self._changed:
             self._state = dataclasses.replace(self._state, **shown)
             self._notify()
