@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ Float32 = NDArray[np.float32]
 #: Magic, version, step, n_rows, width, n_tables, n_owners, n_steps, n_updates, rate_factor.
 _HEADER = struct.Struct("<4sIIIIIIQQd")
 _CRC = struct.Struct("<I")
-_MAGIC, _VERSION = b"MLCK", 2
+_MAGIC, _VERSION = b"MLCK", 3
 _BODY = _HEADER.size + _CRC.size
 #: Most tables of one blob: a few for each worker.
 MOST_TABLES = 1 << 16
@@ -127,8 +128,12 @@ def read_rows(objects: ObjectStore, key: str, width: int, first: int, end: int) 
 
 
 def _checksum(header: bytes, parts: Sequence[memoryview]) -> int:
-    """CRC32C of the header followed by the CRC32C of each part."""
-    return crc32c(header + b"".join(_CRC.pack(crc32c(part)) for part in parts))
+    """CRC-32 of the header followed by the CRC32C of each part.
+
+    The two have different polynomials: with one, a flipped bit of a part looks like a flipped bit of the header or of
+    another part, and two such flips cancel.
+    """
+    return zlib.crc32(header + b"".join(_CRC.pack(crc32c(part)) for part in parts))
 
 
 def checkpoint_key(job_id: str, step: int) -> str:

@@ -8,6 +8,7 @@ import io
 import json
 import struct
 import tempfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,7 @@ def with_progress_crc(body: bytes) -> bytes:
     if n_tables > 1000 or len(rest) != n_tables * size + 4 * n_owners:
         return body
     pieces = [rest[n * size : (n + 1) * size] for n in range(n_tables)] + [rest[n_tables * size :]]
-    crc = crc32c(body[: head.size] + b"".join(struct.pack("<I", crc32c(piece)) for piece in pieces))
+    crc = zlib.crc32(body[: head.size] + b"".join(struct.pack("<I", crc32c(piece)) for piece in pieces))
     return body[: head.size] + struct.pack("<I", crc) + rest
 
 
