@@ -8,7 +8,7 @@ import json
 import types
 import typing
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from ..errors import DecodeError
 from ..redaction import scrubbed_values
@@ -24,7 +24,7 @@ class Message:
     """Base of all messages; the class name is sent as ``kind``."""
 
     #: Whether functions need the secrets in it; all others are sent without those that this process knows.
-    carries_secrets: ClassVar[bool] = False
+    carries_secrets = False
 
     def encode(self) -> bytes:
         """The message as UTF-8 JSON."""
@@ -100,7 +100,7 @@ class Invocation(Message):
     ``launched_at_s`` is on the coordinator's clock; ``granted_nusd`` is the first grant, nano-dollars.
     """
 
-    carries_secrets: ClassVar[bool] = True
+    carries_secrets = True
     role: str  # "supervisor" or "worker"
     slot: int  # -1 for the supervisor
     job_id: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from ..bus.messages import KINDS, Message
 
@@ -16,7 +15,7 @@ class PartCall(Message):
     for the first function that is sent to do the part.
     """
 
-    carries_secrets: ClassVar[bool] = True
+    carries_secrets = True
     stage: str
     index: int
     attempt: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from ..bus.messages import KINDS, Message
 
@@ -23,7 +23,7 @@ class Call(Message):
     each other, ``held_out_gets`` is as in `StatelessMoney`, and ``stats`` are the sums that a merger takes over.
     """
 
-    carries_secrets: ClassVar[bool] = True
+    carries_secrets = True
     job: dict[str, Any] = field(repr=False)  # its URLs may hold passwords
     stage: str
     step: int  # 1-based
