@@ -17,6 +17,10 @@ LARGE = 1 << 14
 cdef Py_ssize_t UNCOPIED = LARGE
 cdef enum:
     LONGEST_INT = 19  # digits of a signed 64-bit integer
+    DEEPEST = 16  # lists within lists; ours are 5 deep
+    LONGEST_LINE = 1 << 20
+    LONGEST_BULK = 1 << 30  # bytes; Redis' own limit is half of it
+    AT_ONCE = 1 << 24  # bytes that a bulk string takes at first: more only once these have come
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
@@ -117,6 +121,7 @@ cdef class ReplyReader:
     cdef object view
     cdef char *at
     cdef Py_ssize_t first, end, size  # [first, end): received and not read yet; size: capacity
+    cdef int depth  # of the reply that is being read
 
     def __init__(self, receive_into):
         self.receive_into = receive_into
@@ -158,8 +163,10 @@ cdef class ReplyReader:
         EOFError
             The connection ended within a reply.
         ValueError
-            The bytes received violate the protocol.
+            The bytes received violate the protocol, or its limits here: 16 lists within each other, lines of 1 MiB,
+            strings of 1 GiB.
         """
+        self.depth = 0
         return self.reply(views)
 
     cdef object reply(self, bint views):
@@ -179,8 +186,19 @@ cdef class ReplyReader:
             raise ValueError("a reply of no kind")
         return self.rare(kind, text[1:length], views)
 
-    cdef list several(self, Py_ssize_t n, bint views):
-        return [self.reply(views) for _ in range(n)]
+    cdef list several(self, long long n, bint views):
+        if n < 0:
+            raise ValueError("a reply of a negative number of replies")
+        self.deeper()
+        replies = [self.reply(views) for _ in range(n)]
+        self.depth -= 1
+        return replies
+
+    cdef int deeper(self) except -1:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise ValueError(f"a reply of more than {DEEPEST} lists within each other")
+        return 0
 
     cdef object rare(self, char kind, bytes text, bint views):
         """A reply of a rare kind, or of one that only RESP 3 has."""
@@ -197,22 +215,27 @@ cdef class ReplyReader:
         if kind == b"(":
             return int(text)
         if kind == b"!":
-            return ReplyError(str(self.bulk(int(text), True), "utf-8", "replace"))
+            return ReplyError(str(self.bulk(count_of(text), True), "utf-8", "replace"))
         if kind == b"=":
-            return self.bulk(int(text), views)[4:]  # without the text's format in front
+            return self.bulk(count_of(text), views)[4:]  # without the text's format in front
         if kind == b"~":
-            return self.several(int(text), views)
+            return self.several(count_of(text), views)
         if kind == b"%":
-            return self.several(2 * int(text), views)
+            return self.several(2 * count_of(text), views)
         if kind == b">" or kind == b"|":  # push data, or attributes of the next reply
-            self.several(int(text) * (2 if kind == b"|" else 1), False)
-            return self.reply(views)
+            self.several(count_of(text) * (2 if kind == b"|" else 1), False)
+            self.deeper()
+            reply = self.reply(views)
+            self.depth -= 1
+            return reply
         raise ValueError(f"a reply of an unknown kind {chr(kind & 0xFF)!r}")
 
-    cdef object bulk(self, Py_ssize_t n, bint views):
+    cdef object bulk(self, long long n, bint views):
         """The next ``n`` bytes; the line end after them is skipped."""
+        if not 0 <= n <= LONGEST_BULK:
+            raise ValueError(f"a reply of {n} bytes")
         while self.end - self.first < n + 2:
-            self.more(n + 2 - (self.end - self.first))
+            self.more(min(n + 2 - (self.end - self.first), AT_ONCE))
         cdef Py_ssize_t first = self.first, end = first + n
         if self.at[end] != b"\r" or self.at[end + 1] != b"\n":
             raise ValueError("a bulk reply without its end")
@@ -230,6 +253,8 @@ cdef class ReplyReader:
                 found = <const char *>memchr(self.at + self.first + looked, b"\r", n_waiting - looked - 1)
             if found == NULL:
                 looked = max(n_waiting - 1, 0)
+                if looked > LONGEST_LINE:
+                    raise ValueError(f"a line of more than {LONGEST_LINE} bytes")
                 self.more(1)
             elif found[1] == b"\n":
                 return found - (self.at + self.first)
@@ -251,6 +276,14 @@ cdef class ReplyReader:
             raise EOFError("the connection ended")
         self.end += n_received
         return 0
+
+
+cdef long long count_of(bytes text) except? -1:
+    """The number of items or bytes in a line; not so many that twice the number is none any more."""
+    cdef long long n = whole(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+    if not 0 <= n < 1 << 40:
+        raise ValueError(f"a reply of {n} parts")
+    return n
 
 
 cdef bytes as_bytes(argument):

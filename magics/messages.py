@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..job.baseline import shortfall
+from ..redaction import LEAST_CHARACTERS, in_configuration
 from ..telemetry.live import LIVE
 from ..widgets.format import usd
 from ..widgets.view_model import best_text, line_of
 
 if TYPE_CHECKING:
     from ..driver.run import TrainingRun
+    from ..job.job import TrainingJob
+
+#: Fields of a job that may hold secrets.
+MAY_HOLD_SECRETS = ("redis", "bus", "store", "backend")
 
 
 def is_live(run: TrainingRun) -> bool:
@@ -60,3 +65,19 @@ def ended_line(run: TrainingRun) -> str:
     best = f", {best_text(state)}" if state.best else ""
     too_bad = f"; {shortfall(state)}" if shortfall(state) else ""
     return f"{run.name}: {run.status} after step {state.step}{best}, {usd(state.spent_usd)}; {kept}{too_bad}."
+
+
+def written_secrets_line(text: str, job: TrainingJob) -> str:
+    """A warning if ``text``, that of a cell, holds secrets of its ``job``, which the notebook keeps; else ""."""
+    named = []
+    for field in MAY_HOLD_SECRETS:
+        secrets = [each for each in in_configuration(getattr(job, field)) if not each.startswith("${")]
+        if any(len(each) >= LEAST_CHARACTERS and each in text for each in secrets):
+            named.append(field)
+    if not named:
+        return ""
+    return (
+        f"warning: the notebook keeps the secret that this cell writes out ({', '.join(named)}). A URL can name it "
+        "instead: rediss://user:${NAME}@host takes the environment variable NAME, or the keyring's entry NAME of the "
+        "service mlless_nb"
+    )

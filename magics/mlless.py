@@ -13,6 +13,7 @@ from ..validation import SYNONYMS, hint, nearest
 from .cell import FIELDS, at_its_line, read_cell, unused
 from .commands import perform
 from .launching import start
+from .messages import written_secrets_line
 from .options import BEHAVIOUR, OPTIONS, job_options
 
 
@@ -57,6 +58,8 @@ class MllessMagics(Magics):
             job = read_cell(cell, self.shell.user_ns, *job_options(vars(given)), filename)
             if note := unused(cell):
                 print(note)
+            if warning := written_secrets_line(f"{line}\n{cell}", job):
+                print(warning)
             try:
                 start(self.shell, job, **behaviour)
             except JobError as error:

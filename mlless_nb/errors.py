@@ -25,10 +25,16 @@ To print one clear line::
 from __future__ import annotations
 
 import warnings
+from typing import Any
+
+from .redaction import scrubbed
 
 
 class MllessError(Exception):
-    """Root of the tree: catch it to catch everything mlless_nb raises on purpose."""
+    """Root of the tree: catch it to catch everything mlless_nb raises on purpose. Its text holds no known secret."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*(scrubbed(each) if isinstance(each, str) else each for each in args))
 
 
 class JobError(MllessError, ValueError):
@@ -45,6 +51,7 @@ class JobError(MllessError, ValueError):
     """
 
     def __init__(self, field: str, value: object, valid: str) -> None:
+        value = scrubbed(value) if isinstance(value, str) else value
         self.field, self.value, self.valid = field, value, valid
         shown = " ".join(repr(value).split())  # one line, also for a table
         if len(shown) > 80:

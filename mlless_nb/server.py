@@ -5,7 +5,8 @@ design of Cirrus and LambdaML (section 3.2.2): functions compute, and one VM kee
 memory; a push is carried out under one lock, so that whoever pulls sees all of it or nothing.
 
 The connection is over TLS with a certificate of the server's own, whose fingerprint is part of the address; the token
-is, too. Treat the address as a password.
+is, too. Treat the address as a password: who has it reaches the frames of all jobs. Functions get the access to those
+of their own job only.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import hmac
 import os
 import secrets
 import signal
@@ -37,6 +37,10 @@ from .exchange.stores.wire import Item, Kind
 TTL_S = 86_400.0
 #: Seconds that a client may take to prove itself, and that a connection may be silent.
 HELLO_S, SILENT_S = 10.0, 3600.0
+#: Most connections at once; a function has one.
+MOST_CONNECTIONS = 8192
+#: Bytes of a message beside its frames.
+SLACK_BYTES = 1 << 20
 #: Share of the machine's memory that frames may take, unless the user says how much.
 MEMORY_SHARE = 0.75
 
@@ -53,10 +57,15 @@ class FrameTable:
     """
 
     def __init__(self, most_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most_bytes, self._clock = most_bytes, clock
+        self.most_bytes, self._clock = most_bytes, clock
         self._frames: dict[bytes, tuple[float, bytes]] = {}  # with the time when it was pushed, oldest first
         self._n_bytes = 0
         self._lock = threading.Lock()
+
+    @property
+    def refusal(self) -> tuple[Kind, list[Item]]:
+        """The answer to a push that does not fit."""
+        return Kind.REFUSED, [(f"full: its frames may take {self.most_bytes >> 20} MiB".encode(), None)]
 
     def answer(self, kind: Kind, items: Sequence[Item]) -> tuple[Kind, list[Item]]:
         """Carry a request out, all of it or nothing."""
@@ -79,8 +88,8 @@ class FrameTable:
         new = {key: bytes(value) for key, value in items if value is not None}
         n_bytes = sum(len(key) + len(value) for key, value in new.items())
         n_replaced = sum(len(key) + len(self._frames[key][1]) for key in new if key in self._frames)
-        if self._n_bytes + n_bytes - n_replaced > self._most_bytes:
-            return Kind.REFUSED, [(f"full: its frames may take {self._most_bytes >> 20} MiB".encode(), None)]
+        if self._n_bytes + n_bytes - n_replaced > self.most_bytes:
+            return self.refusal
         self._delete(list(new))
         self._frames |= {key: (now, value) for key, value in new.items()}
         self._n_bytes += n_bytes
@@ -110,8 +119,8 @@ class FrameServer:
     def __init__(
         self, listener: socket.socket, table: FrameTable, token: str, context: ssl.SSLContext | None = None
     ) -> None:
-        self._listener, self._table, self._context = listener, table, context
-        self._hello = wire.hello(token)
+        self._listener, self._table, self._context, self._token = listener, table, context, token
+        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
 
     def serve(self) -> None:
         """Serve until the listener is closed."""
@@ -120,20 +129,39 @@ class FrameServer:
                 line, _ = self._listener.accept()
             except OSError:
                 return
+            if not self._room.acquire(blocking=False):
+                line.close()
+                continue
             threading.Thread(target=self._serve, args=(line,), daemon=True).start()
 
     def _serve(self, line: socket.socket) -> None:
+        try:
+            self._answer(line)
+        finally:
+            self._room.release()
+
+    def _answer(self, line: socket.socket) -> None:
         with contextlib.suppress(OSError, DecodeError), contextlib.ExitStack() as open_lines:
             open_lines.enter_context(line)
             line.settimeout(HELLO_S)
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._context is not None:
                 line = open_lines.enter_context(self._context.wrap_socket(line, server_side=True))
-            if not hmac.compare_digest(wire.receive_exactly(line, wire.HELLO_BYTES), self._hello):
+            prefix = wire.receive_hello(line, self._token)
+            if prefix is None:
                 return
             line.settimeout(SILENT_S)
             while True:
-                wire.send(line, *self._table.answer(*wire.receive(line)))
+                try:
+                    kind, items = wire.receive(line, self._table.most_bytes + SLACK_BYTES)
+                except wire.TooLong as error:
+                    wire.skip(line, error.n_bytes)
+                    wire.send(line, *self._table.refusal)
+                    continue
+                if all(key.startswith(prefix) for key, _ in items):
+                    wire.send(line, *self._table.answer(kind, items))
+                else:
+                    wire.send(line, Kind.REFUSED, [(b"a key of another job", None)])
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:

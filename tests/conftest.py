@@ -14,6 +14,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from audit import unpickling
 from runtimes import SharedRuntime
 from servers import (
     S3_BUCKET,
@@ -61,6 +62,26 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.mkdtemp(prefix="mlless-tests-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         os.environ["TMPDIR"] = tempfile.tempdir = folder
+        _watch_unpickling(config, Path(folder))
+
+
+def _watch_unpickling(config: pytest.Config, folder: Path) -> None:
+    """Refuse pickles here and in all processes that tests start; any that was refused fails the test run."""
+    os.environ[unpickling.LOG] = str(folder / "unpickled")
+    path = [str(Path(unpickling.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    unpickling.install()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_unpickled() -> Iterator[None]:
+    """Fails the test during which a pickle was opened, in whichever process."""
+    yield
+    log = Path(os.environ[unpickling.LOG])
+    if log.exists():
+        places = log.read_text()
+        log.unlink()
+        pytest.fail(f"opened pickles:\n{places}")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -88,13 +109,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
-    """A Redis of the whole test run, which a test may kill and start again."""
+def redis_program() -> str:
+    """The path of a Redis server."""
     program = shutil.which("redis-server") or shutil.which("valkey-server")
     if program is None:
         missing("redis-server", "apt-get install redis-server, or brew install redis")
     assert program is not None
-    server = RedisProcess(program, tmp_path_factory.mktemp("redis"))
+    return program
+
+
+@pytest.fixture(scope="session")
+def redis_server(redis_program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
+    """A Redis of the whole test run, which a test may kill and start again."""
+    server = RedisProcess(redis_program, tmp_path_factory.mktemp("redis"))
     server.start()
     yield server
     server.kill()
@@ -109,13 +136,19 @@ def redis_url(redis_server: RedisProcess) -> str:
 
 
 @pytest.fixture(scope="session")
-def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitProcess]:
-    """A RabbitMQ of the whole test run, which a test may kill and start again."""
+def rabbitmq_program() -> str:
+    """The path of RabbitMQ's own script."""
     program = next((path for name in RABBITMQ_PROGRAMS if (path := shutil.which(name))), None)
     if program is None:
         missing("rabbitmq-server", "apt-get install rabbitmq-server, or brew install rabbitmq")
     assert program is not None
-    server = RabbitProcess(program, tmp_path_factory.mktemp("rabbitmq"))
+    return program
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_server(rabbitmq_program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitProcess]:
+    """A RabbitMQ of the whole test run, which a test may kill and start again."""
+    server = RabbitProcess(rabbitmq_program, tmp_path_factory.mktemp("rabbitmq"))
     try:
         server.start()
         yield server

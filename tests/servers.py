@@ -8,11 +8,13 @@ import secrets
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -27,6 +29,32 @@ S3_BACKEND = {
     "aws": {"access_key_id": "user", "secret_access_key": "planted-secret", "region": "us-east-1"},
     "aws_s3": {"storage_bucket": S3_BUCKET, "region": "us-east-1"},
 }
+
+
+class Certificate(NamedTuple):
+    """The files of a server's certificate, of its key, and of the authority that signed it."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+
+def certificate_of(folder: Path, address: str = "127.0.0.1") -> Certificate:
+    """A certificate of a server at ``address``, by an authority of its own, made by the ``openssl`` program."""
+    made = Certificate(folder / "server.pem", folder / "server.key", folder / "authority.pem")
+    kind = "IP" if address[0].isdigit() else "DNS"
+    (folder / "names").write_text(f"subjectAltName={kind}:{address}\n")
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    signed_by = ["-CA", str(made.authority), "-CAkey", str(folder / "authority.key"), "-CAcreateserial"]
+    request = str(folder / "request.pem")
+    for command in (
+        ["req", "-x509", *key, "-subj", "/CN=authority", "-keyout", signed_by[3], "-out", str(made.authority)],
+        ["req", *key, "-subj", f"/CN={address}", "-keyout", str(made.key), "-out", request],
+        ["x509", "-req", "-in", request, *signed_by, "-extfile", str(folder / "names"), "-out", str(made.certificate)],
+    ):
+        days = [] if "request.pem" in command[-1] else ["-days", "2"]
+        subprocess.run(["openssl", *command, *days], check=True, capture_output=True)
+    return made
 
 
 class ServerProcess:
@@ -92,17 +120,48 @@ class ServerProcess:
 class RedisProcess(ServerProcess):
     """redis-server or valkey-server, without persistence."""
 
-    def __init__(self, program: str, folder: Path) -> None:
+    def __init__(self, program: str, folder: Path, *options: str) -> None:
         super().__init__(folder)
         self.port = free_port()
         self.env = dict(os.environ)
         self.command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder)]
-        self.command += ["--save", "", "--appendonly", "no", "--loglevel", "warning"]
+        self.command += ["--save", "", "--appendonly", "no", "--loglevel", "warning", *options]
         self.url = f"redis://127.0.0.1:{self.port}/0"
 
     def answers(self) -> bool:
         """See `ServerProcess`."""
         return self.said(b"PING\r\n") == b"+PONG\r\n"
+
+
+class PrivateRedisProcess(RedisProcess):
+    """A Redis that asks for a password; with a certificate also for TLS."""
+
+    def __init__(self, program: str, folder: Path, password: str, certificate: Certificate | None = None) -> None:
+        super().__init__(program, folder, "--requirepass", password)
+        self.certificate, scheme = certificate, "redis"
+        if certificate is not None:
+            scheme = "rediss"
+            self.command[1:3] = ["--port", "0", "--tls-port", str(self.port), "--tls-auth-clients", "no"]
+            files = ("--tls-cert-file", "--tls-key-file", "--tls-ca-cert-file")
+            for option, path in zip(files, certificate, strict=True):
+                self.command += [option, str(path)]
+        self.url = f"{scheme}://:{password}@127.0.0.1:{self.port}/0"
+
+    def answers(self) -> bool:
+        """See `ServerProcess`."""
+        if self.certificate is None:
+            return self.said(b"PING\r\n").startswith(b"-NOAUTH")
+        context = ssl.create_default_context(cafile=str(self.certificate.authority))
+        context.check_hostname = False  # a test may give it a certificate of another host
+        try:
+            with (
+                socket.create_connection(("127.0.0.1", self.port), timeout=5) as plain,
+                context.wrap_socket(plain) as line,
+            ):
+                line.sendall(b"PING\r\n")
+                return line.recv(64).startswith(b"-NOAUTH")
+        except OSError:
+            return False
 
 
 class MemcachedProcess(ServerProcess):
@@ -144,16 +203,24 @@ class FrameServerProcess(ServerProcess):
 class RabbitProcess(ServerProcess):
     """rabbitmq-server with a node, a cookie, a port mapper and folders of its own."""
 
-    def __init__(self, program: str, folder: Path) -> None:
+    def __init__(
+        self, program: str, folder: Path, password: str = "guest", certificate: Certificate | None = None
+    ) -> None:
         super().__init__(folder)
         self.port, self._epmd_port, dist_port = free_port(), free_port(), free_port()
+        tls_port = free_port()
         self._epmd: subprocess.Popen[bytes] | None = None
         cookie = folder / ".erlang.cookie"
         cookie.touch(mode=0o600)
         cookie.write_text(secrets.token_hex(10))
         cookie.chmod(0o400)
+        files = certificate._asdict() if certificate is not None else {}
+        names = {"certificate": "certfile", "key": "keyfile", "authority": "cacertfile"}
+        tls = "".join(f"ssl_options.{names[name]} = {path}\n" for name, path in files.items())
         (folder / "rabbitmq.conf").write_text(
             f"listeners.tcp.local = 127.0.0.1:{self.port}\n"
+            + (f"listeners.ssl.local = 127.0.0.1:{tls_port}\n{tls}" if files else "")
+            + f"default_user = guest\ndefault_pass = {password}\n"
             "disk_free_limit.absolute = 10MB\nvm_memory_high_watermark.relative = 0.9\nlog.console = false\n"
         )
         for name in ("enabled_plugins", "environment"):
@@ -183,7 +250,8 @@ class RabbitProcess(ServerProcess):
             "RUNNING_UNDER_SYSTEMD": "true",
         }
         self.command = [program]
-        self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+        self.url = f"amqp://guest:{password}@127.0.0.1:{self.port}/%2F"
+        self.tls_url = f"amqps://guest:{password}@127.0.0.1:{tls_port}/%2F"
 
     def start(self) -> None:
         """See `ServerProcess`."""

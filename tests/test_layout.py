@@ -23,8 +23,9 @@ ROOMS = {
     "magics": "mlless_nb.magics",
     "widgets": "mlless_nb.widgets",
 }
-#: The folders of mlless_nb and its three modules, from the ground up.
+#: The folders of mlless_nb and its four modules, from the ground up.
 FLOORS = [
+    ("redaction",),
     ("errors", "kernels"),
     ("money",),
     ("validation", "storage"),

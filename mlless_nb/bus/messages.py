@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ..errors import DecodeError
+from ..redaction import scrubbed_values
 
 #: No message is longer than this, bytes.
 MAX_BYTES = 1 << 20
@@ -22,9 +23,13 @@ M = TypeVar("M", bound="Message")
 class Message:
     """Base of all messages; the class name is sent as ``kind``."""
 
+    #: Whether functions need the secrets in it; all others are sent without those that this process knows.
+    carries_secrets = False
+
     def encode(self) -> bytes:
         """The message as UTF-8 JSON."""
-        return json.dumps({"kind": type(self).__name__, **vars(self)}, separators=(",", ":")).encode()
+        fields = vars(self) if self.carries_secrets else scrubbed_values(vars(self))
+        return json.dumps({"kind": type(self).__name__, **fields}, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls: type[M], body: bytes | str) -> M:
@@ -95,6 +100,7 @@ class Invocation(Message):
     ``launched_at_s`` is on the coordinator's clock; ``granted_nusd`` is the first grant, nano-dollars.
     """
 
+    carries_secrets = True
     role: str  # "supervisor" or "worker"
     slot: int  # -1 for the supervisor
     job_id: str
@@ -136,6 +142,7 @@ class Invocation(Message):
     has_leader: bool = False  # whether one worker merges all updates, which the others then read
     start_key: str | None = None  # of the stored progress that the run continues from
     prepared_nusd: int = 0  # nano-dollars that functions spent on preparing the data
+    frame_key: str = field(default="", repr=False)  # under which frames are sealed, hexadecimal; "": they are not
 
     def scatters(self, n_active: int) -> bool:
         """Whether ``n_active`` workers exchange updates by scatter-reduce; else by broadcast or through a leader."""

@@ -38,6 +38,7 @@ def first_cause(error: BaseException | None) -> str:
     inner: list[BaseException | None] = [error]
     while inner:
         error = inner[-1]
-        parts = getattr(error, "exceptions", None) or getattr(error, "args", None) or ()
+        wrapped = [one] if (one := getattr(error, "exception", None)) is not None else ()
+        parts = getattr(error, "exceptions", None) or wrapped or getattr(error, "args", None) or ()
         inner = [part for part in parts if isinstance(part, BaseException)]
     return (str(error).strip() or type(error).__name__).splitlines()[0]

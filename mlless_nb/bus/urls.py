@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ipaddress
 import re
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ def scheme_of(url: str) -> str:
 
 
 def require_private(field: str, url: str, insecure: bool) -> None:
-    """Refuse a server on another machine without TLS or without a password.
+    """Refuse a server on another machine without a password, or without TLS that proves which server it is.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ def require_private(field: str, url: str, insecure: bool) -> None:
     Raises
     ------
     JobError
-        When the host is not this machine and TLS or the password is missing.
+        When the host is not this machine, and TLS, its verification or the password is missing.
     """
     scheme = scheme_of(url)
     if insecure or scheme in ("unix", "memory", "storage"):
@@ -64,10 +65,29 @@ def require_private(field: str, url: str, insecure: bool) -> None:
         raise JobError(
             field, mask_url(url), "a URL: a password with one of @ : / ? # in it is to be %-encoded"
         ) from None
-    if is_loopback(host) or (scheme in ("rediss", "amqps") and password):
+    if is_loopback(host):
         return
     secure = "rediss" if scheme in REDIS_SCHEMES else "amqps"
-    raise JobError(field, mask_url(url), f"{secure}://user:password@host (TLS and a password), or set insecure=True")
+    if scheme != secure or not password:
+        valid = f"{secure}://user:password@host (TLS and a password), or set insecure=True"
+        raise JobError(field, mask_url(url), valid)
+    if not _verifies(parse_qs(parts.query)):
+        valid = "one whose certificate and host name are verified, without the options that turn this off"
+        raise JobError(field, mask_url(url), f"{valid}; or set insecure=True")
+
+
+def _verifies(options: dict[str, list[str]]) -> bool:
+    """Whether TLS with these ``options`` of a URL, redis-py's or pika's, verifies certificate and host name."""
+    for value in options.get("ssl_options", ()):
+        try:
+            if "protocol" in ast.literal_eval(value):  # the only one of pika's that can turn it off
+                return False
+        except (ValueError, SyntaxError, TypeError):
+            return False
+    required = all(value.lower() == "required" for value in options.get("ssl_cert_reqs", ()))
+    return required and all(
+        value.lower() in ("true", "1", "yes", "y") for value in options.get("ssl_check_hostname", ())
+    )
 
 
 def is_loopback(host: str) -> bool:

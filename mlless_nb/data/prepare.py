@@ -6,7 +6,6 @@ import bisect
 import hashlib
 import itertools
 import json
-import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +14,7 @@ from typing import Any
 
 from ..errors import DecodeError
 from ..storage.objects import ObjectStore
+from ..validation import is_number
 from .bundle import MOST_TOLD, encode_head, padded, told_span
 from .bundle import VERSION as BUNDLE_VERSION
 from .dataset import Dataset, Owners, digest
@@ -125,7 +125,7 @@ class Manifest:
         if not least <= counts[2] <= least + len(spec["shards"]) - 2:
             raise DecodeError(f"a dataset's manifest with n, size, n_minibatches {counts!r}")
         units = {name: spec[name] for name in ("mean", "origin", "deviation")}
-        if not all(type(value) in (int, float) and math.isfinite(value) for value in units.values()):
+        if not all(map(is_number, units.values())):
             raise DecodeError(f"a dataset's manifest with {units!r}: must be finite numbers")
         if spec["deviation"] <= 0:
             raise DecodeError(f"a dataset's manifest with deviation {spec['deviation']!r}: must be > 0")

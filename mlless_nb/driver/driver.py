@@ -14,6 +14,7 @@ from ..data.prepare import Manifest
 from ..errors import DecodeError, MllessError
 from ..job import defaults
 from ..job.job import TrainingJob
+from ..job.partitioning import held_bytes
 from ..money.budget import EXIT_S
 from ..money.cost import PREPARATION
 from ..money.meter import NUSD, to_nusd
@@ -129,7 +130,7 @@ class Driver:
         if self._start is not None and self._start.best is not None:
             state |= {"best_loss": self._start.best_loss, "best_step": 0, "best_epoch": 0.0}
         self.run.telemetry.update(**state)
-        for text in self._start.told if self._start is not None else ():
+        for text in [*self._services.told, *(self._start.told if self._start is not None else ())]:
             self.run.telemetry.tell(0.0, text)
         rates = self._plan.rates
         self._allowance.follow(self.run.telemetry, job.n_functions * rates.function_usd_s + rates.servers_usd_s)
@@ -211,6 +212,7 @@ class Driver:
         self._spent_before = spent_before = plan.requests_before_nusd()
         plan.check_budget(spent_before + self._data.prepared_nusd)
         cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
+        self._services.check_room(held_bytes(job, manifest))
         log.create(cap_nusd=cap, reserved_nusd=plan.reserved_nusd(spent_before))
         log.renew("driver", DRIVER_LEASE_S)
         plan.pay_driver(spent_before)
@@ -238,6 +240,7 @@ class Driver:
             if now - renewed_at > DRIVER_LEASE_S / 10:
                 renewed_at = now
                 log.renew("driver", DRIVER_LEASE_S)
+                self._services.keep_user()
             self._commands.resend(now, self._is_launched)
             if self._services.dues is not None:
                 self._services.dues.pay()

@@ -24,7 +24,9 @@ import platformdirs
 from ..errors import JobError, ServiceError
 from ..function.malloc import large_pages
 from ..job.job import backend_name
+from ..redaction import remember
 from ..storage.objects import LithopsObjects
+from .lithops_config import for_functions, secrets_of
 
 #: Lifetime of a local function, seconds.
 LOCAL_LIFETIME_S = 7 * 86_400
@@ -147,12 +149,16 @@ class LithopsLauncher:
             local.setdefault("runtime", _interpreter(modules))
             name = None
             _keep_private()
+        remember(*secrets_of(config or {}))
         try:
             self._executor = lithops.FunctionExecutor(config=config, backend=name, log_level=None)
         except Exception as error:
             raise JobError(
                 "backend", backend_name(backend), f"a working Lithops backend; Lithops says: {error}"
             ) from None
+        # Lithops ships its configuration to the functions.
+        remember(*secrets_of(self._executor.config))
+        self._executor.invoker.config = for_functions(self._executor.config)
         self._storage = self._executor.storage
         self.objects = LithopsObjects(self._storage)
         limits = self._executor.config.get(self._executor.backend, {})

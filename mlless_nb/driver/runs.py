@@ -14,6 +14,7 @@ from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from ..models import load_model
 from ..money import Cost
+from ..redaction import scrub
 from ..telemetry import record
 from . import resumption
 from .allowance import Allowance
@@ -75,6 +76,7 @@ def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> Training
         start.forget()
         raise
     if start.error is not None:
+        scrub(start.error)
         raise start.error
     assert start.driver is not None
     return start.driver.run

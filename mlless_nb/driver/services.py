@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ..bus import STORAGE_BUS, open_bus
+from ..bus.passwords import filled
 from ..bus.urls import REDIS_SCHEMES, is_here, is_loopback, mask_url, scheme_of
 from ..errors import JobError
 from ..exchange.factory import open_coordinator
 from ..exchange.protocol import key_prefix
-from ..exchange.stores import open_store, store_hosts
+from ..exchange.stores import REDIS, for_functions, open_store, store_hosts
 from ..job.execution import is_without_redis
 from ..job.job import TrainingJob, backend_name
 from ..money.owner import Owner
+from ..redaction import in_url, remember
 from ..storage import conditional
-from .embedded_redis import EmbeddedRedis, acquire_shared, check_redis, release
+from .embedded_redis import EmbeddedRedis, RedisServer, acquire_shared, check_redis, release
 from .launcher import LithopsLauncher, is_local
 from .places import Places, forget
+from .redis_user import RedisUser
 from .request_dues import RequestDues
 from .watchdog import Watchdog
 
@@ -44,6 +48,19 @@ class Services:
     job : TrainingJob
     run_id : str
 
+    Attributes
+    ----------
+    redis_urls, bus_url : list of str, str
+        The servers, with the driver's passwords.
+    urls_for_functions, bus_for_functions : list of str, str
+        The same servers, with those of functions.
+    store : str
+        The job's, with what opens it to functions.
+    frame_key : str
+        The key of seals, hexadecimal; "" where frames are on the private server.
+    told : list of str
+        What the user should know, one sentence each.
+
     Raises
     ------
     JobError, ServiceError
@@ -53,7 +70,9 @@ class Services:
     def __init__(self, job: TrainingJob, run_id: str) -> None:
         _check_reach(job)
         self.embedded: EmbeddedRedis | None = None
-        self._run_id = run_id
+        self._run_id, self.told = run_id, list[str]()
+        self._user: RedisUser | None = None
+        self._servers: dict[str, RedisServer] = {}  # as they were when they were checked
         self._watchdog: Watchdog | None = None
         self._watched_groups: list[int] = []
         self._watched_paths: list[str] = []
@@ -75,19 +94,27 @@ class Services:
             self.redis_urls = self._redis_urls(job)
             self.has_broker = job.bus is not None and job.bus.startswith("amqp")
             self.bus_url = self._bus_url(job)
-            store = open_store(job.store, key_prefix(run_id), self.launcher.objects)
+            address, prefix = filled("store", job.store), key_prefix(run_id)
+            self.store = for_functions(address, prefix)
+            remember(*in_url(self.store))
+            # The object storage keeps models and minibatches, too: what can write there needs no frames.
+            is_trusted = (self.embedded is not None and self.store == REDIS) or self._is_without_redis
+            self.frame_key = "" if is_trusted else secrets.token_hex(32)
+            store = open_store(address, prefix, self.launcher.objects)
             if store is not None:
                 store.check()
             if self._is_without_redis:
                 folder = conditional.exchange_folder(run_id)
                 conditional.check(conditional.conditional(self.launcher.objects), folder)
+            self.urls_for_functions, self.bus_for_functions = self._for_functions()
             self.bus = open_bus(self.bus_url, run_id, insecure=job.insecure, objects=self.launcher.objects)
         except BaseException:
             self.launcher.close()
+            self._remove_user()
             self._release_redis()
             raise
         objects = self.launcher.objects
-        self.log = open_coordinator(self.redis_urls, run_id, uuid.uuid4().hex, "driver", store, objects)
+        self.log = open_coordinator(self.redis_urls, run_id, uuid.uuid4().hex, "driver", store, objects, self.frame_key)
         self._write_down(job)
 
     def _write_down(self, job: TrainingJob) -> None:
@@ -99,23 +126,61 @@ class Services:
 
     def _redis_urls(self, job: TrainingJob) -> list[str]:
         if self.embedded is not None:
+            remember(*in_url(self.embedded.url))
             return [self.embedded.url]
         if self._is_without_redis:
             return []
         assert job.redis_urls is not None
-        for url in job.redis_urls:
-            check_redis(url, insecure=job.insecure)
-        return job.redis_urls
+        urls = [filled("redis", url) for url in job.redis_urls]
+        self._servers = {url: check_redis(url, insecure=job.insecure) for url in urls}
+        return urls
+
+    def check_room(self, n_bytes: int) -> None:
+        """Raise JobError unless the Redis servers have room for ``n_bytes`` of a run, all together.
+
+        A server that gets full refuses updates, which would end the run.
+        """
+        for url, server in self._servers.items():
+            room, needed = server.maxmemory_bytes - server.used_bytes, -(-n_bytes // len(self._servers))
+            if server.maxmemory_bytes and room < needed:
+                valid = (
+                    f"a server with room for {needed / 1e6:.1f} MB, which the run may need there; this one has "
+                    f"{max(room, 0) / 1e6:.1f} MB left of {server.maxmemory_bytes / 1e6:.1f} MB (CONFIG SET maxmemory)"
+                )
+                raise JobError("redis", mask_url(url), valid)
 
     def _bus_url(self, job: TrainingJob) -> str:
         if job.bus is None:
             return self.redis_urls[0] if self.redis_urls else STORAGE_BUS
-        scheme = scheme_of(job.bus)
+        url, scheme = filled("bus", job.bus), scheme_of(job.bus)
         if scheme == "memory" or job.bus == STORAGE_BUS:
             raise JobError("bus", job.bus, "a server that functions reach too: amqp://..., redis://... or None")
-        if scheme in REDIS_SCHEMES and job.bus not in self.redis_urls:
-            check_redis(job.bus, insecure=job.insecure)
-        return job.bus
+        if scheme in REDIS_SCHEMES and url not in self.redis_urls:
+            check_redis(url, insecure=job.insecure)
+        return url
+
+    def _for_functions(self) -> tuple[list[str], str]:
+        """The URLs of Redis and the bus that functions get, with a user of the job's own where that can be made."""
+        if self.embedded is not None or self._is_without_redis:
+            return self.redis_urls, self.bus_url
+        self._user = user = RedisUser(self._run_id)
+        servers = dict.fromkeys(
+            [*self.redis_urls, *([self.bus_url] if scheme_of(self.bus_url) in REDIS_SCHEMES else [])]
+        )
+        refusals = [why for url in servers if (why := user.make(url))]
+        if refusals:
+            self.told.append(f"{refusals[0]}: functions have the given one, and reach the keys of other jobs")
+        return [user.url_for_functions(url) for url in self.redis_urls], user.url_for_functions(self.bus_url)
+
+    def keep_user(self) -> None:
+        """Make the job's Redis user again if its server was restarted."""
+        if self._user is not None:
+            self._user.keep()
+
+    def _remove_user(self) -> None:
+        user, self._user = self._user, None
+        if user is not None:
+            user.remove()
 
     def watch_functions(self, run_folder: str) -> None:
         """Make sure that local functions end and their files are removed if this process is killed.
@@ -151,7 +216,8 @@ class Services:
     def close(self) -> list[str]:
         """Close all services, also if closing one of them fails; returns the failures. Idempotent."""
         failures = []
-        for step in (self._unwatch, self.launcher.close, self.bus.close, self.log.close, self._release_redis):
+        steps = (self.launcher.close, self.bus.close, self._remove_user, self.log.close, self._release_redis)
+        for step in (self._unwatch, *steps):
             try:
                 step()
             except Exception as error:

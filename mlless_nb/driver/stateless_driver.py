@@ -12,6 +12,7 @@ from ..bus.messages import Command, Ended, Invocation, Message
 from ..data.prepare import Manifest
 from ..job import defaults
 from ..job.execution import EVENTS
+from ..job.partitioning import held_bytes
 from ..money.meter import to_nusd
 from ..stateless.event_run import EventRun
 from ..stateless.grants import StatelessMoney
@@ -75,6 +76,7 @@ class StatelessDriver(Driver):
         money = plan.money
         assert isinstance(money, StatelessMoney)
         cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
+        self._services.check_room(held_bytes(job, manifest))
         log.create(cap_nusd=cap, reserved_nusd=plan.reserved_nusd(spent_before))
         log.renew("driver", DRIVER_LEASE_S)
         invocations = plan.invocations(

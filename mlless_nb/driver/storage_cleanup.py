@@ -1,4 +1,7 @@
-"""Removes a run's objects from a storage elsewhere after its driver was killed. Started by the watchdog."""
+"""Removes a run's objects from a storage elsewhere after its driver was killed: a program that the watchdog starts.
+
+Its standard input has one line of JSON: Lithops' configuration of the ``storage``, and the ``prefixes`` of the names.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import contextlib
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 #: Passes over the objects: requests of a dying function may arrive after the first.
@@ -24,7 +26,7 @@ def sweep(storage: Any, prefixes: list[str]) -> None:
 if __name__ == "__main__":
     import lithops
 
-    spec = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    spec = json.loads(sys.stdin.readline())
     opened = lithops.Storage(storage_config=spec["storage"])
     for left in reversed(range(PASSES)):
         with contextlib.suppress(Exception):  # nobody is there to be told

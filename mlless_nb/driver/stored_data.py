@@ -53,8 +53,8 @@ class StoredData:
         told = CallContext(
             run_id,
             generation,
-            urls,
-            services.bus_url,
+            services.urls_for_functions,
+            services.bus_for_functions,
             job.insecure,
             job.prices,
             job.memory_mb,

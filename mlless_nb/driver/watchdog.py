@@ -41,7 +41,13 @@ if [ $# -gt 0 ]; then
     server=$!
 fi
 trap 'ended=1' HUP INT TERM
-while IFS= read -r _; do :; done
+keys= objects=
+while IFS= read -r line; do
+    case $line in
+        "keys "*) keys=${line#keys } ;;
+        "objects "*) objects=${line#objects } ;;
+    esac
+done
 trap '' HUP INT TERM
 if [ -f "$folder/cleanup" ]; then
     while IFS= read -r line; do
@@ -49,7 +55,8 @@ if [ -f "$folder/cleanup" ]; then
     done <"$folder/cleanup"
 fi
 if [ -n "$server" ]; then kill -s KILL "$server"; wait "$server"; fi
-if [ -f "$folder/last" ]; then /bin/sh "$folder/last" </dev/null; fi
+if [ -f "$folder/last-keys" ]; then printf '%s\n' "$keys" | /bin/sh "$folder/last-keys"; fi
+if [ -f "$folder/last-objects" ]; then printf '%s\n' "$objects" | /bin/sh "$folder/last-objects"; fi
 tries=0
 while [ -d "$folder" ] && [ $tries -lt 20 ]; do
     while IFS= read -r line; do
@@ -75,6 +82,7 @@ class Watchdog:
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._finalizer: weakref.finalize[..., Any] | None = None
+        self._write_end = -1
 
     def start(self) -> Self:
         """Start the shell; returns itself."""
@@ -102,7 +110,7 @@ class Watchdog:
         finally:
             os.close(read_end)
         self._finalizer = weakref.finalize(self, _close, shell, write_end, folder, self._owner)
-        self.folder = folder
+        self.folder, self._write_end = folder, write_end
         _write_ends.add((self._owner, write_end))
 
     def add_keys(self, urls: list[str], prefix: str) -> None:
@@ -111,22 +119,21 @@ class Watchdog:
         This is done last, when no process that could create new keys is left. It is not done when the watchdog is
         closed, since the caller of `close` has removed them.
         """
-        self._do_last("redis_cleanup.py", {"urls": urls, "prefix": prefix})
+        self._do_last("keys", "redis_cleanup.py", {"urls": urls, "prefix": prefix})
 
     def add_objects(self, storage: dict[str, Any], prefixes: list[str]) -> None:
         """Remove the objects whose names begin with one of ``prefixes``, as `add_keys` removes keys.
 
         ``storage`` is Lithops' configuration of the storage.
         """
-        self._do_last("storage_cleanup.py", {"storage": storage, "prefixes": prefixes})
+        self._do_last("objects", "storage_cleanup.py", {"storage": storage, "prefixes": prefixes})
 
-    def _do_last(self, program: str, spec: dict[str, Any]) -> None:
-        """Run a program of this folder when all processes are gone, with a file that has ``spec``."""
-        told = self.folder / f"{program}.json"
-        told.touch(mode=0o600)  # passwords are in this file, and in no command line
-        told.write_text(json.dumps(spec))
-        with open(self.folder / "last", "a") as last:
-            last.write(shlex.join([sys.executable, "-P", str(Path(__file__).with_name(program)), str(told)]) + "\n")
+    def _do_last(self, what: str, program: str, spec: dict[str, Any]) -> None:
+        """Run a program of this folder when all processes are gone, and pass it ``spec``."""
+        # The passwords go through the pipe into the shell's memory: they are in no file and in no command line.
+        os.write(self._write_end, f"{what} {json.dumps(spec)}\n".encode())
+        cleanup = [sys.executable, "-P", str(Path(__file__).with_name(program))]
+        (self.folder / f"last-{what}").write_text(shlex.join(cleanup) + "\n")
 
     def add_process_group(self, pgid: int) -> None:
         """Kill process group ``pgid`` when this process ends or the watchdog is closed."""
@@ -172,7 +179,8 @@ class Watchdog:
         with self._lock:
             if self._finalizer is not None:
                 if os.getpid() == self._owner:  # in a forked child the watchdog belongs to the parent
-                    (self.folder / "last").unlink(missing_ok=True)
+                    for what in ("keys", "objects"):
+                        (self.folder / f"last-{what}").unlink(missing_ok=True)
                 self._finalizer()
 
     def __enter__(self) -> Self:

@@ -55,6 +55,7 @@ def open_coordinator(
     nonce: str = "",
     store: FrameStore | None = None,
     objects: ObjectStore | None = None,
+    frame_key: str = "",
 ) -> JobCoordinator:
     """The coordinator of a job.
 
@@ -62,8 +63,8 @@ def open_coordinator(
     ----------
     redis_urls : list of str
         Empty: the job has no Redis, and is coordinated in the object storage.
-    job_id, generation, nonce, store
-        See `RedisCoordinator`.
+    job_id, generation, nonce, store, frame_key
+        See `RedisCoordinator`. In the object storage frames are not sealed.
     objects : ObjectStore, optional
         The object storage, for a job without Redis and for ``store``.
 
@@ -73,7 +74,7 @@ def open_coordinator(
         The job has no Redis, and the storage does not write on conditions.
     """
     if redis_urls:
-        return RedisCoordinator(redis_urls, job_id, generation, nonce, store)
+        return RedisCoordinator(redis_urls, job_id, generation, nonce, store, frame_key)
     if objects is None:
         raise JobError("redis", None, "the URL of a Redis server")
     if not isinstance(store, StorageStore):

@@ -6,6 +6,11 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import DecodeError
+
+#: Most bytes of a plan: 65,536 workers that leave have less.
+MOST_BYTES = 2 << 20
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -28,12 +33,20 @@ class Plan:
 
     @staticmethod
     def decode(text: str | bytes) -> Plan:
-        """The plan from the JSON that the coordinator keeps."""
-        spec: dict[str, Any] = json.loads(text) if text else {}
-        return Plan(
-            int(spec.get("version", 0)),
-            {int(slot): int(step) for slot, step in (spec.get("leaves") or {}).items()},
-            spec.get("stop_after"),
-            spec.get("stop_status", ""),
-            spec.get("stop_reason", ""),
-        )
+        """The plan from the JSON that the coordinator keeps; DecodeError if it is none."""
+        if len(text) > MOST_BYTES:
+            raise DecodeError(f"a plan of {len(text)} bytes: must be at most {MOST_BYTES}")
+        try:
+            spec: dict[str, Any] = json.loads(text) if text else {}
+            plan = Plan(
+                int(spec.get("version", 0)),
+                {int(slot): int(step) for slot, step in (spec.get("leaves") or {}).items()},
+                None if (stop_after := spec.get("stop_after")) is None else int(stop_after),
+                spec.get("stop_status", ""),
+                spec.get("stop_reason", ""),
+            )
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+            raise DecodeError("a plan that is none") from None
+        if not isinstance(plan.stop_status, str) or not isinstance(plan.stop_reason, str):
+            raise DecodeError("a plan whose end is no text")
+        return plan

@@ -21,6 +21,7 @@ from ..job.sync import sync_from_json
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
 from ..preparation.messages import PartCall
+from ..redaction import in_configuration, in_url, remember, scrub
 from ..stateless.messages import Call
 from ..storage.objects import LithopsObjects, ObjectStore
 from ..worker.loop import Worker
@@ -42,7 +43,25 @@ def run_function(payload: str, storage: Any) -> str:
     str
         The final message as JSON; Lithops stores it, nothing depends on it.
     """
-    invocation, objects = Message.decode(payload), LithopsObjects(storage)
+    invocation = Message.decode(payload)
+    remember(*_secrets_in(invocation), *in_configuration([getattr(storage, "config", {}), dict(os.environ)]))
+    try:
+        return _run(invocation, storage)
+    except Exception as error:
+        scrub(error)  # Lithops logs and stores it
+        raise
+
+
+def _secrets_in(invocation: Message) -> list[str]:
+    """The passwords and keys that a function was invoked with."""
+    fields = getattr(invocation, "job", None) or vars(invocation)
+    urls = [*fields.get("redis_urls", ()), fields.get("bus_url", ""), fields.get("store", "")]
+    return [fields.get("frame_key", ""), *(secret for url in urls for secret in in_url(url))]
+
+
+def _run(invocation: Message, storage: Any) -> str:
+    """Run a function until it has ended; its final message as JSON."""
+    objects = LithopsObjects(storage)
     keep_memory()
     if isinstance(invocation, Call):
         from ..stateless.functions import run_call  # workers do not need it, and start sooner without
@@ -97,7 +116,8 @@ def run_function(payload: str, storage: Any) -> str:
 def _open_log(
     invocation: Invocation, objects: ObjectStore, nonce: str = "", store: FrameStore | None = None
 ) -> JobCoordinator:
-    return open_coordinator(invocation.redis_urls, invocation.job_id, invocation.generation, nonce, store, objects)
+    names = invocation.job_id, invocation.generation, nonce
+    return open_coordinator(invocation.redis_urls, *names, store, objects, invocation.frame_key)
 
 
 def _open_store(invocation: Invocation, objects: ObjectStore) -> FrameStore | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from ..errors import DataError, JobError
 from ..exchange.stores import check_store, store_kind
 from ..models import registered_models
 from ..money.catalogue import price_profile, profile_names
+from ..redaction import in_configuration, remember
 from ..validation import check_choice, check_positive_integer, is_integer
 from .algorithm import Algorithm, DecidedSteps
 from .execution import EXECUTIONS
@@ -40,7 +42,9 @@ CHOICES = {
 
 
 def check_types(job: TrainingJob) -> None:
-    """Raise unless each field has a valid type."""
+    """Raise unless each field has a valid type; hide the secrets in fields that may hold some from all texts."""
+    for value in (job.redis, job.bus, job.store, job.backend, dict(os.environ)):
+        remember(*in_configuration(value))
     models = tuple(registered_models().values())
     for name, kinds, valid in (
         ("model", models, " or ".join(f"{model.__name__}(...)" for model in models)),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..data.csr import Csr
 from ..data.stored_files import StoredRows
 from ..data.stream import CsrStream
+from ..errors import DecodeError
 
 Float64 = NDArray[np.float64]
 
@@ -79,7 +80,9 @@ class ColumnSums:
 
     @classmethod
     def decode(cls, blob: bytes, n: int, n_features: int) -> ColumnSums:
-        """The sums of ``n`` rows that `encode` wrote."""
+        """The sums of ``n`` rows that `encode` wrote; DecodeError if they are of another number of columns."""
+        if len(blob) != 32 * n_features:
+            raise DecodeError(f"sums of {n_features} columns in {len(blob)} bytes: must be {32 * n_features}")
         sums = cls(n_features)
         sums.n = n
         sums._count, sums._sum, sums._squares, is_odd = np.frombuffer(blob, "<f8").reshape(4, n_features)

@@ -12,6 +12,8 @@ import math
 
 from ..data.prepare import Manifest
 from ..data.ratings import Ratings
+from ..exchange.stores import REDIS
+from .execution import WORKERS
 from .job import TrainingJob
 from .optimizers import SGD
 
@@ -19,6 +21,8 @@ from .optimizers import SGD
 MOST_STEPS = 1.2
 #: and no worker's share of the ratings deviates from an equal share by more than this, relatively.
 MOST_UNEVEN = 0.1
+#: Bytes on Redis beside frames: of the run, and of one worker's reports in the 10,000 newest steps.
+STATE_BYTES, REPORTS_BYTES = 1 << 20, 10_000 * 320
 #: Share of an update that ISP publishes: a guess, to estimate bytes.
 SIGNIFICANT = 0.1
 
@@ -65,3 +69,19 @@ def exchanged_bytes(job: TrainingJob, manifest: Manifest) -> tuple[int, int]:
     # scatter-reduce adds in another order.
     share = SIGNIFICANT if job.sync.threshold_at(1) > 0 else 1.0
     return int(4 * n_touched * width * share), 4 * n_rows * width
+
+
+def held_bytes(job: TrainingJob, manifest: Manifest) -> int:
+    """Most bytes that a run keeps on its Redis servers, all together: reports, and frames if no other store has them.
+
+    Frames are kept for as many steps as `mlless_nb.exchange.protocol.RoundRequest` says, and one is under way. At the
+    end each worker hands over residuals and parameters, at most two tables at a time.
+    """
+    others = STATE_BYTES + REPORTS_BYTES * job.workers
+    if job.store != REDIS or job.execution != WORKERS or job.workers == 1:
+        return others
+    update_bytes, table_bytes = exchanged_bytes(job, manifest)
+    if job.sync.filters:
+        update_bytes = min(int(update_bytes / SIGNIFICANT), table_bytes)  # at first, all of it may be significant
+    n_kept = 3 + 2 * job.sync.staleness
+    return others + job.workers * (n_kept * update_bytes + 2 * table_bytes)

@@ -38,6 +38,10 @@ class Definition:
     sha256: str
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.name, str) and self.name.isidentifier()):
+            raise JobError("definition.name", self.name, "the name of a class or a function")
+        if not isinstance(self.source, str) or len(self.source) > MOST_SOURCE:
+            raise JobError("definition.source", type(self.source), f"text of at most {MOST_SOURCE} characters")
         if self.sha256 != _sha256(self.source):
             raise JobError("definition.sha256", self.sha256, f"{_sha256(self.source)}, that of the source")
 
@@ -55,7 +59,7 @@ class Definition:
         source = _source_of(kind)
         if source is None:
             raise JobError(field_name, kind, "a definition in the notebook or in a module, whose source is at hand")
-        if len(source) > MOST_SOURCE:
+        if len(source) > MOST_SOURCE:  # said with the user's own words
             raise JobError(field_name, kind, f"at most {MOST_SOURCE} characters long; it has {len(source)}")
         found = cls(kind.__name__, source, _sha256(source))
         if _contents(found.load(field_name, modules)) != _contents(kind):

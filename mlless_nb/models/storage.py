@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import os
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +14,8 @@ from numpy.typing import NDArray
 from ..errors import DecodeError
 
 _KIND = "kind"
+#: Most arrays of a model.
+MOST_ARRAYS = 10_000
 #: First bytes of a zip archive that is not empty, and so of any .npz file.
 _MAGIC = b"PK\x03\x04"
 
@@ -28,6 +33,7 @@ def read_arrays(path: str | Path) -> tuple[str, dict[str, NDArray[Any]]]:
             raise _not_a_model(path, "this one is no .npz file")
         file.seek(0)
         try:
+            _check_sizes(file)
             members = dict(np.load(file, allow_pickle=False))
         except Exception as error:  # zipfile, zlib and NumPy each raise their own
             raise _not_a_model(path, "this one is cut off or damaged, or holds other things than arrays") from error
@@ -35,6 +41,23 @@ def read_arrays(path: str | Path) -> tuple[str, dict[str, NDArray[Any]]]:
     if _KIND not in arrays:
         raise _not_a_model(path, f"this one holds {', '.join(arrays) or 'nothing'}")
     return str(arrays.pop(_KIND)), arrays
+
+
+def _check_sizes(file: BinaryIO) -> None:
+    """Raise ValueError if the arrays say that they take more memory than the file has bytes."""
+    n_bytes = file.seek(0, os.SEEK_END)
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        if len(entries) > MOST_ARRAYS or any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise ValueError("compressed, or of too many arrays")
+        for entry in entries:
+            with archive.open(entry) as member:
+                version = np.lib.format.read_magic(member)
+                read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+                shape, _, dtype = read[version](member)
+            if math.prod(shape) * dtype.itemsize > n_bytes:
+                raise ValueError(f"{entry.filename} is larger than its file")
+    file.seek(0)
 
 
 def _not_a_model(path: str | Path, why: str) -> DecodeError:

@@ -15,6 +15,7 @@ class PartCall(Message):
     for the first function that is sent to do the part.
     """
 
+    carries_secrets = True
     stage: str
     index: int
     attempt: int

@@ -97,7 +97,11 @@ def decode_rows(blob: bytes, n_features: int) -> list[SlottedRows]:
             arrays.append(np.frombuffer(blob, dtype, count, at))
             at += arrays[-1].nbytes
         slots, lengths, indices, values, y = arrays
-        if int(lengths.sum()) != nnz or (nnz and not 0 <= indices.min() <= indices.max() < n_features):
+        if (
+            (n and int(lengths.min()) < 0)
+            or int(lengths.sum(dtype=np.int64)) != nnz
+            or (nnz and not 0 <= indices.min() <= indices.max() < n_features)
+        ):
             raise DecodeError(f"{n} rows of a piece with wrong indices")
         X = csr_array((values, indices, np.append(0, np.cumsum(lengths))), shape=(n, n_features))
         found.append(SlottedRows(X, y, slots))

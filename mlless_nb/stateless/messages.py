@@ -23,6 +23,7 @@ class Call(Message):
     each other, ``held_out_gets`` is as in `StatelessMoney`, and ``stats`` are the sums that a merger takes over.
     """
 
+    carries_secrets = True
     job: dict[str, Any] = field(repr=False)  # its URLs may hold passwords
     stage: str
     step: int  # 1-based

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,8 +25,10 @@ Float32 = NDArray[np.float32]
 #: Magic, version, step, n_rows, width, n_tables, n_owners, n_steps, n_updates, rate_factor.
 _HEADER = struct.Struct("<4sIIIIIIQQd")
 _CRC = struct.Struct("<I")
-_MAGIC, _VERSION = b"MLCK", 2
+_MAGIC, _VERSION = b"MLCK", 3
 _BODY = _HEADER.size + _CRC.size
+#: Most tables of one blob: a few for each worker.
+MOST_TABLES = 1 << 16
 #: Number of checkpoints of a run that are kept.
 KEPT = 3
 #: Step of the first checkpoint, and most steps between two, unless the job sets another interval.
@@ -83,6 +86,8 @@ class Progress:
         magic, version, step, n_rows, width, n_tables, n_owners, n_steps, n_updates, factor = _HEADER.unpack_from(blob)
         (crc,) = _CRC.unpack_from(blob, _HEADER.size)
         body, table_bytes = memoryview(blob)[_BODY:], 4 * n_rows * width
+        if n_tables > MOST_TABLES:
+            raise DecodeError(f"a checkpoint of {n_tables} tables: must be at most {MOST_TABLES}")
         if magic != _MAGIC or version != _VERSION or len(body) != n_tables * table_bytes + 4 * n_owners:
             raise DecodeError("a checkpoint that is damaged")
         ends = [number * table_bytes for number in range(n_tables + 1)]
@@ -123,8 +128,12 @@ def read_rows(objects: ObjectStore, key: str, width: int, first: int, end: int) 
 
 
 def _checksum(header: bytes, parts: Sequence[memoryview]) -> int:
-    """CRC32C of the header followed by the CRC32C of each part."""
-    return crc32c(header + b"".join(_CRC.pack(crc32c(part)) for part in parts))
+    """CRC-32 of the header followed by the CRC32C of each part.
+
+    The two have different polynomials: with one, a flipped bit of a part looks like a flipped bit of the header or of
+    another part, and two such flips cancel.
+    """
+    return zlib.crc32(header + b"".join(_CRC.pack(crc32c(part)) for part in parts))
 
 
 def checkpoint_key(job_id: str, step: int) -> str:

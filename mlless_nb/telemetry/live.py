@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MllessError
+from ..redaction import scrubbed
 
 
 class Row(NamedTuple):
@@ -187,14 +188,17 @@ class Telemetry:
 
     def update(self, **changes: Any) -> None:
         """Replace fields of the state."""
+        shown: dict[str, Any] = {
+            name: scrubbed(value) if isinstance(value, str) else value for name, value in changes.items()
+        }
         with self._changed:
-            self._state = dataclasses.replace(self._state, **changes)
+            self._state = dataclasses.replace(self._state, **shown)
             self._notify()
 
     def tell(self, time_s: float, text: str) -> None:
         """Add an event; the newest 200 are kept."""
         with self._changed:
-            events = (*self._state.events, Event(time_s, text))[-200:]
+            events = (*self._state.events, Event(time_s, scrubbed(text)))[-200:]
             self._state = dataclasses.replace(self._state, events=events)
             self._notify()
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import CommandError, DecodeError
 from ..models import FittedModel
+from ..redaction import scrubbed_values
 from .live import COLUMNS, LIVE
 
 ROWS, EVENTS, END, MODEL, LAST = "rows.jsonl", "events.jsonl", "run.json", "model.npz", "last.npz"
@@ -27,6 +28,8 @@ TRACE = "trace.jsonl"
 PROGRESS = "progress.bin"
 #: Least columns of a row: the oldest records that can still be read have so many.
 LEAST_COLUMNS = len(COLUMNS) - 4
+#: Most characters of the summary and of a line of the other files, and most lines.
+MOST_SUMMARY, MOST_LINE, MOST_LINES = 64 << 20, 1 << 20, 10_000_000
 #: Lock file, held by the process that drives the run while it lives; the system releases it even after kill -9.
 DRIVEN = "driven"
 _driven: weakref.WeakSet[IO[str]] = weakref.WeakSet()
@@ -83,7 +86,7 @@ class Record:
     def _append(self, name: str, entries: Sequence[Any]) -> None:
         if entries:
             with self._tolerant(), (self.folder / name).open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(entry) + "\n" for entry in entries)
+                file.writelines(json.dumps(scrubbed_values(entry)) + "\n" for entry in entries)
 
     def begin(self, summary: dict[str, Any]) -> None:
         """Write what is known before the first step, in case this process is killed before `end`.
@@ -121,7 +124,7 @@ class Record:
     def _write(self, summary: dict[str, Any]) -> None:
         """Write ``summary`` atomically."""
         draft = self.folder / (END + ".tmp")
-        draft.write_text(json.dumps(summary), "utf-8")
+        draft.write_text(json.dumps(scrubbed_values(summary)), "utf-8")
         os.replace(draft, self.folder / END)
 
 
@@ -140,10 +143,10 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
     for path in folders:
         is_driven = _is_driven(path.parent)  # read first: the end is written before the lock is released
         try:
-            summary = json.loads(path.read_text("utf-8"))
+            summary = json.loads(_text_of(path))
             names = (summary["state"]["run_id"], summary["state"]["name"])
             has_end = summary["state"]["status"] not in LIVE
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             continue  # skip a damaged record
         if run in names and (has_end or not is_driven):
             rows = _read_rows(path.parent / ROWS)
@@ -243,11 +246,23 @@ def _cut_off(summary: dict[str, Any], rows: NDArray[np.float64], folder: Path) -
     return {**summary, "state": state, "cost": cost}
 
 
+def _text_of(path: Path) -> str:
+    """The text of a summary; ValueError if it is longer than any is."""
+    with path.open(encoding="utf-8") as file:
+        text = file.read(MOST_SUMMARY + 1)
+    if len(text) > MOST_SUMMARY:
+        raise ValueError(f"{path}: more than {MOST_SUMMARY} characters")
+    return text
+
+
 def _lines(path: Path) -> list[Any]:
-    """The JSON lines of the file ``path``, up to the first incomplete one (e.g. if the disk was full)."""
-    found = []
-    with contextlib.suppress(OSError, ValueError), path.open(encoding="utf-8") as lines:
-        for line in lines:
+    """The JSON lines of the file ``path``, up to the first incomplete one (e.g. if the disk was full).
+
+    A line that is longer than any of ours ends them, too, and so does the last of as many as a run may have.
+    """
+    found: list[Any] = []
+    with contextlib.suppress(OSError, ValueError, RecursionError), path.open(encoding="utf-8") as lines:
+        while len(found) < MOST_LINES and (line := lines.readline(MOST_LINE)).endswith("\n"):
             found.append(json.loads(line))
     return found
 

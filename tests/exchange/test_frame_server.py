@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from servers import FrameServerProcess
 
 from mlless_nb import ServiceError
 from mlless_nb.errors import DecodeError
-from mlless_nb.exchange.stores import FrameStore, open_store, wire
+from mlless_nb.exchange.stores import FrameStore, for_functions, open_store, wire
 from mlless_nb.exchange.stores.server import Address
 from mlless_nb.exchange.stores.wire import Kind
 from mlless_nb.server import TTL_S, FrameTable, main
@@ -70,6 +71,49 @@ def test_only_who_has_the_token_is_served(frame_server: FrameServerProcess) -> N
     stranger = client(frame_server.url.replace(token, "another"))
     with pytest.raises(ServiceError, match=r"the frame server at 127.0.0.1:\d+ does not answer, or refuses the token"):
         stranger.check()
+
+
+def test_functions_reach_the_frames_of_their_own_job_only(frame_server: FrameServerProcess) -> None:
+    token = Address.of(frame_server.url.removeprefix("server://")).token
+    told = for_functions(frame_server.url, "mlless:job:")
+    assert token not in told
+    assert for_functions(told, "mlless:job:") == told
+    own, others = client(told), client(frame_server.url)
+    own.put_many({"mlless:job:frame:1:0": b"frame"})
+    assert others.get_many(["mlless:job:frame:1:0"]) == [b"frame"]
+    for refused in (
+        lambda: own.get_many(["mlless:jo"]),
+        lambda: own.put_many({"mlless:other:frame:1:0": b"frame"}),
+        lambda: own._ask(Kind.CLEAR, [(b"mlless:", None)]),  # type: ignore[attr-defined]
+    ):
+        with pytest.raises(ServiceError, match="a key of another job"):
+            refused()
+    stranger = open_store(told, "mlless:other:", MemoryObjects())
+    assert stranger is not None
+    with pytest.raises(ServiceError, match="refuses the token"):
+        stranger.check()
+    assert own.clear() == 1
+
+
+def test_a_message_that_says_it_is_long_takes_no_memory() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        near.sendall(struct.pack("<BIQ", Kind.PUT, 1, 4 << 30) + b"short")
+        near.close()
+        tracemalloc.start()
+        with pytest.raises(ConnectionError):
+            wire.receive(far)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < 2 * wire.STEP_BYTES
+
+
+def test_a_long_message_comes_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "STEP_BYTES", 7)
+    near, far = socket.socketpair()
+    with near, far:
+        wire.send(near, Kind.PUT, [(b"key", bytes(range(200)))])
+        assert wire.receive(far) == (Kind.PUT, [(b"key", bytes(range(200)))])
 
 
 def test_the_token_is_sent_to_no_other_server(frame_server: FrameServerProcess) -> None:

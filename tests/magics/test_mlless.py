@@ -70,6 +70,38 @@ class TestTrain:
         assert "not used in the cell, and not kept after it: note" in capsys.readouterr().out
         assert len(stage.runs) == 1
 
+    @pytest.mark.parametrize(
+        ("line", "body", "is_warned"),
+        [
+            ("--redis redis://:planted-in-line@localhost", BODY, True),
+            ("", BODY + "redis = 'redis://:planted-in-cell@localhost'\n", True),
+            (
+                "",
+                BODY + "backend = {'lithops': {'backend': 'localhost'}, 'aws': {'secret_access_key': 'planted-key'}}\n",
+                True,
+            ),
+            ("", BODY + "redis = 'redis://:${OUR_PASSWORD}@localhost'\n", False),
+            ("", BODY + "redis = url\n", False),
+        ],
+        ids=["line", "cell", "configuration", "named", "variable"],
+    )
+    def test_a_secret_that_is_written_out_is_warned_of(
+        self,
+        notebook: InteractiveShell,
+        stage: Any,
+        capsys: pytest.CaptureFixture[str],
+        line: str,
+        body: str,
+        is_warned: bool,
+    ) -> None:
+        notebook.user_ns["url"] = "redis://:planted-in-variable@localhost"
+        train(notebook, line, body)
+
+        said = capsys.readouterr().out
+        assert ("warning: the notebook keeps the secret that this cell writes out" in said) == is_warned
+        assert "planted" not in said
+        assert len(stage.runs) == 1
+
     def test_options_reach_the_job(self, notebook: InteractiveShell, stage: Any) -> None:
         train(
             notebook, "--validation none --redis redis://a --redis redis://b --memory-mb 512 --insecure --name my-run"

@@ -61,6 +61,19 @@ def test_every_flipped_bit_is_noticed() -> None:
             checkpoint.decode(bytes(damaged))
 
 
+def test_two_flips_in_different_parts_are_noticed() -> None:
+    """With one polynomial for the parts and for all of it, those at certain distances cancelled."""
+    table = np.arange(18, dtype=np.float32).reshape(6, 3)
+    blob = Progress(table, 9, (table, table), 9, 9, 0.5).encode()
+    for first in range(0, 52 * 8, 5):
+        for second in range(56 * 8, len(blob) * 8, 3):
+            flipped = bytearray(blob)
+            flipped[first // 8] ^= 1 << first % 8
+            flipped[second // 8] ^= 1 << second % 8
+            with pytest.raises(DecodeError):
+                Progress.decode(bytes(flipped))
+
+
 def test_every_cut_and_every_addition_is_noticed() -> None:
     blob = checkpoint.encode(table(), 7)
     for length in range(len(blob)):

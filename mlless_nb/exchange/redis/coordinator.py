@@ -11,8 +11,10 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from ...money.request import SHARES
+from ...redaction import scrubbed
 from ..plan import Plan
 from ..protocol import Aborted, Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest, key_prefix
+from ..seals import Seal, SealedRounds, WorkerRounds
 from ..step_report import LateArrival, Report, StepEntry
 from ..stores import FrameStore, StoredRounds
 from .arrivals import GONE, Arrivals, called_off
@@ -57,13 +59,21 @@ class RedisCoordinator:
         Identifies this invocation: arrivals of a duplicate of it are refused.
     store : FrameStore, optional
         Keeps the frames instead of Redis.
+    frame_key : str
+        Frames are sealed under this key, hexadecimal, see `mlless_nb.exchange.seals`; with "" they are not.
     """
 
     #: Steps that workers take after an announced stop, beside those that the protocol names.
     steps_ahead = 0
 
     def __init__(
-        self, urls: list[str], job_id: str, generation: str, nonce: str = "", store: FrameStore | None = None
+        self,
+        urls: list[str],
+        job_id: str,
+        generation: str,
+        nonce: str = "",
+        store: FrameStore | None = None,
+        frame_key: str = "",
     ) -> None:
         self._shards = [connect(url) for url in urls]
         self._redis = self._shards[0]
@@ -79,7 +89,8 @@ class RedisCoordinator:
         arrivals = Arrivals(self._prefix, generation, nonce, _script("arrive"), _script("catch_up"), TTL_S)
         rounds = Rounds(self._shards, self._prefix, arrivals, TTL_S)
         self._store = store
-        self._rounds = rounds if store is None else StoredRounds(rounds, store)
+        plain: WorkerRounds = rounds if store is None else StoredRounds(rounds, store)
+        self._rounds = SealedRounds(plain, Seal(bytes.fromhex(frame_key), self._prefix)) if frame_key else plain
 
     def _key(self, *parts: object) -> str:
         return self._prefix + ":".join(map(str, parts))
@@ -160,11 +171,11 @@ class RedisCoordinator:
 
     def announce_stop(self, status: str, reason: str) -> Plan:
         """See `Coordinator`."""
-        return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "stop", status, reason]))
+        return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "stop", status, scrubbed(reason)]))
 
     def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
         """See `Coordinator`."""
-        self._abort(keys=[self._job, self._key("wake")], args=[f"{status} {reason}", TTL_S * 1000])
+        self._abort(keys=[self._job, self._key("wake")], args=[scrubbed(f"{status} {reason}"), TTL_S * 1000])
 
     def aborted(self) -> tuple[str, str] | None:
         """See `Coordinator`."""

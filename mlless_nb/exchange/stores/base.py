@@ -103,6 +103,11 @@ class FrameStore(ABC):
         """Those of `hosts` on which anybody who reaches them can read and change frames; by default all."""
         return cls.hosts(address)
 
+    @classmethod
+    def address_for_functions(cls, address: str, prefix: str) -> str:
+        """What functions of the job with ``prefix`` get in the place of ``address``; by default the same."""
+        return address
+
     def check(self) -> None:  # noqa: B027 - many have nothing to check
         """Raise ServiceError unless the store answers. Called by the driver before anything is launched."""
 
@@ -209,6 +214,12 @@ def open_store(store: str, prefix: str, objects: ObjectStore) -> FrameStore | No
     check_store(store)
     kind = store_kind(store)
     return None if kind is None else kind(prefix, objects, _split(store)[1])
+
+
+def for_functions(store: str, prefix: str) -> str:
+    """The job's ``store`` as its functions are told: with what opens the job's own frames, if the store can do that."""
+    kind, (name, address) = store_kind(store), _split(store)
+    return f"{name}://{kind.address_for_functions(address, prefix)}" if kind is not None and address else store
 
 
 def store_servers(store: str) -> tuple[str, int]:

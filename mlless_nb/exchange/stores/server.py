@@ -24,6 +24,8 @@ from .base import FrameStore, register_store, shown
 from .wire import Item, Kind
 
 PORT = 7337
+#: The user in an address whose password is the access to one job's frames.
+JOB = "job"
 CONNECT_S, ANSWER_S = 5.0, 30.0
 #: Tries of a request if the connection is lost, and the first pause between two, seconds.
 TRIES, PAUSE_S = 4, 0.02
@@ -31,23 +33,28 @@ _FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
 class Address(NamedTuple):
-    """The server's address, the client's token, and the fingerprint of the server's certificate ("": no TLS)."""
+    """Where the server is, and what proves who is who.
+
+    ``fingerprint`` is empty for a plain connection. ``token`` is the server's, or with ``is_access`` only the access to
+    one job's frames.
+    """
 
     host: str
     port: int
     token: str
     fingerprint: str
+    is_access: bool = False
 
     @staticmethod
     def of(address: str) -> Address:
-        """From ``:token@host[:port][/fingerprint]``; ValueError if it is something else."""
+        """From ``:token@host[:port][/fingerprint]`` or ``job:access@...``; ValueError if it is something else."""
         url = urlsplit(f"server://{address}")
         fingerprint = url.path.removeprefix("/")
-        if not url.hostname or not url.password or url.username or url.query or url.fragment:
+        if not url.hostname or not url.password or url.username not in ("", JOB) or url.query or url.fragment:
             raise ValueError("no host, or no token")
         if fingerprint and not _FINGERPRINT.fullmatch(fingerprint):
             raise ValueError("no SHA-256 in hexadecimal digits")
-        return Address(url.hostname, url.port or PORT, unquote(url.password), fingerprint)
+        return Address(url.hostname, url.port or PORT, unquote(url.password), fingerprint, url.username == JOB)
 
 
 @register_store("server")
@@ -83,6 +90,13 @@ class ServerStore(FrameStore):
     def open_hosts(cls, address: str) -> list[str]:
         """See `FrameStore`. The host, if the connection is plain."""
         return [] if Address.of(address).fingerprint else cls.hosts(address)
+
+    @classmethod
+    def address_for_functions(cls, address: str, prefix: str) -> str:
+        """See `FrameStore`. With the access to the job's frames in the place of the token."""
+        whole = Address.of(address)
+        access = whole.token if whole.is_access else wire.access_to(prefix, whole.token)
+        return f"{JOB}:{access}@{address.rpartition('@')[2]}"
 
     def check(self) -> None:
         """See `FrameStore`."""
@@ -140,14 +154,14 @@ class ServerStore(FrameStore):
         raise ServiceError(f"{self._name} does not answer, or refuses the token: {reason}")
 
     def _connected(self) -> socket.socket:
-        host, port, token, fingerprint = self._address
+        host, port, token, fingerprint, is_access = self._address
         line: socket.socket = socket.create_connection((host, port), CONNECT_S)
         try:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if fingerprint:
                 line = self._secured(line, fingerprint)
             line.settimeout(ANSWER_S)
-            line.sendall(wire.hello(token))
+            line.sendall(wire.hello(self.prefix, token if is_access else wire.access_to(self.prefix, token)))
         except BaseException:
             line.close()
             raise

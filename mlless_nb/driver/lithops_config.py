@@ -1,0 +1,41 @@
+"""The part of a Lithops configuration that functions need. Lithops itself ships all of it in every payload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..redaction import SECRET_NAME, in_configuration
+
+
+def for_functions(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What functions of ``config`` need, as a copy.
+
+    They open the object storage, so they get its section with its keys. Of the backend's section they need the settings
+    but no secret, unless it is the storage's, too, or its functions are to be invoked by a function (Lithops'
+    ``remote_invoker``). All other sections, of other clouds, brokers and monitors, stay here.
+    """
+    general = config["lithops"]
+    backend, storage = general.get("backend"), general.get("storage")
+    kept: dict[str, Any] = {"lithops": without_secrets(general)}
+    if "monitoring" in kept["lithops"]:
+        kept["lithops"]["monitoring"] = "storage"  # another one would need its section; nothing here listens to it
+    if backend in config:
+        section = config[backend]
+        invokes = isinstance(section, Mapping) and section.get("remote_invoker")
+        kept[backend] = dict(section) if invokes else without_secrets(section)
+    if storage in config:
+        kept[storage] = dict(config[storage])
+    return kept
+
+
+def without_secrets(section: Any) -> Any:
+    """A section without the fields that hold secrets by their names, as a copy."""
+    if isinstance(section, Mapping):
+        return {name: without_secrets(each) for name, each in section.items() if not SECRET_NAME.search(str(name))}
+    return list(section) if isinstance(section, list) else section
+
+
+def secrets_of(config: Mapping[str, Any]) -> Iterator[str]:
+    """The secrets in a configuration, to be hidden from texts."""
+    return in_configuration(config)
