@@ -135,6 +135,7 @@ class Invocation(Message):
     has_leader: bool = False  # whether one worker merges all updates, which the others then read
     start_key: str | None = None  # of the stored progress that the run continues from
     prepared_nusd: int = 0  # nano-dollars that functions spent on preparing the data
+    invoked_s: float = 0.0  # when this function was invoked, seconds after ``launched_at_s``; not 0 if it replaces one
 
     def scatters(self, n_active: int) -> bool:
         """Whether ``n_active`` workers exchange updates by scatter-reduce; else by broadcast or through a leader."""
@@ -200,6 +201,31 @@ class Failed(FromWorker):
 
 
 @dataclass(frozen=True)
+class Trouble(Message):
+    """To the driver: the function of ``slot`` is lost, or data that it needs is. ``number`` is that of the restart."""
+
+    slot: int
+    number: int
+    reason: str
+    is_lost: bool
+
+
+@dataclass(frozen=True)
+class Replaced(Message):
+    """To the supervisor: the run goes on from the checkpoint after ``step``, with new functions for ``slots``.
+
+    They were invoked ``invoked_s`` seconds after the run; the functions that they replace had ended ``lost_s`` seconds
+    after it.
+    """
+
+    number: int
+    step: int
+    slots: list[int]
+    lost_s: float
+    invoked_s: float
+
+
+@dataclass(frozen=True)
 class Command(Message):
     """A user's command: ``stop``, ``scale_in`` (``slots``, or ``count`` workers), ``budget`` (``nusd``) or ``tune``.
 
@@ -249,5 +275,6 @@ class Ended(Message):
 
 
 KINDS: dict[str, type[Message]] = {
-    kind.__name__: kind for kind in (Invocation, Started, Left, RateCut, Failed, Command, Update, Ended)
+    kind.__name__: kind
+    for kind in (Invocation, Started, Left, RateCut, Failed, Trouble, Replaced, Command, Update, Ended)
 }

@@ -9,9 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..bus.messages import Command, Ended, Invocation, Message, Update
+import redis
+
+from ..bus.messages import Command, Ended, Invocation, Message, Trouble, Update
 from ..data.prepare import Manifest
-from ..errors import DecodeError, MllessError
+from ..errors import DecodeError, MllessError, ServiceError
+from ..exchange import Aborted, LostData
 from ..job import defaults
 from ..job.job import TrainingJob
 from ..money.budget import EXIT_S
@@ -27,6 +30,7 @@ from .conclusion import Conclusion
 from .data_preparation import JobData
 from .invocations import LEASE_S
 from .launch_plan import LaunchPlan
+from .recovery import SUPERVISOR, GaveUp, Recovery
 from .resumption import Earlier, start_of
 from .run import TrainingRun
 from .services import Services
@@ -43,8 +47,10 @@ LOST_POLL_S = 0.25
 LAST_WORD_S = 1.0
 #: Seconds of start-up time that are reserved at a time for functions that start late.
 START_SLICE_S = 0.2
-#: Seconds without a message from the supervisor after which the run counts as lost.
+#: Seconds without a message from the supervisor after which it counts as lost.
 SILENCE_S = 60.0
+#: Longest wait for servers that do not answer, seconds.
+AWAY_S = 120.0
 
 
 class Driver:
@@ -98,6 +104,8 @@ class Driver:
         # Nano-dollars for this process' own requests: as sent to the functions, and as in the supervisor's bill.
         self._spent_before = self._set_aside = 0
         self._is_abandoned = threading.Event()
+        self._recovery: Recovery | None = None
+        self._troubles: list[Trouble] = []
         self._start = start_of(earlier, self._data) if earlier is not None else None
         self._data.check_target(self._start.progress.params if self._start is not None else None)
         self._services = self._stored.services if self._stored is not None else Services(job, run_id)
@@ -197,7 +205,7 @@ class Driver:
         return not (self._commands.is_stop_asked or self._is_abandoned.is_set())
 
     def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
-        launcher, log, plan = self._services.launcher, self._services.log, self._plan
+        log, plan = self._services.log, self._plan
         job = self.job = self.run.job = plan.decided(manifest)
         if chosen := defaults.told(self._left_open, job):
             self.run.telemetry.tell(0.0, chosen)
@@ -214,40 +222,123 @@ class Driver:
         self._feed.record = Record(self.run.id)
         self._feed.record.begin({"state": self.run.telemetry.state.to_json(), "cost": {}, "job": self._replayed()})
         self._launched_at = time.monotonic()
-        launcher.invoke([invocation.encode().decode() for invocation in invocations])
+        self._invoke(invocations)
         self._is_launched = True
-        self._services.watch_functions(f"runs/{self.run.id}")
+        parts = invocations, plan.money, plan.rates, self.run.telemetry, self._invoke
+        self._recovery = Recovery(self._services, *parts)
+
+    def _invoke(self, invocations: list[Invocation]) -> None:
+        """Invoke functions, and make sure that they end if this process is killed."""
+        if invocations:
+            self._services.launcher.invoke([invocation.encode().decode() for invocation in invocations])
+            self._services.watch_functions(f"runs/{self.run.id}")
 
     def _follow(self) -> Ended:
         """Turn the supervisor's updates into telemetry until its final message, which is returned."""
         launcher, log = self._services.launcher, self._services.log
         paid_until_s = self._plan.money.start_s + EXIT_S
         self._heard_at = renewed_at = looked_at = time.monotonic()
+        away_since: float | None = None  # since when the servers do not answer
         while True:
-            ended = self._hear(BUS_POLL_S)
-            if ended is not None:
-                return ended
-            now = time.monotonic()
-            if now - renewed_at > DRIVER_LEASE_S / 10:
-                renewed_at = now
-                log.renew("driver", DRIVER_LEASE_S)
-            self._commands.resend(now, self._is_launched)
             if self._is_abandoned.is_set() or not threading.main_thread().is_alive():
                 return self._abandon()
-            is_starting = launcher.is_local and self.run.telemetry.state.n_workers_started < self.job.workers
-            if is_starting and now - self._launched_at > paid_until_s - START_SLICE_S:
-                if not log.reserve_start(self._plan.money.slice_nusd(paid_until_s, START_SLICE_S)):
-                    launcher.kill()
-                    return self._give_up("the budget was used up before all functions had started", "capped")
-                paid_until_s += START_SLICE_S
+            try:
+                ended = self._hear(BUS_POLL_S)
+                if ended is not None:
+                    return ended
+                now = time.monotonic()
+                if now - renewed_at > DRIVER_LEASE_S / 10:
+                    renewed_at = now
+                    log.renew("driver", DRIVER_LEASE_S)
+                self._commands.resend(now, self._is_launched)
+                is_starting = launcher.is_local and self.run.telemetry.state.n_workers_started < self.job.workers
+                if is_starting and now - self._launched_at > paid_until_s - START_SLICE_S:
+                    if not log.reserve_start(self._plan.money.slice_nusd(paid_until_s, START_SLICE_S)):
+                        launcher.kill()
+                        return self._give_up("the budget was used up before all functions had started", "capped")
+                    paid_until_s += START_SLICE_S
+                ended = self._mend(now - looked_at > LOST_POLL_S)
+                if ended is not None:
+                    return ended
+                looked_at = now if now - looked_at > LOST_POLL_S else looked_at
+                away_since = None
+            except (redis.ConnectionError, redis.TimeoutError, ServiceError) as error:
+                now = time.monotonic()
+                away_since = now if away_since is None else away_since
+                if now - away_since > AWAY_S:
+                    return self._give_up(f"the run's servers do not answer: {error}")
+                time.sleep(BUS_POLL_S)
+                self._heard_at = now  # the supervisor cannot be heard meanwhile
+
+    def _mend(self, is_due: bool) -> Ended | None:
+        """Replace what was lost; returns the final message if the run has ended, or cannot go on."""
+        launcher, recovery = self._services.launcher, self._recovery
+        assert recovery is not None
+        try:
             if launcher.has_ended():
-                return self._give_up("every function ended without a final message")
-            if launcher.is_local and now - looked_at > LOST_POLL_S:
-                teardown.notice_lost(self._services, self.job.workers, self.run.telemetry.state.step + 1)
-                looked_at = now
-            if now - self._heard_at > SILENCE_S:
-                launcher.kill()
-                return self._give_up(f"no message from the supervisor for {SILENCE_S:g} s")
+                ended = self._hear_out(LAST_WORD_S)
+                if ended is not None or recovery.is_over() or self._services.log.aborted():
+                    return ended or self._give_up("every function ended without a final message")
+                self._replace([SUPERVISOR, *range(self.job.workers)], "every function was lost")
+            elif self._troubles or (is_due and launcher.is_local):
+                self._replace_lost(recovery.look())
+            elif is_due and time.monotonic() - self._heard_at > SILENCE_S:
+                self._heard_at = time.monotonic()
+                recovery.replace_supervisor()
+        except LostData as error:
+            lost = [SUPERVISOR, *range(self.job.workers)] if launcher.has_ended() else []
+            return self._restore(lost, str(error))
+        except Aborted:
+            pass  # the functions end, and the supervisor says how
+        except GaveUp as error:
+            return self._end_run(error)
+        return None
+
+    def _replace_lost(self, lost: list[int]) -> None:
+        """Replace local functions that have died, and whatever the functions reported."""
+        troubles, self._troubles = self._troubles, []
+        recovery = self._recovery
+        assert recovery is not None
+        number = recovery.restart.number
+        troubles = [trouble for trouble in troubles if trouble.number == number]
+        lost += [trouble.slot for trouble in troubles if trouble.is_lost and trouble.slot not in lost]
+        workers = [slot for slot in lost if slot != SUPERVISOR]
+        if not lost and not troubles:
+            return
+        if recovery.is_over():
+            if SUPERVISOR not in lost:
+                return  # the supervisor concludes
+            raise GaveUp("the supervisor was lost")
+        if SUPERVISOR in lost:
+            recovery.replace_supervisor()
+        if workers or troubles:
+            step = self.run.telemetry.state.step + 1
+            names = f"worker{'s' * (len(workers) > 1)} {', '.join(map(str, workers))}"
+            were = "were" if len(workers) > 1 else "was"
+            reason = f"{names} {were} lost at step {step}" if workers else troubles[0].reason
+            recovery.replace(workers, reason)
+
+    def _replace(self, lost: list[int], reason: str) -> None:
+        recovery = self._recovery
+        assert recovery is not None
+        recovery.replace_supervisor()
+        recovery.replace([slot for slot in lost if slot != SUPERVISOR], reason)
+
+    def _restore(self, lost: list[int], reason: str) -> Ended | None:
+        recovery = self._recovery
+        assert recovery is not None
+        try:
+            recovery.restore(lost, reason)
+        except GaveUp as error:
+            return self._end_run(error)
+        return None
+
+    def _end_run(self, error: GaveUp) -> Ended | None:
+        """End a run that cannot go on; None while its supervisor concludes."""
+        self._services.log.abort(str(error), self.job.workers, error.status)
+        if self._services.launcher.has_ended():
+            return self._give_up(str(error), error.status)
+        return None
 
     def _hear(self, timeout_s: float) -> Ended | None:
         """Handle the supervisor's messages; returns its final message if that is among them."""
@@ -262,6 +353,8 @@ class Driver:
                 return message
             if isinstance(message, Update):
                 self._feed.take(message)
+            elif isinstance(message, Trouble):
+                self._troubles.append(message)
         return None
 
     def _hear_out(self, patience_s: float) -> Ended | None:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import hashlib
 import importlib
+import itertools
 import os
 import shlex
 import shutil
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +122,6 @@ class LithopsLauncher:
     def __init__(
         self, backend: str | Mapping[str, Any], n_functions: int, memory_mb: int, field: str = "workers"
     ) -> None:
-        import lithops
-
         self.is_local = is_local(backend)
         self._memory_mb = memory_mb
         self._seen: set[int] = set()  # processes of functions
@@ -137,11 +137,14 @@ class LithopsLauncher:
             name = None
             _keep_private()
         try:
-            self._executor = lithops.FunctionExecutor(config=config, backend=name, log_level=None)
+            self._open = partial(_open, config, name)
+            self._executor = self._open()
         except Exception as error:
             raise JobError(
                 "backend", backend_name(backend), f"a working Lithops backend; Lithops says: {error}"
             ) from None
+        # Locally an executor runs one job after the other: those invoked while others run have executors of their own.
+        self._executors = [self._executor]
         self._storage = self._executor.storage
         self.objects = LithopsObjects(self._storage)
         limits = self._executor.config.get(self._executor.backend, {})
@@ -159,11 +162,11 @@ class LithopsLauncher:
         return LithopsObjects(self._storage, "", bucket)
 
     def invoke(self, payloads: list[str]) -> None:
-        """Start a function for each payload, all in one call (two calls would run one after the other locally)."""
+        """Start a function for each payload, all in one call."""
         from ..function.entry import run_function
 
         try:
-            futures = self._executor.map(
+            futures = self._free_executor().map(
                 run_function,
                 [{"payload": payload} for payload in payloads],
                 chunksize=1,
@@ -174,18 +177,31 @@ class LithopsLauncher:
         except Exception as error:
             raise ServiceError(f"backend: the functions could not be invoked: {error}") from error
         # Leases and final messages show the functions' state; Lithops' polling of the storage would only add cost.
-        self._executor.job_monitor.stop()
+        for executor in self._executors:
+            executor.job_monitor.stop()
         # Locally a thread of Lithops starts the functions' process; the watchdog needs its id.
         self._newest = futures[0].job_key
         give_up_at = time.monotonic() + LOCAL_SPAWN_S
         while self.is_local and self._newest not in self._jobs and time.monotonic() < give_up_at:
             time.sleep(0.002)
 
+    def _free_executor(self) -> Any:
+        """An executor that runs what it is given at once."""
+        for executor in self._executors:
+            if all(process.poll() is not None for process in self._jobs_of(executor).values()):
+                return executor
+        self._executors.append(self._open())
+        return self._executors[-1]
+
+    def _jobs_of(self, executor: Any) -> dict[str, subprocess.Popen[bytes]]:
+        """The local processes of an executor by the key of their job; each call of `invoke` is a job."""
+        environment = getattr(executor.compute_handler, "env", None)
+        return environment.jobs if self.is_local and environment is not None else {}
+
     @property
     def _jobs(self) -> dict[str, subprocess.Popen[bytes]]:
-        """Lithops' local processes by the key of their job; each call of `invoke` is a job."""
-        environment = getattr(self._executor.compute_handler, "env", None)
-        return environment.jobs if self.is_local and environment is not None else {}
+        """Lithops' local processes by the key of their job."""
+        return {key: process for executor in self._executors for key, process in self._jobs_of(executor).items()}
 
     @property
     def _processes(self) -> list[subprocess.Popen[bytes]]:
@@ -193,11 +209,13 @@ class LithopsLauncher:
 
     def forget_ended(self) -> None:
         """Remove what ended invocations have left, for runs that invoke functions again and again."""
-        self._executor.futures.clear()
-        for key, process in list(self._jobs.items()):
-            if process.poll() is not None:
-                del self._jobs[key]
-                _remove(self._paths_of(key))
+        for executor in self._executors:
+            executor.futures.clear()
+            jobs = self._jobs_of(executor)
+            for key, process in list(jobs.items()):
+                if process.poll() is not None:
+                    del jobs[key]
+                    _remove(self._paths_of(key))
 
     def has_newest_ended(self) -> bool:
         """Whether the functions that were invoked last have exited; False if that cannot be known."""
@@ -216,10 +234,11 @@ class LithopsLauncher:
 
         if not self.is_local:
             return []
-        identity = self._executor.executor_id
-        keys = list(self._jobs) or [f"{identity}-M000"]  # Lithops' key of the first map
-        shared = f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/{JOBS_PREFIX}/{identity}"
-        return [shared, *(path for key in keys for path in self._paths_of(key))]
+        identities = [executor.executor_id for executor in self._executors]
+        keys = list(self._jobs) or [f"{identities[0]}-M000"]  # Lithops' key of the first map
+        folder = f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/{JOBS_PREFIX}"
+        shared = [f"{folder}/{identity}" for identity in identities]
+        return [*shared, *(path for key in keys for path in self._paths_of(key))]
 
     def _paths_of(self, job: str) -> list[str]:
         """What Lithops creates on this machine for one of its jobs."""
@@ -279,21 +298,29 @@ class LithopsLauncher:
                 process.wait(timeout=5)
             except subprocess.TimeoutExpired:
                 self.kill()
-        executor = self._executor
-        atexit.unregister(executor._clean_at_exit)
-        executor.job_monitor.stop()
-        executor.invoker.stop()
-        if self.is_local:
-            paths = self.temporary_paths  # Lithops forgets its jobs when it is cleared
-            executor.compute_handler.clear()
-            _remove(paths)
+        paths = self.temporary_paths  # Lithops forgets its jobs when it is cleared
+        for executor in self._executors:
+            atexit.unregister(executor._clean_at_exit)
+            executor.job_monitor.stop()
+            executor.invoker.stop()
+            if self.is_local:
+                executor.compute_handler.clear()
+        _remove(paths)
         if self._storage.backend != "localhost":
             # With the separator, so that run 1 does not remove the files of run 10.
-            for end in ("/", "-"):
+            for executor, end in itertools.product(self._executors, ("/", "-")):
                 prefix = f"lithops.jobs/{executor.executor_id}{end}"
                 keys = self._storage.list_keys(self._storage.bucket, prefix)
                 if keys:
                     self._storage.delete_objects(self._storage.bucket, keys)
+
+
+def _open(config: Mapping[str, Any] | None, name: str | None) -> Any:
+    """An executor of Lithops, which changes the configuration that it is given."""
+    import lithops
+
+    own = None if config is None else _copy(config)
+    return lithops.FunctionExecutor(config=own, backend=name, log_level=None)
 
 
 def _remove(paths: list[str]) -> None:

@@ -15,7 +15,7 @@ from ..models import FittedModel
 from ..money import Cost, Rates
 from ..money.budget import Prepaid
 from ..money.meter import NUSD, to_nusd
-from ..storage import checkpoint
+from ..storage import run_objects
 from ..storage.checkpoint import Progress
 from ..storage.objects import ObjectStore
 from ..telemetry.live import RunState, Telemetry
@@ -34,20 +34,6 @@ def abort_functions(services: Services, n_workers: int, reason: str, patience_s:
         services.log.abort(reason, n_workers)
         while not services.launcher.has_ended() and any(services.log.alive(roles)) and time.monotonic() < give_up_at:
             time.sleep(0.05)
-
-
-def notice_lost(services: Services, n_workers: int, step: int) -> None:
-    """Abort the run if a worker's local process has died; if the supervisor's has, stop the run in good order."""
-    log, launcher = services.log, services.launcher
-    at_work = log.at_work([-1, *range(n_workers)])
-    gone = [slot for slot, nonce in at_work.items() if launcher.has_died(int(nonce.partition("-")[0]))]
-    # A function that settled its budget before it exited is no longer listed as at work: it was not lost.
-    for slot in log.at_work(gone):
-        log.bury("supervisor" if slot < 0 else str(slot))
-        if slot < 0:
-            log.announce_stop("failed", f"the supervisor was lost by step {step}")
-        else:
-            log.abort(f"worker {slot} was lost at step {step}", n_workers)
 
 
 def estimate_bill_nusd(
@@ -132,11 +118,10 @@ def fetch_model(
             return progress, f"; the model is that of step {ended.kept_step}" if ended.status == "failed" else ""
         except (KeyError, DecodeError):
             pass  # the function ended before it was stored
-    found = checkpoint.newest(objects, run_id)
+    found = run_objects.newest(objects, run_id)
     if found is None:
         return begin(), f"; no checkpoint yet, the model is {begun}"
-    _, params, step = found
-    return Progress(params, step, n_steps=begin().n_steps + step), f"; the model is that of step {step}"
+    return found.progress, f"; the model is that of step {found.progress.step}"
 
 
 def fetch_last(objects: ObjectStore, ended: Ended) -> Progress | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..money.request import BudgetRequest
 from .plan import Plan
-from .protocol import KINDS
+from .protocol import KINDS, Restart
 from .quorum_rounds import QuorumRounds
 from .step_report import Report, StepEntry
 
@@ -23,6 +23,7 @@ class MemoryHub:
     reserved: int = 0
     latest: int = 0
     plan: Plan = field(default_factory=Plan)
+    restart: Restart = field(default_factory=Restart)
     called_off: tuple[str, str] | None = None
     frames: dict[tuple[str, int, int | None], bytes] = field(default_factory=dict)
     arrivals: dict[str, dict[int, Report | None]] = field(default_factory=dict)
@@ -39,6 +40,24 @@ class MemoryHub:
         """Replace fields of the plan under a new version."""
         self.plan = replace(self.plan, version=self.plan.version + 1, **changes)
         self.changed.notify_all()
+
+    def roll_back(self, step: int, replaced: list[int]) -> None:
+        """Begin a new restart at ``step``, without the rounds so far; ``replaced`` slots can be claimed again."""
+        self.restart, self.latest = Restart(self.restart.number + 1, step), step
+        self.frames.clear()
+        self.arrivals.clear()
+        self.grants.clear()
+        self.quorum = QuorumRounds(step, self.quorum.announced)
+        for slot in replaced:
+            self.release(slot)
+        self.changed.notify_all()
+
+    def release(self, slot: int) -> None:
+        """Let another invocation claim ``slot``."""
+        self.claims.pop(slot, None)
+        self.leases.pop("supervisor" if slot < 0 else str(slot), None)
+        self.started_late.pop(slot, None)
+        self.refunded = {one for one in self.refunded if one[0] != slot}
 
     def forget(self, step: int, slot: int) -> None:
         """Drop the frames and grants of ``slot`` in the rounds of ``step``."""

@@ -12,6 +12,7 @@ class Plan:
     """Which slots are active in which step, and when training ends.
 
     ``leaves[slot]`` is the first step in which ``slot`` is not active; ``stop_after`` is the last step of the run.
+    After ``checkpoint`` every worker stores its state; 0: there was no checkpoint yet.
     """
 
     version: int = 0
@@ -19,12 +20,25 @@ class Plan:
     stop_after: int | None = None
     stop_status: str = ""
     stop_reason: str = ""
+    checkpoint: int = 0
 
     def active(self, step: int, n_workers: int) -> list[int]:
         """Slots that take part in ``step`` (1-based), ascending."""
         if not self.leaves:
             return list(range(n_workers))
         return [slot for slot in range(n_workers) if self.leaves.get(slot, step + 1) > step]
+
+    def encode(self) -> str:
+        """The plan as the JSON that `decode` reads."""
+        spec: dict[str, Any] = {
+            "version": self.version,
+            "leaves": {str(slot): step for slot, step in self.leaves.items()},
+        }
+        if not self.leaves:
+            del spec["leaves"]  # an empty object of JSON is a list to Lua
+        if self.stop_after is not None:
+            spec |= {"stop_after": self.stop_after, "stop_status": self.stop_status, "stop_reason": self.stop_reason}
+        return json.dumps(spec | ({"checkpoint": self.checkpoint} if self.checkpoint else {}))
 
     @staticmethod
     def decode(text: str | bytes) -> Plan:
@@ -36,4 +50,5 @@ class Plan:
             spec.get("stop_after"),
             spec.get("stop_status", ""),
             spec.get("stop_reason", ""),
+            int(spec.get("checkpoint", 0)),
         )

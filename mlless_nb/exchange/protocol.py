@@ -43,6 +43,33 @@ class Aborted(Exception):  # noqa: N818 - it is how a run ends, not a mistake
         self.status = status
 
 
+class Fenced(Aborted):
+    """Another invocation has this function's slot: it must end without a word."""
+
+
+class LostData(Aborted):
+    """Data of the run is missing from a server. The run can go on from a checkpoint, if the driver is there."""
+
+
+class Restart(NamedTuple):
+    """From where the run's workers go on after a fault.
+
+    ``number`` counts the restarts of the run, 0 before the first; rounds of different numbers do not meet. ``step`` is
+    that of the checkpoint from which all workers go on; 0: from the start.
+    """
+
+    number: int = 0
+    step: int = 0
+
+
+class Restarted(Exception):  # noqa: N818 - it is news, not a mistake
+    """The run goes on from a checkpoint: the rounds of this worker are those of an earlier restart."""
+
+    def __init__(self, restart: Restart) -> None:
+        super().__init__(f"the run goes on from step {restart.step}")
+        self.restart = restart
+
+
 class Closing(NamedTuple):
     """How a round of a quorum ended.
 
@@ -165,8 +192,14 @@ class Coordinator(Protocol):
     """The exchange of one job, as its workers, supervisor and driver see it."""
 
     # -- driver
-    def create(self, *, cap_nusd: int | None, reserved_nusd: int) -> None:
-        """Create the state of a new job. ``reserved_nusd`` is the money for the functions' start and end."""
+    def create(
+        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = Restart(), plan: Plan = Plan()
+    ) -> None:
+        """Create the state of a new job, or again that of a job whose data was lost.
+
+        ``reserved_nusd`` is the money for the functions' start and end. ``restart`` and ``plan`` are those from which
+        the job's workers go on.
+        """
 
     def delete(self) -> int:
         """Remove all data of the job; returns the number of keys removed."""
@@ -187,8 +220,32 @@ class Coordinator(Protocol):
     def bury(self, role: str) -> None:
         """End the lease of ``role``, whose function was found to have ended."""
 
+    # -- restarts
+    def restart(self) -> Restart:
+        """The newest restart of the run; raises `LostData` if the job's data was lost."""
+
+    def join(self, restart: Restart) -> None:
+        """From now on take part in the rounds of ``restart``."""
+
+    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int) -> Restart:
+        """Let all ``n_workers`` go on from the checkpoint of ``step``; every waiting worker raises `Restarted`.
+
+        The slots of ``replaced`` can be claimed again, and what their functions hold no longer counts. Returns the new
+        restart; if ``known`` is not the newest one, nothing is changed and the newest one is returned. Raises
+        `LostData` if the job's data was lost, `Aborted` if the run was aborted.
+        """
+
+    def identities(self) -> list[str]:
+        """What changes when a server is restarted, one for each server: its data may be older then, or gone."""
+
+    def release(self, slot: int) -> None:
+        """Let another invocation claim ``slot``, whose function is lost, while the others go on (-1: supervisor)."""
+
     def read_plan(self) -> Plan:
         """The current plan."""
+
+    def announce_checkpoint(self) -> Plan:
+        """Let all workers store their state after the first step by which all of them know it."""
 
     def announce_leave(self, slots: list[int]) -> Plan:
         """Let ``slots`` leave at the first step by which all workers know it. Slots that already leave are skipped."""
@@ -252,10 +309,12 @@ class Coordinator(Protocol):
         ------
         Aborted
             When the run is aborted or the deadline passes.
+        Restarted
+            When the run goes on from a checkpoint; every method of a round may raise it.
         """
 
     def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
-        """The peers' frames that count in a complete round, in slot order; raises `Aborted` if one is missing."""
+        """The peers' frames that count in a complete round, in slot order; raises `LostData` if one is missing."""
 
     def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
         """`publish`, `wait` and `frames` of a round, in as few round trips as the backend allows."""
@@ -311,6 +370,11 @@ def with_own(slots: Sequence[int], slot: int, own: Frame, frames: Sequence[Frame
     """The frame ``own`` of ``slot`` and its peers' ``frames``, in the order of ``slots``."""
     rest = iter(frames)
     return [own if one == slot else next(rest) for one in slots]
+
+
+def rounds_prefix(prefix: str, restart: Restart) -> str:
+    """The prefix of the keys of rounds after ``restart``, for a job whose keys begin with ``prefix``."""
+    return f"{prefix}{restart.number}:" if restart.number else prefix
 
 
 def key_prefix(job_id: str) -> str:

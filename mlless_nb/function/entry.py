@@ -12,7 +12,7 @@ from typing import Any
 import redis
 
 from ..bus import Bus, open_bus
-from ..bus.messages import Failed, Invocation, Message
+from ..bus.messages import Invocation, Message
 from ..errors import DecodeError
 from ..exchange import RedisCoordinator
 from ..exchange.protocol import key_prefix
@@ -23,7 +23,7 @@ from ..money.budget import Prepaid
 from ..preparation.messages import PartCall
 from ..stateless.messages import Call
 from ..storage.objects import LithopsObjects, ObjectStore
-from ..worker.loop import Worker
+from ..worker.attempts import work
 from .malloc import keep_memory
 
 
@@ -78,10 +78,13 @@ def run_function(payload: str, storage: Any) -> str:
         )
         bus = open_bus(invocation.bus_url, invocation.job_id, insecure=invocation.insecure)
         try:
-            work = _supervise if invocation.role == "supervisor" else _work
-            last = work(invocation, log, bus, objects, prepaid)
+            act = _supervise if invocation.role == "supervisor" else work
+            last = act(invocation, log, bus, objects, prepaid)
         finally:
             bus.close()  # delivers pending messages, while the budget is still watched
+        if last is None:
+            prepaid.end()
+            return ""  # another invocation has the slot; what this one had is not returned
         # A function that settled its budget has ended properly; one that exits without doing so counts as lost.
         log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot)
         prepaid.end()
@@ -115,18 +118,6 @@ def _supervise(
     return supervisor.run()
 
 
-def _work(invocation: Invocation, log: RedisCoordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message:
-    try:
-        worker = Worker(invocation, log, bus, objects, prepaid)
-    except Exception as error:
-        reason = f"worker {invocation.slot} could not start: {type(error).__name__}: {error}"
-        log.abort(reason, invocation.n_workers)
-        failed = Failed(invocation.slot, 0, prepaid.spent_nusd, prepaid.storage_nusd, reason)
-        bus.send("supervisor", failed.encode())
-        return failed
-    return worker.run()
-
-
 def _keep_lease(invocation: Invocation, log: RedisCoordinator, is_over: threading.Event) -> None:
     """Renew the lease while the function is busy; a process that is stopped or killed loses it."""
     role = "supervisor" if invocation.role == "supervisor" else str(invocation.slot)
@@ -145,7 +136,8 @@ def _call_off(invocation: Invocation) -> None:
 
 
 def _prepaid(invocation: Invocation, log: RedisCoordinator, objects: ObjectStore, store: FrameStore | None) -> Prepaid:
-    began, late_s = time.monotonic(), max(log.now_s() - invocation.launched_at_s, 0.0)
+    began, invoked_at_s = time.monotonic(), invocation.launched_at_s + invocation.invoked_s
+    late_s = max(log.now_s() - invoked_at_s, 0.0)
     rates = Rates(
         price_profile(invocation.prices),
         invocation.memory_mb,

@@ -16,9 +16,23 @@ from collections.abc import Callable
 import redis
 
 from ..bus import Bus
-from ..bus.messages import Command, Ended, Failed, FromWorker, Invocation, Left, Message, RateCut, Started, Update
+from ..bus.messages import (
+    Command,
+    Ended,
+    Failed,
+    FromWorker,
+    Invocation,
+    Left,
+    Message,
+    RateCut,
+    Replaced,
+    Started,
+    Trouble,
+    Update,
+)
+from ..data.prepare import Manifest
 from ..errors import DecodeError
-from ..exchange import Aborted, Coordinator
+from ..exchange import Aborted, Coordinator, LostData, StepEntry
 from ..exchange.stores import store_kind, store_servers
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
@@ -26,6 +40,7 @@ from ..money.meter import NUSD
 from ..storage.objects import ObjectStore
 from ..telemetry.live import Row
 from .bill import Bill
+from .checkpoint_times import CheckpointTimes
 from .ending import LOST, Ending
 from .policy.decision import Decision
 from .policy.overfitting import Evaluation, Overfitting
@@ -33,6 +48,7 @@ from .policy.policy import Policy, Prices
 from .policy.victim import asked_to_leave
 from .quorum import QuorumControl
 from .step_rows import StepRows
+from .takeover import departed
 from .worker_watch import WorkerWatch
 
 #: Seconds between two polls of steps and leases, each with an update to the driver. Commands are handled at once.
@@ -43,6 +59,8 @@ TUNING_POLL_S = 0.03
 LAST_WORDS_S = 0.05
 #: Share of a function's lifetime after which the run is ended in good order.
 LIFETIME_SHARE = 0.8
+#: Longest wait for servers that do not answer or have lost the run's data, and the pause between two tries, seconds.
+AWAY_S, AWAY_POLL_S = 60.0, 0.1
 
 
 class Supervisor:
@@ -96,6 +114,11 @@ class Supervisor:
         self._update = Update()
         self._due_at = -math.inf  # time of the next update to the driver
         self._commands_done: set[str] = set()
+        self._restart = 0  # number of the newest restart
+        n_rows, width = self._rows.model.table_shape(Manifest.from_json(invocation.manifest).shape)
+        puts_nusd = self._rates.requests_nusd(0, invocation.n_workers)
+        self._checkpoints = CheckpointTimes(puts_nusd, 4 * 4 * n_rows * width)
+        self._is_away_since: float | None = None  # since when the servers do not answer
         self._learning_rate = self._best_loss = math.inf  # after the newest cut; lowest validation loss
 
     @property
@@ -116,26 +139,74 @@ class Supervisor:
         return self._last_word()
 
     def _supervise(self) -> None:
+        if self._job.invoked_s:
+            self._take_over()
         while not self._workers.have_all_ended:
-            looked_at = self._clock()
-            self._watch_time_and_money()
-            is_due = looked_at >= self._due_at
-            if is_due:
-                self._due_at = looked_at + 0.9 * STEP_POLL_S  # a pause may end a little before its time
-                if self._workers.is_over():
+            try:
+                if not self._look():
                     break
-                self._workers.check_leases(self._time_s, self._rows.step)
-            # The first step is waited for and sent to the driver at once; later steps are read in batches.
-            is_first = not self._rows.n_rows and self._read_steps(TUNING_POLL_S) and self._rows.n_rows > 0
-            self._read_steps(0.001)
-            self._decide()
-            if is_due or is_first or self._update.done:  # results of commands are sent at once
-                self._advise()
-                self._send_update()
-            left_s = self._look_s - (self._clock() - looked_at)
-            self._hear(max(left_s, 0.0) if self._rows.n_rows else 0.0)
+                self._is_away_since = None
+            except (LostData, redis.ConnectionError, redis.TimeoutError) as error:
+                self._wait_for_servers(error)
         while self._read_steps(0.001):
             pass
+
+    def _look(self) -> bool:
+        """One round of the loop; returns whether to go on."""
+        looked_at = self._clock()
+        self._watch_time_and_money()
+        is_due = looked_at >= self._due_at
+        if is_due:
+            self._due_at = looked_at + 0.9 * STEP_POLL_S  # a pause may end a little before its time
+            if self._workers.is_over():
+                return False
+            for slot, reason in self._workers.check_leases(self._time_s, self._rows.step):
+                self._bus.send("driver", Trouble(slot, self._restart, reason, is_lost=True).encode())
+            self._save()
+        # The first step is waited for and sent to the driver at once; later steps are read in batches.
+        is_first = not self._rows.n_rows and self._read_steps(TUNING_POLL_S) and self._rows.n_rows > 0
+        self._read_steps(0.001)
+        self._decide()
+        if is_due or is_first or self._update.done:  # results of commands are sent at once
+            self._advise()
+            self._send_update()
+        left_s = self._look_s - (self._clock() - looked_at)
+        self._hear(max(left_s, 0.0) if self._rows.n_rows else 0.0)
+        return True
+
+    def _save(self) -> None:
+        """Let the workers store a checkpoint if one is due; a small rest of the budget is for training."""
+        if self._rows.step and not self._prepaid.is_scarce:
+            time_s = self._time_s
+            if self._checkpoints.is_due(time_s, self._bill.spent(time_s)):
+                self._log.announce_checkpoint()
+
+    def _wait_for_servers(self, error: Exception) -> None:
+        """Pause while a server is away or has lost the run's data, which the driver restores; raises after a while."""
+        now = self._clock()
+        self._is_away_since = now if self._is_away_since is None else self._is_away_since
+        if now - self._is_away_since > AWAY_S:
+            raise error
+        time.sleep(AWAY_POLL_S)
+
+    def _take_over(self) -> None:
+        """Learn from the step log, the bus and the plan what a lost supervisor knew, before anything is decided."""
+        entries = self._log.read_steps(0.001)
+        if entries:
+            self._rows.begin_at(entries[0].step - 1)
+        while entries:
+            self._take_in(entries)
+            entries = self._log.read_steps(0.001)
+        self._restart = self._log.restart().number
+        while self._hear(0.0, with_commands=False):  # the driver sends those again that were not carried out
+            pass
+        plan = self._log.read_plan()
+        self._leaving.update(plan.leaves)
+        self._workers.started.update(self._log.at_work(list(range(self._job.n_workers))))
+        known = plan, self._workers.ended, self._rates, self._time_s, self._job.n_workers
+        for message in departed(self._log, *known):
+            self._hear_worker(message)
+        self._update.sentences.clear()  # the events so far were told
 
     @property
     def _look_s(self) -> float:
@@ -148,10 +219,14 @@ class Supervisor:
     def _read_steps(self, timeout_s: float) -> bool:
         """Read the steps completed since the last call; returns whether there were any."""
         entries = self._log.read_steps(timeout_s)
+        self._take_in(entries)
+        return bool(entries)
+
+    def _take_in(self, entries: list[StepEntry]) -> None:
+        """Take in complete steps."""
         self._quorum.note(entries, self._log.read_late())
         for row in self._rows.append(entries):
             self._add_row(row)
-        return bool(entries)
 
     def _add_row(self, row: Row) -> None:
         """Pass a row to the driver, the policy and the check for overfitting."""
@@ -166,7 +241,7 @@ class Supervisor:
 
     # -- messages from workers and users
 
-    def _hear(self, timeout_s: float) -> bool:
+    def _hear(self, timeout_s: float, *, with_commands: bool = True) -> bool:
         """Wait at most ``timeout_s`` for messages and handle those that arrived; returns whether there were any."""
         bodies = self._bus.receive("supervisor", timeout_s)
         for body in bodies:
@@ -176,16 +251,25 @@ class Supervisor:
                 continue
             if isinstance(message, FromWorker):
                 self._hear_worker(message)
-            elif isinstance(message, Command) and message.id not in self._commands_done:
+            elif isinstance(message, Replaced):
+                self._learn_of_restart(message)
+            elif isinstance(message, Command) and message.id not in self._commands_done and with_commands:
                 self._commands_done.add(message.id)
                 self._update.done[message.id] = self._carry_out(message)
         return bool(bodies)
+
+    def _learn_of_restart(self, message: Replaced) -> None:
+        """The driver has replaced functions: their slots are billed and watched anew."""
+        self._restart = message.number
+        self._workers.replace(message.slots, message.invoked_s)
+        for slot in message.slots:
+            self._bill.replace(slot, message.lost_s, message.invoked_s)
 
     def _hear_worker(self, message: FromWorker) -> None:
         workers, n_workers = self._workers, self._job.n_workers
         if isinstance(message, Started) and message.slot not in workers.started:
             workers.started.add(message.slot)
-            if workers.have_all_started:
+            if workers.have_all_started and not self._restart:
                 self._tell(f"{n_workers} of {n_workers} workers started")
         elif isinstance(message, RateCut) and message.rate < self._learning_rate:
             self._learning_rate = message.rate  # several workers may report one cut

@@ -6,7 +6,8 @@ Nothing here waits or communicates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -272,6 +273,24 @@ class Replica:
         if into.residual is not None:
             into.residual[...] = residual
         return into
+
+    @property
+    def tables(self) -> dict[str, Float32]:
+        """All that changes but for the parameters and what is in `facts`, by name."""
+        residual = self._outgoing.residual
+        return self.algorithm.tables() | ({} if residual is None else {"residual": residual})
+
+    @property
+    def facts(self) -> list[float]:
+        """Factor of the learning rate, and what earlier runs have left, see the attributes."""
+        return [self.rate_factor, self.n_steps_before, self.n_updates_before]
+
+    def resume(self, facts: list[Any], params: Float32, tables: Mapping[str, Float32]) -> None:
+        """Go on from `facts`, `tables` and the parameters of this worker at an earlier step of this run."""
+        self.rate_factor, self.n_steps_before, self.n_updates_before = facts
+        for name, table in self.tables.items():
+            table[...] = tables[name]
+        self.params[...] = params
 
     def restore(self, snapshot: Snapshot) -> None:
         """Set parameters and residual to those of a snapshot; the algorithm's state stays."""

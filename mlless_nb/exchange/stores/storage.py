@@ -45,8 +45,8 @@ class StorageStore(FrameStore):
         self._threads: ThreadPoolExecutor | None = None
 
     def _name(self, key: str) -> str:
-        """The name of the object for a frame's key, ``mlless:<job>:frame:<round>:<slot>[><receiver>]``."""
-        return self._folder + key.removeprefix(f"{self.prefix}frame:").replace(":", "-").replace(">", "-")
+        """The name of the object for a frame's key, ``mlless:<job>:[<restart>:]frame:<round>:<slot>[><receiver>]``."""
+        return self._folder + key.removeprefix(self.prefix).removeprefix("frame:").replace(":", "-").replace(">", "-")
 
     def _each(self, action: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
         """``action`` of all ``items``, at the same time."""
