@@ -36,6 +36,8 @@ class Checkpoints:
         Whether one more write to the storage is paid for.
     in_background : bool
         Whether a part is stored by a thread, while training goes on.
+    is_on : bool
+        Whether there are any checkpoints.
     """
 
     def __init__(
@@ -46,16 +48,18 @@ class Checkpoints:
         can_pay: Callable[[], bool],
         *,
         in_background: bool = True,
+        is_on: bool = True,
     ) -> None:
         self._job_id, self._slot, self._every = invocation.job_id, invocation.slot, invocation.checkpoint_every
         self._objects, self._membership, self._can_pay = objects, membership, can_pay
         self._stored: deque[int] = deque()  # steps, oldest first
         self._writer: threading.Thread | None = None
-        self._in_background = in_background
+        self._in_background, self._is_on = in_background, is_on
 
     def is_due(self, step: int) -> bool:
         """Whether every worker stores its state after ``step``."""
-        return self._membership.plan.checkpoint == step or (self._every > 0 and step % self._every == 0)
+        is_due = self._membership.plan.checkpoint == step or (self._every > 0 and step % self._every == 0)
+        return is_due and self._is_on
 
     @property
     def is_writing(self) -> bool:

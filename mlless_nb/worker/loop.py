@@ -110,7 +110,12 @@ class Worker:
         self._policy.has_leader = invocation.has_leader
         self._membership = Membership(invocation, log, prepaid, clock)
         self._checkpoints = Checkpoints(
-            invocation, objects, self._membership, self._can_pay, in_background=in_background
+            invocation,
+            objects,
+            self._membership,
+            self._can_pay,
+            in_background=in_background,
+            is_on=self._replica.can_resume,
         )
         self._judge = Judge(
             invocation,

@@ -7,7 +7,7 @@ Nothing here waits or communicates.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,9 +53,13 @@ class Replica:
         Factor of the learning rate. The training loop sets it to the same value on all replicas.
     is_state_local : bool
         See `mlless_nb.job.algorithm.Algorithm`.
+    can_resume : bool
+        Whether `tables` and `facts` are all that another replica needs to go on.
     n_steps_before, n_updates_before : int
         Steps, and steps of the optimiser, of the earlier runs that this run continues.
     """
+
+    can_resume: ClassVar[bool] = True
 
     def __init__(self, invocation: Invocation, manifest: Manifest) -> None:
         self.model = model_from_json(invocation.model)
