@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -93,6 +94,7 @@ class Recovery:
     def look(self) -> list[int]:
         """The slots whose local processes have died at work; -1 is the supervisor. Raises `LostData`."""
         log, launcher = self._services.log, self._services.launcher
+        log.restart()
         if log.identities() != self._identities:
             raise LostData("a server was restarted")
         self._plan = log.read_plan()
@@ -103,7 +105,8 @@ class Recovery:
         return list(log.at_work(gone))
 
     def is_over(self) -> bool:
-        """Whether the run has ended for its workers: all have settled, or the model is stored."""
+        """Whether the run has ended for its workers: all have settled, or the model is stored. Raises `LostData`."""
+        self._services.log.restart()
         slots = list(range(self._n_workers))
         if not self._services.log.at_work(slots) and self._seen.issuperset(slots):
             return True
@@ -157,7 +160,8 @@ class Recovery:
     def restore(self, lost: Sequence[int], reason: str) -> None:
         """As `replace`, after the servers lost the run's data: plan and money are those known here."""
         log, state = self._services.log, self._telemetry.state
-        step, run_s = self._checkpoint(), self._run_s
+        # The step log is lost, too: a later checkpoint would leave a gap in the rows.
+        step, run_s = self._checkpoint(int(state.step)), self._run_s
         log.delete()
         each = self._rates.function_nusd(UNKNOWN_S)
         unknown = (self._n_workers + 1) * each + self._rates.servers_nusd(UNKNOWN_S)
@@ -195,14 +199,17 @@ class Recovery:
         at_work = set(self._seen if is_restored else self._services.log.at_work(active))
         return [slot for slot in active if slot in lost or (slot in self._seen and slot not in at_work)]
 
-    def _checkpoint(self) -> int:
-        """The step of the newest whole checkpoint, 0 if there is none; counts restarts without progress."""
+    def _checkpoint(self, most: float = math.inf) -> int:
+        """The step of the newest whole checkpoint, at ``most`` this one, 0 if there is none.
+
+        Counts restarts without progress.
+        """
         furthest = int(self._telemetry.state.step)
         self._n_stuck = self._n_stuck + 1 if furthest <= self._furthest else 0
         self._furthest = max(self._furthest, furthest)
         if self._n_stuck >= MOST_WITHOUT_PROGRESS:
             raise GaveUp(f"after {self._n_stuck} restarts the run is no further than step {furthest}")
-        return newest_whole(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id)
+        return newest_whole(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id, most)
 
     def _reserve_each(self, slots: list[int]) -> dict[int, int]:
         """Reserve what functions for ``slots`` need to start."""
@@ -223,10 +230,10 @@ class Recovery:
         self._telemetry.tell(self._run_s, text)
 
 
-def newest_whole(objects: ObjectStore, job_id: str) -> int:
-    """The step of the newest checkpoint of which all parts are there and undamaged; 0 if there is none."""
+def newest_whole(objects: ObjectStore, job_id: str, most: float = math.inf) -> int:
+    """The step of the newest checkpoint, at ``most`` this one, that has all its parts undamaged; 0 if there is none."""
     parts = parts_by_step(objects.list(f"runs/{job_id}/checkpoint-"))
-    for step in sorted(parts, reverse=True):
+    for step in sorted((step for step in parts if step <= most), reverse=True):
         with contextlib.suppress(DecodeError, KeyError, ServiceError):
             for slot in parts[step]:
                 state = WorkerState.decode(objects.get(part_key(job_id, step, slot)))
