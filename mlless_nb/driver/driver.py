@@ -14,7 +14,6 @@ import redis
 from ..bus.messages import Command, Ended, Invocation, Message, Trouble, Update
 from ..data.prepare import Manifest
 from ..errors import DecodeError, MllessError, ServiceError
-from ..exchange import Aborted, LostData
 from ..job import defaults
 from ..job.job import TrainingJob
 from ..money.budget import EXIT_S
@@ -30,7 +29,8 @@ from .conclusion import Conclusion
 from .data_preparation import JobData
 from .invocations import LEASE_S
 from .launch_plan import LaunchPlan
-from .recovery import SUPERVISOR, GaveUp, Recovery
+from .mending import Mending
+from .recovery import Recovery
 from .resumption import Earlier, start_of
 from .run import TrainingRun
 from .services import Services
@@ -104,8 +104,7 @@ class Driver:
         # Nano-dollars for this process' own requests: as sent to the functions, and as in the supervisor's bill.
         self._spent_before = self._set_aside = 0
         self._is_abandoned = threading.Event()
-        self._recovery: Recovery | None = None
-        self._troubles: list[Trouble] = []
+        self._mending: Mending | None = None
         self._start = start_of(earlier, self._data) if earlier is not None else None
         self._data.check_target(self._start.progress.params if self._start is not None else None)
         self._services = self._stored.services if self._stored is not None else Services(job, run_id)
@@ -224,8 +223,9 @@ class Driver:
         self._launched_at = time.monotonic()
         self._invoke(invocations)
         self._is_launched = True
-        parts = invocations, plan.money, plan.rates, self.run.telemetry, self._invoke
-        self._recovery = Recovery(self._services, *parts)
+        telemetry = self.run.telemetry
+        recovery = Recovery(self._services, invocations, plan.money, plan.rates, telemetry, self._invoke)
+        self._mending = Mending(self._services, recovery, telemetry, job.workers)
 
     def _invoke(self, invocations: list[Invocation]) -> None:
         """Invoke functions, and make sure that they end if this process is killed."""
@@ -272,73 +272,19 @@ class Driver:
 
     def _mend(self, is_due: bool) -> Ended | None:
         """Replace what was lost; returns the final message if the run has ended, or cannot go on."""
-        launcher, recovery = self._services.launcher, self._recovery
-        assert recovery is not None
-        try:
-            if launcher.has_ended():
-                ended = self._hear_out(LAST_WORD_S)
-                if ended is not None or recovery.is_over() or self._services.log.aborted():
-                    return ended or self._give_up("every function ended without a final message")
-                self._replace([SUPERVISOR, *range(self.job.workers)], "every function was lost")
-            elif self._troubles or (is_due and launcher.is_local):
-                self._replace_lost(recovery.look())
-            elif is_due and time.monotonic() - self._heard_at > SILENCE_S:
-                self._heard_at = time.monotonic()
-                recovery.replace_supervisor()
-        except LostData as error:
-            lost = [SUPERVISOR, *range(self.job.workers)] if launcher.has_ended() else []
-            return self._restore(lost, str(error))
-        except Aborted:
-            pass  # the functions end, and the supervisor says how
-        except GaveUp as error:
-            return self._end_run(error)
-        return None
-
-    def _replace_lost(self, lost: list[int]) -> None:
-        """Replace local functions that have died, and whatever the functions reported."""
-        troubles, self._troubles = self._troubles, []
-        recovery = self._recovery
-        assert recovery is not None
-        number = recovery.restart.number
-        troubles = [trouble for trouble in troubles if trouble.number == number]
-        lost += [trouble.slot for trouble in troubles if trouble.is_lost and trouble.slot not in lost]
-        workers = [slot for slot in lost if slot != SUPERVISOR]
-        if not lost and not troubles:
-            return
-        if recovery.is_over():
-            if SUPERVISOR not in lost:
-                return  # the supervisor concludes
-            raise GaveUp("the supervisor was lost")
-        if SUPERVISOR in lost:
-            recovery.replace_supervisor()
-        if workers or troubles:
-            step = self.run.telemetry.state.step + 1
-            names = f"worker{'s' * (len(workers) > 1)} {', '.join(map(str, workers))}"
-            were = "were" if len(workers) > 1 else "was"
-            reason = f"{names} {were} lost at step {step}" if workers else troubles[0].reason
-            recovery.replace(workers, reason)
-
-    def _replace(self, lost: list[int], reason: str) -> None:
-        recovery = self._recovery
-        assert recovery is not None
-        recovery.replace_supervisor()
-        recovery.replace([slot for slot in lost if slot != SUPERVISOR], reason)
-
-    def _restore(self, lost: list[int], reason: str) -> Ended | None:
-        recovery = self._recovery
-        assert recovery is not None
-        try:
-            recovery.restore(lost, reason)
-        except GaveUp as error:
-            return self._end_run(error)
-        return None
-
-    def _end_run(self, error: GaveUp) -> Ended | None:
-        """End a run that cannot go on; None while its supervisor concludes."""
-        self._services.log.abort(str(error), self.job.workers, error.status)
+        mending = self._mending
+        assert mending is not None
         if self._services.launcher.has_ended():
-            return self._give_up(str(error), error.status)
-        return None
+            ended = self._hear_out(LAST_WORD_S)
+            if ended is not None:
+                return ended
+            over = mending.revive()
+        else:
+            is_silent = time.monotonic() - self._heard_at > SILENCE_S
+            if is_silent:
+                self._heard_at = time.monotonic()
+            over = mending.mend(is_due=is_due, is_silent=is_silent)
+        return self._give_up(*over) if over is not None else None
 
     def _hear(self, timeout_s: float) -> Ended | None:
         """Handle the supervisor's messages; returns its final message if that is among them."""
@@ -353,8 +299,8 @@ class Driver:
                 return message
             if isinstance(message, Update):
                 self._feed.take(message)
-            elif isinstance(message, Trouble):
-                self._troubles.append(message)
+            elif isinstance(message, Trouble) and self._mending is not None:
+                self._mending.troubles.append(message)
         return None
 
     def _hear_out(self, patience_s: float) -> Ended | None:

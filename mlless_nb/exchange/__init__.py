@@ -12,23 +12,20 @@ from .plan import Plan
 from .protocol import (
     KINDS,
     WAIT_POLL_S,
-    Aborted,
     Arrival,
     Closing,
     Coordinator,
     Exchanged,
-    Fenced,
     Frame,
     FrameKey,
-    LostData,
-    Restart,
-    Restarted,
     RoundRequest,
 )
 from .redis.coordinator import RedisCoordinator
+from .restarts import FROM_THE_START, Aborted, Fenced, LostData, Restart, Restarted
 from .step_report import LateArrival, StepEntry
 
 __all__ = [
+    "FROM_THE_START",
     "KINDS",
     "WAIT_POLL_S",
     "Aborted",

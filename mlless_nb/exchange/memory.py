@@ -9,23 +9,19 @@ from typing import Any
 from ..money.request import BudgetRequest
 from .in_parts import exchange_in_parts
 from .memory_hub import MemoryHub
-from .plan import Plan
+from .plan import NO_PLAN, Plan
 from .protocol import (
     KINDS,
     MODEL,
     WAIT_POLL_S,
-    Aborted,
     Arrival,
     Closing,
     Exchanged,
-    Fenced,
     Frame,
     FrameKey,
-    LostData,
-    Restart,
-    Restarted,
     RoundRequest,
 )
+from .restarts import FROM_THE_START, Aborted, Fenced, LostData, Restart, Restarted
 from .step_report import LateArrival, Report, StepEntry
 
 
@@ -37,7 +33,7 @@ class MemoryCoordinator:
         self._n_read = 0
 
     def create(
-        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = Restart(), plan: Plan = Plan()
+        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
     ) -> None:
         """See `Coordinator`."""
         self._hub.cap, self._hub.reserved = cap_nusd, reserved_nusd

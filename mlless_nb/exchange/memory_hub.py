@@ -9,8 +9,9 @@ from typing import Any
 
 from ..money.request import BudgetRequest
 from .plan import Plan
-from .protocol import KINDS, Restart
+from .protocol import KINDS
 from .quorum_rounds import QuorumRounds
+from .restarts import Restart
 from .step_report import Report, StepEntry
 
 

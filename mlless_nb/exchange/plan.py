@@ -52,3 +52,7 @@ class Plan:
             spec.get("stop_reason", ""),
             int(spec.get("checkpoint", 0)),
         )
+
+
+#: That of a run about which nothing was announced.
+NO_PLAN = Plan()

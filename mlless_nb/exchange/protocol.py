@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from ..money.request import BudgetRequest
-from .plan import Plan
+from .plan import NO_PLAN, Plan
+from .restarts import FROM_THE_START, Restart
 from .step_report import LateArrival, Report, StepEntry
 
 #: Seconds between two polls of the run's state while a worker waits.
@@ -33,41 +34,6 @@ START_LEASES = 6
 Frame = bytes | memoryview
 #: Names a broadcast frame: the round's id, and the slot that publishes it.
 FrameKey = tuple[str, int]
-
-
-class Aborted(Exception):  # noqa: N818 - it is how a run ends, not a mistake
-    """The run was aborted; the message is the reason, ``status`` the run's status."""
-
-    def __init__(self, reason: str, status: str = "failed") -> None:
-        super().__init__(reason)
-        self.status = status
-
-
-class Fenced(Aborted):
-    """Another invocation has this function's slot: it must end without a word."""
-
-
-class LostData(Aborted):
-    """Data of the run is missing from a server. The run can go on from a checkpoint, if the driver is there."""
-
-
-class Restart(NamedTuple):
-    """From where the run's workers go on after a fault.
-
-    ``number`` counts the restarts of the run, 0 before the first; rounds of different numbers do not meet. ``step`` is
-    that of the checkpoint from which all workers go on; 0: from the start.
-    """
-
-    number: int = 0
-    step: int = 0
-
-
-class Restarted(Exception):  # noqa: N818 - it is news, not a mistake
-    """The run goes on from a checkpoint: the rounds of this worker are those of an earlier restart."""
-
-    def __init__(self, restart: Restart) -> None:
-        super().__init__(f"the run goes on from step {restart.step}")
-        self.restart = restart
 
 
 class Closing(NamedTuple):
@@ -193,7 +159,7 @@ class Coordinator(Protocol):
 
     # -- driver
     def create(
-        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = Restart(), plan: Plan = Plan()
+        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
     ) -> None:
         """Create the state of a new job, or again that of a job whose data was lost.
 
@@ -370,11 +336,6 @@ def with_own(slots: Sequence[int], slot: int, own: Frame, frames: Sequence[Frame
     """The frame ``own`` of ``slot`` and its peers' ``frames``, in the order of ``slots``."""
     rest = iter(frames)
     return [own if one == slot else next(rest) for one in slots]
-
-
-def rounds_prefix(prefix: str, restart: Restart) -> str:
-    """The prefix of the keys of rounds after ``restart``, for a job whose keys begin with ``prefix``."""
-    return f"{prefix}{restart.number}:" if restart.number else prefix
 
 
 def key_prefix(job_id: str) -> str:

@@ -125,7 +125,7 @@ def assembled(parts: Mapping[int, WorkerState]) -> Progress:
     first = parts[min(parts)]
     whole = joined(parts, "params") if first.common else first.tables["params"]
     params = np.array(whole, np.float32)
-    for slot, part in parts.items():
+    for part in parts.values():
         if "residual" in part.tables and part is not first:
             params += part.tables["residual"]
     for part in parts.values():
@@ -133,14 +133,17 @@ def assembled(parts: Mapping[int, WorkerState]) -> Progress:
             rows = part.tables["own rows"]
             params[rows] = part.tables["params"][rows]
     facts, weights = first.facts, sum(float(part.facts["weight"]) for part in parts.values())
-    state = tuple(
-        sum(_mean_table(part, name) * np.float32(part.facts["weight"] / weights) for part in parts.values())
-        for name in facts["state"]
-    )
-    return Progress(params, first.step, state, facts["n_steps"], facts["n_updates"], facts["rate_factor"])
+    state = []
+    for name in facts["state"]:
+        mean = np.zeros(params.shape, np.float32)
+        for part in parts.values():
+            mean += _mean_table(part, name) * np.float32(part.facts["weight"] / weights)
+        state.append(mean)
+    return Progress(params, first.step, tuple(state), facts["n_steps"], facts["n_updates"], facts["rate_factor"])
 
 
 def _mean_table(part: WorkerState, name: str) -> Table:
     """A table of the optimiser's state, or the mean of those of the shards that a worker holds."""
     found = [part.tables[one] for one in part.tables if one == name or one.rpartition(".")[0] == name]
-    return np.mean(found, axis=0, dtype=np.float32)
+    mean: Table = np.mean(found, axis=0, dtype=np.float32)
+    return mean

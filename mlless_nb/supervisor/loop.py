@@ -16,22 +16,8 @@ from collections.abc import Callable
 import redis
 
 from ..bus import Bus
-from ..bus.messages import (
-    Command,
-    Ended,
-    Failed,
-    FromWorker,
-    Invocation,
-    Left,
-    Message,
-    RateCut,
-    Replaced,
-    Started,
-    Trouble,
-    Update,
-)
+from ..bus.messages import Ended, Invocation, Trouble, Update
 from ..data.prepare import Manifest
-from ..errors import DecodeError
 from ..exchange import Aborted, Coordinator, LostData, StepEntry
 from ..exchange.stores import store_kind, store_servers
 from ..money import Rates, price_profile
@@ -42,10 +28,10 @@ from ..telemetry.live import Row
 from .bill import Bill
 from .checkpoint_times import CheckpointTimes
 from .ending import LOST, Ending
+from .hearing import Hearing
 from .policy.decision import Decision
 from .policy.overfitting import Evaluation, Overfitting
 from .policy.policy import Policy, Prices
-from .policy.victim import asked_to_leave
 from .quorum import QuorumControl
 from .step_rows import StepRows
 from .takeover import departed
@@ -110,16 +96,15 @@ class Supervisor:
         self._late_s = log.now_s() - invocation.launched_at_s
         self._began = self._clock()
         self._cap_usd: float | None = None  # as of the newest poll
-        self._leaving: set[int] = set()
         self._update = Update()
         self._due_at = -math.inf  # time of the next update to the driver
-        self._commands_done: set[str] = set()
-        self._restart = 0  # number of the newest restart
         n_rows, width = self._rows.model.table_shape(Manifest.from_json(invocation.manifest).shape)
         puts_nusd = self._rates.requests_nusd(0, invocation.n_workers)
         self._checkpoints = CheckpointTimes(puts_nusd, 4 * 4 * n_rows * width)
         self._is_away_since: float | None = None  # since when the servers do not answer
-        self._learning_rate = self._best_loss = math.inf  # after the newest cut; lowest validation loss
+        self._best_loss = math.inf  # lowest validation loss
+        parts = log, bus, self._workers, self._bill, self._policy, self._metric, self._tell
+        self._hearing = Hearing(invocation.n_workers, *parts)
 
     @property
     def _time_s(self) -> float:
@@ -161,17 +146,17 @@ class Supervisor:
             if self._workers.is_over():
                 return False
             for slot, reason in self._workers.check_leases(self._time_s, self._rows.step):
-                self._bus.send("driver", Trouble(slot, self._restart, reason, is_lost=True).encode())
+                self._bus.send("driver", Trouble(slot, self._hearing.restart, reason, is_lost=True).encode())
             self._save()
         # The first step is waited for and sent to the driver at once; later steps are read in batches.
         is_first = not self._rows.n_rows and self._read_steps(TUNING_POLL_S) and self._rows.n_rows > 0
         self._read_steps(0.001)
         self._decide()
-        if is_due or is_first or self._update.done:  # results of commands are sent at once
+        if is_due or is_first or self._hearing.done:  # results of commands are sent at once
             self._advise()
             self._send_update()
         left_s = self._look_s - (self._clock() - looked_at)
-        self._hear(max(left_s, 0.0) if self._rows.n_rows else 0.0)
+        self._hearing.hear(max(left_s, 0.0) if self._rows.n_rows else 0.0)
         return True
 
     def _save(self) -> None:
@@ -197,15 +182,15 @@ class Supervisor:
         while entries:
             self._take_in(entries)
             entries = self._log.read_steps(0.001)
-        self._restart = self._log.restart().number
-        while self._hear(0.0, with_commands=False):  # the driver sends those again that were not carried out
+        self._hearing.restart = self._log.restart().number
+        while self._hearing.hear(0.0, with_commands=False):  # the driver sends those again that were not carried out
             pass
         plan = self._log.read_plan()
-        self._leaving.update(plan.leaves)
+        self._hearing.leaving.update(plan.leaves)
         self._workers.started.update(self._log.at_work(list(range(self._job.n_workers))))
         known = plan, self._workers.ended, self._rates, self._time_s, self._job.n_workers
         for message in departed(self._log, *known):
-            self._hear_worker(message)
+            self._hearing.take(message)
         self._update.sentences.clear()  # the events so far were told
 
     @property
@@ -239,83 +224,6 @@ class Supervisor:
             self._best_loss = row.validation_loss
             self._update.state.update(best_loss=row.validation_loss, best_step=row.step, best_epoch=row.epoch)
 
-    # -- messages from workers and users
-
-    def _hear(self, timeout_s: float, *, with_commands: bool = True) -> bool:
-        """Wait at most ``timeout_s`` for messages and handle those that arrived; returns whether there were any."""
-        bodies = self._bus.receive("supervisor", timeout_s)
-        for body in bodies:
-            try:
-                message = Message.decode(body)
-            except DecodeError:
-                continue
-            if isinstance(message, FromWorker):
-                self._hear_worker(message)
-            elif isinstance(message, Replaced):
-                self._learn_of_restart(message)
-            elif isinstance(message, Command) and message.id not in self._commands_done and with_commands:
-                self._commands_done.add(message.id)
-                self._update.done[message.id] = self._carry_out(message)
-        return bool(bodies)
-
-    def _learn_of_restart(self, message: Replaced) -> None:
-        """The driver has replaced functions: their slots are billed and watched anew."""
-        self._restart = message.number
-        self._workers.replace(message.slots, message.invoked_s)
-        for slot in message.slots:
-            self._bill.replace(slot, message.lost_s, message.invoked_s)
-
-    def _hear_worker(self, message: FromWorker) -> None:
-        workers, n_workers = self._workers, self._job.n_workers
-        if isinstance(message, Started) and message.slot not in workers.started:
-            workers.started.add(message.slot)
-            if workers.have_all_started and not self._restart:
-                self._tell(f"{n_workers} of {n_workers} workers started")
-        elif isinstance(message, RateCut) and message.rate < self._learning_rate:
-            self._learning_rate = message.rate  # several workers may report one cut
-            self._tell(
-                f"Learning rate cut to {message.rate:.3g} at step {message.step}: {self._metric} had stopped falling"
-            )
-        elif isinstance(message, (Left, Failed)) and message.slot not in workers.ended:
-            workers.ended[message.slot] = message
-            self._bill.close(message.slot, message.spent_nusd, message.storage_nusd, message.store_nusd)
-            if isinstance(message, Failed):
-                workers.note_abort("failed", message.reason)
-            elif message.status == "left":
-                self._tell(f"Removed worker {message.slot} after step {message.step}; its bill ends")
-            elif message.status == "failed" and not workers.have_all_ended:
-                workers.abort(message.reason)  # the others must not wait for it
-
-    def _carry_out(self, command: Command) -> str:
-        """Carry out ``command``; returns why it was refused, "" if it was carried out."""
-        if command.do == "stop":
-            plan = self._log.announce_stop("stopped", "stopped by hand")
-            self._tell(f"Stop asked for: the run ends after step {plan.stop_after}")
-        elif command.do == "budget":
-            if not self._log.set_cap(command.nusd):
-                reserved = self._log.money()[1]
-                asked, least = command.nusd / NUSD, reserved / NUSD
-                return f"a budget of ${asked:.6g}: it cannot go below ${least:.6f}, which is spent and committed"
-            self._tell(f"Budget set to ${command.nusd / NUSD:.6g}")
-        elif command.do == "scale_in":
-            return self._scale_in(command)
-        elif command.do == "tune":
-            return self._policy.switch(bool(command.count))
-        else:
-            return f"{command.do!r} is not a command"
-        return ""
-
-    def _scale_in(self, command: Command) -> str:
-        slots = asked_to_leave(command.slots, command.count, self._job.n_workers, self._log.read_plan().leaves)
-        if isinstance(slots, str):
-            return slots
-        leaves = self._log.announce_leave(slots).leaves
-        self._leaving.update(leaves)
-        for slot in slots:
-            self._tell(f"Worker {slot} leaves after step {leaves[slot] - 1}")
-        self._policy.pause_for_user()
-        return ""
-
     # -- what the policy decides
 
     def _decide(self) -> None:
@@ -325,9 +233,9 @@ class Supervisor:
             quorum, decision = changed
             self._log.announce_quorum(quorum)
             self._record(decision, None)
-        for decision, worker in self._policy.decide(self._rows.reports, self._leaving, self._cap_usd):
+        for decision, worker in self._policy.decide(self._rows.reports, self._hearing.leaving, self._cap_usd):
             if worker is not None:
-                self._leaving.update(self._log.announce_leave([worker]).leaves)
+                self._hearing.leaving.update(self._log.announce_leave([worker]).leaves)
             self._record(decision, worker)
 
     def _record(self, decision: Decision, worker: int | None) -> None:
@@ -374,7 +282,7 @@ class Supervisor:
             time_s=time_s,
             n_workers=self._rows.n_workers,
             n_workers_started=len(self._workers.started),
-            leaving=sorted(self._leaving),
+            leaving=sorted(self._hearing.leaving),
             spent_usd=self._bill.spent(time_s) / NUSD,
             committed_usd=reserved / NUSD,
             budget_usd=self._cap_usd,
@@ -384,9 +292,10 @@ class Supervisor:
         for first in range(0, max(len(self._update.rows), 1), 500):
             part = Update(self._update.rows[first : first + 500])
             if first == 0:
-                part = dataclasses.replace(self._update, rows=part.rows)
+                part = dataclasses.replace(self._update, rows=part.rows, done=self._hearing.done)
             self._bus.send("driver", part.encode())
         self._update = Update()
+        self._hearing.done = {}
 
     # -- the end
 

@@ -19,7 +19,7 @@ from ..bus import Bus
 from ..bus.messages import Failed, Invocation, Left, Started
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
-from ..exchange import Aborted, Coordinator, Fenced, LostData, Restart, Restarted
+from ..exchange import FROM_THE_START, Aborted, Coordinator, Fenced, LostData, Restart, Restarted
 from ..exchange.policies import policy_of
 from ..exchange.stats import Stats
 from ..exchange.step_report import Report
@@ -86,7 +86,7 @@ class Worker:
         cpu_clock: Callable[[], float] = time.thread_time,
         make_replica: Callable[[Invocation, Manifest], Replica] = Replica,
         make_feed: Callable[[ObjectStore, Manifest], MinibatchFeed] = MinibatchFeed,
-        restart: Restart = Restart(),  # noqa: B008 - it is immutable
+        restart: Restart = FROM_THE_START,
         in_background: bool = True,
     ) -> None:
         self._job, self._log, self._bus, self._prepaid = invocation, log, bus, prepaid

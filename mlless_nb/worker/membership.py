@@ -64,7 +64,7 @@ class Membership:
         self._miss_supervisor(arrival.has_supervisor, step)
 
     def _miss_supervisor(self, is_there: bool, step: int) -> None:
-        """End the run when the supervisor's lease has been missing for `MISSED_LEASES`: the driver did not replace it."""
+        """End the run if the supervisor's lease is missing for `MISSED_LEASES`: the driver did not replace it."""
         if is_there:
             self._missed_from = math.inf
             return

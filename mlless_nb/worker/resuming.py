@@ -6,7 +6,6 @@ The schedule of minibatches is not part of it: it follows from the plan, see `Wo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -114,7 +113,8 @@ class Resuming:
             residual = tables.get(f"residual at {at}")
             own_residual = None if residual is None else np.array(residual)
             snapshots[at] = Snapshot(np.array(params[f"params at {at}"]), own_residual)
-        self._best.resume(*facts["best"], snapshots)
+        best_step, best_loss = facts["best"]
+        self._best.resume(best_step, best_loss, snapshots)
         self._judge.resume(facts["judge"])
         self._policy.resume(facts["policy"])
         self._held_out.interaction = facts["interaction"]

@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 from ..plan import Plan
-from ..protocol import Aborted, Arrival, Closing, Fenced, LostData, Restart, Restarted, RoundRequest, rounds_prefix
+from ..protocol import Arrival, Closing, RoundRequest
+from ..restarts import Aborted, Fenced, LostData, Restart, Restarted, rounds_prefix
 
 #: Seconds between two renewals of the TTL of the job's own keys, which is a day.
 REFRESH_S = 600.0

@@ -11,19 +11,17 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from ...money.request import SHARES
-from ..plan import Plan
+from ..plan import NO_PLAN, Plan
 from ..protocol import (
     Arrival,
     Closing,
     Exchanged,
     Frame,
     FrameKey,
-    LostData,
-    Restart,
     RoundRequest,
     key_prefix,
-    rounds_prefix,
 )
+from ..restarts import FROM_THE_START, LostData, Restart, rounds_prefix
 from ..step_report import LateArrival, Report, StepEntry
 from ..stores import FrameStore, StoredRounds
 from .arrivals import GONE, Arrivals, called_off, fence_of, restart_of
@@ -31,8 +29,6 @@ from .rounds import Rounds
 
 #: Seconds until an unused key expires, also if the run's processes were killed.
 TTL_S = 86_400
-#: JSON of the plan before the first announcement.
-NO_PLAN = '{"version":0}'
 #: Seconds that the answer to a budget request is kept: longer than a client of `connect` repeats the request.
 ANSWER_KEPT_S = 300
 
@@ -94,7 +90,7 @@ class RedisCoordinator:
         return self._prefix + ":".join(map(str, parts))
 
     def create(
-        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = Restart(), plan: Plan = Plan()
+        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
     ) -> None:
         """See `Coordinator`."""
         self._redis.hset(
@@ -202,7 +198,7 @@ class RedisCoordinator:
 
     def read_plan(self) -> Plan:
         """See `Coordinator`."""
-        return Plan.decode(self._redis.hget(self._job, "plan") or NO_PLAN)
+        return Plan.decode(self._redis.hget(self._job, "plan") or "")
 
     def announce_leave(self, slots: list[int]) -> Plan:
         """See `Coordinator`."""

@@ -6,7 +6,8 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
-from ..protocol import Frame, FrameKey, LostData, RoundRequest, frame_key
+from ..protocol import Frame, FrameKey, RoundRequest, frame_key
+from ..restarts import LostData
 from .connection import PipelinedConnection
 
 Command = tuple[Any, ...]

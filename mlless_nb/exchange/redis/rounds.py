@@ -29,19 +29,17 @@ from ..in_parts import exchange_in_parts
 from ..protocol import (
     MODEL,
     WAIT_POLL_S,
-    Aborted,
     Arrival,
     Closing,
     Exchanged,
     Frame,
     FrameKey,
-    Restart,
     RoundRequest,
     frame_key,
-    rounds_prefix,
 )
+from ..restarts import Aborted, Restart, rounds_prefix
 from .arrivals import Arrivals
-from .connection import PAUSES_S, PATIENCE_S, PipelinedConnection
+from .connection import PATIENCE_S, PAUSES_S, PipelinedConnection
 from .frames import Command, Frames, Search
 
 _Result = TypeVar("_Result")

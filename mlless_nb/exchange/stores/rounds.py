@@ -17,18 +17,15 @@ from ..in_parts import exchange_in_parts
 from ..protocol import (
     MODEL,
     WAIT_POLL_S,
-    Aborted,
     Arrival,
     Closing,
     Exchanged,
     Frame,
     FrameKey,
-    LostData,
-    Restart,
     RoundRequest,
     frame_key,
-    rounds_prefix,
 )
+from ..restarts import Aborted, LostData, Restart, rounds_prefix
 from .base import FrameStore
 
 
