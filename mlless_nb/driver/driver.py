@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -11,23 +10,22 @@ from typing import Any
 
 import redis
 
-from ..bus.messages import Command, Ended, Invocation, Message, Trouble, Update
+from ..bus.messages import Aged, Command, Ended, Invocation, Message, Trouble, Update
 from ..data.prepare import Manifest
 from ..errors import DecodeError, MllessError, ServiceError
 from ..job import defaults
 from ..job.job import TrainingJob
 from ..money.budget import EXIT_S
-from ..money.cost import PREPARATION
 from ..money.meter import NUSD, to_nusd
 from ..preparation.run import UsedUpError
 from ..stateless.platform import Ends
-from ..supervisor.policy.projection import Prices
+from ..supervisor.policy.replay import inputs_of
 from ..telemetry.record import Record
 from . import teardown
 from .commands import Commands
 from .conclusion import Conclusion
 from .data_preparation import JobData
-from .invocations import LEASE_S
+from .first_state import first_state
 from .launch_plan import LaunchPlan
 from .mending import Mending
 from .recovery import Recovery
@@ -115,23 +113,7 @@ class Driver:
         except BaseException:
             self._services.close()
             raise
-        state: dict[str, Any] = {
-            "run_id": run_id,
-            "name": name,
-            "description": job.describe() + (f" · from {earlier.name}" if earlier is not None else ""),
-            "resumed_from": earlier.name if earlier is not None else "",
-            "metric": job.model.metric,
-            "target": job.stop_rules.target,
-            "baseline_loss": self._data.baseline_loss,
-            "n_workers": job.workers,
-            "budget_usd": job.cap_usd,
-            # The cap cannot be lowered below this while the run starts.
-            "committed_usd": self._plan.least_nusd / NUSD,
-            "price_profile": self._plan.rates.profile.label,
-            "is_simulated_price": self._services.launcher.is_local,
-        }
-        if self._start is not None and self._start.best is not None:
-            state |= {"best_loss": self._start.best_loss, "best_step": 0, "best_epoch": 0.0}
+        state = first_state(self.run, self._data, earlier, self._start, self._plan, self._services)
         self.run.telemetry.update(**state)
         for text in self._start.told if self._start is not None else ():
             self.run.telemetry.tell(0.0, text)
@@ -301,6 +283,8 @@ class Driver:
                 self._feed.take(message)
             elif isinstance(message, Trouble) and self._mending is not None:
                 self._mending.troubles.append(message)
+            elif isinstance(message, Aged) and self._mending is not None:
+                self._mending.aged += message.slots
         return None
 
     def _hear_out(self, patience_s: float) -> Ended | None:
@@ -312,14 +296,7 @@ class Driver:
 
     def _replayed(self) -> dict[str, Any]:
         """The inputs of the policy's decisions beside the rows, see `mlless_nb.supervisor.policy.replay`."""
-        return {
-            "n_workers": self.job.workers,
-            "n_cores": self._services.launcher.n_cores,
-            "cap_usd": self.job.cap_usd,
-            "stop": dataclasses.asdict(self.job.stop_rules),
-            "scale_in": self.job.scale_in.to_json(),
-            **dataclasses.asdict(Prices.of(self._plan.rates)),
-        }
+        return inputs_of(self.job, self._services.launcher.n_cores, self._plan.rates)
 
     def _send(self, command: Command, pending: str) -> None:
         self._commands.send(command, pending)
@@ -360,16 +337,15 @@ class Driver:
 
     def _failure(self, reason: str, status: str = "failed") -> Ended:
         """A final message by the driver, if the supervisor sent none: aborts the functions and bills them up to now."""
-        rates, state, n_workers = self._plan.rates, self.run.telemetry.state, self.job.workers
-        objects = self._services.launcher.objects
-        costs = {"storage": rates.requests_nusd(objects.gets, objects.puts)}
-        time_s = 0.0
-        if self._launched_at:
-            teardown.abort_functions(self._services, n_workers, reason, 2 * LEASE_S)
-        if self._is_launched:
-            time_s = time.monotonic() - self._launched_at
-            costs = teardown.estimate_bill_nusd(self._services, rates, n_workers, time_s, state)
-        if prepared := self._data.prepared_nusd:
-            costs["storage"] = max(costs["storage"] - prepared * self._is_launched, 0)  # the estimate has it there
-            costs[PREPARATION] = prepared
-        return Ended(status, reason, state.step, None, None, costs, time_s)
+        launched_s = time.monotonic() - self._launched_at if self._launched_at else None
+        prepared = self._data.prepared_nusd
+        return teardown.failure(
+            self._services,
+            self._plan.rates,
+            self.job.workers,
+            self.run.telemetry.state,
+            Ended(status, reason, self.run.telemetry.state.step, None, None, {}, 0.0),
+            launched_s,
+            prepared,
+            is_launched=self._is_launched,
+        )

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import hashlib
 import importlib
 import itertools
 import os
-import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -21,12 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from ..errors import JobError, ServiceError
-from ..function.malloc import large_pages
 from ..job.job import backend_name
 from ..storage.objects import LithopsObjects
+from .interpreter import interpreter
 
 #: Lifetime of a local function, seconds.
 LOCAL_LIFETIME_S = 7 * 86_400
@@ -35,8 +30,6 @@ LOCAL_SPAWN_S = 5.0
 #: Lithops' default lifetimes of functions by backend, seconds.
 LIFETIMES_S = {"aws_lambda": 900, "ibm_cf": 600, "code_engine": 600, "gcp_functions": 540, "azure_functions": 600}
 
-#: The script that the interpreter of local functions runs.
-PRELOAD = Path(__file__).resolve().parents[1] / "function" / "preload.py"
 #: Modules that a local launch imports: Lithops, its backends that are imported by name, and the functions' entry.
 AHEAD = (
     "lithops",
@@ -59,37 +52,6 @@ def _get_ready() -> None:
 
         _keep_private()
         DefaultEnvironment({"runtime": sys.executable}).setup()
-
-
-def _interpreter() -> str:
-    """A script that runs `PRELOAD` with this interpreter; Lithops' ``runtime`` is one path without arguments."""
-    text = (
-        "#!/bin/sh\nexport OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 "
-        f"{shlex.quote(large_pages())}\n"
-        f'exec {shlex.quote(sys.executable)} -P {shlex.quote(str(PRELOAD))} "$@"\n'
-    )
-    name = f"runtime-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    own, shared = platformdirs.user_cache_path("mlless_nb"), Path(tempfile.gettempdir()) / f"mlless-{os.getuid()}"
-    for folder in (own, shared):
-        path = folder / name
-        try:
-            if not path.exists():
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as draft:
-                    draft.write(text)
-                os.chmod(draft.name, 0o700)
-                os.replace(draft.name, path)
-        except OSError:
-            continue
-        # Another user may have created the second folder before.
-        if os.access(path, os.X_OK) and (folder == own or (_is_ours(folder) and _is_ours(path))):
-            return str(path)
-    raise ServiceError("backend: no folder for the functions' interpreter can be written; set XDG_CACHE_HOME to one")
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether ``path`` belongs to this user."""
-    return path.stat().st_uid == os.getuid()
 
 
 def is_local(backend: str | Mapping[str, Any]) -> bool:
@@ -133,7 +95,7 @@ class LithopsLauncher:
             config["lithops"].setdefault("execution_timeout", LOCAL_LIFETIME_S)
             local = config.setdefault("localhost", {})
             local.update(version=1, worker_processes=n_functions)
-            local.setdefault("runtime", _interpreter())
+            local.setdefault("runtime", interpreter())
             name = None
             _keep_private()
         try:

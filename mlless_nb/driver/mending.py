@@ -32,12 +32,15 @@ class Mending:
     ----------
     troubles : list of Trouble
         What functions have reported since the last call.
+    aged : list of int
+        Slots whose functions need successors.
     """
 
     def __init__(self, services: Services, recovery: Recovery, telemetry: Telemetry, n_workers: int) -> None:
         self._services, self._recovery, self._telemetry = services, recovery, telemetry
         self._everybody = [SUPERVISOR, *range(n_workers)]
         self.troubles: list[Trouble] = []
+        self.aged: list[int] = []
 
     def mend(self, *, is_due: bool, is_silent: bool) -> Over | None:
         """Replace what was lost while functions run.
@@ -50,6 +53,9 @@ class Mending:
             Whether the supervisor has not been heard for so long that it counts as lost.
         """
         try:
+            if self.aged:
+                slots, self.aged = self.aged, []
+                self._recovery.succeed(slots)
             if self.troubles or (is_due and self._services.launcher.is_local):
                 self._replace_lost(self._recovery.look())
             elif is_silent:

@@ -131,6 +131,20 @@ class Recovery:
         self.n_replaced += 1
         self._tell("The supervisor was lost and invoked again; training went on")
 
+    def succeed(self, slots: Sequence[int]) -> None:
+        """Invoke successors for functions near the end of their lifetime, as far as the budget pays for them."""
+        run_s, invocations = self._run_s, []
+        for slot in slots:
+            needed = self._money.supervisor_nusd if slot == SUPERVISOR else self._money.worker_nusd(slot)
+            try:
+                granted = self._reserve(needed, "a successor")
+            except GaveUp:
+                continue  # the supervisor ends the run in good order
+            self._seen.discard(slot)
+            changes = {"granted_nusd": granted, "invoked_s": run_s, "is_successor": True}
+            invocations.append(dataclasses.replace(self._of_slot[slot], **changes))
+        self._invoke(invocations)
+
     def replace(self, lost: Sequence[int], reason: str) -> None:
         """Go on from the newest checkpoint, with new functions for the ``lost`` workers.
 

@@ -14,12 +14,14 @@ from ..errors import DecodeError, ServiceError
 from ..models import FittedModel
 from ..money import Cost, Rates
 from ..money.budget import Prepaid
+from ..money.cost import PREPARATION
 from ..money.meter import NUSD, to_nusd
 from ..storage import run_objects
 from ..storage.checkpoint import Progress
 from ..storage.objects import ObjectStore
 from ..telemetry.live import RunState, Telemetry
 from ..telemetry.record import LAST, Record
+from .invocations import LEASE_S
 from .services import Services
 
 #: Tries to fetch the model, and the pause between them, seconds.
@@ -59,6 +61,43 @@ def estimate_bill_nusd(
     with contextlib.suppress(Exception):  # the reservations may be lost with Redis; the cap still holds
         most = services.log.money()[1]
     return _cut(costs, most)
+
+
+def failure(
+    services: Services,
+    rates: Rates,
+    n_workers: int,
+    state: RunState,
+    said: Ended,
+    launched_s: float | None,
+    prepared_nusd: int,
+    *,
+    is_launched: bool,
+) -> Ended:
+    """A final message by the driver, if the supervisor sent none: aborts the functions and bills them up to now.
+
+    Parameters
+    ----------
+    said : Ended
+        Status, reason and step.
+    launched_s : float or None
+        Seconds since the functions were invoked; None if they were not.
+    prepared_nusd : int
+        Nano-dollars that preparing the data has cost.
+    is_launched : bool
+        Whether invoking them succeeded.
+    """
+    objects = services.launcher.objects
+    costs = {"storage": rates.requests_nusd(objects.gets, objects.puts)}
+    time_s = launched_s if launched_s is not None and is_launched else 0.0
+    if launched_s is not None:
+        abort_functions(services, n_workers, said.reason, 2 * LEASE_S)
+    if is_launched:
+        costs = estimate_bill_nusd(services, rates, n_workers, time_s, state)
+    if prepared_nusd:
+        costs["storage"] = max(costs["storage"] - prepared_nusd * is_launched, 0)  # the estimate has it there
+        costs[PREPARATION] = prepared_nusd
+    return dataclasses.replace(said, costs_nusd=costs, time_s=time_s)
 
 
 def _cut(costs: dict[str, int], most: int | None) -> dict[str, int]:

@@ -68,6 +68,10 @@ class MemoryCoordinator:
         with hub.changed:
             return {slot: hub.claims[slot] for slot in slots if slot in hub.claims and (slot, 0) not in hub.refunded}
 
+    def is_settled(self, slot: int) -> bool:
+        """See `Coordinator`."""
+        return (slot, 0) in self._hub.refunded
+
     def bury(self, role: str) -> None:
         """See `Coordinator`."""
         with self._hub.changed:
@@ -127,6 +131,14 @@ class MemoryCoordinator:
             leaves = {slot: hub.latest + 2 for slot in slots if slot not in hub.plan.leaves}
             if leaves:
                 hub.announce(leaves={**hub.plan.leaves, **leaves})
+            return hub.plan
+
+    def announce_hand_over(self, slots: list[int]) -> Plan:
+        """See `Coordinator`."""
+        hub = self._hub
+        with hub.changed:
+            step = max(hub.plan.checkpoint, hub.latest + 1)
+            hub.announce(checkpoint=step, hand_overs={**hub.plan.hand_overs, **dict.fromkeys(slots, step)})
             return hub.plan
 
     def announce_stop(self, status: str, reason: str) -> Plan:

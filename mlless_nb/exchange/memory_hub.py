@@ -49,6 +49,8 @@ class MemoryHub:
         self.arrivals.clear()
         self.grants.clear()
         self.quorum = QuorumRounds(step, self.quorum.announced)
+        if self.plan.hand_overs:
+            self.announce(hand_overs={})
         for slot in replaced:
             self.release(slot)
         self.changed.notify_all()

@@ -12,7 +12,8 @@ class Plan:
     """Which slots are active in which step, and when training ends.
 
     ``leaves[slot]`` is the first step in which ``slot`` is not active; ``stop_after`` is the last step of the run.
-    After ``checkpoint`` every worker stores its state; 0: there was no checkpoint yet.
+    After ``checkpoint`` every worker stores its state; 0: there was no checkpoint yet. ``hand_overs[slot]`` is the last
+    step of the function of ``slot``, which is such a checkpoint: another function goes on from it.
     """
 
     version: int = 0
@@ -21,6 +22,7 @@ class Plan:
     stop_status: str = ""
     stop_reason: str = ""
     checkpoint: int = 0
+    hand_overs: dict[int, int] = field(default_factory=dict)
 
     def active(self, step: int, n_workers: int) -> list[int]:
         """Slots that take part in ``step`` (1-based), ascending."""
@@ -28,8 +30,12 @@ class Plan:
             return list(range(n_workers))
         return [slot for slot in range(n_workers) if self.leaves.get(slot, step + 1) > step]
 
+    def is_checkpoint(self, step: int) -> bool:
+        """Whether every worker stores its state after ``step``."""
+        return step == self.checkpoint or (bool(self.hand_overs) and step in self.hand_overs.values())
+
     def encode(self) -> str:
-        """The plan as the JSON that `decode` reads."""
+        """The plan as the JSON that `decode` reads, without hand-overs: it is that of a run which is restarted."""
         spec: dict[str, Any] = {
             "version": self.version,
             "leaves": {str(slot): step for slot, step in self.leaves.items()},
@@ -51,6 +57,7 @@ class Plan:
             spec.get("stop_status", ""),
             spec.get("stop_reason", ""),
             int(spec.get("checkpoint", 0)),
+            {int(slot): int(step) for slot, step in (spec.get("hand_overs") or {}).items()},
         )
 
 

@@ -183,6 +183,9 @@ class Coordinator(Protocol):
     def at_work(self, slots: list[int]) -> dict[int, str]:
         """The invocation that claimed each of ``slots``, for slots whose money is not settled yet (`refund`)."""
 
+    def is_settled(self, slot: int) -> bool:
+        """Whether the money of ``slot`` is settled, because its function has ended (`refund`)."""
+
     def bury(self, role: str) -> None:
         """End the lease of ``role``, whose function was found to have ended."""
 
@@ -215,6 +218,9 @@ class Coordinator(Protocol):
 
     def announce_leave(self, slots: list[int]) -> Plan:
         """Let ``slots`` leave at the first step by which all workers know it. Slots that already leave are skipped."""
+
+    def announce_hand_over(self, slots: list[int]) -> Plan:
+        """Let the functions of ``slots`` end after the next checkpoint, from which others that wait for them go on."""
 
     def announce_stop(self, status: str, reason: str) -> Plan:
         """End the run after the first step by which all workers know it. The first announced stop is valid."""

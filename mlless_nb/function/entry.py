@@ -12,7 +12,7 @@ from typing import Any
 import redis
 
 from ..bus import Bus, open_bus
-from ..bus.messages import Invocation, Message
+from ..bus.messages import HANDED_OVER, Invocation, Left, Message
 from ..errors import DecodeError
 from ..exchange import RedisCoordinator
 from ..exchange.protocol import key_prefix
@@ -25,6 +25,7 @@ from ..stateless.messages import Call
 from ..storage.objects import LithopsObjects, ObjectStore
 from ..worker.attempts import work
 from .malloc import keep_memory
+from .succession import UNUSED, await_slot
 
 
 def run_function(payload: str, storage: Any) -> str:
@@ -64,9 +65,8 @@ def run_function(payload: str, storage: Any) -> str:
     is_over = threading.Event()
     try:
         prepaid = _prepaid(invocation, log, objects, store)
-        if not log.claim(invocation.slot):
+        if not invocation.is_successor and not log.claim(invocation.slot):
             return ""  # another invocation with the same payload is running
-        threading.Thread(target=_keep_lease, args=(invocation, log, is_over), name="mlless-lease", daemon=True).start()
         prepaid.add(log.start_grant(invocation.slot))
         prepaid.learn(*log.money())
         prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
@@ -78,6 +78,13 @@ def run_function(payload: str, storage: Any) -> str:
         )
         bus = open_bus(invocation.bus_url, invocation.job_id, insecure=invocation.insecure)
         try:
+            if invocation.is_successor and not await_slot(invocation, log, bus):
+                log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot, UNUSED)
+                prepaid.end()
+                return ""
+            threading.Thread(
+                target=_keep_lease, args=(invocation, log, is_over), name="mlless-lease", daemon=True
+            ).start()
             act = _supervise if invocation.role == "supervisor" else work
             last = act(invocation, log, bus, objects, prepaid)
         finally:
@@ -85,8 +92,14 @@ def run_function(payload: str, storage: Any) -> str:
         if last is None:
             prepaid.end()
             return ""  # another invocation has the slot; what this one had is not returned
-        # A function that settled its budget has ended properly; one that exits without doing so counts as lost.
-        log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot)
+        rest = prepaid.granted_nusd - prepaid.spent_nusd
+        if isinstance(last, Left) and last.status == HANDED_OVER:
+            log.refund(rest, invocation.slot, UNUSED)
+            is_over.set()
+            log.release(invocation.slot)  # from now on the successor has it
+        else:
+            # A function that settled its budget has ended properly; one that exits without doing so counts as lost.
+            log.refund(rest, invocation.slot)
         prepaid.end()
         return last.encode().decode()
     finally:

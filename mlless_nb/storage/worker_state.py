@@ -145,5 +145,5 @@ def assembled(parts: Mapping[int, WorkerState]) -> Progress:
 def _mean_table(part: WorkerState, name: str) -> Table:
     """A table of the optimiser's state, or the mean of those of the shards that a worker holds."""
     found = [part.tables[one] for one in part.tables if one == name or one.rpartition(".")[0] == name]
-    mean: Table = np.mean(found, axis=0, dtype=np.float32)
+    mean: Table = np.asarray(np.mean(found, axis=0), np.float32)
     return mean

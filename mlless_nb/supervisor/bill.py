@@ -39,6 +39,7 @@ class Bill:
         self._ended = 0  # cost of the workers that have ended, without requests
         self._storage: dict[int, int] = {}  # cost of requests by slot
         self._storage_before = 0  # of functions that were replaced
+        self._waiting_s: dict[int, float] = {}  # when successors were invoked that wait for their slot
 
     @property
     def n_running(self) -> int:
@@ -68,11 +69,27 @@ class Bill:
         if began_s is not None:
             self._ended += self._rates.function_nusd(max(lost_s - began_s, 0.0))
         self._storage_before += self._storage.pop(slot, 0)
+        self._waiting_s.pop(slot, None)
         self._invoked_s[slot] = invoked_s
+
+    def succeed(self, slot: int, invoked_s: float) -> None:
+        """A successor of ``slot`` was invoked, and waits."""
+        self._waiting_s[slot] = invoked_s
+
+    @property
+    def waiting(self) -> list[int]:
+        """The slots whose successors wait."""
+        return list(self._waiting_s)
+
+    def hand_over(self, slot: int, spent: int, storage: int, stored: int) -> None:
+        """The function of ``slot`` has ended, and its successor goes on; amounts as of `close`."""
+        self.close(slot, spent, storage, stored)
+        self._storage_before += self._storage.pop(slot)
+        self._invoked_s[slot] = self._waiting_s.pop(slot)
 
     def _running(self, time_s: float) -> int:
         """Cost of the workers that have not ended, without requests."""
-        began = Counter(self._invoked_s.values())
+        began = Counter([*self._invoked_s.values(), *self._waiting_s.values()])
         return sum(n * self._rates.function_nusd(max(time_s - began_s, 0.0)) for began_s, n in began.items())
 
     def spent(self, time_s: float) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ..bus import Bus
-from ..bus.messages import Command, Failed, FromWorker, Left, Message, RateCut, Replaced, Started
+from ..bus.messages import HANDED_OVER, Command, Failed, FromWorker, Left, Message, RateCut, Ready, Replaced, Started
 from ..errors import DecodeError
 from ..exchange import Coordinator
 from ..money.meter import NUSD
 from .bill import Bill
+from .lifetimes import SUPERVISOR, Lifetimes
 from .policy.policy import Policy
 from .policy.victim import asked_to_leave
 from .worker_watch import WorkerWatch
@@ -28,6 +29,7 @@ class Hearing:
     workers : WorkerWatch
     bill : Bill
     policy : Policy
+    lifetimes : Lifetimes
     metric : str
         The loss's name in events.
     tell : callable
@@ -37,6 +39,8 @@ class Hearing:
     ----------
     restart : int
         Number of the run's newest restart.
+    is_succeeded : bool
+        Whether another supervisor waits to take over.
     leaving : set of int
         Slots that have left or leave.
     done : dict of str to str
@@ -51,20 +55,26 @@ class Hearing:
         workers: WorkerWatch,
         bill: Bill,
         policy: Policy,
+        lifetimes: Lifetimes,
         metric: str,
         tell: Callable[[str], None],
     ) -> None:
         self._n_workers, self._log, self._bus = n_workers, log, bus
         self._workers, self._bill, self._policy = workers, bill, policy
-        self._metric, self._tell = metric, tell
+        self._lifetimes, self._metric, self._tell = lifetimes, metric, tell
+        self.is_succeeded = self._is_past = False
         self.restart = 0
         self.leaving: set[int] = set()
         self.done: dict[str, str] = {}
         self._commands_done: set[str] = set()
         self._learning_rate = math.inf  # after the newest cut
 
-    def hear(self, timeout_s: float, *, with_commands: bool = True) -> bool:
-        """Wait at most ``timeout_s`` for messages and handle those that arrived; returns whether there were any."""
+    def hear(self, timeout_s: float, *, is_past: bool = False) -> bool:
+        """Wait at most ``timeout_s`` for messages and handle those that arrived; returns whether there were any.
+
+        ``is_past``: they were handled by another supervisor before, so that nothing is announced again.
+        """
+        self._is_past = is_past
         bodies = self._bus.receive("supervisor", timeout_s)
         for body in bodies:
             try:
@@ -75,7 +85,7 @@ class Hearing:
                 self.take(message)
             elif isinstance(message, Replaced):
                 self._learn_of_restart(message)
-            elif isinstance(message, Command) and message.id not in self._commands_done and with_commands:
+            elif isinstance(message, Command) and message.id not in self._commands_done and not is_past:
                 self._commands_done.add(message.id)
                 self.done[message.id] = self._carry_out(message)
         return bool(bodies)
@@ -86,14 +96,22 @@ class Hearing:
         self._workers.replace(message.slots, message.invoked_s)
         for slot in message.slots:
             self._bill.replace(slot, message.lost_s, message.invoked_s)
+            self._lifetimes.begin(slot, message.invoked_s)
 
     def take(self, message: FromWorker) -> None:
         """Take in a worker's message."""
         workers, n_workers = self._workers, self._n_workers
         if isinstance(message, Started) and message.slot not in workers.started:
             workers.started.add(message.slot)
+            if not self.restart:  # a worker that goes on from a checkpoint says so again
+                self._lifetimes.start_s = max(message.start_s, self._lifetimes.start_s)
             if workers.have_all_started and not self.restart:
                 self._tell(f"{n_workers} of {n_workers} workers started")
+        elif isinstance(message, Ready):
+            self._take_successor(message)
+        elif isinstance(message, Left) and message.status == HANDED_OVER:
+            self._bill.hand_over(message.slot, message.spent_nusd, message.storage_nusd, message.store_nusd)
+            self._tell(f"{message.reason[:1].upper()}{message.reason[1:]}: a function's lifetime is limited")
         elif isinstance(message, RateCut) and message.rate < self._learning_rate:
             self._learning_rate = message.rate  # several workers may report one cut
             self._tell(
@@ -108,6 +126,25 @@ class Hearing:
                 self._tell(f"Removed worker {message.slot} after step {message.step}; its bill ends")
             elif message.status == "failed" and not workers.have_all_ended:
                 workers.abort(message.reason)  # the others must not wait for it
+
+    def _take_successor(self, message: Ready) -> None:
+        """A function waits to take over a slot: let the present one hand over after the next checkpoint."""
+        if message.slot == SUPERVISOR:
+            self.is_succeeded = not self._is_past
+        elif message.slot not in self._workers.ended:
+            self._bill.succeed(message.slot, message.invoked_s)
+            self._lifetimes.begin(message.slot, message.invoked_s)
+            if not self._is_past:
+                self._log.announce_hand_over([message.slot])
+
+    def announce_hand_overs(self, announced: Mapping[int, int], step: int) -> None:
+        """Let functions hand over whose successors are waiting.
+
+        Those that were ``announced`` for ``step``, the newest one that is complete, or a later one do so already.
+        """
+        slots = [slot for slot in self._bill.waiting if announced.get(slot, -1) < step]
+        if slots:
+            self._log.announce_hand_over(slots)
 
     def _carry_out(self, command: Command) -> str:
         """Carry out ``command``; returns why it was refused, "" if it was carried out."""

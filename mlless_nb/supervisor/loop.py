@@ -16,9 +16,9 @@ from collections.abc import Callable
 import redis
 
 from ..bus import Bus
-from ..bus.messages import Ended, Invocation, Trouble, Update
+from ..bus.messages import HANDED_OVER, Aged, Ended, Invocation, Left, Trouble, Update
 from ..data.prepare import Manifest
-from ..exchange import Aborted, Coordinator, LostData, StepEntry
+from ..exchange import Aborted, Coordinator, Fenced, LostData, StepEntry
 from ..exchange.stores import store_kind, store_servers
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
@@ -29,6 +29,7 @@ from .bill import Bill
 from .checkpoint_times import CheckpointTimes
 from .ending import LOST, Ending
 from .hearing import Hearing
+from .lifetimes import SUPERVISOR, Lifetimes
 from .policy.decision import Decision
 from .policy.overfitting import Evaluation, Overfitting
 from .policy.policy import Policy, Prices
@@ -43,8 +44,6 @@ STEP_POLL_S = 0.2
 TUNING_POLL_S = 0.03
 #: Seconds needed to receive the workers' final messages.
 LAST_WORDS_S = 0.05
-#: Share of a function's lifetime after which the run is ended in good order.
-LIFETIME_SHARE = 0.8
 #: Longest wait for servers that do not answer or have lost the run's data, and the pause between two tries, seconds.
 AWAY_S, AWAY_POLL_S = 60.0, 0.1
 
@@ -103,7 +102,8 @@ class Supervisor:
         self._checkpoints = CheckpointTimes(puts_nusd, 4 * 4 * n_rows * width)
         self._is_away_since: float | None = None  # since when the servers do not answer
         self._best_loss = math.inf  # lowest validation loss
-        parts = log, bus, self._workers, self._bill, self._policy, self._metric, self._tell
+        self._lifetimes = Lifetimes(invocation.lifetime_s, invocation.n_workers, invocation.invoked_s)
+        parts = log, bus, self._workers, self._bill, self._policy, self._lifetimes, self._metric, self._tell
         self._hearing = Hearing(invocation.n_workers, *parts)
 
     @property
@@ -111,10 +111,17 @@ class Supervisor:
         """Seconds since the invocation."""
         return self._late_s + self._clock() - self._began
 
-    def run(self) -> Ended:
-        """Supervise until every worker has ended; sends and returns the final message."""
+    def run(self) -> Ended | Left | None:
+        """Supervise until every worker has ended; sends and returns the final message.
+
+        Returns a `Left` that is not sent if a successor takes over, and None if one has done so already.
+        """
         try:
             self._supervise()
+            if self._hearing.is_succeeded and not self._workers.have_all_ended:
+                return Left(SUPERVISOR, self._rows.step, 0, 0, 0.0, 0.0, HANDED_OVER, "the supervisor handed over")
+        except Fenced:
+            return None
         except Aborted as error:
             self._workers.note_abort(error.status, str(error))
         except Exception as error:
@@ -133,6 +140,9 @@ class Supervisor:
                 self._is_away_since = None
             except (LostData, redis.ConnectionError, redis.TimeoutError) as error:
                 self._wait_for_servers(error)
+        if self._hearing.is_succeeded:
+            self._send_update()
+            return
         while self._read_steps(0.001):
             pass
 
@@ -143,6 +153,8 @@ class Supervisor:
         is_due = looked_at >= self._due_at
         if is_due:
             self._due_at = looked_at + 0.9 * STEP_POLL_S  # a pause may end a little before its time
+            if not self._log.claim(SUPERVISOR):
+                raise Fenced("another supervisor has taken over")
             if self._workers.is_over():
                 return False
             for slot, reason in self._workers.check_leases(self._time_s, self._rows.step):
@@ -157,7 +169,7 @@ class Supervisor:
             self._send_update()
         left_s = self._look_s - (self._clock() - looked_at)
         self._hearing.hear(max(left_s, 0.0) if self._rows.n_rows else 0.0)
-        return True
+        return not self._hearing.is_succeeded
 
     def _save(self) -> None:
         """Let the workers store a checkpoint if one is due; a small rest of the budget is for training."""
@@ -183,7 +195,7 @@ class Supervisor:
             self._take_in(entries)
             entries = self._log.read_steps(0.001)
         self._hearing.restart = self._log.restart().number
-        while self._hearing.hear(0.0, with_commands=False):  # the driver sends those again that were not carried out
+        while self._hearing.hear(0.0, is_past=True):  # the driver sends those again that were not carried out
             pass
         plan = self._log.read_plan()
         self._hearing.leaving.update(plan.leaves)
@@ -191,6 +203,7 @@ class Supervisor:
         known = plan, self._workers.ended, self._rates, self._time_s, self._job.n_workers
         for message in departed(self._log, *known):
             self._hearing.take(message)
+        self._hearing.announce_hand_overs(plan.hand_overs, self._rows.step)
         self._update.sentences.clear()  # the events so far were told
 
     @property
@@ -249,13 +262,21 @@ class Supervisor:
         limit_s = self._job.stop.get("time_s")
         if limit_s is not None and self._time_s >= limit_s:
             self._log.announce_stop("finished", f"{limit_s:g} seconds are over")
-        if self._time_s > LIFETIME_SHARE * self._job.lifetime_s:
-            self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
+        self._watch_ages()
         # The supervisor exits after the workers, once it has received their final messages: that time is prepaid too.
         exit_s = max(self._rows.exit_s, self._prepaid.plain_exit_s)
         self._prepaid.keep_for_exit(LAST_WORDS_S + exit_s - self._prepaid.plain_exit_s)
         if not self._prepaid.buy(max(self._look_s, self._rows.step_s), self._log.reserve):
             self._log.announce_stop("capped", "the budget does not pay for another step")
+
+    def _watch_ages(self) -> None:
+        """Ask the driver for successors of old functions; end the run in good order if they do not come."""
+        at_work = [SUPERVISOR, *(slot for slot in range(self._job.n_workers) if slot not in self._workers.ended)]
+        aged = self._lifetimes.due(self._time_s, at_work)
+        if aged:
+            self._bus.send("driver", Aged(aged).encode())
+        if self._lifetimes.is_over(self._time_s, at_work):
+            self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
 
     def _tell(self, text: str) -> None:
         self._update.sentences.append([self._time_s, text])

@@ -23,8 +23,11 @@ def work(invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStor
             log.join(restart)
             if not log.claim(invocation.slot):
                 return None
+            # A successor goes on from where the slot was handed over; a restart has forgotten earlier hand-overs.
+            step = log.read_plan().hand_overs.get(invocation.slot, restart.step)
+            begin = Restart(restart.number, step)
             try:
-                return _worker(invocation, log, bus, objects, prepaid, restart).run()
+                return _worker(invocation, log, bus, objects, prepaid, begin).run()
             except Restarted as news:
                 restart = news.restart
             except Fenced:

@@ -15,7 +15,7 @@ from ..bus.messages import Invocation
 from ..errors import DecodeError, ServiceError
 from ..exchange import LostData
 from ..storage.objects import ObjectStore
-from ..storage.run_objects import KEPT, part_key
+from ..storage.run_objects import KEPT, interrupted_key, part_key
 from ..storage.worker_state import WorkerState
 from .membership import Membership
 
@@ -58,7 +58,7 @@ class Checkpoints:
 
     def is_due(self, step: int) -> bool:
         """Whether every worker stores its state after ``step``."""
-        is_due = self._membership.plan.checkpoint == step or (self._every > 0 and step % self._every == 0)
+        is_due = self._membership.plan.is_checkpoint(step) or (self._every > 0 and step % self._every == 0)
         return is_due and self._is_on
 
     @property
@@ -66,9 +66,14 @@ class Checkpoints:
         """Whether the newest part is still being stored."""
         return self._writer is not None and self._writer.is_alive()
 
-    def store(self, state: WorkerState) -> None:
-        """Begin to store ``state``, unless the part before is still being stored or the budget does not pay for it."""
-        if self.is_writing or not self._can_pay():
+    def store(self, state: WorkerState, *, is_needed: bool = False) -> None:
+        """Begin to store ``state``, unless the part before is still being stored or the budget does not pay for it.
+
+        ``is_needed``: somebody waits for it, so that it is stored in any case.
+        """
+        if is_needed:
+            self.close()
+        elif self.is_writing or not self._can_pay():
             return
         blob = state.encode()
         if not self._in_background:
@@ -89,6 +94,13 @@ class Checkpoints:
         while len(self._stored) > KEPT:
             with contextlib.suppress(ServiceError, OSError):
                 self._objects.delete([part_key(self._job_id, self._stored.popleft(), self._slot)])
+
+    def keep_interrupted(self, make_state: Callable[[], WorkerState]) -> None:
+        """Store the state of a run that was aborted, which is newer than the newest checkpoint."""
+        with contextlib.suppress(Exception):  # the run has its reason to end already
+            self.close()
+            if self._is_on and self._can_pay():
+                self._objects.put(interrupted_key(self._job_id, self._slot), make_state().encode())
 
     def close(self) -> None:
         """Wait until what was begun is stored."""

@@ -11,12 +11,11 @@ that the others published, so that no update is lost.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 
 from ..bus import Bus
-from ..bus.messages import Failed, Invocation, Left, Started
+from ..bus.messages import HANDED_OVER, Failed, Invocation, Left, Started
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
 from ..exchange import FROM_THE_START, Aborted, Coordinator, Fenced, LostData, Restart, Restarted
@@ -29,7 +28,6 @@ from ..job.sync import sync_from_json
 from ..money.budget import Prepaid
 from ..storage.checkpoint import Progress
 from ..storage.objects import ObjectStore
-from ..storage.run_objects import interrupted_key
 from ..storage.worker_state import WorkerState
 from .best_replica import BestReplica
 from .checkpoints import Checkpoints
@@ -90,7 +88,6 @@ class Worker:
         in_background: bool = True,
     ) -> None:
         self._job, self._log, self._bus, self._prepaid = invocation, log, bus, prepaid
-        self._objects = objects
         self._slot = invocation.slot
         self._manifest = Manifest.from_json(invocation.manifest)
         self._replica = make_replica(invocation, self._manifest)
@@ -145,12 +142,10 @@ class Worker:
         self._step = 0
         self._position = 0  # minibatches that all workers have passed over before this step
         self._began_epoch = 0.0  # passes over the data when this step began
-        self._quality = (0.0, 0.0)
+        self._sums = self._quality = (0.0, 0.0)  # of the newest evaluation; the former until they are sent
         self._met: set[int] = set()  # minibatches whose users' shard is already recorded in the ownership
-        self._sums = (0.0, 0.0)  # of the newest evaluation, until they are sent
-        parts = self._replica, self._best, self._judge, self._policy, self._held_out
-        self._resuming = Resuming(invocation, *parts)
-        if restart.number:
+        self._resuming = Resuming(invocation, self._replica, self._best, self._judge, self._policy, self._held_out)
+        if restart != FROM_THE_START:
             self._go_on(restart.step)
 
     def run(self) -> Left | Failed:
@@ -166,14 +161,16 @@ class Worker:
             Data that this worker needs is gone from a server.
         """
         prepaid = self._prepaid
-        self._bus.send("supervisor", Started(self._slot, self._log.now_s() - self._job.launched_at_s).encode())
+        start_s = self._log.now_s() - self._job.launched_at_s - self._job.invoked_s
+        self._bus.send("supervisor", Started(self._slot, start_s).encode())
         try:
             verdict = self._train()
             last: Left | Failed = self._finish(verdict)
         except (Fenced, LostData, Restarted):
             raise
         except Aborted as error:
-            self._keep_interrupted()
+            if self._step > 1 and self._replica.is_finite:
+                self._checkpoints.keep_interrupted(lambda: self._state(self._exchange.active))
             last = self._left(error.status, str(error))
         except Exception as error:
             reason = f"worker {self._slot} failed at step {self._step}: {type(error).__name__}: {error}"
@@ -234,7 +231,10 @@ class Worker:
                 if self._held_out.has_rows:
                     self._best.take(self._step)
             if self._checkpoints.is_due(self._step):
-                self._checkpoints.store(self._state(staying))
+                is_needed = self._step in members.plan.hand_overs.values()
+                self._checkpoints.store(self._state(staying), is_needed=is_needed)
+                if members.hands_over(self._step, self._slot):
+                    return Verdict(HANDED_OVER, f"worker {self._slot} handed over after step {self._step}")
             self._exchange.note_extra()
 
     def _advance(self) -> list[list[int]]:
@@ -346,17 +346,9 @@ class Worker:
         if step:
             self._sums, self._quality = self._resuming.resume(self._checkpoints.load(step))
 
-    def _keep_interrupted(self) -> None:
-        """Store this replica when the run is aborted: it is newer than the newest checkpoint."""
-        with contextlib.suppress(Exception):  # the run has its reason to end already
-            self._checkpoints.close()
-            if self._step > 1 and self._replica.is_finite and self._can_pay():
-                state = self._state(self._exchange.active)
-                self._objects.put(interrupted_key(self._job.job_id, self._slot), state.encode())
-
     def _finish(self, verdict: Verdict) -> Left:
         """Evaluate for the last time, store the model if this is the first active worker, and report the end."""
-        if verdict.status == "left":
+        if verdict.status in ("left", HANDED_OVER):
             return self._left(verdict.status, verdict.reason)
         active, weight = self._membership.active(self._step), len(self._shares.held) / self._shares.n_all
         sums, kept = self._ending.finish(verdict, self._step, active, weight)

@@ -47,6 +47,10 @@ class Membership:
         leaves = self.plan.leaves  # mostly empty, and this is asked in every step
         return sorted(slot for slot, first in leaves.items() if first == step + 1) if leaves else []
 
+    def hands_over(self, step: int, slot: int) -> bool:
+        """Whether another function goes on with ``slot`` after ``step``."""
+        return self.plan.hand_overs.get(slot) == step
+
     def is_stopped(self, step: int) -> bool:
         """Whether an announced stop makes ``step`` the last one."""
         return self.plan.stop_after is not None and step >= self.plan.stop_after

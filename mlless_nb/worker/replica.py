@@ -6,8 +6,8 @@ Nothing here waits or communicates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ class Replica:
     is_state_local : bool
         See `mlless_nb.job.algorithm.Algorithm`.
     can_resume : bool
-        Whether `tables` and `facts` are all that another replica needs to go on.
+        Whether another replica can go on from this one's state, see `mlless_nb.worker.resuming`.
     n_steps_before, n_updates_before : int
         Steps, and steps of the optimiser, of the earlier runs that this run continues.
     """
@@ -270,37 +270,16 @@ class Replica:
 
     def snapshot(self, into: Snapshot | None = None) -> Snapshot:
         """A copy of the parameters and the residual, in the memory of ``into`` if that is given."""
-        residual = self._outgoing.residual
-        if into is None:
-            return Snapshot(self.params.copy(), None if residual is None else residual.copy())
-        into.params[...] = self.params
-        if into.residual is not None:
-            into.residual[...] = residual
-        return into
+        return Snapshot.of(self.params, self.residual, into)
 
     @property
-    def tables(self) -> dict[str, Float32]:
-        """All that changes but for the parameters and what is in `facts`, by name."""
-        residual = self._outgoing.residual
-        return self.algorithm.tables() | ({} if residual is None else {"residual": residual})
-
-    @property
-    def facts(self) -> list[float]:
-        """Factor of the learning rate, and what earlier runs have left, see the attributes."""
-        return [self.rate_factor, self.n_steps_before, self.n_updates_before]
-
-    def resume(self, facts: list[Any], params: Float32, tables: Mapping[str, Float32]) -> None:
-        """Go on from `facts`, `tables` and the parameters of this worker at an earlier step of this run."""
-        self.rate_factor, self.n_steps_before, self.n_updates_before = facts
-        for name, table in self.tables.items():
-            table[...] = tables[name]
-        self.params[...] = params
+    def residual(self) -> Float32 | None:
+        """What was not published yet, float32 (n_rows, width); None if nothing is ever kept back."""
+        return self._outgoing.residual
 
     def restore(self, snapshot: Snapshot) -> None:
         """Set parameters and residual to those of a snapshot; the algorithm's state stays."""
-        self.params[...] = snapshot.params
-        if self._outgoing.residual is not None:
-            self._outgoing.residual[...] = snapshot.residual
+        snapshot.copy_to(self.params, self.residual)
 
     def flush(self, step: int) -> bytes:
         """A frame of the whole residual, which is zero afterwards."""

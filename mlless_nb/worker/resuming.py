@@ -62,12 +62,11 @@ class Resuming:
             Of the newest evaluation, which are sent with the next step.
         """
         replica, best = self._replica, self._best
-        rate_factor, n_steps_before, n_updates_before = replica.facts
         facts = {
-            "replica": replica.facts,
-            "n_steps": n_steps_before + step,
-            "n_updates": n_updates_before + step * self._local_steps,
-            "rate_factor": rate_factor,
+            "before": [replica.n_steps_before, replica.n_updates_before],
+            "n_steps": replica.n_steps_before + step,
+            "n_updates": replica.n_updates_before + step * self._local_steps,
+            "rate_factor": replica.rate_factor,
             "weight": weight,
             "state": [] if replica.is_state_local else list(replica.algorithm.state()),
             "best": [best.step, best.loss],
@@ -78,7 +77,7 @@ class Resuming:
             "sums": sums,
             "quality": quality,
         }
-        tables: dict[str, Table] = dict(replica.tables)
+        tables = self._tables()
         params = {"params": replica.params}
         for at, snapshot in best.snapshots().items():
             params[f"params at {at}"] = snapshot.params
@@ -94,6 +93,14 @@ class Resuming:
         common = {name: table[bounds[0] : bounds[1]] for name, table in params.items()}
         return WorkerState(step, self._slot, active, facts, tables, common)
 
+    def _tables(self) -> dict[str, Table]:
+        """The tables of the replica that change, but for the parameters."""
+        replica = self._replica
+        tables: dict[str, Table] = dict(replica.algorithm.tables())
+        if replica.residual is not None:
+            tables["residual"] = replica.residual
+        return tables
+
     @property
     def _is_common(self) -> bool:
         """Whether the parameters are equal on all workers."""
@@ -107,7 +114,11 @@ class Resuming:
         params = {name: joined(parts, name) for name in own.common} or tables
         if "users" in tables:
             replica.ownership.know(tables["users"])
-        replica.resume(facts["replica"], params["params"], tables)
+        replica.n_steps_before, replica.n_updates_before = facts["before"]
+        replica.rate_factor = facts["rate_factor"]
+        for name, table in self._tables().items():
+            table[...] = tables[name]
+        replica.params[...] = params["params"]
         snapshots = {}
         for at in facts["snapshots"]:
             residual = tables.get(f"residual at {at}")

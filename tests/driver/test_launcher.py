@@ -11,7 +11,7 @@ import pytest
 from engine.jobs import job
 
 import mlless_nb
-from mlless_nb.driver import launcher
+from mlless_nb.driver import interpreter
 from mlless_nb.errors import JobError, ServiceError
 
 
@@ -19,13 +19,13 @@ def test_an_interpreter_of_another_user_in_a_shared_folder_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "not a folder").touch()
-    monkeypatch.setattr(launcher.platformdirs, "user_cache_path", lambda _: tmp_path / "not a folder")
-    monkeypatch.setattr(launcher.tempfile, "gettempdir", lambda: str(tmp_path))
-    interpreter = Path(launcher._interpreter())
-    assert interpreter.parent == tmp_path / f"mlless-{os.getuid()}"
-    monkeypatch.setattr(launcher, "_is_ours", lambda path: path != interpreter)
+    monkeypatch.setattr(interpreter.platformdirs, "user_cache_path", lambda _: tmp_path / "not a folder")
+    monkeypatch.setattr(interpreter.tempfile, "gettempdir", lambda: str(tmp_path))
+    found = Path(interpreter.interpreter())
+    assert found.parent == tmp_path / f"mlless-{os.getuid()}"
+    monkeypatch.setattr(interpreter, "_is_ours", lambda path: path != found)
     with pytest.raises(ServiceError, match="XDG_CACHE_HOME"):
-        launcher._interpreter()
+        interpreter.interpreter()
 
 
 @pytest.mark.parametrize(

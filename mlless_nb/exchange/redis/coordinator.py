@@ -22,10 +22,11 @@ from ..protocol import (
     key_prefix,
 )
 from ..restarts import FROM_THE_START, LostData, Restart, rounds_prefix
-from ..step_report import LateArrival, Report, StepEntry
+from ..step_report import LateArrival, StepEntry
 from ..stores import FrameStore, StoredRounds
 from .arrivals import GONE, Arrivals, called_off, fence_of, restart_of
 from .rounds import Rounds
+from .step_log import StepLog
 
 #: Seconds until an unused key expires, also if the run's processes were killed.
 TTL_S = 86_400
@@ -78,9 +79,7 @@ class RedisCoordinator:
         self._reserve = self._redis.register_script(_script("reserve"))
         self._abort = self._redis.register_script(_script("abort"))
         self._roll_back = self._redis.register_script(_script("roll_back"))
-        self._last_entry = "0-0"
-        self._reports: dict[int, Report] = {}  # of a step whose entries are not all read yet
-        self._late: list[LateArrival] = []
+        self._steps = StepLog(self._redis, self._key("steps"))
         arrivals = Arrivals(self._prefix, generation, nonce, _script("arrive"), _script("catch_up"), TTL_S)
         rounds = Rounds(self._shards, self._prefix, arrivals, TTL_S)
         self._store = store
@@ -156,6 +155,10 @@ class RedisCoordinator:
             if nonce is not None and refund is None
         }
 
+    def is_settled(self, slot: int) -> bool:
+        """See `Coordinator`."""
+        return self._redis.hget(self._job, f"refunded:{slot}") is not None
+
     def bury(self, role: str) -> None:
         """See `Coordinator`."""
         self._redis.delete(self._key("lease", role))
@@ -207,6 +210,10 @@ class RedisCoordinator:
     def announce_checkpoint(self) -> Plan:
         """See `Coordinator`."""
         return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "checkpoint"]))
+
+    def announce_hand_over(self, slots: list[int]) -> Plan:
+        """See `Coordinator`."""
+        return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "hand_over", *slots]))
 
     def announce_stop(self, status: str, reason: str) -> Plan:
         """See `Coordinator`."""
@@ -320,29 +327,11 @@ class RedisCoordinator:
 
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
         """See `Coordinator`."""
-        reply = self._redis.xread(
-            {self._key("steps"): self._last_entry}, count=500, block=max(int(timeout_s * 1000), 1)
-        )
-        entries: list[StepEntry] = []
-        for _, rows in reply.items() if isinstance(reply, dict) else reply or []:
-            for entry_id, fields in rows[0] if rows and isinstance(rows[0], list) else rows:
-                self._last_entry = entry_id.decode()
-                at_s = float(fields.pop(b"at"))
-                if b"late" in fields:
-                    self._late.append(LateArrival(int(fields[b"late"]), int(fields[b"rank"]), at_s))
-                    continue
-                step, is_last = int(fields.pop(b"step")), fields.pop(b"more", None) is None
-                n_workers, times = int(fields.pop(b"workers", 0)), fields.pop(b"times", b"")
-                self._reports |= {int(slot): Report.decode(body) for slot, body in fields.items()}
-                if is_last:
-                    entries.append(StepEntry(step, at_s, self._reports, n_workers, tuple(map(float, times.split()))))
-                    self._reports = {}
-        return entries
+        return self._steps.read(timeout_s)
 
     def read_late(self) -> list[LateArrival]:
         """See `Coordinator`."""
-        late, self._late = self._late, []
-        return late
+        return self._steps.late()
 
     def announce_quorum(self, quorum: int) -> None:
         """See `Coordinator`."""

@@ -10,6 +10,12 @@ if state[1] ~= ARGV[1] then return {-1, ''} end
 if state[3] then return {-3, state[3]} end
 local number = tonumber(string.match(state[2], ' (%d+) %d+$'))
 if number ~= tonumber(ARGV[2]) then return {0, state[2]} end
+-- The functions of hand-overs to come are among the workers that go on, or are replaced.
+local plan = cjson.decode(call('HGET', job, 'plan'))
+if plan.hand_overs ~= nil then
+  plan.hand_overs, plan.version = nil, plan.version + 1
+  call('HSET', job, 'version', plan.version, 'plan', cjson.encode(plan))
+end
 local fence = ARGV[1] .. ' ' .. string.format('%d', number + 1) .. ' ' .. ARGV[3]
 call('HSET', job, 'fence', fence, 'latest', ARGV[3], 'closed', ARGV[3])
 -- Grants are kept by round, and the rounds come again.
