@@ -202,12 +202,12 @@ def frame_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameServ
 @pytest.fixture(scope="session")
 def function_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedRuntime | None]:
     """Forks the functions of all runs of the test run that ask for `shared_runtime`; None where that is not safe."""
-    from mlless_nb.driver import launcher
+    from mlless_nb.driver import interpreter
 
     if sys.platform != "linux":
         yield None
         return
-    server = SharedRuntime(launcher._interpreter(), tmp_path_factory.mktemp("functions"), dies_with_parent())
+    server = SharedRuntime(interpreter.interpreter(), tmp_path_factory.mktemp("functions"), dies_with_parent())
     yield server
     server.close()
 

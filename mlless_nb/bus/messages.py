@@ -15,6 +15,8 @@ from ..redaction import scrubbed_values
 
 #: No message is longer than this, bytes.
 MAX_BYTES = 1 << 20
+#: The status of a function that has ended and whose slot another one has from then on.
+HANDED_OVER = "handed over"
 
 M = TypeVar("M", bound="Message")
 
@@ -143,6 +145,8 @@ class Invocation(Message):
     start_key: str | None = None  # of the stored progress that the run continues from
     prepared_nusd: int = 0  # nano-dollars that functions spent on preparing the data
     frame_key: str = field(default="", repr=False)  # under which frames are sealed, hexadecimal; "": they are not
+    invoked_s: float = 0.0  # when this function was invoked, seconds after ``launched_at_s``; not 0 if it replaces one
+    is_successor: bool = False  # whether it waits until the function that has its slot hands over
 
     def scatters(self, n_active: int) -> bool:
         """Whether ``n_active`` workers exchange updates by scatter-reduce; else by broadcast or through a leader."""
@@ -162,9 +166,16 @@ class FromWorker(Message):
 
 @dataclass(frozen=True)
 class Started(FromWorker):
-    """The worker's function has started; seconds since the invocation."""
+    """The worker's function has started; seconds since its invocation."""
 
     start_s: float
+
+
+@dataclass(frozen=True)
+class Ready(FromWorker):
+    """The function that will take over ``slot`` waits; it was invoked ``invoked_s`` seconds after the run."""
+
+    invoked_s: float
 
 
 @dataclass(frozen=True)
@@ -205,6 +216,38 @@ class Failed(FromWorker):
     storage_nusd: int
     reason: str
     store_nusd: int = 0
+
+
+@dataclass(frozen=True)
+class Trouble(Message):
+    """To the driver: the function of ``slot`` is lost, or data that it needs is. ``number`` is that of the restart."""
+
+    slot: int
+    number: int
+    reason: str
+    is_lost: bool
+
+
+@dataclass(frozen=True)
+class Aged(Message):
+    """To the driver: the functions of ``slots`` are near the end of their lifetime and need successors."""
+
+    slots: list[int]
+
+
+@dataclass(frozen=True)
+class Replaced(Message):
+    """To the supervisor: the run goes on from the checkpoint after ``step``, with new functions for ``slots``.
+
+    They were invoked ``invoked_s`` seconds after the run; the functions that they replace had ended ``lost_s`` seconds
+    after it.
+    """
+
+    number: int
+    step: int
+    slots: list[int]
+    lost_s: float
+    invoked_s: float
 
 
 @dataclass(frozen=True)
@@ -257,5 +300,6 @@ class Ended(Message):
 
 
 KINDS: dict[str, type[Message]] = {
-    kind.__name__: kind for kind in (Invocation, Started, Left, RateCut, Failed, Command, Update, Ended)
+    kind.__name__: kind
+    for kind in (*(Invocation, Started, Ready, Left, RateCut, Failed, Trouble, Aged, Replaced, Command, Update, Ended),)
 }

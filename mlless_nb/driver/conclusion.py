@@ -12,7 +12,7 @@ from ..job.baseline import shortfall
 from ..job.job import TrainingJob
 from ..models import FittedModel
 from ..money import Cost, Rates
-from ..storage import checkpoint
+from ..storage import run_objects
 from ..storage.checkpoint import Progress
 from ..telemetry.record import Record
 from . import teardown
@@ -111,10 +111,12 @@ class Conclusion:
 
     def _remove_objects(self) -> None:
         """Remove the run's objects."""
-        # If the supervisor sent the final message and nothing failed, the run's objects are known.
-        is_known = self._set_aside_nusd > 0 and self._ended.status != "failed"
-        objects, step = self._services.launcher.objects, self._ended.step if is_known else None
-        checkpoint.remove(objects, self._run.id, step, self._job.checkpoint_every or 0)
+        # If the supervisor sent the final message, nothing failed and nothing was interrupted, the objects are known.
+        is_known = self._set_aside_nusd > 0 and self._ended.status in ("finished", "stopped")
+        if is_known:
+            plan = self._services.log.read_plan()
+            is_known = not plan.checkpoint and not self._job.checkpoint_every
+        run_objects.remove(self._services.launcher.objects, self._run.id, is_known=is_known)
 
     @property
     def _costs_nusd(self) -> dict[str, int]:

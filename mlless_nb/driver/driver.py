@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from ..bus.messages import Command, Ended, Invocation, Message, Update
+import redis
+
+from ..bus.messages import Aged, Command, Ended, Invocation, Message, Trouble, Update
 from ..data.prepare import Manifest
-from ..errors import DecodeError, MllessError
+from ..errors import DecodeError, MllessError, ServiceError
 from ..job import defaults
 from ..job.job import TrainingJob
 from ..job.partitioning import held_bytes
 from ..money.budget import EXIT_S
-from ..money.cost import PREPARATION
 from ..money.meter import NUSD, to_nusd
 from ..preparation.run import UsedUpError
 from ..stateless.platform import Ends
-from ..supervisor.policy.projection import Prices
+from ..supervisor.policy.replay import inputs_of
 from ..telemetry.record import Record
 from . import teardown
 from .allowance import Allowance
 from .commands import Commands
 from .conclusion import Conclusion
 from .data_preparation import JobData
-from .invocations import LEASE_S
+from .first_state import first_state
 from .launch_plan import LaunchPlan
+from .mending import Mending
+from .recovery import Recovery
 from .resumption import Earlier, start_of
 from .run import TrainingRun
 from .services import Services
@@ -45,8 +47,10 @@ LOST_POLL_S = 0.25
 LAST_WORD_S = 1.0
 #: Seconds of start-up time that are reserved at a time for functions that start late.
 START_SLICE_S = 0.2
-#: Seconds without a message from the supervisor after which the run counts as lost.
+#: Seconds without a message from the supervisor after which it counts as lost.
 SILENCE_S = 60.0
+#: Longest wait for servers that do not answer, seconds.
+AWAY_S = 120.0
 
 
 class Driver:
@@ -102,6 +106,7 @@ class Driver:
         # Nano-dollars for this process' own requests: as sent to the functions, and as in the supervisor's bill.
         self._spent_before = self._set_aside = 0
         self._is_abandoned = threading.Event()
+        self._mending: Mending | None = None
         self._start = start_of(earlier, self._data) if earlier is not None else None
         self._data.check_target(self._start.progress.params if self._start is not None else None)
         self._services = self._stored.services if self._stored is not None else Services(job, run_id)
@@ -112,23 +117,7 @@ class Driver:
         except BaseException:
             self._services.close()
             raise
-        state: dict[str, Any] = {
-            "run_id": run_id,
-            "name": name,
-            "description": job.describe() + (f" · from {earlier.name}" if earlier is not None else ""),
-            "resumed_from": earlier.name if earlier is not None else "",
-            "metric": job.model.metric,
-            "target": job.stop_rules.target,
-            "baseline_loss": self._data.baseline_loss,
-            "n_workers": job.workers,
-            "budget_usd": job.cap_usd,
-            # The cap cannot be lowered below this while the run starts.
-            "committed_usd": self._plan.least_nusd / NUSD,
-            "price_profile": self._plan.rates.profile.label,
-            "is_simulated_price": self._services.launcher.is_local,
-        }
-        if self._start is not None and self._start.best is not None:
-            state |= {"best_loss": self._start.best_loss, "best_step": 0, "best_epoch": 0.0}
+        state = first_state(self.run, job, self._data, earlier, self._start, self._plan, self._services)
         self.run.telemetry.update(**state)
         for text in [*self._services.told, *(self._start.told if self._start is not None else ())]:
             self.run.telemetry.tell(0.0, text)
@@ -204,7 +193,7 @@ class Driver:
         return not (self._commands.is_stop_asked or self._is_abandoned.is_set())
 
     def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
-        launcher, log, plan = self._services.launcher, self._services.log, self._plan
+        log, plan = self._services.log, self._plan
         job = self.job = self.run.job = plan.decided(manifest)
         if chosen := defaults.told(self._left_open, job):
             self.run.telemetry.tell(0.0, chosen)
@@ -223,43 +212,73 @@ class Driver:
         self._feed.record = Record(self.run.id)
         self._feed.record.begin({"state": self.run.telemetry.state.to_json(), "cost": {}, "job": self._replayed()})
         self._launched_at = time.monotonic()
-        launcher.invoke([invocation.encode().decode() for invocation in invocations])
+        self._invoke(invocations)
         self._is_launched = True
-        self._services.watch_functions(f"runs/{self.run.id}")
+        telemetry = self.run.telemetry
+        recovery = Recovery(self._services, invocations, plan.money, plan.rates, telemetry, self._invoke)
+        self._mending = Mending(self._services, recovery, telemetry, job.workers)
+
+    def _invoke(self, invocations: list[Invocation]) -> None:
+        """Invoke functions, and make sure that they end if this process is killed."""
+        if invocations:
+            self._services.launcher.invoke([invocation.encode().decode() for invocation in invocations])
+            self._services.watch_functions(f"runs/{self.run.id}")
 
     def _follow(self) -> Ended:
         """Turn the supervisor's updates into telemetry until its final message, which is returned."""
         launcher, log = self._services.launcher, self._services.log
         paid_until_s = self._plan.money.start_s + EXIT_S
         self._heard_at = renewed_at = looked_at = time.monotonic()
+        away_since: float | None = None  # since when the servers do not answer
         while True:
-            ended = self._hear(BUS_POLL_S)
-            if ended is not None:
-                return ended
-            now = time.monotonic()
-            if now - renewed_at > DRIVER_LEASE_S / 10:
-                renewed_at = now
-                log.renew("driver", DRIVER_LEASE_S)
-                self._services.keep_user()
-            self._commands.resend(now, self._is_launched)
-            if self._services.dues is not None:
-                self._services.dues.pay()
             if self._is_abandoned.is_set() or not threading.main_thread().is_alive():
                 return self._abandon()
-            is_starting = launcher.is_local and self.run.telemetry.state.n_workers_started < self.job.workers
-            if is_starting and now - self._launched_at > paid_until_s - START_SLICE_S:
-                if not log.reserve_start(self._plan.money.slice_nusd(paid_until_s, START_SLICE_S)):
-                    launcher.kill()
-                    return self._give_up("the budget was used up before all functions had started", "capped")
-                paid_until_s += START_SLICE_S
-            if launcher.has_ended():
-                return self._give_up("every function ended without a final message")
-            if launcher.is_local and now - looked_at > LOST_POLL_S:
-                teardown.notice_lost(self._services, self.job.workers, self.run.telemetry.state.step + 1)
-                looked_at = now
-            if now - self._heard_at > SILENCE_S:
-                launcher.kill()
-                return self._give_up(f"no message from the supervisor for {SILENCE_S:g} s")
+            try:
+                ended = self._hear(BUS_POLL_S)
+                if ended is not None:
+                    return ended
+                now = time.monotonic()
+                if now - renewed_at > DRIVER_LEASE_S / 10:
+                    renewed_at = now
+                    log.renew("driver", DRIVER_LEASE_S)
+                    self._services.keep_user()
+                if self._services.dues is not None:
+                    self._services.dues.pay()
+                self._commands.resend(now, self._is_launched)
+                is_starting = launcher.is_local and self.run.telemetry.state.n_workers_started < self.job.workers
+                if is_starting and now - self._launched_at > paid_until_s - START_SLICE_S:
+                    if not log.reserve_start(self._plan.money.slice_nusd(paid_until_s, START_SLICE_S)):
+                        launcher.kill()
+                        return self._give_up("the budget was used up before all functions had started", "capped")
+                    paid_until_s += START_SLICE_S
+                ended = self._mend(now - looked_at > LOST_POLL_S)
+                if ended is not None:
+                    return ended
+                looked_at = now if now - looked_at > LOST_POLL_S else looked_at
+                away_since = None
+            except (redis.ConnectionError, redis.TimeoutError, ServiceError) as error:
+                now = time.monotonic()
+                away_since = now if away_since is None else away_since
+                if now - away_since > AWAY_S:
+                    return self._give_up(f"the run's servers do not answer: {error}")
+                time.sleep(BUS_POLL_S)
+                self._heard_at = now  # the supervisor cannot be heard meanwhile
+
+    def _mend(self, is_due: bool) -> Ended | None:
+        """Replace what was lost; returns the final message if the run has ended, or cannot go on."""
+        mending = self._mending
+        assert mending is not None
+        if self._services.launcher.has_ended():
+            ended = self._hear_out(LAST_WORD_S)
+            if ended is not None:
+                return ended
+            over = mending.revive()
+        else:
+            is_silent = time.monotonic() - self._heard_at > SILENCE_S
+            if is_silent:
+                self._heard_at = time.monotonic()
+            over = mending.mend(is_due=is_due, is_silent=is_silent)
+        return self._give_up(*over) if over is not None else None
 
     def _hear(self, timeout_s: float) -> Ended | None:
         """Handle the supervisor's messages; returns its final message if that is among them."""
@@ -274,6 +293,10 @@ class Driver:
                 return message
             if isinstance(message, Update):
                 self._feed.take(message)
+            elif isinstance(message, Trouble) and self._mending is not None:
+                self._mending.troubles.append(message)
+            elif isinstance(message, Aged) and self._mending is not None:
+                self._mending.aged += message.slots
         return None
 
     def _hear_out(self, patience_s: float) -> Ended | None:
@@ -285,14 +308,7 @@ class Driver:
 
     def _replayed(self) -> dict[str, Any]:
         """The inputs of the policy's decisions beside the rows, see `mlless_nb.supervisor.policy.replay`."""
-        return {
-            "n_workers": self.job.workers,
-            "n_cores": self._services.launcher.n_cores,
-            "cap_usd": self.job.cap_usd,
-            "stop": dataclasses.asdict(self.job.stop_rules),
-            "scale_in": self.job.scale_in.to_json(),
-            **dataclasses.asdict(Prices.of(self._plan.rates)),
-        }
+        return inputs_of(self.job, self._services.launcher.n_cores, self._plan.rates)
 
     def _send(self, command: Command, pending: str) -> None:
         self._commands.send(command, pending)
@@ -333,16 +349,15 @@ class Driver:
 
     def _failure(self, reason: str, status: str = "failed") -> Ended:
         """A final message by the driver, if the supervisor sent none: aborts the functions and bills them up to now."""
-        rates, state, n_workers = self._plan.rates, self.run.telemetry.state, self.job.workers
-        objects = self._services.launcher.objects
-        costs = {"storage": rates.requests_nusd(objects.gets, objects.puts)}
-        time_s = 0.0
-        if self._launched_at:
-            teardown.abort_functions(self._services, n_workers, reason, 2 * LEASE_S)
-        if self._is_launched:
-            time_s = time.monotonic() - self._launched_at
-            costs = teardown.estimate_bill_nusd(self._services, rates, n_workers, time_s, state)
-        if prepared := self._data.prepared_nusd:
-            costs["storage"] = max(costs["storage"] - prepared * self._is_launched, 0)  # the estimate has it there
-            costs[PREPARATION] = prepared
-        return Ended(status, reason, state.step, None, None, costs, time_s)
+        launched_s = time.monotonic() - self._launched_at if self._launched_at else None
+        prepared = self._data.prepared_nusd
+        return teardown.failure(
+            self._services,
+            self._plan.rates,
+            self.job.workers,
+            self.run.telemetry.state,
+            Ended(status, reason, self.run.telemetry.state.step, None, None, {}, 0.0),
+            launched_s,
+            prepared,
+            is_launched=self._is_launched,
+        )

@@ -21,7 +21,7 @@ class Successor(Supervisor):
         self._workers.aborted = called_off
         while self._read_steps(0.001):
             pass
-        while self._hear(0.0):
+        while self._hearing.hear(0.0):
             pass
         return self._last_word()
 

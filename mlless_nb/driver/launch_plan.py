@@ -17,7 +17,7 @@ from ..money import Rates, price_profile
 from ..money.meter import to_nusd
 from ..money.start import StartingMoney, least_usd
 from ..stateless.grants import StatelessMoney
-from ..storage import checkpoint
+from ..storage import run_objects
 from ..storage.checkpoint import Progress
 from . import request_dues
 from .data_preparation import JobData
@@ -134,7 +134,7 @@ class LaunchPlan:
         progress = self._begin
         if progress is None:
             return None
-        key = checkpoint.start_key(run_id)
+        key = run_objects.start_key(run_id)
         self._services.launcher.objects.put(key, dataclasses.replace(progress, owners=self._data.owners).encode())
         return key
 

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import hashlib
 import importlib
 import os
-import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from ..errors import JobError, ServiceError
-from ..function.malloc import large_pages
 from ..job.job import backend_name
 from ..redaction import remember
 from ..storage.objects import LithopsObjects
+from .interpreter import interpreter
 from .lithops_config import for_functions, secrets_of
 
 #: Lifetime of a local function, seconds.
@@ -35,8 +31,6 @@ LOCAL_SPAWN_S = 5.0
 #: Lithops' default lifetimes of functions by backend, seconds.
 LIFETIMES_S = {"aws_lambda": 900, "ibm_cf": 600, "code_engine": 600, "gcp_functions": 540, "azure_functions": 600}
 
-#: The script that the interpreter of local functions runs.
-PRELOAD = Path(__file__).resolve().parents[1] / "function" / "preload.py"
 #: Modules that a local launch imports: Lithops, its backends that are imported by name, and the functions' entry.
 AHEAD = (
     "lithops",
@@ -59,41 +53,6 @@ def _get_ready() -> None:
 
         _keep_private()
         DefaultEnvironment({"runtime": sys.executable}).setup()
-
-
-def _interpreter(modules: Sequence[str] = ()) -> str:
-    """A script that runs `PRELOAD` with this interpreter; Lithops' ``runtime`` is one path without arguments.
-
-    ``modules`` are imported in it as well, before any function is forked.
-    """
-    names = shlex.quote(" ".join(modules))
-    text = (
-        "#!/bin/sh\nexport OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 "
-        f"MLLESS_PRELOAD={names} {shlex.quote(large_pages())}\n"
-        f'exec {shlex.quote(sys.executable)} -P {shlex.quote(str(PRELOAD))} "$@"\n'
-    )
-    name = f"runtime-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    own, shared = platformdirs.user_cache_path("mlless_nb"), Path(tempfile.gettempdir()) / f"mlless-{os.getuid()}"
-    for folder in (own, shared):
-        path = folder / name
-        try:
-            if not path.exists():
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as draft:
-                    draft.write(text)
-                os.chmod(draft.name, 0o700)
-                os.replace(draft.name, path)
-        except OSError:
-            continue
-        # Another user may have created the second folder before.
-        if os.access(path, os.X_OK) and (folder == own or (_is_ours(folder) and _is_ours(path))):
-            return str(path)
-    raise ServiceError("backend: no folder for the functions' interpreter can be written; set XDG_CACHE_HOME to one")
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether ``path`` belongs to this user."""
-    return path.stat().st_uid == os.getuid()
 
 
 def is_local(backend: str | Mapping[str, Any]) -> bool:
@@ -133,8 +92,6 @@ class LithopsLauncher:
         field: str = "workers",
         modules: Sequence[str] = (),
     ) -> None:
-        import lithops
-
         self.is_local = is_local(backend)
         self._memory_mb = memory_mb
         self._seen: set[int] = set()  # processes of functions
@@ -146,19 +103,19 @@ class LithopsLauncher:
             config["lithops"].setdefault("execution_timeout", LOCAL_LIFETIME_S)
             local = config.setdefault("localhost", {})
             local.update(version=1, worker_processes=n_functions)
-            local.setdefault("runtime", _interpreter(modules))
+            local.setdefault("runtime", interpreter(modules))
             name = None
             _keep_private()
         remember(*secrets_of(config or {}))
         try:
-            self._executor = lithops.FunctionExecutor(config=config, backend=name, log_level=None)
+            self._open = partial(_open, config, name)
+            self._executor = self._open()
         except Exception as error:
             raise JobError(
                 "backend", backend_name(backend), f"a working Lithops backend; Lithops says: {error}"
             ) from None
-        # Lithops ships its configuration to the functions.
-        remember(*secrets_of(self._executor.config))
-        self._executor.invoker.config = for_functions(self._executor.config)
+        # Locally an executor runs one job after the other: those invoked while others run have executors of their own.
+        self._executors = [self._executor]
         self._storage = self._executor.storage
         self.objects = LithopsObjects(self._storage)
         limits = self._executor.config.get(self._executor.backend, {})
@@ -176,11 +133,11 @@ class LithopsLauncher:
         return LithopsObjects(self._storage, "", bucket)
 
     def invoke(self, payloads: list[str]) -> None:
-        """Start a function for each payload, all in one call (two calls would run one after the other locally)."""
+        """Start a function for each payload, all in one call."""
         from ..function.entry import run_function
 
         try:
-            futures = self._executor.map(
+            futures = self._free_executor().map(
                 run_function,
                 [{"payload": payload} for payload in payloads],
                 chunksize=1,
@@ -191,18 +148,31 @@ class LithopsLauncher:
         except Exception as error:
             raise ServiceError(f"backend: the functions could not be invoked: {error}") from error
         # Leases and final messages show the functions' state; Lithops' polling of the storage would only add cost.
-        self._executor.job_monitor.stop()
+        for executor in self._executors:
+            executor.job_monitor.stop()
         # Locally a thread of Lithops starts the functions' process; the watchdog needs its id.
         self._newest = futures[0].job_key
         give_up_at = time.monotonic() + LOCAL_SPAWN_S
         while self.is_local and self._newest not in self._jobs and time.monotonic() < give_up_at:
             time.sleep(0.002)
 
+    def _free_executor(self) -> Any:
+        """An executor that runs what it is given at once."""
+        for executor in self._executors:
+            if all(process.poll() is not None for process in self._jobs_of(executor).values()):
+                return executor
+        self._executors.append(self._open())
+        return self._executors[-1]
+
+    def _jobs_of(self, executor: Any) -> dict[str, subprocess.Popen[bytes]]:
+        """The local processes of an executor by the key of their job; each call of `invoke` is a job."""
+        environment = getattr(executor.compute_handler, "env", None)
+        return environment.jobs if self.is_local and environment is not None else {}
+
     @property
     def _jobs(self) -> dict[str, subprocess.Popen[bytes]]:
-        """Lithops' local processes by the key of their job; each call of `invoke` is a job."""
-        environment = getattr(self._executor.compute_handler, "env", None)
-        return environment.jobs if self.is_local and environment is not None else {}
+        """Lithops' local processes by the key of their job."""
+        return {key: process for executor in self._executors for key, process in self._jobs_of(executor).items()}
 
     @property
     def _processes(self) -> list[subprocess.Popen[bytes]]:
@@ -210,11 +180,13 @@ class LithopsLauncher:
 
     def forget_ended(self) -> None:
         """Remove what ended invocations have left, for runs that invoke functions again and again."""
-        self._executor.futures.clear()
-        for key, process in list(self._jobs.items()):
-            if process.poll() is not None:
-                del self._jobs[key]
-                _remove(self._paths_of(key))
+        for executor in self._executors:
+            executor.futures.clear()
+            jobs = self._jobs_of(executor)
+            for key, process in list(jobs.items()):
+                if process.poll() is not None:
+                    del jobs[key]
+                    _remove(self._paths_of(key))
 
     def has_newest_ended(self) -> bool:
         """Whether the functions that were invoked last have exited; False if that cannot be known."""
@@ -250,10 +222,11 @@ class LithopsLauncher:
 
         if not self.is_local:
             return []
-        identity = self._executor.executor_id
-        keys = list(self._jobs) or [f"{identity}-M000"]  # Lithops' key of the first map
-        shared = f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/{JOBS_PREFIX}/{identity}"
-        return [shared, *(path for key in keys for path in self._paths_of(key))]
+        identities = [executor.executor_id for executor in self._executors]
+        keys = list(self._jobs) or [f"{identities[0]}-M000"]  # Lithops' key of the first map
+        folder = f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/{JOBS_PREFIX}"
+        shared = [f"{folder}/{identity}" for identity in identities]
+        return [*shared, *(path for key in keys for path in self._paths_of(key))]
 
     def _paths_of(self, job: str) -> list[str]:
         """What Lithops creates on this machine for one of its jobs."""
@@ -282,7 +255,8 @@ class LithopsLauncher:
     def prefixes_of(self, key: str) -> list[str]:
         """What the names of the objects below ``key`` begin with, and those of Lithops' own of this run."""
         # With the separator, so that run 1 does not remove the files of run 10.
-        own = [f"lithops.jobs/{self._executor.executor_id}{end}" for end in ("/", "-")]
+        identities = [executor.executor_id for executor in self._executors]
+        own = [f"lithops.jobs/{identity}{end}" for identity in identities for end in ("/", "-")]
         return [f"mlless-nb/{key}/", *own]
 
     def place_of(self, key: str) -> str:
@@ -324,19 +298,31 @@ class LithopsLauncher:
                 process.wait(timeout=5)
             except subprocess.TimeoutExpired:
                 self.kill()
-        executor = self._executor
-        atexit.unregister(executor._clean_at_exit)
-        executor.job_monitor.stop()
-        executor.invoker.stop()
-        if self.is_local:
-            paths = self.temporary_paths  # Lithops forgets its jobs when it is cleared
-            executor.compute_handler.clear()
-            _remove(paths)
+        paths = self.temporary_paths  # Lithops forgets its jobs when it is cleared
+        for executor in self._executors:
+            atexit.unregister(executor._clean_at_exit)
+            executor.job_monitor.stop()
+            executor.invoker.stop()
+            if self.is_local:
+                executor.compute_handler.clear()
+        _remove(paths)
         if self._storage.backend != "localhost":
             for prefix in self.prefixes_of("")[1:]:
                 keys = self._storage.list_keys(self._storage.bucket, prefix)
                 if keys:
                     self._storage.delete_objects(self._storage.bucket, keys)
+
+
+def _open(config: Mapping[str, Any] | None, name: str | None) -> Any:
+    """An executor of Lithops, which changes the configuration that it is given."""
+    import lithops
+
+    own = None if config is None else _copy(config)
+    executor = lithops.FunctionExecutor(config=own, backend=name, log_level=None)
+    # Lithops ships its configuration to the functions.
+    remember(*secrets_of(executor.config))
+    executor.invoker.config = for_functions(executor.config)
+    return executor
 
 
 def _remove(paths: list[str]) -> None:

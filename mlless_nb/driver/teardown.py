@@ -14,12 +14,14 @@ from ..errors import DecodeError, ServiceError
 from ..models import FittedModel
 from ..money import Cost, Rates
 from ..money.budget import Prepaid
+from ..money.cost import PREPARATION
 from ..money.meter import NUSD, to_nusd
-from ..storage import checkpoint
+from ..storage import run_objects
 from ..storage.checkpoint import Progress
 from ..storage.objects import ObjectStore
 from ..telemetry.live import RunState, Telemetry
 from ..telemetry.record import LAST, Record
+from .invocations import LEASE_S
 from .services import Services
 
 #: Tries to fetch the model, and the pause between them, seconds.
@@ -34,20 +36,6 @@ def abort_functions(services: Services, n_workers: int, reason: str, patience_s:
         services.log.abort(reason, n_workers)
         while not services.launcher.has_ended() and any(services.log.alive(roles)) and time.monotonic() < give_up_at:
             time.sleep(0.05)
-
-
-def notice_lost(services: Services, n_workers: int, step: int) -> None:
-    """Abort the run if a worker's local process has died; if the supervisor's has, stop the run in good order."""
-    log, launcher = services.log, services.launcher
-    at_work = log.at_work([-1, *range(n_workers)])
-    gone = [slot for slot, nonce in at_work.items() if launcher.has_died(int(nonce.partition("-")[0]))]
-    # A function that settled its budget before it exited is no longer listed as at work: it was not lost.
-    for slot in log.at_work(gone):
-        log.bury("supervisor" if slot < 0 else str(slot))
-        if slot < 0:
-            log.announce_stop("failed", f"the supervisor was lost by step {step}")
-        else:
-            log.abort(f"worker {slot} was lost at step {step}", n_workers)
 
 
 def estimate_bill_nusd(
@@ -73,6 +61,43 @@ def estimate_bill_nusd(
     with contextlib.suppress(Exception):  # the reservations may be lost with Redis; the cap still holds
         most = services.log.money()[1]
     return _cut(costs, most)
+
+
+def failure(
+    services: Services,
+    rates: Rates,
+    n_workers: int,
+    state: RunState,
+    said: Ended,
+    launched_s: float | None,
+    prepared_nusd: int,
+    *,
+    is_launched: bool,
+) -> Ended:
+    """A final message by the driver, if the supervisor sent none: aborts the functions and bills them up to now.
+
+    Parameters
+    ----------
+    said : Ended
+        Status, reason and step.
+    launched_s : float or None
+        Seconds since the functions were invoked; None if they were not.
+    prepared_nusd : int
+        Nano-dollars that preparing the data has cost.
+    is_launched : bool
+        Whether invoking them succeeded.
+    """
+    objects = services.launcher.objects
+    costs = {"storage": rates.requests_nusd(objects.gets, objects.puts)}
+    time_s = launched_s if launched_s is not None and is_launched else 0.0
+    if launched_s is not None:
+        abort_functions(services, n_workers, said.reason, 2 * LEASE_S)
+    if is_launched:
+        costs = estimate_bill_nusd(services, rates, n_workers, time_s, state)
+    if prepared_nusd:
+        costs["storage"] = max(costs["storage"] - prepared_nusd * is_launched, 0)  # the estimate has it there
+        costs[PREPARATION] = prepared_nusd
+    return dataclasses.replace(said, costs_nusd=costs, time_s=time_s)
 
 
 def _cut(costs: dict[str, int], most: int | None) -> dict[str, int]:
@@ -132,11 +157,10 @@ def fetch_model(
             return progress, f"; the model is that of step {ended.kept_step}" if ended.status == "failed" else ""
         except (KeyError, DecodeError):
             pass  # the function ended before it was stored
-    found = checkpoint.newest(objects, run_id)
+    found = run_objects.newest(objects, run_id)
     if found is None:
         return begin(), f"; no checkpoint yet, the model is {begun}"
-    _, params, step = found
-    return Progress(params, step, n_steps=begin().n_steps + step), f"; the model is that of step {step}"
+    return found.progress, f"; the model is that of step {found.progress.step}"
 
 
 def fetch_last(objects: ObjectStore, ended: Ended) -> Progress | None:

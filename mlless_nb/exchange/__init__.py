@@ -13,7 +13,6 @@ from .plan import Plan
 from .protocol import (
     KINDS,
     WAIT_POLL_S,
-    Aborted,
     Arrival,
     Closing,
     Coordinator,
@@ -23,9 +22,11 @@ from .protocol import (
     RoundRequest,
 )
 from .redis.coordinator import RedisCoordinator
+from .restarts import FROM_THE_START, Aborted, Fenced, LostData, Restart, Restarted
 from .step_report import LateArrival, StepEntry
 
 __all__ = [
+    "FROM_THE_START",
     "KINDS",
     "WAIT_POLL_S",
     "Aborted",
@@ -33,14 +34,18 @@ __all__ = [
     "Closing",
     "Coordinator",
     "Exchanged",
+    "Fenced",
     "Frame",
     "FrameKey",
     "LateArrival",
+    "LostData",
     "MemoryCoordinator",
     "MemoryHub",
     "Pattern",
     "Plan",
     "RedisCoordinator",
+    "Restart",
+    "Restarted",
     "RoundRequest",
     "StepEntry",
     "choose_pattern",

@@ -9,12 +9,11 @@ from typing import Any
 from ..money.request import BudgetRequest
 from .in_parts import exchange_in_parts
 from .memory_hub import MemoryHub
-from .plan import Plan
+from .plan import NO_PLAN, Plan
 from .protocol import (
     KINDS,
     MODEL,
     WAIT_POLL_S,
-    Aborted,
     Arrival,
     Closing,
     Exchanged,
@@ -22,6 +21,7 @@ from .protocol import (
     FrameKey,
     RoundRequest,
 )
+from .restarts import FROM_THE_START, Aborted, Fenced, LostData, Restart, Restarted
 from .step_report import LateArrival, Report, StepEntry
 
 
@@ -29,10 +29,12 @@ class MemoryCoordinator:
     """See `Coordinator`."""
 
     def __init__(self, hub: MemoryHub, nonce: str = "") -> None:
-        self._hub, self._nonce = hub, nonce
+        self._hub, self._nonce, self._restart = hub, nonce, hub.restart
         self._n_read = 0
 
-    def create(self, *, cap_nusd: int | None, reserved_nusd: int) -> None:
+    def create(
+        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
+    ) -> None:
         """See `Coordinator`."""
         self._hub.cap, self._hub.reserved = cap_nusd, reserved_nusd
 
@@ -66,14 +68,58 @@ class MemoryCoordinator:
         with hub.changed:
             return {slot: hub.claims[slot] for slot in slots if slot in hub.claims and (slot, 0) not in hub.refunded}
 
+    def is_settled(self, slot: int) -> bool:
+        """See `Coordinator`."""
+        return (slot, 0) in self._hub.refunded
+
     def bury(self, role: str) -> None:
         """See `Coordinator`."""
         with self._hub.changed:
             self._hub.leases.pop(role, None)
 
+    def restart(self) -> Restart:
+        """See `Coordinator`."""
+        return self._hub.restart
+
+    def join(self, restart: Restart) -> None:
+        """See `Coordinator`."""
+        self._restart = restart
+
+    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int) -> Restart:
+        """See `Coordinator`."""
+        hub = self._hub
+        with hub.changed:
+            if hub.called_off is not None:
+                raise Aborted(hub.called_off[1], hub.called_off[0])
+            if hub.restart.number == known.number:
+                hub.roll_back(step, replaced)
+            return hub.restart
+
+    def identities(self) -> list[str]:
+        """See `Coordinator`."""
+        return []
+
+    def release(self, slot: int) -> None:
+        """See `Coordinator`."""
+        with self._hub.changed:
+            self._hub.release(slot)
+
+    def _check(self) -> None:
+        """Raise `Aborted` or `Restarted` if the rounds of this worker are over."""
+        hub = self._hub
+        if hub.restart.number != self._restart.number:
+            raise Restarted(hub.restart)
+        if hub.called_off is not None:
+            raise Aborted(hub.called_off[1], hub.called_off[0])
+
     def read_plan(self) -> Plan:
         """See `Coordinator`."""
         return self._hub.plan
+
+    def announce_checkpoint(self) -> Plan:
+        """See `Coordinator`."""
+        with self._hub.changed:
+            return self._hub.announce_checkpoint()
 
     def announce_leave(self, slots: list[int]) -> Plan:
         """See `Coordinator`."""
@@ -83,6 +129,11 @@ class MemoryCoordinator:
             if leaves:
                 hub.announce(leaves={**hub.plan.leaves, **leaves})
             return hub.plan
+
+    def announce_hand_over(self, slots: list[int]) -> Plan:
+        """See `Coordinator`."""
+        with self._hub.changed:
+            return self._hub.announce_hand_over(slots)
 
     def announce_stop(self, status: str, reason: str) -> Plan:
         """See `Coordinator`."""
@@ -143,10 +194,9 @@ class MemoryCoordinator:
         """See `Coordinator`."""
         hub = self._hub
         with hub.changed:
+            self._check()
             if hub.claims.get(part.slot) != self._nonce:
-                raise Aborted("this worker's slot was given to another invocation")
-            if hub.called_off is not None:
-                raise Aborted(hub.called_off[1], hub.called_off[0])
+                raise Fenced("this worker's slot was given to another invocation")
             hub.leases[str(part.slot)] = time.monotonic() + part.lease_s
             hub.latest = max(hub.latest, part.step)
             granted = hub.grant((part.round_id, part.slot), part.wanted)
@@ -206,8 +256,7 @@ class MemoryCoordinator:
         """See `Coordinator`."""
         hub = self._hub
         with hub.changed:
-            if hub.called_off is not None:
-                raise Aborted(hub.called_off[1], hub.called_off[0])
+            self._check()
             hub.quorum.reach(part)
             self._end_quorum()
             return self._answer(part), hub.quorum.since(part.step)
@@ -223,25 +272,26 @@ class MemoryCoordinator:
     def _wait_until(self, is_there: Callable[[], bool], part: RoundRequest, pay: Callable[[], None]) -> None:
         """Wait until ``is_there()`` is true, at most ``part.deadline_s`` seconds."""
         hub = self._hub
-        give_up_at = time.monotonic() + part.deadline_s
+        give_up_at, mine = time.monotonic() + part.deadline_s, self._restart.number
         with hub.changed:
             while not hub.changed.wait_for(
-                lambda: hub.called_off is not None or is_there(), min(WAIT_POLL_S, part.deadline_s)
+                lambda: hub.called_off is not None or hub.restart.number != mine or is_there(),
+                min(WAIT_POLL_S, part.deadline_s),
             ):
                 pay()
                 if time.monotonic() > give_up_at:
                     raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
-            if hub.called_off is not None:
-                raise Aborted(hub.called_off[1], hub.called_off[0])
+            self._check()
 
     def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
         """See `Coordinator`."""
         with self._hub.changed:
             frames, read = self._hub.frames, part.read_slots(slots)
             found = {slot: frames.get((part.round_id, slot, part.inbox)) for slot in read}
+            self._check()
         missing = [slot for slot, frame in found.items() if frame is None]
         if missing:
-            raise Aborted(f"the update of worker {missing[0]} in round {part.round_id} is gone")
+            raise LostData(f"the update of worker {missing[0]} in round {part.round_id} is gone")
         return [frame for frame in found.values() if frame is not None]
 
     def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:

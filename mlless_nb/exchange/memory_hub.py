@@ -11,6 +11,7 @@ from ..money.request import BudgetRequest
 from .plan import Plan
 from .protocol import KINDS
 from .quorum_rounds import QuorumRounds
+from .restarts import Restart
 from .step_report import Report, StepEntry
 
 
@@ -23,6 +24,7 @@ class MemoryHub:
     reserved: int = 0
     latest: int = 0
     plan: Plan = field(default_factory=Plan)
+    restart: Restart = field(default_factory=Restart)
     called_off: tuple[str, str] | None = None
     frames: dict[tuple[str, int, int | None], bytes] = field(default_factory=dict)
     arrivals: dict[str, dict[int, Report | None]] = field(default_factory=dict)
@@ -40,6 +42,39 @@ class MemoryHub:
         with self.changed:
             self.plan = replace(self.plan, version=self.plan.version + 1, **changes)
             self.changed.notify_all()
+
+    def announce_checkpoint(self) -> Plan:
+        """Announce a checkpoint for a step that no worker has reached, unless one is announced; returns the plan."""
+        if self.plan.checkpoint <= self.latest:
+            self.announce(checkpoint=self.latest + 1)
+        return self.plan
+
+    def announce_hand_over(self, slots: list[int]) -> Plan:
+        """Announce that the functions of ``slots`` hand over after the next checkpoint; returns the plan."""
+        step = max(self.plan.checkpoint, self.latest + 1)
+        self.announce(checkpoint=step, hand_overs={**self.plan.hand_overs, **dict.fromkeys(slots, step)})
+        return self.plan
+
+    def roll_back(self, step: int, replaced: list[int]) -> None:
+        """Begin a new restart at ``step``, without the rounds so far; ``replaced`` slots can be claimed again."""
+        self.restart, self.latest = Restart(self.restart.number + 1, step), step
+        self.frames.clear()
+        self.arrivals.clear()
+        self.grants.clear()
+        self.quorum = QuorumRounds(step, self.quorum.announced)
+        if self.plan.hand_overs:
+            self.announce(hand_overs={})
+        for slot in replaced:
+            self.release(slot)
+        with self.changed:
+            self.changed.notify_all()
+
+    def release(self, slot: int) -> None:
+        """Let another invocation claim ``slot``."""
+        self.claims.pop(slot, None)
+        self.leases.pop("supervisor" if slot < 0 else str(slot), None)
+        self.started_late.pop(slot, None)
+        self.refunded = {one for one in self.refunded if one[0] != slot}
 
     def forget(self, step: int, slot: int) -> None:
         """Drop the frames and grants of ``slot`` in the rounds of ``step``."""

@@ -17,6 +17,8 @@ class Plan:
     """Which slots are active in which step, and when training ends.
 
     ``leaves[slot]`` is the first step in which ``slot`` is not active; ``stop_after`` is the last step of the run.
+    After ``checkpoint`` every worker stores its state; 0: there was no checkpoint yet. ``hand_overs[slot]`` is the last
+    step of the function of ``slot``, which is such a checkpoint: another function goes on from it.
     """
 
     version: int = 0
@@ -24,12 +26,30 @@ class Plan:
     stop_after: int | None = None
     stop_status: str = ""
     stop_reason: str = ""
+    checkpoint: int = 0
+    hand_overs: dict[int, int] = field(default_factory=dict)
 
     def active(self, step: int, n_workers: int) -> list[int]:
         """Slots that take part in ``step`` (1-based), ascending."""
         if not self.leaves:
             return list(range(n_workers))
         return [slot for slot in range(n_workers) if self.leaves.get(slot, step + 1) > step]
+
+    def is_checkpoint(self, step: int) -> bool:
+        """Whether every worker stores its state after ``step``."""
+        return step == self.checkpoint or (bool(self.hand_overs) and step in self.hand_overs.values())
+
+    def encode(self) -> str:
+        """The plan as the JSON that `decode` reads, without hand-overs: it is that of a run which is restarted."""
+        spec: dict[str, Any] = {
+            "version": self.version,
+            "leaves": {str(slot): step for slot, step in self.leaves.items()},
+        }
+        if not self.leaves:
+            del spec["leaves"]  # an empty object of JSON is a list to Lua
+        if self.stop_after is not None:
+            spec |= {"stop_after": self.stop_after, "stop_status": self.stop_status, "stop_reason": self.stop_reason}
+        return json.dumps(spec | ({"checkpoint": self.checkpoint} if self.checkpoint else {}))
 
     @staticmethod
     def decode(text: str | bytes) -> Plan:
@@ -44,9 +64,15 @@ class Plan:
                 None if (stop_after := spec.get("stop_after")) is None else int(stop_after),
                 spec.get("stop_status", ""),
                 spec.get("stop_reason", ""),
+                int(spec.get("checkpoint", 0)),
+                {int(slot): int(step) for slot, step in (spec.get("hand_overs") or {}).items()},
             )
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             raise DecodeError("a plan that is none") from None
         if not isinstance(plan.stop_status, str) or not isinstance(plan.stop_reason, str):
             raise DecodeError("a plan whose end is no text")
         return plan
+
+
+#: That of a run about which nothing was announced.
+NO_PLAN = Plan()

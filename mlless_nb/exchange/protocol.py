@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from ..money.request import BudgetRequest
-from .plan import Plan
+from .plan import NO_PLAN, Plan
+from .restarts import FROM_THE_START, Restart
 from .step_report import LateArrival, Report, StepEntry
 
 #: Seconds between two polls of the run's state while a worker waits.
@@ -33,14 +34,6 @@ START_LEASES = 6
 Frame = bytes | memoryview
 #: Names a broadcast frame: the round's id, and the slot that publishes it.
 FrameKey = tuple[str, int]
-
-
-class Aborted(Exception):  # noqa: N818 - it is how a run ends, not a mistake
-    """The run was aborted; the message is the reason, ``status`` the run's status."""
-
-    def __init__(self, reason: str, status: str = "failed") -> None:
-        super().__init__(reason)
-        self.status = status
 
 
 class Closing(NamedTuple):
@@ -165,8 +158,14 @@ class Coordinator(Protocol):
     """The exchange of one job, as its workers, supervisor and driver see it."""
 
     # -- driver
-    def create(self, *, cap_nusd: int | None, reserved_nusd: int) -> None:
-        """Create the state of a new job. ``reserved_nusd`` is the money for the functions' start and end."""
+    def create(
+        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
+    ) -> None:
+        """Create the state of a new job, or again that of a job whose data was lost.
+
+        ``reserved_nusd`` is the money for the functions' start and end. ``restart`` and ``plan`` are those from which
+        the job's workers go on.
+        """
 
     def delete(self) -> int:
         """Remove all data of the job; returns the number of keys removed."""
@@ -184,14 +183,44 @@ class Coordinator(Protocol):
     def at_work(self, slots: list[int]) -> dict[int, str]:
         """The invocation that claimed each of ``slots``, for slots whose money is not settled yet (`refund`)."""
 
+    def is_settled(self, slot: int) -> bool:
+        """Whether the money of ``slot`` is settled, because its function has ended (`refund`)."""
+
     def bury(self, role: str) -> None:
         """End the lease of ``role``, whose function was found to have ended."""
+
+    # -- restarts
+    def restart(self) -> Restart:
+        """The newest restart of the run; raises `LostData` if the job's data was lost."""
+
+    def join(self, restart: Restart) -> None:
+        """From now on take part in the rounds of ``restart``."""
+
+    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int) -> Restart:
+        """Let all ``n_workers`` go on from the checkpoint of ``step``; every waiting worker raises `Restarted`.
+
+        The slots of ``replaced`` can be claimed again, and what their functions hold no longer counts. Returns the new
+        restart; if ``known`` is not the newest one, nothing is changed and the newest one is returned. Raises
+        `LostData` if the job's data was lost, `Aborted` if the run was aborted.
+        """
+
+    def identities(self) -> list[str]:
+        """What changes when a server is restarted, one for each server: its data may be older then, or gone."""
+
+    def release(self, slot: int) -> None:
+        """Let another invocation claim ``slot``, whose function is lost, while the others go on (-1: supervisor)."""
 
     def read_plan(self) -> Plan:
         """The current plan."""
 
+    def announce_checkpoint(self) -> Plan:
+        """Let all workers store their state after the first step by which all of them know it."""
+
     def announce_leave(self, slots: list[int]) -> Plan:
         """Let ``slots`` leave at the first step by which all workers know it. Slots that already leave are skipped."""
+
+    def announce_hand_over(self, slots: list[int]) -> Plan:
+        """Let the functions of ``slots`` end after the next checkpoint, from which others that wait for them go on."""
 
     def announce_stop(self, status: str, reason: str) -> Plan:
         """End the run after the first step by which all workers know it. The first announced stop is valid."""
@@ -252,10 +281,12 @@ class Coordinator(Protocol):
         ------
         Aborted
             When the run is aborted or the deadline passes.
+        Restarted
+            When the run goes on from a checkpoint; every method of a round may raise it.
         """
 
     def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
-        """The peers' frames that count in a complete round, in slot order; raises `Aborted` if one is missing."""
+        """The peers' frames that count in a complete round, in slot order; raises `LostData` if one is missing."""
 
     def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
         """`publish`, `wait` and `frames` of a round, in as few round trips as the backend allows."""

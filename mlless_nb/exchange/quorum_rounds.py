@@ -9,6 +9,13 @@ from .step_report import LateArrival
 class QuorumRounds:
     """Arrivals and ends of the rounds with a quorum; the rounds end in the order of their steps.
 
+    Parameters
+    ----------
+    newest : int
+        The step before the first round; the others go on from it.
+    announced : int
+        Initial value of the attribute.
+
     Attributes
     ----------
     announced : int
@@ -19,14 +26,14 @@ class QuorumRounds:
         Arrivals at complete rounds.
     """
 
-    def __init__(self) -> None:
-        self.announced = 0
+    def __init__(self, newest: int = 0, announced: int = 0) -> None:
+        self.announced = announced
         self.closings: dict[int, Closing] = {}
         self.late: list[LateArrival] = []
         self._arrived: dict[int, dict[int, float]] = {}  # times by step and slot, in the order of arrivals
         self._reached: dict[int, int] = {}  # by slot: it has read the frames of all earlier steps
         self._open: RoundRequest | None = None  # the newest arrival at the round that is not complete
-        self._newest = 0  # the newest complete step
+        self._newest = newest  # the newest complete step
 
     def arrive(self, part: RoundRequest, now_s: float) -> None:
         """Take in an arrival at ``now_s`` seconds. It may let a round end, see `end`."""

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from ..errors import DecodeError
 from .protocol import MODEL, Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest, frame_key
+from .restarts import Restart
 
 #: Bytes that a seal adds to a frame.
 SEAL_BYTES = 32
@@ -79,6 +80,9 @@ class Seal:
 class WorkerRounds(Protocol):
     """The worker's part of a `Coordinator`, see there."""
 
+    def join(self, restart: Restart) -> None:
+        """See `Coordinator`."""
+
     def publish(self, part: RoundRequest) -> Arrival:
         """See `Coordinator`."""
 
@@ -127,6 +131,10 @@ class SealedRounds:
     def close(self) -> None:
         """Release the connections. Idempotent."""
         self._rounds.close()
+
+    def join(self, restart: Restart) -> None:
+        """See `Coordinator`."""
+        self._rounds.join(restart)
 
     def _sealed(self, part: RoundRequest) -> RoundRequest:
         """``part`` with sealed frames; as it is if nobody reads them."""

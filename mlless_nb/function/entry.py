@@ -12,7 +12,7 @@ from typing import Any
 import redis
 
 from ..bus import Bus, open_bus
-from ..bus.messages import Failed, Invocation, Message
+from ..bus.messages import HANDED_OVER, Invocation, Left, Message
 from ..errors import DecodeError, ServiceError
 from ..exchange.factory import JobCoordinator, leave, open_coordinator, slice_s
 from ..exchange.protocol import key_prefix
@@ -24,8 +24,9 @@ from ..preparation.messages import PartCall
 from ..redaction import in_configuration, in_url, remember, scrub
 from ..stateless.messages import Call
 from ..storage.objects import LithopsObjects, ObjectStore
-from ..worker.loop import Worker
+from ..worker.attempts import work
 from .malloc import keep_memory
+from .succession import UNUSED, await_slot
 
 
 def run_function(payload: str, storage: Any) -> str:
@@ -83,9 +84,8 @@ def _run(invocation: Message, storage: Any) -> str:
     is_over = threading.Event()
     try:
         prepaid = _prepaid(invocation, log, objects, store)
-        if not log.claim(invocation.slot):
+        if not invocation.is_successor and not log.claim(invocation.slot):
             return ""  # another invocation with the same payload is running
-        threading.Thread(target=_keep_lease, args=(invocation, log, is_over), name="mlless-lease", daemon=True).start()
         prepaid.add(log.start_grant(invocation.slot))
         prepaid.learn(*log.money())
         prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
@@ -97,12 +97,28 @@ def _run(invocation: Message, storage: Any) -> str:
         )
         bus = open_bus(invocation.bus_url, invocation.job_id, insecure=invocation.insecure, objects=objects)
         try:
-            work = _supervise if invocation.role == "supervisor" else _work
-            last = work(invocation, log, bus, objects, prepaid)
+            if invocation.is_successor and not await_slot(invocation, log, bus):
+                log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot, UNUSED)
+                prepaid.end()
+                return ""
+            threading.Thread(
+                target=_keep_lease, args=(invocation, log, is_over), name="mlless-lease", daemon=True
+            ).start()
+            act = _supervise if invocation.role == "supervisor" else work
+            last = act(invocation, log, bus, objects, prepaid)
         finally:
             bus.close()  # delivers pending messages, while the budget is still watched
-        # A function that settled its budget has ended properly; one that exits without doing so counts as lost.
-        log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot)
+        if last is None:
+            prepaid.end()
+            return ""  # another invocation has the slot; what this one had is not returned
+        rest = prepaid.granted_nusd - prepaid.spent_nusd
+        if isinstance(last, Left) and last.status == HANDED_OVER:
+            log.refund(rest, invocation.slot, UNUSED)
+            is_over.set()
+            log.release(invocation.slot)  # from now on the successor has it
+        else:
+            # A function that settled its budget has ended properly; one that exits without doing so counts as lost.
+            log.refund(rest, invocation.slot)
         prepaid.end()
         is_over.set()
         if invocation.role == "supervisor":
@@ -133,7 +149,7 @@ def _open_store(invocation: Invocation, objects: ObjectStore) -> FrameStore | No
 
 def _supervise(
     invocation: Invocation, log: JobCoordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid
-) -> Message:
+) -> Message | None:
     try:
         from ..supervisor.loop import Supervisor  # imported here, since workers do not need it and start sooner without
 
@@ -142,18 +158,6 @@ def _supervise(
         log.abort(f"the supervisor could not start: {type(error).__name__}: {error}", invocation.n_workers)
         raise
     return supervisor.run()
-
-
-def _work(invocation: Invocation, log: JobCoordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message:
-    try:
-        worker = Worker(invocation, log, bus, objects, prepaid)
-    except Exception as error:
-        reason = f"worker {invocation.slot} could not start: {type(error).__name__}: {error}"
-        log.abort(reason, invocation.n_workers)
-        failed = Failed(invocation.slot, 0, prepaid.spent_nusd, prepaid.storage_nusd, reason)
-        bus.send("supervisor", failed.encode())
-        return failed
-    return worker.run()
 
 
 def _keep_lease(invocation: Invocation, log: JobCoordinator, is_over: threading.Event) -> None:
@@ -174,7 +178,8 @@ def _call_off(invocation: Invocation, objects: ObjectStore) -> None:
 
 
 def _prepaid(invocation: Invocation, log: JobCoordinator, objects: ObjectStore, store: FrameStore | None) -> Prepaid:
-    began, late_s = time.monotonic(), max(log.now_s() - invocation.launched_at_s, 0.0)
+    began, invoked_at_s = time.monotonic(), invocation.launched_at_s + invocation.invoked_s
+    late_s = max(log.now_s() - invoked_at_s, 0.0)
     rates = Rates(
         price_profile(invocation.prices),
         invocation.memory_mb,

@@ -11,6 +11,7 @@ there would keep it there, so the schedule waits much longer until the factors h
 from __future__ import annotations
 
 import math
+from typing import Any
 
 #: Valid values of a job's ``schedule``.
 SCHEDULES = ("auto", "constant")
@@ -75,6 +76,15 @@ class Schedule:
             else:
                 self.is_settled = True
         return self.factor
+
+    def state(self) -> list[Any]:
+        """What the losses so far have left, as JSON."""
+        return [self.factor, self.is_settled, self._cuts_left, self._lowest, *self._fell_at, self._n_since]
+
+    def resume(self, state: list[Any]) -> None:
+        """Go on from a `state`."""
+        self.factor, self.is_settled, self._cuts_left, self._lowest, step, epoch, self._n_since = state
+        self._fell_at = (step, epoch)
 
     def _wait_from(self, step: int, epoch: float) -> None:
         self._fell_at, self._n_since = (step, epoch), 0

@@ -43,6 +43,22 @@ class StopRules:
         self._evaluations_since_best = 0
         self._n_at_target = 0
 
+    def state(self) -> dict[str, Any]:
+        """What the losses so far have left, as JSON."""
+        return {
+            "recent": list(self._recent),
+            "first": self._first,
+            "best": self._best,
+            "evaluations_since_best": self._evaluations_since_best,
+            "n_at_target": self._n_at_target,
+        }
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on from a `state`."""
+        self._recent.extend(state["recent"])
+        self._first, self._best = state["first"], state["best"]
+        self._evaluations_since_best, self._n_at_target = state["evaluations_since_best"], state["n_at_target"]
+
     def observe(
         self, step: int, epoch: float, loss: float, validation_loss: float | None, has_validation: bool
     ) -> Verdict | None:

@@ -26,6 +26,8 @@ LAST_CALL_S = 0.05
 BUY_AHEAD_S = 0.25
 #: Longest wait for an answer when a function has overrun its grant, seconds.
 ANSWER_S = 0.1
+#: Seconds between two questions of a function without a cap to a server that fails.
+ASK_AGAIN_S = 0.2
 #: What is left of a measured lateness at the next wake that is in time; there are four or more a second.
 LATE_DECAY = 0.9
 #: The most that is kept for being woken late, seconds; a process that was suspended for longer is an exception.
@@ -293,7 +295,8 @@ class Prepaid:
     def _pays_late(self, reserve: Reserve, last_call: Callable[[], None]) -> bool:
         """Whether the budget grants more time; with a cap the answer must come while the grant lasts, or be quick.
 
-        If not, ``last_call`` is called, so that the function does not end without a message.
+        If not, ``last_call`` is called, so that the function does not end without a message. Without a cap, a server
+        that fails is no reason to end: it may come back.
         """
         answers: list[bool] = []
 
@@ -306,8 +309,13 @@ class Prepaid:
 
         asking = threading.Thread(target=ask, name="mlless-late", daemon=True)
         asking.start()
-        asking.join(max(self.left_s, ANSWER_S) if self._has_cap else None)
-        return answers == [True]
+        if self._has_cap:
+            asking.join(max(self.left_s, ANSWER_S))
+            return answers == [True]
+        asking.join()
+        if not answers:
+            self._ended.wait(ASK_AGAIN_S)
+        return answers != [False]
 
     @property
     def left_s(self) -> float:

@@ -108,6 +108,7 @@ class Function:
                 cpu_clock=process.clock,
                 make_replica=self._replica,
                 make_feed=self._feed,
+                in_background=False,
             )
             self.last = worker.run()
             self.log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot)

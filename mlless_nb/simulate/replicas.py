@@ -34,6 +34,7 @@ class CurveReplica:
     """
 
     is_finite = has_emerged = merges = True
+    can_resume = False
     rate_factor = 1.0
     ownership = Ownership(0, 0, 1)
     state: Sequence[Any] = ()

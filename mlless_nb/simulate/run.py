@@ -24,7 +24,7 @@ from ..job.partitioning import exchanged_bytes
 from ..money import Cost, Rates, price_profile
 from ..money.meter import NUSD, to_nusd
 from ..money.start import StartingMoney
-from ..storage import checkpoint
+from ..storage import checkpoint, run_objects
 from ..telemetry.live import Event, History
 from ..telemetry.record import to_array
 from .coordinator import SimulatedCoordinator
@@ -219,7 +219,7 @@ class _Simulation:
         data, objects = JobData(job), self._world.objects
         self._job = data.job  # with a learning rate and a penalty
         if data.start is not None:
-            self._start_key = checkpoint.start_key("simulated")
+            self._start_key = run_objects.start_key("simulated")
             objects.put(self._start_key, checkpoint.Progress(data.start).encode())
         packed = data.pack(objects, lambda: False)
         assert packed is not None  # it was not told to stop

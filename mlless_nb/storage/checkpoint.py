@@ -1,4 +1,4 @@
-"""Checkpoints and final models as blobs in the object storage: header, CRC, tables.
+"""The progress of training as a blob in the object storage: header, CRC, tables.
 
 The first table has the parameters. If the run ended regularly, the tables of the optimiser's state follow, from which
 another run can continue.
@@ -29,10 +29,6 @@ _MAGIC, _VERSION = b"MLCK", 3
 _BODY = _HEADER.size + _CRC.size
 #: Most tables of one blob: a few for each worker.
 MOST_TABLES = 1 << 16
-#: Number of checkpoints of a run that are kept.
-KEPT = 3
-#: Step of the first checkpoint, and most steps between two, unless the job sets another interval.
-FIRST, MOST_APART = 1000, 4000
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,82 +130,3 @@ def _checksum(header: bytes, parts: Sequence[memoryview]) -> int:
     another part, and two such flips cancel.
     """
     return zlib.crc32(header + b"".join(_CRC.pack(crc32c(part)) for part in parts))
-
-
-def checkpoint_key(job_id: str, step: int) -> str:
-    """The key of the checkpoint after ``step``."""
-    return f"runs/{job_id}/checkpoint-{step:09d}"
-
-
-def is_due(step: int, every: int) -> bool:
-    """Whether a checkpoint is stored after ``step``: every ``every`` steps; 0: after `FIRST`, 2 `FIRST` and so on.
-
-    With 0, a lost run loses at most half of its steps, or `MOST_APART` of them, and requests to the object storage,
-    each as expensive as several fast steps, stay few.
-    """
-    if every:
-        return step % every == 0
-    return step % FIRST == 0 and (step % MOST_APART == 0 or (step // FIRST) & (step // FIRST - 1) == 0)
-
-
-def model_key(job_id: str) -> str:
-    """The key of the model that the run returns: the best one by validation loss, else the last one."""
-    return f"runs/{job_id}/model"
-
-
-def last_key(job_id: str) -> str:
-    """The key of the last model, if it is not the one that is returned."""
-    return f"runs/{job_id}/last"
-
-
-def start_key(job_id: str) -> str:
-    """The key of the progress that a run continues from."""
-    return f"runs/{job_id}/start"
-
-
-def save(objects: ObjectStore, job_id: str, params: Float32, step: int, every: int) -> None:
-    """Store a checkpoint and delete the one that is no longer kept; ``every`` is as in `is_due`."""
-    objects.put(checkpoint_key(job_id, step), encode(params, step))
-    objects.delete(_checkpoint_keys(job_id, step, every)[KEPT:])
-
-
-def _checkpoint_keys(job_id: str, step: int, every: int) -> list[str]:
-    """The keys of a run's checkpoints at ``step``, newest first; the last key is of one that may be deleted."""
-    unit = every or FIRST
-    due = (past for past in range(step - step % unit, 0, -unit) if is_due(past, every))
-    return [checkpoint_key(job_id, past) for past in itertools.islice(due, KEPT + 1)]
-
-
-def remove(objects: ObjectStore, job_id: str, step: int | None, every: int) -> None:
-    """Remove all objects of a run.
-
-    Parameters
-    ----------
-    step : int or None
-        The last step of a run that ended regularly, whose objects are known. With None they are listed, and a listing
-        costs as much as storing an object.
-    every : int
-        As in `is_due`.
-    """
-    if step is None:
-        objects.delete(objects.list(f"runs/{job_id}/"))
-    else:
-        kept = [make_key(job_id) for make_key in (model_key, last_key, start_key)]
-        objects.delete([*kept, *_checkpoint_keys(job_id, step, every)])
-
-
-def newest(objects: ObjectStore, job_id: str) -> tuple[str, Float32, int] | None:
-    """Key, table and step of the newest intact and finite checkpoint or model; None when there is none."""
-    keys = objects.list(f"runs/{job_id}/")
-    for key in sorted((key for key in keys if key.endswith("/model") or "/checkpoint-" in key), key=_newest_first):
-        try:
-            params, step = decode(objects.get(key))
-        except (DecodeError, KeyError):
-            continue
-        if np.isfinite(params).all():
-            return key, params, step
-    return None
-
-
-def _newest_first(key: str) -> tuple[bool, int]:
-    return (not key.endswith("/model"), -int(key.rpartition("-")[2]) if "/checkpoint-" in key else 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ..money.budget import Prepaid
 from ..money.cost import PREPARATION
 from ..money.meter import Rates
@@ -24,10 +26,6 @@ class Bill:
     store : str
         The component of requests to the frame store; "" if they are free.
 
-    Attributes
-    ----------
-    n_running : int
-        Workers that have not ended.
     """
 
     def __init__(
@@ -35,9 +33,18 @@ class Bill:
     ) -> None:
         self._rates, self._prepaid, self._spent_before = rates, prepaid, spent_before
         self._store, self._stored = store, 0
-        self.n_running, self._prepared = n_workers, prepared
+        self._prepared = prepared
+        # When the functions that have not ended were invoked, by slot, seconds after the run.
+        self._invoked_s = dict.fromkeys(range(n_workers), 0.0)
         self._ended = 0  # cost of the workers that have ended, without requests
         self._storage: dict[int, int] = {}  # cost of requests by slot
+        self._storage_before = 0  # of functions that were replaced
+        self._waiting_s: dict[int, float] = {}  # when successors were invoked that wait for their slot
+
+    @property
+    def n_running(self) -> int:
+        """Workers that have not ended."""
+        return len(self._invoked_s)
 
     def note_requests(self, slot: int, nusd: int) -> None:
         """Note that ``slot`` has spent ``nusd`` on requests; a report may be read after the slot's final message."""
@@ -48,27 +55,60 @@ class Bill:
 
         It ``spent`` so much in all, ``storage`` of it on requests, ``stored`` of these to the frame store.
         """
-        self.n_running -= 1
+        self._invoked_s.pop(slot, None)
         self._stored += stored
         self._ended += spent - storage
         self._storage[slot] = storage
 
+    def replace(self, slot: int, lost_s: float, invoked_s: float) -> None:
+        """The function of ``slot``, if it had not ended, was lost at ``lost_s``; another one was invoked.
+
+        Seconds after the invocation of the run.
+        """
+        began_s = self._invoked_s.get(slot)
+        if began_s is not None:
+            self._ended += self._rates.function_nusd(max(lost_s - began_s, 0.0))
+        self._storage_before += self._storage.pop(slot, 0)
+        self._waiting_s.pop(slot, None)
+        self._invoked_s[slot] = invoked_s
+
+    def succeed(self, slot: int, invoked_s: float) -> None:
+        """A successor of ``slot`` was invoked, and waits."""
+        self._waiting_s[slot] = invoked_s
+
+    @property
+    def waiting(self) -> list[int]:
+        """The slots whose successors wait."""
+        return list(self._waiting_s)
+
+    def hand_over(self, slot: int, spent: int, storage: int, stored: int) -> None:
+        """The function of ``slot`` has ended, and its successor goes on; amounts as of `close`."""
+        self.close(slot, spent, storage, stored)
+        self._storage_before += self._storage.pop(slot)
+        self._invoked_s[slot] = self._waiting_s.pop(slot)
+
+    def _running(self, time_s: float) -> int:
+        """Cost of the workers that have not ended, without requests."""
+        began = Counter([*self._invoked_s.values(), *self._waiting_s.values()])
+        return sum(n * self._rates.function_nusd(max(time_s - began_s, 0.0)) for began_s, n in began.items())
+
     def spent(self, time_s: float) -> int:
         """The run's cost ``time_s`` seconds after the invocation."""
-        running = self.n_running * self._rates.function_nusd(time_s)
+        running = self._running(time_s)
         return self._ended + running + self._prepaid.cost_nusd(time_s) + self._requests + self._prepared
 
     @property
     def _requests(self) -> int:
         """Cost of the requests of the driver, the supervisor and all workers."""
-        return self._spent_before + self._prepaid.storage_nusd + sum(self._storage.values())
+        own = self._spent_before + self._prepaid.storage_nusd
+        return own + sum(self._storage.values()) + self._storage_before
 
     def by_component(self, time_s: float) -> dict[str, int]:
         """The bill by component of `Cost`. A worker that was lost without a final message is billed up to now.
 
         Such a worker's requests to the frame store are among those of the storage.
         """
-        workers = self._ended + self.n_running * self._rates.function_nusd(time_s)
+        workers = self._ended + self._running(time_s)
         costs = {"workers": workers, **self._rates.others_nusd(time_s), "storage": self._requests - self._stored}
         if self._prepared:
             costs[PREPARATION] = self._prepared

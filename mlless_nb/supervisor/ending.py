@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..bus.messages import Invocation, Left
 from ..errors import ServiceError
 from ..models import Model
-from ..storage import checkpoint
+from ..storage import run_objects
 from ..storage.objects import ObjectStore
 from .step_rows import mean_loss
 from .worker_watch import WorkerWatch
@@ -95,16 +95,16 @@ class Ending:
             sums = [one.kept_sum for one in self._closing]
             loss = mean_loss(self._model, sums, [one.kept_count for one in self._closing])
             has_last = self.status != "failed" and kept_step < last_step
-            last_key = checkpoint.last_key(job_id) if has_last else None
-            return KeptModel(checkpoint.model_key(job_id), last_key, kept_step, loss)
+            last_key = run_objects.last_key(job_id) if has_last else None
+            return KeptModel(run_objects.model_key(job_id), last_key, kept_step, loss)
         try:
-            found = checkpoint.newest(self._objects, job_id)
+            found = run_objects.newest(self._objects, job_id)
         except ServiceError:
             found = None  # the driver looks again
-        return KeptModel(found[0] if found is not None else None)
+        return KeptModel(found.key if found is not None else None)
 
     def _is_model_stored(self) -> bool:
         job_id = self._job.job_id
         with contextlib.suppress(ServiceError):
-            return checkpoint.model_key(job_id) in self._objects.list(f"runs/{job_id}/")
+            return run_objects.model_key(job_id) in self._objects.list(f"runs/{job_id}/")
         return False

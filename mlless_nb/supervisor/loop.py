@@ -16,9 +16,10 @@ from collections.abc import Callable
 import redis
 
 from ..bus import Bus
-from ..bus.messages import Command, Ended, Failed, FromWorker, Invocation, Left, Message, RateCut, Started, Update
-from ..errors import DecodeError, ServiceError
-from ..exchange import Aborted, Coordinator
+from ..bus.messages import HANDED_OVER, Aged, Ended, Invocation, Left, Trouble, Update
+from ..data.prepare import Manifest
+from ..errors import ServiceError
+from ..exchange import Aborted, Coordinator, Fenced, LostData, StepEntry
 from ..exchange.stores import store_kind, store_servers
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
@@ -26,13 +27,16 @@ from ..money.meter import NUSD
 from ..storage.objects import ObjectStore
 from ..telemetry.live import Row
 from .bill import Bill
+from .checkpoint_times import CheckpointTimes
 from .ending import LOST, Ending
+from .hearing import Hearing
+from .lifetimes import SUPERVISOR, Lifetimes
 from .policy.decision import Decision
 from .policy.overfitting import Evaluation, Overfitting
 from .policy.policy import Policy, Prices
-from .policy.victim import asked_to_leave
 from .quorum import QuorumControl
 from .step_rows import StepRows
+from .takeover import departed
 from .worker_watch import WorkerWatch
 
 #: Seconds between two polls of steps and leases, each with an update to the driver. Commands are handled at once.
@@ -41,8 +45,8 @@ STEP_POLL_S = 0.2
 TUNING_POLL_S = 0.03
 #: Seconds needed to receive the workers' final messages.
 LAST_WORDS_S = 0.05
-#: Share of a function's lifetime after which the run is ended in good order.
-LIFETIME_SHARE = 0.8
+#: Longest wait for servers that do not answer or have lost the run's data, and the pause between two tries, seconds.
+AWAY_S, AWAY_POLL_S = 60.0, 0.1
 
 
 class Supervisor:
@@ -92,21 +96,33 @@ class Supervisor:
         self._late_s = log.now_s() - invocation.launched_at_s
         self._began = self._clock()
         self._cap_usd: float | None = None  # as of the newest poll
-        self._leaving: set[int] = set()
         self._update = Update()
         self._due_at = -math.inf  # time of the next update to the driver
-        self._commands_done: set[str] = set()
-        self._learning_rate = self._best_loss = math.inf  # after the newest cut; lowest validation loss
+        n_rows, width = self._rows.model.table_shape(Manifest.from_json(invocation.manifest).shape)
+        puts_nusd = self._rates.requests_nusd(0, invocation.n_workers)
+        self._checkpoints = CheckpointTimes(puts_nusd, 4 * 4 * n_rows * width)
+        self._is_away_since: float | None = None  # since when the servers do not answer
+        self._best_loss = math.inf  # lowest validation loss
+        self._lifetimes = Lifetimes(invocation.lifetime_s, invocation.n_workers, invocation.invoked_s)
+        parts = log, bus, self._workers, self._bill, self._policy, self._lifetimes, self._metric, self._tell
+        self._hearing = Hearing(invocation.n_workers, *parts)
 
     @property
     def _time_s(self) -> float:
         """Seconds since the invocation."""
         return self._late_s + self._clock() - self._began
 
-    def run(self) -> Ended:
-        """Supervise until every worker has ended; sends and returns the final message."""
+    def run(self) -> Ended | Left | None:
+        """Supervise until every worker has ended; sends and returns the final message.
+
+        Returns a `Left` that is not sent if a successor takes over, and None if one has done so already.
+        """
         try:
             self._supervise()
+            if self._hearing.is_succeeded and not self._workers.have_all_ended:
+                return Left(SUPERVISOR, self._rows.step, 0, 0, 0.0, 0.0, HANDED_OVER, "the supervisor handed over")
+        except Fenced:
+            return None
         except Aborted as error:
             self._workers.note_abort(error.status, str(error))
         except Exception as error:
@@ -116,26 +132,80 @@ class Supervisor:
         return self._last_word()
 
     def _supervise(self) -> None:
+        if self._job.invoked_s:
+            self._take_over()
         while not self._workers.have_all_ended:
-            looked_at = self._clock()
-            self._watch_time_and_money()
-            is_due = looked_at >= self._due_at
-            if is_due:
-                self._due_at = looked_at + 0.9 * STEP_POLL_S  # a pause may end a little before its time
-                if self._workers.is_over():
+            try:
+                if not self._look():
                     break
-                self._workers.check_leases(self._time_s, self._rows.step)
-            # The first step is waited for and sent to the driver at once; later steps are read in batches.
-            is_first = not self._rows.n_rows and self._read_steps(TUNING_POLL_S) and self._rows.n_rows > 0
-            self._read_steps(0.001)
-            self._decide()
-            if is_due or is_first or self._update.done:  # results of commands are sent at once
-                self._advise()
-                self._send_update()
-            left_s = self._look_s - (self._clock() - looked_at)
-            self._hear(max(left_s, 0.0) if self._rows.n_rows else 0.0)
+                self._is_away_since = None
+            except (LostData, redis.ConnectionError, redis.TimeoutError) as error:
+                self._wait_for_servers(error)
+        if self._hearing.is_succeeded:
+            self._send_update()
+            return
         while self._read_steps(0.001):
             pass
+
+    def _look(self) -> bool:
+        """One round of the loop; returns whether to go on."""
+        looked_at = self._clock()
+        self._watch_time_and_money()
+        is_due = looked_at >= self._due_at
+        if is_due:
+            self._due_at = looked_at + 0.9 * STEP_POLL_S  # a pause may end a little before its time
+            if not self._log.claim(SUPERVISOR):
+                raise Fenced("another supervisor has taken over")
+            if self._workers.is_over():
+                return False
+            for slot, reason in self._workers.check_leases(self._time_s, self._rows.step):
+                self._bus.send("driver", Trouble(slot, self._hearing.restart, reason, is_lost=True).encode())
+            self._save()
+        # The first step is waited for and sent to the driver at once; later steps are read in batches.
+        is_first = not self._rows.n_rows and self._read_steps(TUNING_POLL_S) and self._rows.n_rows > 0
+        self._read_steps(0.001)
+        self._decide()
+        if is_due or is_first or self._hearing.done:  # results of commands are sent at once
+            self._advise()
+            self._send_update()
+        left_s = self._look_s - (self._clock() - looked_at)
+        self._hearing.hear(max(left_s, 0.0) if self._rows.n_rows else 0.0)
+        return not self._hearing.is_succeeded
+
+    def _save(self) -> None:
+        """Let the workers store a checkpoint if one is due; a small rest of the budget is for training."""
+        if self._rows.step and not self._prepaid.is_scarce:
+            time_s = self._time_s
+            if self._checkpoints.is_due(time_s, self._bill.spent(time_s)):
+                self._log.announce_checkpoint()
+
+    def _wait_for_servers(self, error: Exception) -> None:
+        """Pause while a server is away or has lost the run's data, which the driver restores; raises after a while."""
+        now = self._clock()
+        self._is_away_since = now if self._is_away_since is None else self._is_away_since
+        if now - self._is_away_since > AWAY_S:
+            raise error
+        time.sleep(AWAY_POLL_S)
+
+    def _take_over(self) -> None:
+        """Learn from the step log, the bus and the plan what a lost supervisor knew, before anything is decided."""
+        entries = self._log.read_steps(0.001)
+        if entries:
+            self._rows.begin_at(entries[0].step - 1)
+        while entries:
+            self._take_in(entries)
+            entries = self._log.read_steps(0.001)
+        self._hearing.restart = self._log.restart().number
+        while self._hearing.hear(0.0, is_past=True):  # the driver sends those again that were not carried out
+            pass
+        plan = self._log.read_plan()
+        self._hearing.leaving.update(plan.leaves)
+        self._workers.started.update(self._log.at_work(list(range(self._job.n_workers))))
+        known = plan, self._workers.ended, self._rates, self._time_s, self._job.n_workers
+        for message in departed(self._log, *known):
+            self._hearing.take(message)
+        self._hearing.announce_hand_overs(plan.hand_overs, self._rows.step)
+        self._update.sentences.clear()  # the events so far were told
 
     @property
     def _look_s(self) -> float:
@@ -148,10 +218,14 @@ class Supervisor:
     def _read_steps(self, timeout_s: float) -> bool:
         """Read the steps completed since the last call; returns whether there were any."""
         entries = self._log.read_steps(timeout_s)
+        self._take_in(entries)
+        return bool(entries)
+
+    def _take_in(self, entries: list[StepEntry]) -> None:
+        """Take in complete steps."""
         self._quorum.note(entries, self._log.read_late())
         for row in self._rows.append(entries):
             self._add_row(row)
-        return bool(entries)
 
     def _add_row(self, row: Row) -> None:
         """Pass a row to the driver, the policy and the check for overfitting."""
@@ -164,74 +238,6 @@ class Supervisor:
             self._best_loss = row.validation_loss
             self._update.state.update(best_loss=row.validation_loss, best_step=row.step, best_epoch=row.epoch)
 
-    # -- messages from workers and users
-
-    def _hear(self, timeout_s: float) -> bool:
-        """Wait at most ``timeout_s`` for messages and handle those that arrived; returns whether there were any."""
-        bodies = self._bus.receive("supervisor", timeout_s)
-        for body in bodies:
-            try:
-                message = Message.decode(body)
-            except DecodeError:
-                continue
-            if isinstance(message, FromWorker):
-                self._hear_worker(message)
-            elif isinstance(message, Command) and message.id not in self._commands_done:
-                self._commands_done.add(message.id)
-                self._update.done[message.id] = self._carry_out(message)
-        return bool(bodies)
-
-    def _hear_worker(self, message: FromWorker) -> None:
-        workers, n_workers = self._workers, self._job.n_workers
-        if isinstance(message, Started) and message.slot not in workers.started:
-            workers.started.add(message.slot)
-            if workers.have_all_started:
-                self._tell(f"{n_workers} of {n_workers} workers started")
-        elif isinstance(message, RateCut) and message.rate < self._learning_rate:
-            self._learning_rate = message.rate  # several workers may report one cut
-            self._tell(
-                f"Learning rate cut to {message.rate:.3g} at step {message.step}: {self._metric} had stopped falling"
-            )
-        elif isinstance(message, (Left, Failed)) and message.slot not in workers.ended:
-            workers.ended[message.slot] = message
-            self._bill.close(message.slot, message.spent_nusd, message.storage_nusd, message.store_nusd)
-            if isinstance(message, Failed):
-                workers.note_abort("failed", message.reason)
-            elif message.status == "left":
-                self._tell(f"Removed worker {message.slot} after step {message.step}; its bill ends")
-            elif message.status == "failed" and not workers.have_all_ended:
-                workers.abort(message.reason)  # the others must not wait for it
-
-    def _carry_out(self, command: Command) -> str:
-        """Carry out ``command``; returns why it was refused, "" if it was carried out."""
-        if command.do == "stop":
-            plan = self._log.announce_stop("stopped", "stopped by hand")
-            self._tell(f"Stop asked for: the run ends after step {plan.stop_after}")
-        elif command.do == "budget":
-            if not self._log.set_cap(command.nusd):
-                reserved = self._log.money()[1]
-                asked, least = command.nusd / NUSD, reserved / NUSD
-                return f"a budget of ${asked:.6g}: it cannot go below ${least:.6f}, which is spent and committed"
-            self._tell(f"Budget set to ${command.nusd / NUSD:.6g}")
-        elif command.do == "scale_in":
-            return self._scale_in(command)
-        elif command.do == "tune":
-            return self._policy.switch(bool(command.count))
-        else:
-            return f"{command.do!r} is not a command"
-        return ""
-
-    def _scale_in(self, command: Command) -> str:
-        slots = asked_to_leave(command.slots, command.count, self._job.n_workers, self._log.read_plan().leaves)
-        if isinstance(slots, str):
-            return slots
-        leaves = self._log.announce_leave(slots).leaves
-        self._leaving.update(leaves)
-        for slot in slots:
-            self._tell(f"Worker {slot} leaves after step {leaves[slot] - 1}")
-        self._policy.pause_for_user()
-        return ""
-
     # -- what the policy decides
 
     def _decide(self) -> None:
@@ -241,9 +247,9 @@ class Supervisor:
             quorum, decision = changed
             self._log.announce_quorum(quorum)
             self._record(decision, None)
-        for decision, worker in self._policy.decide(self._rows.reports, self._leaving, self._cap_usd):
+        for decision, worker in self._policy.decide(self._rows.reports, self._hearing.leaving, self._cap_usd):
             if worker is not None:
-                self._leaving.update(self._log.announce_leave([worker]).leaves)
+                self._hearing.leaving.update(self._log.announce_leave([worker]).leaves)
             self._record(decision, worker)
 
     def _record(self, decision: Decision, worker: int | None) -> None:
@@ -257,13 +263,21 @@ class Supervisor:
         limit_s = self._job.stop.get("time_s")
         if limit_s is not None and self._time_s >= limit_s:
             self._log.announce_stop("finished", f"{limit_s:g} seconds are over")
-        if self._time_s > LIFETIME_SHARE * self._job.lifetime_s:
-            self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
+        self._watch_ages()
         # The supervisor exits after the workers, once it has received their final messages: that time is prepaid too.
         exit_s = max(self._rows.exit_s, self._prepaid.plain_exit_s)
         self._prepaid.keep_for_exit(LAST_WORDS_S + exit_s - self._prepaid.plain_exit_s)
         if not self._prepaid.buy(max(self._look_s, self._rows.step_s), self._log.reserve):
             self._log.announce_stop("capped", "the budget does not pay for another step")
+
+    def _watch_ages(self) -> None:
+        """Ask the driver for successors of old functions; end the run in good order if they do not come."""
+        at_work = [SUPERVISOR, *(slot for slot in range(self._job.n_workers) if slot not in self._workers.ended)]
+        aged = self._lifetimes.due(self._time_s, at_work)
+        if aged:
+            self._bus.send("driver", Aged(aged).encode())
+        if self._lifetimes.is_over(self._time_s, at_work):
+            self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
 
     def _tell(self, text: str) -> None:
         self._update.sentences.append([self._time_s, text])
@@ -290,7 +304,7 @@ class Supervisor:
             time_s=time_s,
             n_workers=self._rows.n_workers,
             n_workers_started=len(self._workers.started),
-            leaving=sorted(self._leaving),
+            leaving=sorted(self._hearing.leaving),
             spent_usd=self._bill.spent(time_s) / NUSD,
             committed_usd=reserved / NUSD,
             budget_usd=self._cap_usd,
@@ -300,9 +314,10 @@ class Supervisor:
         for first in range(0, max(len(self._update.rows), 1), 500):
             part = Update(self._update.rows[first : first + 500])
             if first == 0:
-                part = dataclasses.replace(self._update, rows=part.rows)
+                part = dataclasses.replace(self._update, rows=part.rows, done=self._hearing.done)
             self._bus.send("driver", part.encode())
         self._update = Update()
+        self._hearing.done = {}
 
     # -- the end
 

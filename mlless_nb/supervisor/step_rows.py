@@ -79,14 +79,18 @@ class StepRows:
         self.step_s = self.exit_s = 0.0
 
     def append(self, entries: Iterable[StepEntry]) -> Iterator[Row]:
-        """Take in complete steps, and yield the rows that they complete."""
-        self._early |= {entry.step: entry for entry in entries}
+        """Take in complete steps, and yield the rows that they complete. Steps that are taken again have their rows."""
+        self._early |= {entry.step: entry for entry in entries if entry.step > self.step}
         # Under bounded staleness the remaining workers may be past a leaving worker's last step before it is complete.
         while (entry := self._early.pop(self.step + 1, None)) is not None:
             held, later = self._held, self._take(entry)
             if held is not None:
                 self.step_s = max(entry.at_s - held.at_s, 0.9 * self.step_s)
                 yield self._row(held, later)
+
+    def begin_at(self, step: int) -> None:
+        """Begin after ``step``, for a supervisor whose step log has no earlier steps any more."""
+        self.step = step
 
     def last(self, validation_loss: float | None, merged_bytes: int) -> Iterator[Row]:
         """The last step's row; no step follows it, so the missing part comes from the workers' final messages."""

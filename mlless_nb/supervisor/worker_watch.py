@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..bus.messages import Failed, Invocation, Left
 from ..exchange import Coordinator
 from ..exchange.protocol import START_LEASES
+
+#: The driver has so many leases to replace a lost worker.
+REPLACE_LEASES = 4
 
 
 class WorkerWatch:
@@ -39,6 +42,8 @@ class WorkerWatch:
         self.aborted: tuple[str, str] | None = None
         self._aborted_at = math.inf
         self._missing_since: dict[int, float] = {}  # slots whose lease ran out
+        self._due_s: dict[int, float] = {}  # when functions that were invoked later must have started
+        self._reported: dict[int, float] = {}  # when the driver was told that a slot was lost
 
     @property
     def have_all_started(self) -> bool:
@@ -59,10 +64,20 @@ class WorkerWatch:
         self.note_abort("failed", reason)
         self._log.abort(reason, self._job.n_workers)
 
-    def check_leases(self, time_s: float, step: int) -> None:
-        """Abort the run, naming worker and step, when a worker's lease expired more than half a lease ago.
+    def replace(self, slots: Sequence[int], invoked_s: float) -> None:
+        """New functions of ``slots`` were invoked, ``invoked_s`` seconds after the run."""
+        for slot in slots:
+            self.started.discard(slot)
+            self.ended.pop(slot, None)
+            self._due_s[slot] = invoked_s + START_LEASES * self._job.lease_s
+        self._missing_since.clear()
+        self._reported.clear()
 
-        If the driver's lease has expired, the run is stopped in good order.
+    def check_leases(self, time_s: float, step: int) -> list[tuple[int, str]]:
+        """The slots whose lease expired more than half a lease ago, each with what happened, once.
+
+        If the driver's lease has expired, the run is stopped in good order. If the driver was told of a lost worker
+        `REPLACE_LEASES` ago and the run was not restarted, it is aborted.
 
         Parameters
         ----------
@@ -71,22 +86,33 @@ class WorkerWatch:
         step : int
             The newest complete step.
         """
-        is_late = time_s > START_LEASES * self._job.lease_s
-        slots = range(self._job.n_workers) if is_late else sorted(self.started)
+        first_s = START_LEASES * self._job.lease_s
+        slots = [
+            slot
+            for slot in range(self._job.n_workers)
+            if slot in self.started or time_s > self._due_s.get(slot, first_s)
+        ]
         waiting = [slot for slot in slots if slot not in self.ended]
         has_driver, *are_alive = self._log.alive(["driver", *map(str, waiting)])
         if not has_driver:
             self._log.announce_stop("stopped", "the notebook that started the run has ended")
+        lost: list[tuple[int, str]] = []
         if self.aborted:
-            return
+            return lost
         now = self._clock()
         for slot, is_alive in zip(waiting, are_alive, strict=True):
             if is_alive:
                 self._missing_since.pop(slot, None)
             elif now - self._missing_since.setdefault(slot, now) > self._job.lease_s / 2:
-                how = f"was lost at step {step + 1}" if slot in self.started else "did not start"
-                self.abort(f"worker {slot} {how}")
-                return
+                reason = f"worker {slot} " + (
+                    f"was lost at step {step + 1}" if slot in self.started else "did not start"
+                )
+                if slot not in self._reported:
+                    self._reported[slot] = now
+                    lost.append((slot, reason))
+                elif not has_driver or now - self._reported[slot] > REPLACE_LEASES * self._job.lease_s:
+                    self.abort(reason)
+        return lost
 
     def is_over(self) -> bool:
         """Whether the run was aborted and no further final messages are expected."""

@@ -49,6 +49,16 @@ class BestReplica:
         if snapshot is not None:
             self._free.append(snapshot)
 
+    def snapshots(self) -> dict[str, Snapshot]:
+        """All snapshots by name: "best", and the step of those whose loss is not known yet."""
+        best = {} if self._best is None else {"best": self._best}
+        return best | {str(step): snapshot for step, snapshot in self._unjudged.items()}
+
+    def resume(self, step: int | None, loss: float, snapshots: dict[str, Snapshot]) -> None:
+        """Go on with these ``snapshots``; the best one is of ``step`` and has this ``loss``."""
+        self.step, self.loss, self._best = step, loss, snapshots.pop("best", None)
+        self._unjudged = {int(name): snapshot for name, snapshot in snapshots.items()}
+
     @property
     def exists(self) -> bool:
         """Whether there is a best snapshot."""

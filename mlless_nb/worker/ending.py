@@ -1,4 +1,4 @@
-"""Checkpoints, and the end of training: which model a run returns, and who stores it."""
+"""The end of training: which model a run returns, and who stores it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from ..bus.messages import Invocation
 from ..job.stop_rules import Verdict
-from ..money.budget import STEPS_TO_END
-from ..storage import checkpoint
+from ..storage import run_objects
 from ..storage.objects import ObjectStore
 from .best_replica import BestReplica
 from .evaluation import ROW_SHARE, HeldOut
@@ -45,7 +44,7 @@ class Ending:
         handing_over: Reintegration,
         clock: Callable[[], float],
     ) -> None:
-        self._job_id, self._slot, self._every = invocation.job_id, invocation.slot, invocation.checkpoint_every
+        self._job_id, self._slot = invocation.job_id, invocation.slot
         self._objects, self._replica, self._best, self._held_out = objects, replica, best, held_out
         self._handing_over, self._clock = handing_over, clock
         self._put_s = replica.params.nbytes / PUT_BYTES_S  # longest time that storing a model took so far
@@ -66,21 +65,9 @@ class Ending:
         n_puts = 2 + n_state if self._slot == active[0] else 0
         return 2 * evaluating_s + n_puts * self._put_s
 
-    def n_puts(self, step: int, active: list[int]) -> int:
-        """Writes to the storage that may still be made: two models, and a checkpoint if one may be due."""
-        if self._slot != active[0]:
-            return 0
-        return 2 + any(checkpoint.is_due(near, self._every) for near in range(step, step + STEPS_TO_END + 1))
-
-    def checkpoint(self, step: int, active: list[int]) -> None:
-        """Store the parameters after ``step`` if a checkpoint is due."""
-        if not checkpoint.is_due(step, self._every):
-            return
-        params = self._handing_over.whole(step, active, active[0])
-        if self._slot == active[0] and self._replica.is_finite:
-            began = self._clock()
-            checkpoint.save(self._objects, self._job_id, params, step, self._every)
-            self._put_s = max(self._clock() - began, self._put_s)
+    def n_puts(self, active: list[int]) -> int:
+        """Writes to the storage that may still be made: two models."""
+        return 2 if self._slot == active[0] else 0
 
     def finish(self, verdict: Verdict, step: int, active: list[int], weight: float) -> tuple[tuple[float, float], Kept]:
         """Evaluate for the last time, and store the models if this is the first active worker.
@@ -97,10 +84,10 @@ class Ending:
             loss = self._handing_over.loss("e", step, active, sums)
             if not has_ended_well or not loss < self._best.loss:
                 if has_ended_well:
-                    self._store(checkpoint.last_key(self._job_id), step, active, state)
+                    self._store(run_objects.last_key(self._job_id), step, active, state)
                 kept_step, kept_sums = self._go_back_to_best(step, active, loss) or (kept_step, kept_sums)
         if has_ended_well or kept_step < step:
-            self._store(checkpoint.model_key(self._job_id), step, active, state if kept_step == step else [])
+            self._store(run_objects.model_key(self._job_id), step, active, state if kept_step == step else [])
         return sums, (kept_step, *kept_sums)
 
     def _go_back_to_best(self, step: int, active: list[int], loss: float) -> tuple[int, tuple[float, float]] | None:

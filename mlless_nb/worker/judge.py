@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..bus import Bus
 from ..bus.messages import Invocation, RateCut
@@ -55,6 +56,17 @@ class Judge:
         self._schedule = Schedule(invocation.schedule, replica.rate_factor)
         replica.rate_factor = self._schedule.factor
         self._verdict: Verdict | None = None  # what the rules decided on the losses so far
+
+    def state(self) -> dict[str, Any]:
+        """What the losses so far have left, as JSON."""
+        verdict = None if self._verdict is None else [self._verdict.status, self._verdict.reason]
+        return {"rules": self._rules.state(), "schedule": self._schedule.state(), "verdict": verdict}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on from a `state`."""
+        self._rules.resume(state["rules"])
+        self._schedule.resume(state["schedule"])
+        self._verdict = None if state["verdict"] is None else Verdict(*state["verdict"])
 
     def judge(self, completed: Sequence[CompletedRound], step: int, epoch: float) -> Verdict | None:
         """The verdict if training ends after ``step``, when ``epoch`` passes over the data are done; else None."""

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 
 from ..bus import Bus
-from ..bus.messages import Failed, Invocation, Left, Started
+from ..bus.messages import HANDED_OVER, Failed, Invocation, Left, Started
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
-from ..exchange import Aborted, Coordinator
+from ..exchange import FROM_THE_START, Aborted, Coordinator, Fenced, LostData, Restart, Restarted
 from ..exchange.policies import policy_of
 from ..exchange.stats import Stats
 from ..exchange.step_report import Report
@@ -28,7 +28,9 @@ from ..job.sync import sync_from_json
 from ..money.budget import Prepaid
 from ..storage.checkpoint import Progress
 from ..storage.objects import ObjectStore
+from ..storage.worker_state import WorkerState
 from .best_replica import BestReplica
+from .checkpoints import Checkpoints
 from .ending import Ending, Kept
 from .evaluation import HeldOut
 from .judge import Judge
@@ -38,6 +40,7 @@ from .minibatch_merging import MergedFeed
 from .minibatch_schedule import DEALERS, WholeShards
 from .reintegration import Reintegration
 from .replica import Replica
+from .resuming import Resuming
 from .step_exchange import StepExchange
 
 
@@ -58,6 +61,15 @@ class Worker:
         Wall time and processor time of this thread, seconds. A simulation passes its own.
     make_replica, make_feed : callable
         Create the replica and the source of minibatches. A simulation passes its own.
+    restart : Restart
+        From where the worker goes on.
+    in_background : bool
+        Whether checkpoints are stored by a thread.
+
+    Raises
+    ------
+    LostData
+        The checkpoint cannot be read.
     """
 
     def __init__(
@@ -72,6 +84,8 @@ class Worker:
         cpu_clock: Callable[[], float] = time.thread_time,
         make_replica: Callable[[Invocation, Manifest], Replica] = Replica,
         make_feed: Callable[[ObjectStore, Manifest], MinibatchFeed] = MinibatchFeed,
+        restart: Restart = FROM_THE_START,
+        in_background: bool = True,
     ) -> None:
         self._job, self._log, self._bus, self._prepaid = invocation, log, bus, prepaid
         self._slot = invocation.slot
@@ -93,6 +107,14 @@ class Worker:
         self._policy = policy_of(sync.policy)(log, self._replica, sync, invocation.scatters, clock)
         self._policy.has_leader = invocation.has_leader
         self._membership = Membership(invocation, log, prepaid, clock)
+        self._checkpoints = Checkpoints(
+            invocation,
+            objects,
+            self._membership,
+            self._can_pay,
+            in_background=in_background,
+            is_on=self._replica.can_resume,
+        )
         self._judge = Judge(
             invocation,
             bus,
@@ -112,6 +134,7 @@ class Worker:
             prefetch=self._prefetch,
             report=self._report,
             is_last=lambda: self._judge.is_last(self._step, self._epoch),
+            is_checkpoint=lambda: self._checkpoints.is_due(self._step),
         )
         self._exchange.kept_steps = self._policy.retention
         pay, make_round = self._exchange.pay, self._exchange.round
@@ -120,17 +143,35 @@ class Worker:
         self._step = 0
         self._position = 0  # minibatches that all workers have passed over before this step
         self._began_epoch = 0.0  # passes over the data when this step began
-        self._quality = (0.0, 0.0)
+        self._sums = self._quality = (0.0, 0.0)  # of the newest evaluation; the former until they are sent
         self._met: set[int] = set()  # minibatches whose users' shard is already recorded in the ownership
+        self._resuming = Resuming(invocation, self._replica, self._best, self._judge, self._policy, self._held_out)
+        if restart != FROM_THE_START:
+            self._go_on(restart.step)
 
     def run(self) -> Left | Failed:
-        """Train until the end; returns, and sends to the supervisor, the outcome."""
+        """Train until the end; returns, and sends to the supervisor, the outcome.
+
+        Raises
+        ------
+        Restarted
+            The run goes on from a checkpoint, with another `Worker`.
+        Fenced
+            Another invocation has this worker's slot.
+        LostData
+            Data that this worker needs is gone from a server.
+        """
         prepaid = self._prepaid
-        self._bus.send("supervisor", Started(self._slot, self._log.now_s() - self._job.launched_at_s).encode())
+        start_s = self._log.now_s() - self._job.launched_at_s - self._job.invoked_s
+        self._bus.send("supervisor", Started(self._slot, start_s).encode())
         try:
             verdict = self._train()
             last: Left | Failed = self._finish(verdict)
+        except (Fenced, LostData, Restarted):
+            raise
         except Aborted as error:
+            if self._step > 1 and self._replica.is_finite:
+                self._checkpoints.keep_interrupted(lambda: self._state(self._exchange.active))
             last = self._left(error.status, str(error))
         except Exception as error:
             reason = f"worker {self._slot} failed at step {self._step}: {type(error).__name__}: {error}"
@@ -140,6 +181,7 @@ class Worker:
         finally:
             self._feed.close()
             self._held_out.close()
+            self._checkpoints.close()
         self._bus.send("supervisor", last.encode())
         return last
 
@@ -157,20 +199,20 @@ class Worker:
 
     def _train(self) -> Verdict:
         """Run steps until a verdict; its status is "left" when this worker leaves before the end."""
-        sums, members = (0.0, 0.0), self._membership
+        members = self._membership
         while True:
             self._step += 1
             active = members.active(self._step)
             self._exchange.begin(self._step, active)
             self._reassign(active)
-            groups, self._began_epoch = self._shares.take(self._job.local_steps), self._epoch
-            self._position += self._shares.count(self._job.local_steps) * self._passes
+            self._began_epoch = self._epoch
+            groups = self._advance()
             self._exchange.epoch = self._epoch
             completed = self._policy.skip(self._exchange)
             if not completed:
                 minibatches = self._take(groups)
                 self._foresee(active)
-                self._exchange.stats = self._make(minibatches, len(active), sums)
+                self._exchange.stats = self._make(minibatches, len(active))
                 completed = self._policy.exchange(self._exchange)
             self._replica.finish(self._step, len(active))
             self._exchange.end()
@@ -184,13 +226,23 @@ class Worker:
                 self._handing_over.leave(self._step, leaving, staying, self._best)
             if self._slot in leaving:
                 return Verdict("left", f"left after step {self._step}")
-            sums = (0.0, 0.0)
+            self._sums = (0.0, 0.0)
             if self._step % self._job.eval_every == 0:
-                sums, self._quality = self._held_out.evaluate(staying), self._held_out.compare()
+                self._sums, self._quality = self._held_out.evaluate(staying), self._held_out.compare()
                 if self._held_out.has_rows:
                     self._best.take(self._step)
-            self._ending.checkpoint(self._step, staying)
+            if self._checkpoints.is_due(self._step):
+                is_needed = self._step in members.plan.hand_overs.values()
+                self._checkpoints.store(self._state(staying), is_needed=is_needed)
+                if members.hands_over(self._step, self._slot):
+                    return Verdict(HANDED_OVER, f"worker {self._slot} handed over after step {self._step}")
             self._exchange.note_extra()
+
+    def _advance(self) -> list[list[int]]:
+        """The minibatches of the step by number, in groups of those that are merged; all workers pass over theirs."""
+        groups = self._shares.take(self._job.local_steps)
+        self._position += self._shares.count(self._job.local_steps) * self._passes
+        return groups
 
     def _reassign(self, active: list[int]) -> None:
         """Reassign the minibatches if the set of active workers changes with this step."""
@@ -215,13 +267,13 @@ class Worker:
     def _foresee(self, active: list[int]) -> None:
         """Tell the prepaid budget which requests and seconds must be paid before the next grant or the end."""
         prepaid = self._prepaid
-        prepaid.puts_ahead = self._ending.n_puts(self._step, active)
+        prepaid.puts_ahead = self._ending.n_puts(active) + self._checkpoints.is_due(self._step)
         # Up to the next grant: the reads that this step and the next begin, and 2 for a read that cannot be foreseen.
         n_reads = 0 if self._feed.has_all else self._feed.n_gets(self._shares.next(2 * self._job.local_steps))
         prepaid.gets_ahead = 2 + n_reads + self._held_out.n_unread(active)
         prepaid.keep_for_exit(self._ending.exit_s(active, self._exchange.quickest_s))
 
-    def _make(self, minibatches: list[Minibatch], n_active: int, sums: tuple[float, float]) -> Stats:
+    def _make(self, minibatches: list[Minibatch], n_active: int) -> Stats:
         shares, policy = self._shares, self._policy
         # The stats of the step after an evaluation have each worker's part of the validation loss.
         has_evaluated = self._held_out.has_rows and self._step > 1 and (self._step - 1) % self._job.eval_every == 0
@@ -233,7 +285,7 @@ class Worker:
         if quorum != n_active or factor != 1.0:
             n_all *= quorum / n_active / factor
         loss = self._replica.make(minibatches, self._step, n_active, len(shares.held), n_all)
-        return loss, float(sum(minibatch.n for minibatch in minibatches)), *sums
+        return loss, float(sum(minibatch.n for minibatch in minibatches)), *self._sums
 
     @property
     def _epoch(self) -> float:
@@ -268,9 +320,36 @@ class Worker:
             *self._policy.spread,
         )
 
+    # -- checkpoints
+
+    def _can_pay(self) -> bool:
+        """Whether one more write to the storage is paid for, now that the step is done."""
+        prepaid = self._prepaid
+        prepaid.puts_ahead = self._ending.n_puts(self._exchange.active) + 1
+        return prepaid.buy(0.0, self._log.reserve)
+
+    def _state(self, active: list[int]) -> WorkerState:
+        """The state after this step; ``active`` are the slots that take part in the next one."""
+        weight = len(self._shares.held) / self._shares.n_all
+        return self._resuming.state(self._step, active, weight, self._sums, self._quality)
+
+    def _go_on(self, step: int) -> None:
+        """Go on from the checkpoint after ``step``; 0: from the start, with the plan as it is."""
+        members = self._membership
+        members.plan = self._log.read_plan()
+        for number in range(1, step + 1):
+            active = members.active(number)
+            if number == 1 or active != members.active(number - 1):
+                self._reassign(active)
+                self._held_out.share(active)
+            self._advance()
+        self._step = step
+        if step:
+            self._sums, self._quality = self._resuming.resume(self._checkpoints.load(step))
+
     def _finish(self, verdict: Verdict) -> Left:
         """Evaluate for the last time, store the model if this is the first active worker, and report the end."""
-        if verdict.status == "left":
+        if verdict.status in ("left", HANDED_OVER):
             return self._left(verdict.status, verdict.reason)
         active, weight = self._membership.active(self._step), len(self._shares.held) / self._shares.n_all
         sums, kept = self._ending.finish(verdict, self._step, active, weight)

@@ -10,6 +10,9 @@ from ..exchange import Arrival, Coordinator, Plan
 from ..exchange.protocol import START_LEASES
 from ..money.budget import Prepaid
 
+#: The driver has so many leases to replace a lost supervisor.
+MISSED_LEASES = 4
+
 
 class Membership:
     """The plan as one worker knows it. Every arrival at a round may return a newer one.
@@ -44,6 +47,10 @@ class Membership:
         leaves = self.plan.leaves  # mostly empty, and this is asked in every step
         return sorted(slot for slot, first in leaves.items() if first == step + 1) if leaves else []
 
+    def hands_over(self, step: int, slot: int) -> bool:
+        """Whether another function goes on with ``slot`` after ``step``."""
+        return self.plan.hand_overs.get(slot) == step
+
     def is_stopped(self, step: int) -> bool:
         """Whether an announced stop makes ``step`` the last one."""
         return self.plan.stop_after is not None and step >= self.plan.stop_after
@@ -61,12 +68,12 @@ class Membership:
         self._miss_supervisor(arrival.has_supervisor, step)
 
     def _miss_supervisor(self, is_there: bool, step: int) -> None:
-        """End the run when the supervisor's lease has been missing for a whole lease, or it never started."""
+        """End the run if the supervisor's lease is missing for `MISSED_LEASES`: the driver did not replace it."""
         if is_there:
             self._missed_from = math.inf
             return
         now = self._clock()
         if self._missed_from == math.inf:
             self._missed_from = now
-        if now - self._missed_from > self._lease_s:
+        if now - self._missed_from > MISSED_LEASES * self._lease_s:
             self._log.announce_stop("failed", f"the supervisor was lost by step {step}")

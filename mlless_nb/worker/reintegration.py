@@ -113,21 +113,6 @@ class Reintegration:
             params += theirs
             params *= np.float32(0.5)
 
-    def whole(self, step: int, active: list[int], taker: int) -> Float32:
-        """On ``taker``, the whole parameters: the other workers send it the rows that they own."""
-        replica, slot = self._replica, self._slot
-        if not replica.divergence.owned_rows:
-            return replica.params
-        frame = b""
-        if slot != taker:
-            rows = replica.ownership.own_rows()
-            frame = encode_update(rows, replica.params[rows], step, slot, replica.n_rows, NO_STATS)
-        givers = [giver for giver in active if giver != taker]
-        params = np.array(replica.params, order="C") if slot == taker else replica.params
-        for owned in self._passed_on(f"{step}c", givers, [taker], frame):
-            apply_frame(owned, params, add=False)
-        return params
-
     def _passed_on(self, round_id: str, givers: list[int], takers: list[int], frame: bytes) -> Sequence[Any]:
         """Publish ``frame`` if this slot is in ``givers``; returns the givers' frames if it is in ``takers``."""
         is_giver = self._slot in givers

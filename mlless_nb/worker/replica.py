@@ -7,6 +7,7 @@ Nothing here waits or communicates.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +53,13 @@ class Replica:
         Factor of the learning rate. The training loop sets it to the same value on all replicas.
     is_state_local : bool
         See `mlless_nb.job.algorithm.Algorithm`.
+    can_resume : bool
+        Whether another replica can go on from this one's state, see `mlless_nb.worker.resuming`.
     n_steps_before, n_updates_before : int
         Steps, and steps of the optimiser, of the earlier runs that this run continues.
     """
+
+    can_resume: ClassVar[bool] = True
 
     def __init__(self, invocation: Invocation, manifest: Manifest) -> None:
         self.model = model_from_json(invocation.model)
@@ -265,19 +270,16 @@ class Replica:
 
     def snapshot(self, into: Snapshot | None = None) -> Snapshot:
         """A copy of the parameters and the residual, in the memory of ``into`` if that is given."""
-        residual = self._outgoing.residual
-        if into is None:
-            return Snapshot(self.params.copy(), None if residual is None else residual.copy())
-        into.params[...] = self.params
-        if into.residual is not None:
-            into.residual[...] = residual
-        return into
+        return Snapshot.of(self.params, self.residual, into)
+
+    @property
+    def residual(self) -> Float32 | None:
+        """What was not published yet, float32 (n_rows, width); None if nothing is ever kept back."""
+        return self._outgoing.residual
 
     def restore(self, snapshot: Snapshot) -> None:
         """Set parameters and residual to those of a snapshot; the algorithm's state stays."""
-        self.params[...] = snapshot.params
-        if self._outgoing.residual is not None:
-            self._outgoing.residual[...] = snapshot.residual
+        snapshot.copy_to(self.params, self.residual)
 
     def flush(self, step: int) -> bytes:
         """A frame of the whole residual, which is zero afterwards."""

@@ -42,6 +42,11 @@ class Ownership:
         """Record that the users among ``rows`` are in ``shard``."""
         self._shards[rows[: self._count_users(rows)]] = shard
 
+    @property
+    def shards(self) -> Int32:
+        """The shard of each user, int32 (n_users,), as far as it is known."""
+        return self._shards
+
     def know(self, shards: Int32) -> None:
         """Set the shard of each user, int32 (n_users,)."""
         self._shards[:] = shards

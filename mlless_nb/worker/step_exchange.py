@@ -45,6 +45,8 @@ class StepExchange:
         Makes the report of the step from the number of bytes that are published.
     is_last : callable
         Returns whether the step is the last one whatever the losses.
+    is_checkpoint : callable
+        Returns whether every worker stores its state after the step.
 
     Attributes
     ----------
@@ -68,10 +70,11 @@ class StepExchange:
         prefetch: Callable[[], None],
         report: Callable[[int], Report],
         is_last: Callable[[], bool],
+        is_checkpoint: Callable[[], bool],
     ) -> None:
         self._log, self._prepaid, self._membership = log, prepaid, membership
         self._clock, self._cpu_clock = clock, cpu_clock
-        self._prefetch, self._report, self.is_last = prefetch, report, is_last
+        self._prefetch, self._report, self.is_last, self.is_checkpoint = prefetch, report, is_last, is_checkpoint
         self._lease_s, self._deadline_s = invocation.lease_s, invocation.round_timeout_s
         self.slot = invocation.slot
         self.number, self.epoch, self.stats = 0, 0.0, NO_STATS

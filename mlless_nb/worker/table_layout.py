@@ -18,6 +18,24 @@ class Snapshot:
     params: NDArray[np.float32]
     residual: NDArray[np.float32] | None
 
+    @classmethod
+    def of(
+        cls, params: NDArray[np.float32], residual: NDArray[np.float32] | None, into: Snapshot | None = None
+    ) -> Snapshot:
+        """A copy of both, in the memory of ``into`` if that is given."""
+        if into is None:
+            return cls(params.copy(), None if residual is None else residual.copy())
+        into.params[...] = params
+        if into.residual is not None:
+            into.residual[...] = residual
+        return into
+
+    def copy_to(self, params: NDArray[np.float32], residual: NDArray[np.float32] | None) -> None:
+        """Overwrite both with this copy."""
+        params[...] = self.params
+        if residual is not None:
+            residual[...] = self.residual
+
 
 def allocate_tables(n_rows: int, width: int, n_tables: int, is_dense: bool) -> list[NDArray[np.float32]]:
     """Zeroed float32 tables (n_rows, width): parameters, optimiser state, residual.

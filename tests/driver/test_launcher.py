@@ -12,7 +12,7 @@ import pytest
 from engine.jobs import job
 
 import mlless_nb
-from mlless_nb.driver import launcher
+from mlless_nb.driver import interpreter
 from mlless_nb.errors import JobError, ServiceError
 
 
@@ -20,20 +20,20 @@ def test_an_interpreter_of_another_user_in_a_shared_folder_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "not a folder").touch()
-    monkeypatch.setattr(launcher.platformdirs, "user_cache_path", lambda _: tmp_path / "not a folder")
-    monkeypatch.setattr(launcher.tempfile, "gettempdir", lambda: str(tmp_path))
-    interpreter = Path(launcher._interpreter())
-    assert interpreter.parent == tmp_path / f"mlless-{os.getuid()}"
-    monkeypatch.setattr(launcher, "_is_ours", lambda path: path != interpreter)
+    monkeypatch.setattr(interpreter.platformdirs, "user_cache_path", lambda _: tmp_path / "not a folder")
+    monkeypatch.setattr(interpreter.tempfile, "gettempdir", lambda: str(tmp_path))
+    found = Path(interpreter.interpreter())
+    assert found.parent == tmp_path / f"mlless-{os.getuid()}"
+    monkeypatch.setattr(interpreter, "_is_ours", lambda path: path != found)
     with pytest.raises(ServiceError, match="XDG_CACHE_HOME"):
-        launcher._interpreter()
+        interpreter.interpreter()
 
 
 def test_what_a_model_imports_is_there_before_functions_are_forked(tmp_path: Path) -> None:
     runner = tmp_path / "runner.py"
     runner.write_text("import sys\nprint('colorsys' in sys.modules)\n")
     for modules in ((), ("colorsys",)):
-        command = [launcher._interpreter(modules), str(runner)]
+        command = [interpreter.interpreter(modules), str(runner)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
         assert done.stdout.split() == [str(bool(modules))]
 

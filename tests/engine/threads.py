@@ -28,6 +28,7 @@ from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import Prepaid
 from mlless_nb.money.start import StartingMoney
 from mlless_nb.storage.objects import MemoryObjects
+from mlless_nb.storage.worker_state import WorkerState
 from mlless_nb.worker.loop import Worker
 
 #: A job takes milliseconds; this is for a slow machine that is busy with other things.
@@ -176,7 +177,7 @@ class Observed(Worker):
     log: Witness
     produced: NDArray[np.float64]
     averaged: NDArray[np.float64]  # taken back when others left
-    checkpoints: dict[int, NDArray[np.float32] | None]  # what was stored after a step, where this worker did
+    checkpoints: dict[int, WorkerState]  # its part of what was stored after a step
     produced_by: dict[int, NDArray[np.float64]]  # what it had produced then
     last_params: NDArray[np.float32] | None = None  # the replica once all was handed over, before the best one's turn
     last_held_back: Any = None
@@ -184,7 +185,7 @@ class Observed(Worker):
     is_slow = False
     moment_s = 0.01
 
-    def _make(self, minibatches: list[Minibatch], n_active: int, sums: tuple[float, float]) -> Stats:
+    def _make(self, minibatches: list[Minibatch], n_active: int) -> Stats:
         self._check_conservation()
         if self.is_slow:
             hub, furthest = self.log.shared, self._step + self._replica.staleness
@@ -194,7 +195,7 @@ class Observed(Worker):
                     hub.changed.wait(0.001)
         before, replica = self.params.astype(np.float64), self._replica
         produced, held_back = self.produced.copy(), np.copy(self.held_back)
-        stats = super()._make(minibatches, n_active, sums)
+        stats = super()._make(minibatches, n_active)
         self.produced += (self.params - before).ravel()  # what was added in the pass that made it, and is nowhere else
         if not replica._outgoing.is_added:
             some, update = replica._outgoing.part(replica._outgoing.n_added)
@@ -207,15 +208,14 @@ class Observed(Worker):
 
     def observe_checkpoints(self) -> None:
         """Note what is to be stored, and what this worker had produced by then."""
-        whole, self.checkpoints, self.produced_by = self._handing_over.whole, {}, {}
+        store, self.checkpoints, self.produced_by = self._checkpoints.store, {}, {}
 
-        def observed(step: int, active: list[int], taker: int) -> NDArray[np.float32]:
-            params = whole(step, active, taker)
-            self.produced_by[step] = self.produced.copy()
-            self.checkpoints[step] = params.copy() if self._slot == taker else None
-            return params
+        def observed(state: WorkerState) -> None:
+            store(state)
+            self.produced_by[state.step] = self.produced.copy()
+            self.checkpoints[state.step] = WorkerState.decode(state.encode())
 
-        self._handing_over.whole = observed  # type: ignore[method-assign]
+        self._checkpoints.store = observed  # type: ignore[method-assign]
 
     def observe_end(self) -> None:
         """Note how the replica is once all is handed over, and what was produced by each evaluation."""

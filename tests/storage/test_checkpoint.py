@@ -1,4 +1,4 @@
-"""Checkpoints and models as blobs: every damaged one is refused, the newest intact one is found."""
+"""The progress of training as a blob: every damaged one is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from mlless_nb.errors import DecodeError
 from mlless_nb.storage import checkpoint
 from mlless_nb.storage.checkpoint import Progress
-from mlless_nb.storage.objects import MemoryObjects
 
 TABLES = numbers.arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 4)))
 
@@ -88,63 +87,3 @@ def test_what_is_no_checkpoint_is_refused(blob: bytes) -> None:
     for start in (b"", b"MLCK", checkpoint.encode(table(), 7)[:24], checkpoint.encode(table(), 7)[:56]):
         with pytest.raises(DecodeError):
             checkpoint.decode(start + blob)
-
-
-def test_three_are_kept() -> None:
-    objects = MemoryObjects()
-    for step in range(10, 70, 10):
-        checkpoint.save(objects, "run", table(step), step, 10)
-        kept = range(max(10, step - 20), step + 10, 10)
-        assert objects.list("runs/run/") == [checkpoint.checkpoint_key("run", one) for one in kept]
-    assert len(objects.blobs) == checkpoint.KEPT
-
-
-def test_the_newest_is_found_and_the_model_is_newer_than_all() -> None:
-    objects = MemoryObjects()
-    assert checkpoint.newest(objects, "run") is None
-    for step in (90, 100, 110):
-        checkpoint.save(objects, "run", table(step), step, 10)
-    checkpoint.save(objects, "run-2", table(-1), 500, 10)
-    objects.put("runs/run/something-else", b"")
-    key, params, step = checkpoint.newest(objects, "run") or ("", table(), 0)
-    assert (key, step) == (checkpoint.checkpoint_key("run", 110), 110)
-    np.testing.assert_array_equal(params, table(110))
-    objects.put(checkpoint.model_key("run"), checkpoint.encode(table(113), 113))
-    key, _, step = checkpoint.newest(objects, "run") or ("", table(), 0)
-    assert (key, step) == (checkpoint.model_key("run"), 113)
-
-
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "nan", "inf", "gone"])
-def test_damaged_ones_are_passed_over(damage: str) -> None:
-    class Vanishing(MemoryObjects):
-        """Lists what is removed before it is read."""
-
-        def get(self, key: str) -> bytes:
-            """See `ObjectStore`."""
-            if damage == "gone" and key in bad:
-                raise KeyError(key)
-            return super().get(key)
-
-    objects, bad = Vanishing(), set[str]()
-    for step in (10, 20, 30):
-        checkpoint.save(objects, "run", table(step), step, 10)
-    objects.put(checkpoint.model_key("run"), checkpoint.encode(table(35), 35))
-    for key, expected in (("model", 30), ("checkpoint-000000030", 20), ("checkpoint-000000020", 10)):
-        key = f"runs/run/{key}"
-        bad.add(key)
-        blob = bytearray(objects.blobs[key])
-        blob[-5] ^= 64
-        objects.blobs[key] = {
-            "cut": objects.blobs[key][:-1],
-            "flipped": bytes(blob),
-            "empty": b"",
-            "nan": checkpoint.encode(table(np.nan), 99),
-            "inf": checkpoint.encode(table(np.inf), 99),
-            "gone": b"",
-        }[damage]
-        found = checkpoint.newest(objects, "run")
-        assert found is not None
-        assert found[2] == expected
-        np.testing.assert_array_equal(found[1], table(expected))
-    objects.blobs.pop("runs/run/checkpoint-000000010")
-    assert checkpoint.newest(objects, "run") is None

@@ -119,6 +119,9 @@ class Step(Protocol):
     def is_last(self) -> bool:
         """Whether this step is the last one whatever the losses, as far as this worker knows."""
 
+    def is_checkpoint(self) -> bool:
+        """Whether every worker stores its state after this step, for which it has all updates up to this one."""
+
     def leaving(self) -> list[int]:
         """Slots whose last step is this one."""
 
@@ -180,6 +183,13 @@ class RoundPolicy(ABC):
     def skip(self, step: Step) -> list[CompletedRound]:
         """Apply ``step`` if it has ended without this worker; returns its round, [] if the step is to be computed."""
         return []
+
+    def state(self) -> list[int]:
+        """What the rounds before a checkpoint have left, as JSON; all updates up to it are applied then."""
+        return []
+
+    def resume(self, state: list[int]) -> None:  # noqa: B027 - most have nothing
+        """Go on from a `state`."""
 
     def staleness(self, step: int) -> int:
         """Age, in steps, of the oldest update that is not applied when ``step`` is computed."""

@@ -42,6 +42,14 @@ class FirstUpdatesRounds(RoundPolicy):
         """See `RoundPolicy`."""
         return 2 + MOST_BEHIND
 
+    def state(self) -> list[int]:
+        """See `RoundPolicy`."""
+        return [self._announced]
+
+    def resume(self, state: list[int]) -> None:
+        """See `RoundPolicy`."""
+        (self._announced,) = state
+
     def quorum(self, step: int, n_active: int) -> int:
         """See `RoundPolicy`."""
         return min(self._announced or int(self.sync.first_quorum(n_active)), n_active)

@@ -33,7 +33,8 @@ class BoundedStaleness(RoundPolicy):
         leaving = [] if is_last else step.leaving()
         if step.slot not in leaving:  # a leaving worker needs no further updates
             self._pending.expect_residuals(leaving)
-            self._catch_up(request, step.number if is_last else step.number - self.sync.staleness, step)
+            is_whole = is_last or step.is_checkpoint()
+            self._catch_up(request, step.number if is_whole else step.number - self.sync.staleness, step)
         return self._pending.settle()
 
     def _encoded(self, step: Step) -> bytes:

@@ -1,6 +1,7 @@
--- Announce a scale-in or the end of the run for a step that no worker has reached, or the quorum of the rounds to come.
+-- Announce a scale-in, the end of the run, a checkpoint or a hand-over for a step that no worker has reached, or the quorum of the
+-- rounds to come.
 -- Returns the plan.
--- KEYS  1 job     ARGV  1 generation  2 'leave', 'stop' or 'quorum'  3... slots, or status and reason, or the quorum
+-- KEYS  1 job     ARGV  1 generation  2 'leave', 'stop', 'checkpoint', 'hand_over' or 'quorum'  3... slots, or status and reason, or the quorum
 local job = KEYS[1]
 local state = redis.call('HMGET', job, 'generation', 'latest', 'plan')
 if state[1] ~= ARGV[1] then return '' end
@@ -19,6 +20,14 @@ if ARGV[2] == 'leave' then
   end
   if not changed then return state[3] end
   plan.leaves = leaves
+elseif ARGV[2] == 'checkpoint' then
+  if (plan.checkpoint or 0) > latest then return state[3] end
+  plan.checkpoint = latest + 1
+elseif ARGV[2] == 'hand_over' then
+  local hand_overs = plan.hand_overs or {}
+  plan.checkpoint = math.max(plan.checkpoint or 0, latest + 1)
+  for i = 3, #ARGV do hand_overs[ARGV[i]] = plan.checkpoint end
+  plan.hand_overs = hand_overs
 else
   if plan.stop_after ~= nil then return state[3] end
   plan.stop_after, plan.stop_status, plan.stop_reason = latest + 1, ARGV[3], ARGV[4]

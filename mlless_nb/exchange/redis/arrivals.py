@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 from ..plan import Plan
-from ..protocol import Aborted, Arrival, Closing, RoundRequest
+from ..protocol import Arrival, Closing, RoundRequest
+from ..restarts import Aborted, Fenced, LostData, Restart, Restarted, rounds_prefix
 
 #: Seconds between two renewals of the TTL of the job's own keys, which is a day.
 REFRESH_S = 600.0
@@ -24,6 +25,19 @@ def called_off(text: bytes) -> Aborted:
     """The exception of an aborted run, from the text that `abort` stored: the status, a space, the reason."""
     status, _, reason = text.decode().partition(" ")
     return Aborted(reason, status)
+
+
+def fence_of(generation: str, restart: Restart) -> str:
+    """What a worker's rounds are checked against: the job's generation and the newest restart."""
+    return f"{generation} {restart.number} {restart.step}"
+
+
+def restart_of(fence: bytes | None, generation: str) -> Restart:
+    """The restart in a fence; raises `LostData` if there is none, or that of another generation."""
+    found = (fence or b"").decode().rsplit(" ", 2)
+    if len(found) != 3 or found[0] != generation:
+        raise LostData(GONE)
+    return Restart(int(found[1]), int(found[2]))
 
 
 def closing_of(slots: bytes, following: bytes | int) -> Closing | None:
@@ -46,6 +60,7 @@ class Arrivals:
 
     def __init__(self, prefix: str, generation: str, nonce: str, script: str, catch_up_script: str, ttl_s: int) -> None:
         self._prefix, self._generation, self._nonce = prefix, generation, nonce
+        self.join(Restart())
         self.scripts = (script, catch_up_script)
         self._sha, self._catch_up_sha = (
             hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() for text in self.scripts
@@ -54,6 +69,10 @@ class Arrivals:
         # Times of the last renewal of lease and TTLs, by slot; and those that the arrival being sent would set.
         self._renewed: dict[int, tuple[float, float]] = {}
         self._renewing = (0.0, 0.0)
+
+    def join(self, restart: Restart) -> None:
+        """From now on arrive at the rounds of ``restart``."""
+        self._fence, self._rounds = fence_of(self._generation, restart), rounds_prefix(self._prefix, restart)
 
     def command(self, part: RoundRequest) -> tuple[Any, ...]:
         """The command that arrives at a round."""
@@ -69,14 +88,14 @@ class Arrivals:
             self._sha,
             8,
             f"{prefix}job",
-            f"{prefix}arrivals:{part.round_id}",
+            f"{self._rounds}arrivals:{part.round_id}",
             f"{prefix}steps",
             f"{prefix}lease:{part.slot}",
             f"{prefix}claim:{part.slot}",
             f"{prefix}lease:supervisor",
             f"{prefix}wake",
-            prefix,
-            self._generation,
+            self._rounds,
+            self._fence,
             self._nonce,
             part.round_id,
             part.step,
@@ -105,22 +124,24 @@ class Arrivals:
             arrival = arrival._replace(closing=closing_of(*rest[:2]), read_step=rest[2])
         return arrival
 
-    @staticmethod
-    def _check(code: int, text: bytes, part: RoundRequest) -> None:
-        """Raise `Aborted` if the code in a script's reply says that the run is over for this worker."""
+    def _check(self, code: int, text: bytes, part: RoundRequest) -> None:
+        """Raise what the code in a script's reply says: the run is over for this worker, or goes on elsewhere."""
         if code == -3:
             raise called_off(text)
         if code == -4:
             raise Aborted(f"worker {part.slot} is so late that round {part.round_id} is no longer kept")
+        if code == -2:
+            raise Fenced(FENCED)
         if code != 1:
-            raise Aborted(FENCED if code == -2 else GONE)
+            raise Restarted(restart_of(text, self._generation))
 
     def catching_up(self, part: RoundRequest) -> tuple[Any, ...]:
         """The command that asks for the complete rounds from that of ``part`` on."""
         prefix = self._prefix
-        keys = (f"{prefix}job", f"{prefix}reached", f"{prefix}claim:{part.slot}", f"{prefix}lease:supervisor", prefix)
+        claim, supervisor = f"{prefix}claim:{part.slot}", f"{prefix}lease:supervisor"
+        keys = (f"{prefix}job", f"{self._rounds}reached", claim, supervisor, self._rounds)
         known = (part.step, part.slot, self._ttl, part.known_plan, MOST_ROUNDS)
-        return ("EVALSHA", self._catch_up_sha, len(keys), *keys, self._generation, self._nonce, *known)
+        return ("EVALSHA", self._catch_up_sha, len(keys), *keys, self._fence, self._nonce, *known)
 
     def caught_up(self, reply: Any, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
         """The answer and the complete rounds, from the reply to `catching_up`."""
@@ -134,23 +155,24 @@ class Arrivals:
         """Commands that read the state of the round and the run, and renew the lease."""
         prefix = self._prefix
         return [
-            ("HMGET", f"{prefix}job", "generation", "abort"),
-            ("HLEN", f"{prefix}arrivals:{part.round_id}"),
+            ("HMGET", f"{prefix}job", "fence", "abort"),
+            ("HLEN", f"{self._rounds}arrivals:{part.round_id}"),
             ("SET", f"{prefix}lease:{part.slot}", self._nonce, "PX", lease_ms(part)),
         ]
 
-    @staticmethod
-    def seen(replies: list[Any], part: RoundRequest) -> bool:
+    def seen(self, replies: list[Any], part: RoundRequest) -> bool:
         """Whether the round is complete, from the replies to `looking`.
 
         Raises
         ------
         Aborted
             The run was aborted, or its data was lost.
+        Restarted
+            The run goes on from a checkpoint.
         """
-        (generation, aborted), n_arrived, _ = replies
-        if generation is None:
-            raise Aborted(GONE)
+        (fence, aborted), n_arrived, _ = replies
+        if fence != self._fence.encode():
+            raise Restarted(restart_of(fence, self._generation))
         if aborted is not None:
             raise called_off(aborted)
         return int(n_arrived) >= part.n_due

@@ -1,13 +1,14 @@
 -- Arrive at a round: check the fence, renew the lease, grant money, count the arrival; the last one wakes the waiters.
--- KEYS  1 job  2 arrivals of the round  3 step log  4 lease  5 claim  6 supervisor's lease  7 wake-up stream  8 prefix
--- ARGV  1 generation  2 nonce  3 round  4 step  5 slot  6 lease_ms (0: do not renew)  7 ttl_ms  8 report ('': none)
+-- KEYS  1 job  2 arrivals of the round  3 step log  4 lease  5 claim  6 supervisor's lease  7 wake-up stream
+--       8 prefix of the keys of rounds
+-- ARGV  1 fence  2 nonce  3 round  4 step  5 slot  6 lease_ms (0: do not renew)  7 ttl_ms  8 report ('': none)
 --       9 wanted  10 least wanted  11 known plan version  12 arrivals that complete it  13 others wait (1)
 --       14 renew the TTLs (1)  15 steps that arrivals are kept (default 2)
 --       16... if not all frames count, but only the first of a quorum: the publishers
 -- Returns the number 2 * arrived + (1: the supervisor is alive) if that is all: it is cheaper than a table.
 -- Else {code, that number, granted, plan or ''}, and with a quorum also the slots that count ('': not complete), the
 -- next quorum and the newest step that all have read; there, the number of arrivals is that of a complete round or 0.
--- Codes: 1 ok, -1 another generation, -2 another invocation, -3 aborted, with status and reason instead of the plan,
+-- Codes: 1 ok, -1 another fence, which is returned instead of the plan, -2 another invocation, -3 aborted, with status and reason instead of the plan,
 -- -4 the round is no longer kept.  One redis.call takes a fifth of the script's time, so what only the last arrival or
 -- few steps need is read only then.
 local call = redis.call
@@ -18,8 +19,8 @@ local MOST = 4000
 local SHARES = 16
 local job, arrivals, log, lease, claim, supervisor, wake, prefix = unpack(KEYS)
 local round, step, slot, ttl = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[7]
-local state = call('HMGET', job, 'generation', 'latest', 'version', 'abort')
-if state[1] ~= ARGV[1] then return {-1, 0, 0, ''} end
+local state = call('HMGET', job, 'fence', 'latest', 'version', 'abort')
+if state[1] ~= ARGV[1] then return {-1, 0, 0, state[1] or ''} end
 local holders = call('MGET', claim, supervisor)
 if holders[1] ~= ARGV[2] then return {-2, 0, 0, ''} end
 if state[4] then return {-3, 0, 0, state[4]} end

@@ -1,11 +1,11 @@
 -- For a worker that was late: note the step that it has reached, and return the complete rounds from there on.
--- KEYS  1 job  2 steps that workers have reached  3 claim  4 supervisor's lease  5 prefix
--- ARGV  1 generation  2 nonce  3 step  4 slot  5 ttl_ms  6 known plan version  7 most rounds
+-- KEYS  1 job  2 steps that workers have reached  3 claim  4 supervisor's lease  5 prefix of the keys of rounds
+-- ARGV  1 fence  2 nonce  3 step  4 slot  5 ttl_ms  6 known plan version  7 most rounds
 -- Returns {code, 1 if the supervisor is alive, plan or '', and for each round the slots that count and the next quorum}.
 -- Codes: as of arrive.lua.
 local call, step = redis.call, tonumber(ARGV[3])
-local state = call('HMGET', KEYS[1], 'generation', 'abort', 'closed', 'version')
-if state[1] ~= ARGV[1] then return {-1, 0, ''} end
+local state = call('HMGET', KEYS[1], 'fence', 'abort', 'closed', 'version')
+if state[1] ~= ARGV[1] then return {-1, 0, state[1] or ''} end
 if call('GET', KEYS[3]) ~= ARGV[2] then return {-2, 0, ''} end
 if state[2] then return {-3, 0, state[2]} end
 call('HSET', KEYS[2], ARGV[4], step)

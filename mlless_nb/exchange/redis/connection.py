@@ -17,8 +17,11 @@ from redis import exceptions
 
 from ...kernels.resp import ReplyError, ReplyReader, pack
 
-#: Times that the commands of a step are sent, over a new connection if one is lost; all are safe to repeat.
-TRIES = 5
+#: Seconds for which the commands of a step are sent again, over new connections, while the server is away; all are
+#: safe to repeat. A paused or restarted server is back sooner.
+PATIENCE_S = 60.0
+#: Pauses between two of these tries, seconds; the last one is repeated.
+PAUSES_S = (0.02, 0.04, 0.08, 0.16, 0.32, 0.5)
 #: Buffers passed to one ``sendmsg``; systems allow 1024.
 _MOST_PIECES = 512
 #: Errors by the first word of the server's message; all others are a plain ``ResponseError``.

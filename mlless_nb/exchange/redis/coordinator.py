@@ -12,18 +12,18 @@ from redis.retry import Retry
 
 from ...money.request import SHARES
 from ...redaction import scrubbed
-from ..plan import Plan
-from ..protocol import Aborted, Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest, key_prefix
+from ..plan import NO_PLAN, Plan
+from ..protocol import Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest, key_prefix
+from ..restarts import FROM_THE_START, LostData, Restart, rounds_prefix
 from ..seals import Seal, SealedRounds, WorkerRounds
-from ..step_report import LateArrival, Report, StepEntry
+from ..step_report import LateArrival, StepEntry
 from ..stores import FrameStore, StoredRounds
-from .arrivals import GONE, Arrivals, called_off
+from .arrivals import GONE, Arrivals, called_off, fence_of, restart_of
 from .rounds import Rounds
+from .step_log import StepLog
 
 #: Seconds until an unused key expires, also if the run's processes were killed.
 TTL_S = 86_400
-#: JSON of the plan before the first announcement.
-NO_PLAN = '{"version":0}'
 #: Seconds that the answer to a budget request is kept: longer than a client of `connect` repeats the request.
 ANSWER_KEPT_S = 300
 
@@ -83,9 +83,8 @@ class RedisCoordinator:
         self._announce = self._redis.register_script(_script("announce"))
         self._reserve = self._redis.register_script(_script("reserve"))
         self._abort = self._redis.register_script(_script("abort"))
-        self._last_entry = "0-0"
-        self._reports: dict[int, Report] = {}  # of a step whose entries are not all read yet
-        self._late: list[LateArrival] = []
+        self._roll_back = self._redis.register_script(_script("roll_back"))
+        self._steps = StepLog(self._redis, self._key("steps"))
         arrivals = Arrivals(self._prefix, generation, nonce, _script("arrive"), _script("catch_up"), TTL_S)
         rounds = Rounds(self._shards, self._prefix, arrivals, TTL_S)
         self._store = store
@@ -95,7 +94,9 @@ class RedisCoordinator:
     def _key(self, *parts: object) -> str:
         return self._prefix + ":".join(map(str, parts))
 
-    def create(self, *, cap_nusd: int | None, reserved_nusd: int) -> None:
+    def create(
+        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
+    ) -> None:
         """See `Coordinator`."""
         self._redis.hset(
             self._job,
@@ -103,9 +104,11 @@ class RedisCoordinator:
                 "generation": self.generation,
                 "cap": -1 if cap_nusd is None else cap_nusd,
                 "reserved": reserved_nusd,
-                "latest": 0,
-                "version": 0,
-                "plan": NO_PLAN,
+                "latest": restart.step,
+                "closed": restart.step,
+                "version": plan.version,
+                "plan": plan.encode(),
+                "fence": fence_of(self.generation, restart),
             },
         )
         self._redis.expire(self._job, TTL_S)
@@ -119,11 +122,12 @@ class RedisCoordinator:
         try:
             n_frames = self._store.clear() if self._store is not None else 0
         finally:
-            n_keys = sum(map(self._delete_keys, self._shards))
+            n_keys = sum(self._delete_keys(shard, self._prefix + "*") for shard in self._shards)
         return n_frames + n_keys
 
-    def _delete_keys(self, shard: redis.Redis) -> int:
-        keys = list(shard.scan_iter(match=self._prefix + "*", count=1000))
+    @staticmethod
+    def _delete_keys(shard: redis.Redis, pattern: str) -> int:
+        keys = list(shard.scan_iter(match=pattern, count=1000))
         return sum(int(shard.unlink(*keys[first : first + 500])) for first in range(0, len(keys), 500))
 
     def close(self) -> None:
@@ -157,17 +161,65 @@ class RedisCoordinator:
             if nonce is not None and refund is None
         }
 
+    def is_settled(self, slot: int) -> bool:
+        """See `Coordinator`."""
+        return self._redis.hget(self._job, f"refunded:{slot}") is not None
+
     def bury(self, role: str) -> None:
         """See `Coordinator`."""
         self._redis.delete(self._key("lease", role))
 
+    def restart(self) -> Restart:
+        """See `Coordinator`."""
+        return restart_of(self._redis.hget(self._job, "fence"), self.generation)
+
+    def join(self, restart: Restart) -> None:
+        """See `Coordinator`."""
+        self._rounds.join(restart)
+
+    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int) -> Restart:
+        """See `Coordinator`."""
+        roles = ["supervisor" if slot < 0 else str(slot) for slot in replaced]
+        freed = [self._key("claim", slot) for slot in replaced] + [self._key("lease", role) for role in roles]
+        args = [self.generation, known.number, step, TTL_S * 1000, n_workers, *replaced]
+        code, text = self._roll_back(keys=[self._job, self._key("wake"), *freed], args=args)
+        if code == -3:
+            raise called_off(text)
+        restart = restart_of(text, self.generation)
+        if code == 1:
+            # What the rounds before have left would stay until the end of the run.
+            past = rounds_prefix(self._prefix, known)
+            kinds = ("frame:*", "arrivals:*", "reached")
+            for shard in self._shards:
+                for kind in kinds:
+                    self._delete_keys(shard, past + kind)
+        return restart
+
+    def identities(self) -> list[str]:
+        """See `Coordinator`."""
+        return [str(shard.info("server")["run_id"]) for shard in self._shards]
+
+    def release(self, slot: int) -> None:
+        """See `Coordinator`."""
+        role = "supervisor" if slot < 0 else str(slot)
+        self._redis.hdel(self._job, f"refunded:{slot}", f"start:{self._key('claim', slot)}")
+        self._redis.unlink(self._key("claim", slot), self._key("lease", role))
+
     def read_plan(self) -> Plan:
         """See `Coordinator`."""
-        return Plan.decode(self._redis.hget(self._job, "plan") or NO_PLAN)
+        return Plan.decode(self._redis.hget(self._job, "plan") or "")
 
     def announce_leave(self, slots: list[int]) -> Plan:
         """See `Coordinator`."""
         return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "leave", *slots]))
+
+    def announce_checkpoint(self) -> Plan:
+        """See `Coordinator`."""
+        return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "checkpoint"]))
+
+    def announce_hand_over(self, slots: list[int]) -> Plan:
+        """See `Coordinator`."""
+        return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "hand_over", *slots]))
 
     def announce_stop(self, status: str, reason: str) -> Plan:
         """See `Coordinator`."""
@@ -189,7 +241,7 @@ class RedisCoordinator:
         """See `Coordinator`."""
         cap, reserved = self._redis.hmget(self._job, "cap", "reserved")
         if cap is None:
-            raise Aborted(GONE)
+            raise LostData(GONE)
         return (int(cap) if int(cap) >= 0 else None), int(reserved)
 
     def reserve(self, nusd: int, least_nusd: int | None = None, request_id: str = "") -> int:
@@ -213,7 +265,7 @@ class RedisCoordinator:
 
     def refund(self, nusd: int, slot: int, part: int = 0) -> None:
         """See `Coordinator`."""
-        self._reserve(keys=[self._job], args=["refund", nusd, f"{slot}.{part}" if part else slot])
+        self._reserve(keys=[self._job], args=["refund", nusd, f"{slot}.{part}.{self._nonce}" if part else slot])
 
     def set_cap(self, cap_nusd: int) -> bool:
         """See `Coordinator`."""
@@ -222,7 +274,7 @@ class RedisCoordinator:
     @staticmethod
     def _answer(reply: int) -> int:
         if reply < 0:
-            raise Aborted(GONE)
+            raise LostData(GONE)
         return reply
 
     def claim(self, slot: int) -> bool:
@@ -281,29 +333,11 @@ class RedisCoordinator:
 
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
         """See `Coordinator`."""
-        reply = self._redis.xread(
-            {self._key("steps"): self._last_entry}, count=500, block=max(int(timeout_s * 1000), 1)
-        )
-        entries: list[StepEntry] = []
-        for _, rows in reply.items() if isinstance(reply, dict) else reply or []:
-            for entry_id, fields in rows[0] if rows and isinstance(rows[0], list) else rows:
-                self._last_entry = entry_id.decode()
-                at_s = float(fields.pop(b"at"))
-                if b"late" in fields:
-                    self._late.append(LateArrival(int(fields[b"late"]), int(fields[b"rank"]), at_s))
-                    continue
-                step, is_last = int(fields.pop(b"step")), fields.pop(b"more", None) is None
-                n_workers, times = int(fields.pop(b"workers", 0)), fields.pop(b"times", b"")
-                self._reports |= {int(slot): Report.decode(body) for slot, body in fields.items()}
-                if is_last:
-                    entries.append(StepEntry(step, at_s, self._reports, n_workers, tuple(map(float, times.split()))))
-                    self._reports = {}
-        return entries
+        return self._steps.read(timeout_s)
 
     def read_late(self) -> list[LateArrival]:
         """See `Coordinator`."""
-        late, self._late = self._late, []
-        return late
+        return self._steps.late()
 
     def announce_quorum(self, quorum: int) -> None:
         """See `Coordinator`."""

@@ -6,7 +6,8 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
-from ..protocol import Aborted, Frame, FrameKey, RoundRequest, frame_key
+from ..protocol import Frame, FrameKey, RoundRequest, frame_key
+from ..restarts import LostData
 from .connection import PipelinedConnection
 
 Command = tuple[Any, ...]
@@ -29,6 +30,11 @@ class Frames:
         self._lines, self._prefix, self._ttl = lines, prefix, str(ttl_s * 1000)
         # Keys of frames by slot, oldest step first.
         self._kept: defaultdict[int, deque[tuple[int, dict[str, None]]]] = defaultdict(deque)
+
+    def join(self, prefix: str) -> None:
+        """From now on the keys of frames begin with ``prefix``; those kept so far are forgotten."""
+        self._prefix = prefix
+        self._kept.clear()
 
     def home(self, slot: int) -> PipelinedConnection:
         """The connection to the server that keeps the frames of ``slot``."""
@@ -71,7 +77,7 @@ class Frames:
 
         Raises
         ------
-        Aborted
+        LostData
             One is missing.
         """
         asked: dict[PipelinedConnection, list[int]] = {}
@@ -84,7 +90,7 @@ class Frames:
             found.update(zip(there, line.read(views=True), strict=True))
         lost = [slot for slot in slots if found[slot] is None]
         if lost:
-            raise Aborted(f"the update of worker {lost[0]} in round {part.round_id} is gone from Redis")
+            raise LostData(f"the update of worker {lost[0]} in round {part.round_id} is gone from Redis")
         return [frame for slot in slots if (frame := found[slot]) is not None]
 
 

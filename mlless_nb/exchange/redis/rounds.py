@@ -17,6 +17,7 @@ worker that waits looks by arriving once more, which also completes a round that
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -28,7 +29,6 @@ from ..in_parts import exchange_in_parts
 from ..protocol import (
     MODEL,
     WAIT_POLL_S,
-    Aborted,
     Arrival,
     Closing,
     Exchanged,
@@ -37,8 +37,9 @@ from ..protocol import (
     RoundRequest,
     frame_key,
 )
+from ..restarts import Aborted, Restart, rounds_prefix
 from .arrivals import Arrivals
-from .connection import TRIES, PipelinedConnection
+from .connection import PATIENCE_S, PAUSES_S, PipelinedConnection
 from .frames import Command, Frames, Search
 
 _Result = TypeVar("_Result")
@@ -61,9 +62,16 @@ class Rounds:
     def __init__(self, clients: list[redis.Redis], prefix: str, arrivals: Arrivals, ttl_s: int) -> None:
         self._lines = [PipelinedConnection(client) for client in clients]
         self._first = self._lines[0]
-        self._prefix, self._arrivals, self._ttl_s = prefix, arrivals, ttl_s
+        self._prefix = self._round_prefix = prefix
+        self._arrivals, self._ttl_s = arrivals, ttl_s
         self._frames = Frames(self._lines, prefix, ttl_s)
         self._seen = "0"  # id of the last wake-up message read
+
+    def join(self, restart: Restart) -> None:
+        """See `Coordinator`."""
+        self._round_prefix = rounds_prefix(self._prefix, restart)
+        self._arrivals.join(restart)
+        self._frames.join(self._round_prefix)
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
@@ -107,11 +115,11 @@ class Rounds:
 
     def put_model(self, frame: bytes) -> None:
         """See `Coordinator`."""
-        self._safely(lambda: self._ask(("SET", frame_key(self._prefix, *MODEL), frame, "EX", self._ttl_s)))
+        self._safely(lambda: self._ask(("SET", frame_key(self._round_prefix, *MODEL), frame, "EX", self._ttl_s)))
 
     def get_model(self) -> Frame | None:
         """See `Coordinator`."""
-        found: Frame | None = self._safely(lambda: self._ask(("GET", frame_key(self._prefix, *MODEL))))
+        found: Frame | None = self._safely(lambda: self._ask(("GET", frame_key(self._round_prefix, *MODEL))))
         return found
 
     def _ask(self, command: Command) -> Any:
@@ -128,30 +136,32 @@ class Rounds:
         return self._safely(lambda: self._arrived(round_ids))
 
     def _arrived(self, round_ids: Sequence[str]) -> set[FrameKey]:
-        asking: list[Command] = [("HKEYS", f"{self._prefix}arrivals:{round_id}") for round_id in round_ids]
+        asking: list[Command] = [("HKEYS", f"{self._round_prefix}arrivals:{round_id}") for round_id in round_ids]
         self._first.send(asking)
         replies = zip(round_ids, self._read_all(self._first, asking), strict=True)
         return {(round_id, int(slot)) for round_id, slots in replies for slot in slots if slot.isdigit()}
 
     def _safely(self, action: Callable[[], _Result]) -> _Result:
         """Do ``action``, and repeat it if a connection was lost; all commands are safe to repeat."""
-        seen = self._seen
-        for attempt in range(TRIES):
+        seen, pauses = self._seen, iter(PAUSES_S)
+        give_up_at = math.inf  # from the first failure on
+        while True:
             try:
                 return action()
-            except (redis.ConnectionError, redis.TimeoutError) as error:
+            except (redis.ConnectionError, redis.TimeoutError, redis.exceptions.NoScriptError) as error:
                 self._drop()
                 self._seen = seen  # this round's wake-up may have been read already: read it again
-                if attempt == TRIES - 1:
+                now = time.monotonic()
+                give_up_at = min(give_up_at, now + PATIENCE_S)
+                if now >= give_up_at:
                     raise ServiceError(f"Redis is gone: {error}") from None
-                time.sleep(0.02 * 2**attempt)
-            except redis.exceptions.NoScriptError:  # the server was restarted
-                self._drop()
-                self._load()
+                if isinstance(error, redis.exceptions.NoScriptError):  # the server was restarted
+                    self._load()
+                else:
+                    time.sleep(next(pauses, PAUSES_S[-1]))
             except BaseException:
                 self._drop()  # with the replies that were not read
                 raise
-        raise ServiceError("Redis forgets the run's scripts: it is restarted over and over")
 
     def _drop(self) -> None:
         for line in self._lines:
@@ -264,7 +274,7 @@ class Rounds:
     # -- polling for frames of rounds that need not be complete
 
     def _publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
-        search = Search(self._frames, self._prefix, sought)
+        search = Search(self._frames, self._round_prefix, sought)
         # If the worker has to wait afterwards, wake-up messages older than this poll must not wake it.
         newest = ("XREVRANGE", f"{self._prefix}wake", "+", "-", "COUNT", 1)
         arrival = self._arrive(part, [newest, *search.asking(self._first)])
@@ -278,7 +288,7 @@ class Rounds:
         self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
     ) -> list[Frame | None]:
         give_up_at = time.monotonic() + part.deadline_s
-        search = Search(self._frames, self._prefix, sought)
+        search = Search(self._frames, self._round_prefix, sought)
         while True:
             self._first.send([self._watching(), *search.asking(self._first)])
             woken = self._woken(self._first.read())

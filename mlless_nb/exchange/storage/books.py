@@ -10,7 +10,7 @@ from typing import TypeVar
 from ...money.request import BudgetRequest
 from ...storage.conditional import Conditional
 from ..plan import Plan
-from ..protocol import Aborted
+from ..restarts import Aborted, LostData, Restart
 from ..stores.storage import StorageStore
 from .leases import Leases
 from .state import GONE, Cell, JobState
@@ -40,7 +40,7 @@ class Books:
         self._freshness_s, self._folder = freshness_s, store.folder
         self._state = Cell(storage, f"{self._folder}state", JobState.decode, self._note)
         self._leases = Leases(storage, f"{self._folder}leases/", LEASES_FRESH * freshness_s, self._note)
-        self._claims: dict[int, str] = {}  # that were read: they stay
+        self._claims: dict[int, str] = {}  # that were read
 
     @property
     def is_local(self) -> bool:
@@ -85,11 +85,17 @@ class Books:
 
     def at_work(self, slots: list[int]) -> dict[int, str]:
         """See `Coordinator`."""
+        for slot in slots:
+            self._claims.pop(slot, None)  # another invocation may have it by now
         claims = {slot: nonce for slot in slots if (nonce := self._claim_of(slot)) is not None}
         if not claims:
             return {}
         settled = self._read(self._freshness_s).refunded
         return {slot: nonce for slot, nonce in claims.items() if (slot, 0) not in settled}
+
+    def is_settled(self, slot: int) -> bool:
+        """See `Coordinator`."""
+        return (slot, 0) in self._read(self._freshness_s).refunded
 
     def bury(self, role: str) -> None:
         """See `Coordinator`."""
@@ -103,7 +109,7 @@ class Books:
         return self._read().plan
 
     def _change(self, action: Callable[[JobState], _Result]) -> _Result:
-        """Change the state of this start of the job; raises `Aborted` if there is another."""
+        """Change the state of this start of the job; raises `LostData` if there is another."""
 
         def change(state: JobState) -> _Result:
             self._check_generation(state)
@@ -113,7 +119,7 @@ class Books:
 
     def _check_generation(self, state: JobState) -> None:
         if state.generation != self.generation:
-            raise Aborted(GONE)
+            raise LostData(GONE)
 
     def announce_leave(self, slots: list[int]) -> Plan:
         """See `Coordinator`."""
@@ -125,6 +131,52 @@ class Books:
             return state.plan
 
         return self._change(change)
+
+    def announce_checkpoint(self) -> Plan:
+        """See `Coordinator`."""
+        return self._change(lambda state: state.announce_checkpoint())
+
+    def announce_hand_over(self, slots: list[int]) -> Plan:
+        """See `Coordinator`."""
+        return self._change(lambda state: state.announce_hand_over(slots))
+
+    # -- restarts
+
+    def restart(self) -> Restart:
+        """See `Coordinator`."""
+        state = self._read(self._freshness_s)
+        self._check_generation(state)
+        return state.restart
+
+    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int) -> Restart:
+        """See `Coordinator`."""
+
+        def change(state: JobState) -> Restart:
+            if state.called_off is not None:
+                raise Aborted(state.called_off[1], state.called_off[0])
+            if state.restart.number == known.number:
+                state.roll_back(step, replaced)
+            return state.restart
+
+        restart = self._change(change)
+        for slot in replaced:
+            self._free(slot)
+        return restart
+
+    def release(self, slot: int) -> None:
+        """See `Coordinator`."""
+        self._change(lambda state: state.release(slot))
+        self._free(slot)
+
+    def _free(self, slot: int) -> None:
+        """Remove claim and lease of a function that is lost, or has handed over."""
+        self._claims.pop(slot, None)
+        self._leases.bury("supervisor" if slot < 0 else str(slot))
+        self._storage.objects.delete([self._claim_key(slot)])
+
+    def identities(self) -> list[str]:
+        """See `Coordinator`. A storage does not lose what it has confirmed."""
+        return []
 
     def announce_stop(self, status: str, reason: str) -> Plan:
         """See `Coordinator`."""
@@ -191,6 +243,7 @@ class Books:
     def claim(self, slot: int) -> bool:
         """See `Coordinator`."""
         self._note(0, 1)
+        self._claims.pop(slot, None)
         if self._storage.swap(self._claim_key(slot), self._nonce.encode()) is not None:
             self._claims[slot] = self._nonce
         return self._claim_of(slot) == self._nonce

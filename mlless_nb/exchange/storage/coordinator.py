@@ -16,10 +16,10 @@ from dataclasses import replace
 from ...money.request import BudgetRequest
 from ...storage.conditional import Conditional
 from ..in_parts import exchange_in_parts
+from ..plan import NO_PLAN, Plan
 from ..protocol import (
     MODEL,
     WAIT_POLL_S,
-    Aborted,
     Arrival,
     Closing,
     Exchanged,
@@ -28,6 +28,7 @@ from ..protocol import (
     RoundRequest,
     frame_key,
 )
+from ..restarts import FROM_THE_START, Aborted, Fenced, Restart, Restarted, rounds_prefix
 from ..step_report import LateArrival, StepEntry
 from ..stores.storage import StorageStore
 from .books import Books
@@ -76,19 +77,39 @@ class StorageCoordinator(Books):
         super().__init__(storage, store, generation, nonce, freshness_s)
         self._looks_ahead = looks_ahead
         self._steps = StepLog(storage, self._folder, freshness_s / 2, self._note)
-        self._quorum = Quorum(storage, f"{self._folder}quorum", self._steps, nonce, self._note)
         self._rounds = StorageRounds(store, LOCAL_PAUSES_S if storage.is_local else PAUSES_S)
         self._known: JobState | None = None  # the state as this worker saw it last
+        self.join(FROM_THE_START)
         self._logged = 0  # the newest step that this worker has logged
         self._arrived_at, self._step_s = 0.0, 0.0
         self._beside: ThreadPoolExecutor | None = None
         self._begun: deque[Future[object]] = deque()
 
-    def create(self, *, cap_nusd: int | None, reserved_nusd: int) -> None:
+    def create(
+        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
+    ) -> None:
         """See `Coordinator`."""
         self._store.create()
-        self._quorum.cell.create(QuorumState())
-        self._state.create(JobState(cap=cap_nusd, reserved=reserved_nusd, generation=self.generation))
+        self._quorum_of(restart).cell.create(QuorumState(restart.step))
+        state = JobState(generation=self.generation, restart=restart, latest=restart.step, plan=plan)
+        state.cap, state.reserved = cap_nusd, reserved_nusd
+        self._state.create(state)
+
+    def join(self, restart: Restart) -> None:
+        """See `Coordinator`."""
+        self._restart, self._known = restart.number, None
+        self._quorum = self._quorum_of(restart)
+        self._rounds.join(restart)
+        self._prefix = rounds_prefix(self._store.prefix, restart)
+
+    def _quorum_of(self, restart: Restart) -> Quorum:
+        return Quorum(self._storage, f"{self._folder}quorum{restart.number}", self._steps, self._nonce, self._note)
+
+    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int) -> Restart:
+        """See `Coordinator`."""
+        # It is there before a worker looks for it. Only the driver restarts a run, so nobody uses it yet.
+        self._quorum_of(Restart(known.number + 1)).cell.create(QuorumState(step))
+        return super().roll_back(known, step, replaced, n_workers)
 
     def close(self) -> None:
         """Finish what was begun, and release the connections. Idempotent."""
@@ -168,10 +189,12 @@ class StorageCoordinator(Books):
         return self._raised(state, part.step).pay(part.round_id, part.slot, part.wanted)
 
     def _check(self, state: JobState, part: RoundRequest) -> None:
-        """Raise `Aborted` if the run, or this invocation's part in it, is over."""
+        """Raise `Aborted` if the run, or this invocation's part in it, is over; `Restarted` if it goes on elsewhere."""
         self._check_generation(state)
+        if state.restart.number != self._restart:
+            raise Restarted(state.restart)
         if self._claim_of(part.slot) != self._nonce:
-            raise Aborted("this worker's slot was given to another invocation")
+            raise Fenced("this worker's slot was given to another invocation")
         if state.called_off is not None:
             raise Aborted(state.called_off[1], state.called_off[0])
 
@@ -275,11 +298,11 @@ class StorageCoordinator(Books):
     def put_model(self, frame: bytes) -> None:
         """See `Coordinator`."""
         self._rounds.check(len(frame))
-        self._store.put_many({frame_key(self._store.prefix, *MODEL): frame})
+        self._store.put_many({frame_key(self._prefix, *MODEL): frame})
 
     def get_model(self) -> Frame | None:
         """See `Coordinator`."""
-        return self._store.get_many([frame_key(self._store.prefix, *MODEL)])[0]
+        return self._store.get_many([frame_key(self._prefix, *MODEL)])[0]
 
     # -- supervisor
 

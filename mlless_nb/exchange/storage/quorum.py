@@ -14,8 +14,9 @@ from typing import NamedTuple
 from ...errors import DecodeError
 from ...money.request import BudgetRequest
 from ...storage.conditional import Conditional
-from ..protocol import Aborted, Closing, RoundRequest
+from ..protocol import Closing, RoundRequest
 from ..quorum_rounds import QuorumRounds
+from ..restarts import Aborted
 from ..step_report import LateArrival, Report
 from .state import Cell
 from .step_log import StepLog
@@ -32,8 +33,8 @@ class QuorumState(QuorumRounds):
         Who ended each kept round, and writes it into the step log.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, newest: int = 0) -> None:
+        super().__init__(newest)
         self.reports: dict[int, dict[int, Report]] = {}
         self.ended_by: dict[int, str] = {}
 

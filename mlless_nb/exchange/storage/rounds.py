@@ -13,7 +13,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 
 from ...errors import DecodeError, ServiceError
-from ..protocol import WAIT_POLL_S, Aborted, Frame, FrameKey, RoundRequest, frame_key
+from ..protocol import WAIT_POLL_S, Frame, FrameKey, RoundRequest, frame_key
+from ..restarts import Aborted, LostData, Restart, rounds_prefix
 from ..step_report import Report
 from ..stores import FrameStore
 
@@ -51,9 +52,15 @@ class StorageRounds:
     """
 
     def __init__(self, store: FrameStore, pauses_s: tuple[float, float]) -> None:
-        self._store, self._pauses_s = store, pauses_s
+        self._store, self._pauses_s, self._prefix = store, pauses_s, store.prefix
         self._written: defaultdict[int, deque[tuple[int, list[str]]]] = defaultdict(deque)  # by slot, oldest step first
         self._found: dict[Name, tuple[int, Report | None, Frame]] = {}  # with the step in which it was found
+
+    def join(self, restart: Restart) -> None:
+        """See `Coordinator`."""
+        self._prefix = rounds_prefix(self._store.prefix, restart)
+        self._written.clear()
+        self._found.clear()
 
     # -- writing
 
@@ -63,7 +70,7 @@ class StorageRounds:
         blobs = {
             key: packed(part.report, frame)
             for receiver, frame in part.outgoing.items()
-            if (key := frame_key(self._store.prefix, part.round_id, part.slot, receiver)) not in written
+            if (key := frame_key(self._prefix, part.round_id, part.slot, receiver)) not in written
         }
         if not blobs:
             return
@@ -93,7 +100,7 @@ class StorageRounds:
         """The frames of ``names`` in their order, None for one that is not there. ``step`` is the reader's."""
         missing = [name for name in names if name not in self._found]
         if missing:
-            blobs = self._store.get_many([frame_key(self._store.prefix, *name) for name in missing])
+            blobs = self._store.get_many([frame_key(self._prefix, *name) for name in missing])
             for name, blob in zip(missing, blobs, strict=True):
                 if blob is not None:
                     self._found[name] = (step, *unpacked(blob))
@@ -113,13 +120,13 @@ class StorageRounds:
         return [(part.round_id, slot, part.inbox) for slot in slots]
 
     def frames(self, part: RoundRequest, slots: list[int] | None) -> list[Frame]:
-        """The peers' frames that count, in slot order; raises `Aborted` if one is missing."""
+        """The peers' frames that count, in slot order; raises `LostData` if one is missing."""
         read = part.read_slots(slots)
         found = self.look(self._names(part, read), part.step)
         for slot, frame in zip(read, found, strict=True):
             if frame is None:
                 where = self._store.goes_missing
-                raise Aborted(f"the update of worker {slot} in round {part.round_id} is gone from {where}")
+                raise LostData(f"the update of worker {slot} in round {part.round_id} is gone from {where}")
         return [frame for frame in found if frame is not None]
 
     def sought(self, part: RoundRequest, sought: Sequence[FrameKey]) -> list[Frame | None]:

@@ -20,7 +20,7 @@ from ...money.request import BudgetRequest
 from ...storage.conditional import Conditional
 from ..memory_hub import MemoryHub
 from ..plan import Plan
-from ..protocol import Aborted
+from ..restarts import Aborted, LostData, Restart
 
 GONE = "the run's data is gone from the object storage (is there a rule that expires or removes objects?)"
 #: Answers to budget requests that are kept, the newest ones; and refunds of one slot.
@@ -48,6 +48,7 @@ class JobState(MemoryHub):
                 "reserved": self.reserved,
                 "latest": self.latest,
                 "plan": dataclasses.asdict(self.plan),
+                "restart": self.restart,
                 "aborted": self.called_off,
                 "grants": [[round_id, slot, nusd] for (round_id, slot), nusd in self.grants.items()],
                 "answers": self.answers,
@@ -68,6 +69,7 @@ class JobState(MemoryHub):
                 reserved=spec["reserved"],
                 latest=spec["latest"],
                 plan=Plan.decode(json.dumps(spec["plan"])),
+                restart=Restart(*map(int, spec["restart"])),
                 called_off=tuple(spec["aborted"]) if spec["aborted"] else None,
                 grants={(round_id, slot): nusd for round_id, slot, nusd in spec["grants"]},
                 answers=spec["answers"],
@@ -132,7 +134,7 @@ class Cell(Generic[_State]):
         self._storage.objects.put(self._key, state.encode())
 
     def read(self, most_age_s: float = 0.0) -> _State:
-        """The state, at most ``most_age_s`` seconds old; raises `Aborted` if there is none."""
+        """The state, at most ``most_age_s`` seconds old; raises `LostData` if there is none."""
         with self._lock:
             if self._seen is None or time.monotonic() - self._read_at > most_age_s:
                 self._fetch()
@@ -144,7 +146,7 @@ class Cell(Generic[_State]):
         self._note(1, 0)
         found = self._storage.read(self._key)
         if found is None:
-            raise Aborted(GONE)
+            raise LostData(GONE)
         self._seen, self._read_at = found, asked_at
 
     def change(self, action: Callable[[_State], _Result]) -> _Result:

@@ -17,7 +17,6 @@ from ..in_parts import exchange_in_parts
 from ..protocol import (
     MODEL,
     WAIT_POLL_S,
-    Aborted,
     Arrival,
     Closing,
     Exchanged,
@@ -26,11 +25,15 @@ from ..protocol import (
     RoundRequest,
     frame_key,
 )
+from ..restarts import Aborted, LostData, Restart, rounds_prefix
 from .base import FrameStore
 
 
 class RoundBackend(Protocol):
     """Arrivals and waiting, without frames: see `mlless_nb.exchange.redis.rounds.Rounds`."""
+
+    def join(self, restart: Restart) -> None:
+        """See `Coordinator`."""
 
     def publish(self, part: RoundRequest) -> Arrival:
         """Arrive."""
@@ -61,9 +64,15 @@ class StoredRounds:
     """
 
     def __init__(self, rounds: RoundBackend, store: FrameStore) -> None:
-        self._rounds, self._store = rounds, store
+        self._rounds, self._store, self._prefix = rounds, store, store.prefix
         # Keys of frames by slot, oldest step first.
         self._kept: defaultdict[int, deque[tuple[int, list[str]]]] = defaultdict(deque)
+
+    def join(self, restart: Restart) -> None:
+        """See `Coordinator`."""
+        self._rounds.join(restart)
+        self._prefix = rounds_prefix(self._store.prefix, restart)
+        self._kept.clear()
 
     def close(self) -> None:
         """Release the connections. Idempotent."""
@@ -79,13 +88,12 @@ class StoredRounds:
         return arrival
 
     def _put(self, part: RoundRequest) -> None:
-        prefix = self._store.prefix
         # A store replaces what it has under a key, and a peer may have read it: a repeated request writes nothing.
         stored = {key for _, keys in self._kept[part.slot] for key in keys}
         frames = {
             key: frame
             for receiver, frame in part.outgoing.items()
-            if (key := frame_key(prefix, part.round_id, part.slot, receiver)) not in stored
+            if (key := frame_key(self._prefix, part.round_id, part.slot, receiver)) not in stored
         }
         if frames:
             self._put_many(frames)
@@ -116,17 +124,16 @@ class StoredRounds:
 
     def put_model(self, frame: bytes) -> None:
         """See `Coordinator`."""
-        self._put_many({frame_key(self._store.prefix, *MODEL): frame})
+        self._put_many({frame_key(self._prefix, *MODEL): frame})
 
     def get_model(self) -> Frame | None:
         """See `Coordinator`."""
-        return self._store.get_many([frame_key(self._store.prefix, *MODEL)])[0]
+        return self._store.get_many([frame_key(self._prefix, *MODEL)])[0]
 
     def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
         """See `Coordinator`."""
         read = part.read_slots(slots)
-        prefix = self._store.prefix
-        found = self._store.get_many([frame_key(prefix, part.round_id, slot, part.inbox) for slot in read])
+        found = self._store.get_many([frame_key(self._prefix, part.round_id, slot, part.inbox) for slot in read])
         for slot, frame in zip(read, found, strict=True):
             if frame is None:
                 raise self._lost(part.round_id, slot)
@@ -164,7 +171,7 @@ class StoredRounds:
                 raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
 
     def _look_again(self, sought: Sequence[FrameKey]) -> list[Frame | None]:
-        """`_look`; raises `Aborted` if a frame is missing although its publisher has arrived."""
+        """`_look`; raises `LostData` if a frame is missing although its publisher has arrived."""
         arrived = self._rounds.arrived(sorted({round_id for round_id, _ in sought}))
         found = self._look(sought)
         for one, frame in zip(sought, found, strict=True):
@@ -172,9 +179,9 @@ class StoredRounds:
                 raise self._lost(*one)
         return found
 
-    def _lost(self, round_id: str, slot: int) -> Aborted:
-        return Aborted(f"the update of worker {slot} in round {round_id} is gone from {self._store.goes_missing}")
+    def _lost(self, round_id: str, slot: int) -> LostData:
+        return LostData(f"the update of worker {slot} in round {round_id} is gone from {self._store.goes_missing}")
 
     def _look(self, sought: Sequence[FrameKey]) -> list[Frame | None]:
-        keys = [frame_key(self._store.prefix, round_id, slot, None) for round_id, slot in sought]
+        keys = [frame_key(self._prefix, round_id, slot, None) for round_id, slot in sought]
         return self._store.get_many(keys) if keys else []

@@ -50,11 +50,12 @@ class StorageStore(FrameStore):
         self._threads: ThreadPoolExecutor | None = None
 
     def _name(self, key: str) -> str:
-        """The name of the object for a frame's key, ``mlless:<job>:frame:<round>:<slot>[><receiver>]``."""
-        round_id, _, rest = key.removeprefix(f"{self.prefix}frame:").partition(":")
+        """The name of the object for a frame's key, ``mlless:<job>:[<restart>:]frame:<round>:<slot>[><receiver>]``."""
+        restart, _, rest = key.removeprefix(self.prefix).rpartition("frame:")
+        round_id, _, rest = rest.partition(":")
         slot, _, receiver = rest.partition(">")
         # Publishers that write into one folder of this machine at the same time would wait for each other.
-        return f"{self.folder}{slot}/{round_id}-{slot}-{receiver}".rstrip("-")
+        return f"{self.folder}{slot}/{restart.replace(':', '-')}{round_id}-{slot}-{receiver}".rstrip("-")
 
     def _each(self, action: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
         """``action`` of all ``items``, at the same time."""

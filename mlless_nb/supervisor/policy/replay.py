@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,33 @@ from numpy.typing import NDArray
 
 from ...errors import CommandError
 from ...job.scale_in import ScaleIn
+from ...money import Rates
 from ...telemetry import record as records
 from .cost_scale_in import CostScaleIn
 from .decision import Decision
 from .loss_history import History
 from .policy import make_tuner
 from .projection import Prices
+
+
+def inputs_of(job: Any, n_cores: int, rates: Rates) -> dict[str, Any]:
+    """The inputs of the policy's decisions beside the rows, for the record.
+
+    Parameters
+    ----------
+    job : TrainingJob
+    n_cores : int
+        Cores that all workers share; 0: each has its own.
+    rates : Rates
+    """
+    return {
+        "n_workers": job.workers,
+        "n_cores": n_cores,
+        "cap_usd": job.cap_usd,
+        "stop": dataclasses.asdict(job.stop_rules),
+        "scale_in": job.scale_in.to_json(),
+        **dataclasses.asdict(Prices.of(rates)),
+    }
 
 
 def replay(record: str | tuple[dict[str, Any], NDArray[np.float64]], scale_in: ScaleIn) -> list[Decision]:

@@ -177,6 +177,10 @@ class WorkerAlgorithm(ABC):
         for table, before in zip(self.setting.state.values(), state, strict=False):
             table[...] = before
 
+    def tables(self) -> dict[str, Float32]:
+        """All tables of this worker that change, but for the parameters: float32 (n_rows, width) by name."""
+        return self.setting.state
+
     def hold(self, n_shards: int) -> None:  # noqa: B027
         """From now on each step takes the minibatches of ``n_shards`` shards."""
 

@@ -118,6 +118,10 @@ class AveragedGradients(WorkerAlgorithm):
             return self.setting.state
         return {name: np.mean([state[name] for state in self._states], axis=0) for name in self.setting.state}
 
+    def tables(self) -> dict[str, Float32]:
+        """See `WorkerAlgorithm`: the state of each held shard."""
+        return {f"{name}.{k}": table for k, state in enumerate(self._states) for name, table in state.items()}
+
     def resume(self, state: Sequence[Float32]) -> None:
         """See `WorkerAlgorithm`."""
         super().resume(state)

@@ -1,0 +1,123 @@
+"""What the driver does about lost functions and lost data: which of the `Recovery`'s ways, and when it is in vain."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..bus.messages import Trouble
+from ..exchange import Aborted, LostData
+from ..telemetry.live import Telemetry
+from .recovery import SUPERVISOR, GaveUp, Recovery
+from .services import Services
+
+
+class Over(NamedTuple):
+    """The run has ended, and no function is left to say how: the reason and status if nothing else says it."""
+
+    reason: str
+    status: str = "failed"
+
+
+class Mending:
+    """The mending of one run.
+
+    Parameters
+    ----------
+    services : Services
+    recovery : Recovery
+    telemetry : Telemetry
+    n_workers : int
+
+    Attributes
+    ----------
+    troubles : list of Trouble
+        What functions have reported since the last call.
+    aged : list of int
+        Slots whose functions need successors.
+    """
+
+    def __init__(self, services: Services, recovery: Recovery, telemetry: Telemetry, n_workers: int) -> None:
+        self._services, self._recovery, self._telemetry = services, recovery, telemetry
+        self._everybody = [SUPERVISOR, *range(n_workers)]
+        self.troubles: list[Trouble] = []
+        self.aged: list[int] = []
+
+    def mend(self, *, is_due: bool, is_silent: bool) -> Over | None:
+        """Replace what was lost while functions run.
+
+        Parameters
+        ----------
+        is_due : bool
+            Whether to look which local functions have died.
+        is_silent : bool
+            Whether the supervisor has not been heard for so long that it counts as lost.
+        """
+        try:
+            if self.aged:
+                slots, self.aged = self.aged, []
+                self._recovery.succeed(slots)
+            if self.troubles or (is_due and self._services.launcher.is_local):
+                self._replace_lost(self._recovery.look())
+            elif is_silent:
+                self._recovery.replace_supervisor()
+        except LostData as error:
+            return self._restore([], str(error))
+        except Aborted:
+            pass  # the functions end, and the supervisor says how
+        except GaveUp as error:
+            return self._end(error)
+        return None
+
+    def revive(self) -> Over | None:
+        """Invoke all functions again: every one has ended, and there is no final message."""
+        try:
+            if self._recovery.is_over() or self._services.log.aborted():
+                return Over("every function ended without a final message")
+            self._recovery.replace_supervisor()
+            self._recovery.replace(self._everybody[1:], "every function was lost")
+        except LostData as error:
+            return self._restore(self._everybody, str(error))
+        except Aborted:
+            return Over("every function ended without a final message")
+        except GaveUp as error:
+            return self._end(error)
+        return None
+
+    def _replace_lost(self, lost: list[int]) -> None:
+        """Replace local functions that have died, and whatever the functions reported."""
+        troubles, self.troubles = self.troubles, []
+        recovery = self._recovery
+        troubles = [trouble for trouble in troubles if trouble.number == recovery.restart.number]
+        lost += [trouble.slot for trouble in troubles if trouble.is_lost and trouble.slot not in lost]
+        workers = [slot for slot in lost if slot != SUPERVISOR]
+        if not lost and not troubles:
+            return
+        if recovery.is_over():
+            if SUPERVISOR in lost:
+                raise GaveUp("the supervisor was lost")
+            return  # the supervisor concludes
+        if SUPERVISOR in lost:
+            recovery.replace_supervisor()
+        if workers or troubles:
+            reason = _were_lost(workers, self._telemetry.state.step + 1) if workers else troubles[0].reason
+            recovery.replace(workers, reason)
+
+    def _restore(self, lost: list[int], reason: str) -> Over | None:
+        """Restore the run's data on servers that have lost it."""
+        self.troubles.clear()
+        try:
+            self._recovery.restore(lost, reason)
+        except GaveUp as error:
+            return self._end(error)
+        return None
+
+    def _end(self, error: GaveUp) -> Over | None:
+        """End a run that cannot go on; None while its supervisor concludes."""
+        self._services.log.abort(str(error), len(self._everybody) - 1, error.status)
+        return Over(str(error), error.status) if self._services.launcher.has_ended() else None
+
+
+def _were_lost(workers: list[int], step: int) -> str:
+    if len(workers) == 1:
+        return f"worker {workers[0]} was lost at step {step}"
+    return f"workers {', '.join(map(str, workers))} were lost at step {step}"

@@ -1,0 +1,258 @@
+"""Recovery from faults: lost functions are invoked again, and the run goes on from its newest checkpoint.
+
+One rule for all faults: every worker goes on from the same checkpoint, under a new number that fences the rounds before
+(`Coordinator.roll_back`). Workers that are alive take it over by themselves; for those that are not, functions are
+invoked again with their slots. A lost supervisor is invoked again without a restart: steps go on without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from ..bus.messages import Invocation, Replaced
+from ..errors import DecodeError, ServiceError
+from ..exchange import LostData, Plan, Restart
+from ..money import Rates
+from ..money.meter import NUSD, to_nusd
+from ..money.start import StartingMoney
+from ..storage import run_objects
+from ..storage.objects import ObjectStore
+from ..storage.run_objects import part_key, parts_by_step
+from ..storage.worker_state import WorkerState
+from ..telemetry.live import Telemetry
+from .services import Services
+
+SUPERVISOR = -1
+#: Restarts without a step further than before, after which the run fails.
+MOST_WITHOUT_PROGRESS = 3
+#: Seconds of the run for which money that was granted may not be known after the servers lost their data.
+UNKNOWN_S = 2.0
+
+
+class GaveUp(Exception):  # noqa: N818 - it is how a run ends
+    """The run cannot go on; ``status`` is how it ends."""
+
+    def __init__(self, reason: str, status: str = "failed") -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Recovery:
+    """The recovery of one run.
+
+    Parameters
+    ----------
+    services : Services
+    invocations : list of Invocation
+        Those of the run's start, the supervisor's first.
+    money : StartingMoney
+        What a function needs to start.
+    rates : Rates
+    telemetry : Telemetry
+    invoke : callable
+        Invokes functions, and has them watched.
+
+    Attributes
+    ----------
+    restart : Restart
+        The newest one.
+    n_replaced : int
+        Functions that were invoked in the place of others.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        invocations: list[Invocation],
+        money: StartingMoney,
+        rates: Rates,
+        telemetry: Telemetry,
+        invoke: Callable[[list[Invocation]], None],
+    ) -> None:
+        self._services, self._money, self._rates, self._telemetry = services, money, rates, telemetry
+        self._of_slot = {one.slot: one for one in invocations}
+        self._invoke = invoke
+        self._n_workers = invocations[0].n_workers
+        self._launched = time.monotonic()
+        self.restart, self._plan = Restart(), Plan()
+        self._seen: set[int] = set()  # slots whose function has started
+        self._identities = services.log.identities()
+        self._furthest, self._n_stuck = -1, 0
+        self.n_replaced = 0
+
+    @property
+    def _run_s(self) -> float:
+        """Seconds since the run was invoked."""
+        return time.monotonic() - self._launched
+
+    # -- finding out
+
+    def look(self) -> list[int]:
+        """The slots whose local processes have died at work; -1 is the supervisor. Raises `LostData`."""
+        log, launcher = self._services.log, self._services.launcher
+        log.restart()
+        if log.identities() != self._identities:
+            raise LostData("a server was restarted")
+        self._plan = log.read_plan()
+        at_work = log.at_work([SUPERVISOR, *range(self._n_workers)])
+        self._seen.update(at_work)
+        gone = [slot for slot, nonce in at_work.items() if launcher.has_died(int(nonce.partition("-")[0]))]
+        # A function that settled its budget before it exited is no longer listed as at work: it was not lost.
+        return list(log.at_work(gone))
+
+    def is_over(self) -> bool:
+        """Whether the run has ended for its workers: all have settled, or the model is stored. Raises `LostData`."""
+        self._services.log.restart()
+        slots = list(range(self._n_workers))
+        if not self._services.log.at_work(slots) and self._seen.issuperset(slots):
+            return True
+        job_id = self._of_slot[SUPERVISOR].job_id
+        return run_objects.model_key(job_id) in self._services.launcher.objects.list(f"runs/{job_id}/")
+
+    # -- going on
+
+    def replace_supervisor(self) -> None:
+        """Invoke the supervisor again; raises `GaveUp` if the budget does not pay for it."""
+        log = self._services.log
+        self._services.log.bury("supervisor")
+        run_s = self._run_s
+        # It pays for the servers, also for the time since the lost one was heard.
+        gap_s = max(run_s - self._telemetry.state.time_s, 0.0)
+        gap_nusd = self._rates.function_nusd(gap_s) + self._rates.servers_nusd(gap_s)
+        granted = self._reserve(self._money.supervisor_nusd + gap_nusd, "the supervisor")
+        log.release(SUPERVISOR)
+        self._seen.discard(SUPERVISOR)
+        invocation = dataclasses.replace(self._of_slot[SUPERVISOR], granted_nusd=granted, invoked_s=run_s)
+        self._invoke([invocation])
+        self.n_replaced += 1
+        self._tell("The supervisor was lost and invoked again; training went on")
+
+    def succeed(self, slots: Sequence[int]) -> None:
+        """Invoke successors for functions near the end of their lifetime, as far as the budget pays for them."""
+        run_s, invocations = self._run_s, []
+        for slot in slots:
+            needed = self._money.supervisor_nusd if slot == SUPERVISOR else self._money.worker_nusd(slot)
+            try:
+                granted = self._reserve(needed, "a successor")
+            except GaveUp:
+                continue  # the supervisor ends the run in good order
+            self._seen.discard(slot)
+            one = dataclasses.replace(self._of_slot[slot], granted_nusd=granted, invoked_s=run_s)
+            invocations.append(dataclasses.replace(one, is_successor=True))
+        self._invoke(invocations)
+
+    def replace(self, lost: Sequence[int], reason: str) -> None:
+        """Go on from the newest checkpoint, with new functions for the ``lost`` workers.
+
+        Parameters
+        ----------
+        lost : sequence of int
+            Slots of functions that have ended; empty if only data was lost.
+        reason : str
+            What happened, a clause without a full stop.
+
+        Raises
+        ------
+        GaveUp
+            The budget does not pay for it, or the run gets no further.
+        LostData
+            The run's data is gone from the servers: see `restore`.
+        """
+        log = self._services.log
+        step = self._checkpoint()
+        replaced = self._to_replace(set(lost), step)
+        granted = self._reserve_each(replaced)
+        known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers)
+        if self.restart.number != known.number + 1:
+            raise GaveUp("the run was restarted by somebody else")
+        self._go_on(replaced, granted, reason)
+
+    def restore(self, lost: Sequence[int], reason: str) -> None:
+        """As `replace`, after the servers lost the run's data: plan and money are those known here."""
+        log, state = self._services.log, self._telemetry.state
+        # The step log is lost, too: a later checkpoint would leave a gap in the rows.
+        step, run_s = self._checkpoint(int(state.step)), self._run_s
+        log.delete()
+        each = self._rates.function_nusd(UNKNOWN_S)
+        unknown = (self._n_workers + 1) * each + self._rates.servers_nusd(UNKNOWN_S)
+        cap = None if state.budget_usd is None else to_nusd(state.budget_usd)
+        reserved = round(max(state.committed_usd, state.spent_usd) * NUSD) + unknown
+        self.restart = Restart(self.restart.number + 1, step)
+        plan = dataclasses.replace(self._plan, version=self._plan.version + 1)
+        log.create(cap_nusd=cap, reserved_nusd=reserved, restart=self.restart, plan=plan)
+        log.renew("driver", 4 * self._of_slot[SUPERVISOR].lease_s)
+        self._identities = log.identities()
+        replaced = [slot for slot in self._to_replace(set(lost), step, is_restored=True) if slot >= 0]
+        granted = self._reserve_each(replaced)
+        if SUPERVISOR in lost:
+            self.replace_supervisor()
+        self._go_on(replaced, granted, reason)
+        self._telemetry.update(time_s=run_s)
+
+    def _go_on(self, replaced: list[int], granted: dict[int, int], reason: str) -> None:
+        """Invoke functions for ``replaced`` slots, and tell the supervisor and the user."""
+        run_s, step = self._run_s, self.restart.step
+        self._seen.difference_update(replaced)
+        self._invoke(
+            [dataclasses.replace(self._of_slot[slot], granted_nusd=granted[slot], invoked_s=run_s) for slot in replaced]
+        )
+        self.n_replaced += len(replaced)
+        news = Replaced(self.restart.number, step, replaced, run_s, run_s)
+        self._services.bus.send("supervisor", news.encode())
+        what = f"; worker{'s' * (len(replaced) > 1)} {', '.join(map(str, replaced))} replaced" if replaced else ""
+        where = f"from step {step}" if step else "from the start"
+        self._tell(f"{reason[:1].upper()}{reason[1:]}{what}; training goes on {where}")
+
+    def _to_replace(self, lost: set[int], step: int, *, is_restored: bool = False) -> list[int]:
+        """The slots that take part in the step after ``step`` and have no function (any more)."""
+        active = self._plan.active(step + 1, self._n_workers)
+        at_work = set(self._seen if is_restored else self._services.log.at_work(active))
+        return [slot for slot in active if slot in lost or (slot in self._seen and slot not in at_work)]
+
+    def _checkpoint(self, most: float = math.inf) -> int:
+        """The step of the newest whole checkpoint, at ``most`` this one, 0 if there is none.
+
+        Counts restarts without progress.
+        """
+        furthest = int(self._telemetry.state.step)
+        self._n_stuck = self._n_stuck + 1 if furthest <= self._furthest else 0
+        self._furthest = max(self._furthest, furthest)
+        if self._n_stuck >= MOST_WITHOUT_PROGRESS:
+            raise GaveUp(f"after {self._n_stuck} restarts the run is no further than step {furthest}")
+        return newest_whole(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id, most)
+
+    def _reserve_each(self, slots: list[int]) -> dict[int, int]:
+        """Reserve what functions for ``slots`` need to start."""
+        # Each may read the parts of all.
+        reading = self._rates.requests_nusd(self._n_workers, 0)
+        needed = {slot: self._money.worker_nusd(slot) + reading for slot in slots}
+        if needed:
+            self._reserve(sum(needed.values()), f"worker {slots[0]}" if len(slots) == 1 else f"{len(slots)} workers")
+        return needed
+
+    def _reserve(self, nusd: int, who: str) -> int:
+        granted = self._services.log.reserve(nusd)
+        if granted < nusd:
+            raise GaveUp(f"the budget does not pay for invoking {who} again", "capped")
+        return granted
+
+    def _tell(self, text: str) -> None:
+        self._telemetry.tell(self._run_s, text)
+
+
+def newest_whole(objects: ObjectStore, job_id: str, most: float = math.inf) -> int:
+    """The step of the newest checkpoint, at ``most`` this one, that has all its parts undamaged; 0 if there is none."""
+    parts = parts_by_step(objects.list(f"runs/{job_id}/checkpoint-"))
+    for step in sorted((step for step in parts if step <= most), reverse=True):
+        with contextlib.suppress(DecodeError, KeyError, ServiceError):
+            for slot in parts[step]:
+                state = WorkerState.decode(objects.get(part_key(job_id, step, slot)))
+                if not parts[step].issuperset(state.active):
+                    break
+            else:
+                return step
+    return 0

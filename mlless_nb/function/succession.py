@@ -1,0 +1,25 @@
+"""A function that takes over the slot of another one, which is near the end of its lifetime."""
+
+from __future__ import annotations
+
+import time
+
+from ..bus import Bus
+from ..bus.messages import Invocation, Ready
+from ..exchange import Coordinator
+
+#: Longest wait for the slot, seconds, and the pause between two looks.
+PATIENCE_S, LOOK_S = 120.0, 0.02
+#: The part of a refund that does not settle the slot's money, since another function has the slot.
+UNUSED = 1 << 30
+
+
+def await_slot(invocation: Invocation, log: Coordinator, bus: Bus) -> bool:
+    """Say that this function is ready, and wait until it has its slot; False if it is not needed any more."""
+    bus.send("supervisor", Ready(invocation.slot, invocation.invoked_s).encode())
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not log.claim(invocation.slot):
+        if log.is_settled(invocation.slot) or log.aborted() or time.monotonic() > give_up_at:
+            return False  # a function that has ended needs no successor
+        time.sleep(LOOK_S)
+    return True

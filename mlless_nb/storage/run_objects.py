@@ -1,0 +1,129 @@
+"""The objects that a run stores: their keys, the newest model among them, and how they are removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import DecodeError, ServiceError
+from .checkpoint import Progress
+from .objects import ObjectStore
+from .worker_state import WorkerState, assembled
+
+#: Number of checkpoints of a run that are kept.
+KEPT = 3
+
+
+def model_key(job_id: str) -> str:
+    """The key of the model that the run returns: the best one by validation loss, else the last one."""
+    return f"runs/{job_id}/model"
+
+
+def last_key(job_id: str) -> str:
+    """The key of the last model, if it is not the one that is returned."""
+    return f"runs/{job_id}/last"
+
+
+def start_key(job_id: str) -> str:
+    """The key of the progress that a run continues from."""
+    return f"runs/{job_id}/start"
+
+
+def part_key(job_id: str, step: int, slot: int) -> str:
+    """The key of the part of ``slot`` in the checkpoint after ``step``."""
+    return f"runs/{job_id}/checkpoint-{step:09d}/{slot}"
+
+
+def interrupted_key(job_id: str, slot: int) -> str:
+    """The key of the state that ``slot`` stored when the run was aborted."""
+    return f"runs/{job_id}/interrupted/{slot}"
+
+
+def parts_by_step(keys: Sequence[str]) -> dict[int, set[int]]:
+    """The slots whose parts are among ``keys``, by the step of their checkpoint."""
+    found: dict[int, set[int]] = {}
+    for key in keys:
+        folder, _, slot = key.rpartition("/")
+        step = folder.rpartition("/checkpoint-")[2]
+        if "/checkpoint-" in folder and step.isdigit() and slot.isdigit():
+            found.setdefault(int(step), set()).add(int(slot))
+    return found
+
+
+class Found(NamedTuple):
+    """The newest model of a run: the key of its object, or of the folder of its parts, and the progress."""
+
+    key: str
+    progress: Progress
+
+
+def newest(objects: ObjectStore, job_id: str) -> Found | None:
+    """The newest intact and finite model, or checkpoint of which all parts are there; None when there is none.
+
+    What workers stored when the run was aborted counts if all of them did, or if their parameters differ only by
+    residuals: then any of them has the model.
+    """
+    keys = objects.list(f"runs/{job_id}/")
+    if model_key(job_id) in keys:
+        progress = _progress(objects, model_key(job_id))
+        if progress is not None:
+            return Found(model_key(job_id), progress)
+    interrupted = sorted(key for key in keys if "/interrupted/" in key)
+    found = [_interrupted(objects, interrupted)] if interrupted else []
+    for step, slots in sorted(parts_by_step(keys).items(), reverse=True):
+        if found and found[0] is not None and found[0].progress.step >= step:
+            break
+        parts = _parts(objects, [part_key(job_id, step, slot) for slot in sorted(slots)])
+        if parts is not None and set(parts) >= set(parts[min(parts)].active):
+            found.append(_finite(part_key(job_id, step, min(slots)), parts))
+            if found[-1] is not None:
+                break
+    whole = [one for one in found if one is not None]
+    return max(whole, key=lambda one: one.progress.step, default=None)
+
+
+def _interrupted(objects: ObjectStore, keys: Sequence[str]) -> Found | None:
+    """The model in what workers stored when the run was aborted; None if it is not in there."""
+    parts = _parts(objects, keys)
+    if parts is None:
+        return None
+    step = max(part.step for part in parts.values())
+    parts = {slot: part for slot, part in parts.items() if part.step == step}
+    first = parts[min(parts)]
+    if set(parts) < set(first.active) and (first.common or "own rows" in first.tables):
+        return None
+    return _finite(keys[0], parts)
+
+
+def _parts(objects: ObjectStore, keys: Sequence[str]) -> dict[int, WorkerState] | None:
+    """The parts under ``keys`` by slot; None if one cannot be read."""
+    try:
+        parts = [WorkerState.decode(objects.get(key)) for key in keys]
+    except (DecodeError, KeyError, ServiceError):
+        return None
+    return {part.slot: part for part in parts} or None
+
+
+def _finite(key: str, parts: dict[int, WorkerState]) -> Found | None:
+    progress = assembled(parts)
+    return Found(key, progress) if np.isfinite(progress.params).all() else None
+
+
+def _progress(objects: ObjectStore, key: str) -> Progress | None:
+    try:
+        progress = Progress.decode(objects.get(key))
+    except (DecodeError, KeyError):
+        return None
+    return progress if np.isfinite(progress.params).all() else None
+
+
+def remove(objects: ObjectStore, job_id: str, *, is_known: bool) -> None:
+    """Remove all objects of a run.
+
+    ``is_known``: it ended regularly and stored no checkpoint, so that its keys are known. Else they are listed, and a
+    listing costs as much as storing an object.
+    """
+    known = [make_key(job_id) for make_key in (model_key, last_key, start_key)]
+    objects.delete(known if is_known else objects.list(f"runs/{job_id}/"))

@@ -1,0 +1,48 @@
+"""When a run stores a checkpoint: the first one early, later ones so seldom that they cost one percent. Pure."""
+
+from __future__ import annotations
+
+#: Seconds after the first step at which the first checkpoint is announced; it is stored within two.
+FIRST_S = 1.0
+#: Share of the run's time, and of its dollars, that checkpoints may cost.
+SHARE = 0.01
+#: The first checkpoint may cost this share of them.
+FIRST_SHARE = 0.1
+#: Speed at which a worker encodes its state, bytes/s; the state is stored beside training.
+ENCODE_BYTES_S = 500e6
+
+
+class CheckpointTimes:
+    """The times of one run's checkpoints.
+
+    Parameters
+    ----------
+    nusd : int
+        What a checkpoint costs, nano-dollars: a write to the storage for each worker.
+    n_bytes : int
+        Size of one worker's part.
+    """
+
+    def __init__(self, nusd: int, n_bytes: int) -> None:
+        self._nusd, self._stall_s = nusd, n_bytes / ENCODE_BYTES_S
+        self._began: tuple[float, int] | None = None  # seconds, and nano-dollars spent
+        self._n_stored = 0
+
+    def is_due(self, time_s: float, spent_nusd: int) -> bool:
+        """Whether a checkpoint is to be announced now, which then counts as stored.
+
+        Parameters
+        ----------
+        time_s : float
+            Seconds since the run began; the first call is made after its first step.
+        spent_nusd : int
+            Cost of the run so far, nano-dollars.
+        """
+        if self._began is None:
+            self._began = time_s, spent_nusd
+        trained_s, spent_nusd = time_s - self._began[0], spent_nusd - self._began[1]
+        n, share = self._n_stored + 1, SHARE if self._n_stored else FIRST_SHARE
+        is_cheap = n * self._nusd <= share * spent_nusd and n * self._stall_s <= share * trained_s
+        is_due = trained_s >= FIRST_S and is_cheap
+        self._n_stored += is_due
+        return is_due

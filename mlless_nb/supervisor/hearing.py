@@ -1,0 +1,177 @@
+"""What the supervisor hears: messages of workers and of the driver, and users' commands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from ..bus import Bus
+from ..bus.messages import HANDED_OVER, Command, Failed, FromWorker, Left, Message, RateCut, Ready, Replaced, Started
+from ..errors import DecodeError
+from ..exchange import Coordinator
+from ..money.meter import NUSD
+from .bill import Bill
+from .lifetimes import SUPERVISOR, Lifetimes
+from .policy.policy import Policy
+from .policy.victim import asked_to_leave
+from .worker_watch import WorkerWatch
+
+
+class Hearing:
+    """Takes in the messages of one run.
+
+    Parameters
+    ----------
+    n_workers : int
+    log : Coordinator
+        Commands are announced in its plan.
+    bus : Bus
+    workers : WorkerWatch
+    bill : Bill
+    policy : Policy
+    lifetimes : Lifetimes
+    metric : str
+        The loss's name in events.
+    tell : callable
+        Takes the text of an event.
+
+    Attributes
+    ----------
+    restart : int
+        Number of the run's newest restart.
+    is_succeeded : bool
+        Whether another supervisor waits to take over.
+    leaving : set of int
+        Slots that have left or leave.
+    done : dict of str to str
+        Results of commands that were carried out since it was emptied.
+    """
+
+    def __init__(
+        self,
+        n_workers: int,
+        log: Coordinator,
+        bus: Bus,
+        workers: WorkerWatch,
+        bill: Bill,
+        policy: Policy,
+        lifetimes: Lifetimes,
+        metric: str,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._n_workers, self._log, self._bus = n_workers, log, bus
+        self._workers, self._bill, self._policy = workers, bill, policy
+        self._lifetimes, self._metric, self._tell = lifetimes, metric, tell
+        self.is_succeeded = self._is_past = False
+        self.restart = 0
+        self.leaving: set[int] = set()
+        self.done: dict[str, str] = {}
+        self._commands_done: set[str] = set()
+        self._learning_rate = math.inf  # after the newest cut
+
+    def hear(self, timeout_s: float, *, is_past: bool = False) -> bool:
+        """Wait at most ``timeout_s`` for messages and handle those that arrived; returns whether there were any.
+
+        ``is_past``: they were handled by another supervisor before, so that nothing is announced again.
+        """
+        self._is_past = is_past
+        bodies = self._bus.receive("supervisor", timeout_s)
+        for body in bodies:
+            try:
+                message = Message.decode(body)
+            except DecodeError:
+                continue
+            if isinstance(message, FromWorker):
+                self.take(message)
+            elif isinstance(message, Replaced):
+                self._learn_of_restart(message)
+            elif isinstance(message, Command) and message.id not in self._commands_done and not is_past:
+                self._commands_done.add(message.id)
+                self.done[message.id] = self._carry_out(message)
+        return bool(bodies)
+
+    def _learn_of_restart(self, message: Replaced) -> None:
+        """The driver has replaced functions: their slots are billed and watched anew."""
+        self.restart = message.number
+        self._workers.replace(message.slots, message.invoked_s)
+        for slot in message.slots:
+            self._bill.replace(slot, message.lost_s, message.invoked_s)
+            self._lifetimes.begin(slot, message.invoked_s)
+
+    def take(self, message: FromWorker) -> None:
+        """Take in a worker's message."""
+        workers, n_workers = self._workers, self._n_workers
+        if isinstance(message, Started) and message.slot not in workers.started:
+            workers.started.add(message.slot)
+            if not self.restart:  # a worker that goes on from a checkpoint says so again
+                self._lifetimes.start_s = max(message.start_s, self._lifetimes.start_s)
+            if workers.have_all_started and not self.restart:
+                self._tell(f"{n_workers} of {n_workers} workers started")
+        elif isinstance(message, Ready):
+            self._take_successor(message)
+        elif isinstance(message, Left) and message.status == HANDED_OVER:
+            self._bill.hand_over(message.slot, message.spent_nusd, message.storage_nusd, message.store_nusd)
+            self._tell(f"{message.reason[:1].upper()}{message.reason[1:]}: a function's lifetime is limited")
+        elif isinstance(message, RateCut) and message.rate < self._learning_rate:
+            self._learning_rate = message.rate  # several workers may report one cut
+            self._tell(
+                f"Learning rate cut to {message.rate:.3g} at step {message.step}: {self._metric} had stopped falling"
+            )
+        elif isinstance(message, (Left, Failed)) and message.slot not in workers.ended:
+            workers.ended[message.slot] = message
+            self._bill.close(message.slot, message.spent_nusd, message.storage_nusd, message.store_nusd)
+            if isinstance(message, Failed):
+                workers.note_abort("failed", message.reason)
+            elif message.status == "left":
+                self._tell(f"Removed worker {message.slot} after step {message.step}; its bill ends")
+            elif message.status == "failed" and not workers.have_all_ended:
+                workers.abort(message.reason)  # the others must not wait for it
+
+    def _take_successor(self, message: Ready) -> None:
+        """A function waits to take over a slot: let the present one hand over after the next checkpoint."""
+        if message.slot == SUPERVISOR:
+            self.is_succeeded = not self._is_past
+        elif message.slot not in self._workers.ended:
+            self._bill.succeed(message.slot, message.invoked_s)
+            self._lifetimes.begin(message.slot, message.invoked_s)
+            if not self._is_past:
+                self._log.announce_hand_over([message.slot])
+
+    def announce_hand_overs(self, announced: Mapping[int, int], step: int) -> None:
+        """Let functions hand over whose successors are waiting.
+
+        Those that were ``announced`` for ``step``, the newest one that is complete, or a later one do so already.
+        """
+        slots = [slot for slot in self._bill.waiting if announced.get(slot, -1) < step]
+        if slots:
+            self._log.announce_hand_over(slots)
+
+    def _carry_out(self, command: Command) -> str:
+        """Carry out ``command``; returns why it was refused, "" if it was carried out."""
+        if command.do == "stop":
+            plan = self._log.announce_stop("stopped", "stopped by hand")
+            self._tell(f"Stop asked for: the run ends after step {plan.stop_after}")
+        elif command.do == "budget":
+            if not self._log.set_cap(command.nusd):
+                reserved = self._log.money()[1]
+                asked, least = command.nusd / NUSD, reserved / NUSD
+                return f"a budget of ${asked:.6g}: it cannot go below ${least:.6f}, which is spent and committed"
+            self._tell(f"Budget set to ${command.nusd / NUSD:.6g}")
+        elif command.do == "scale_in":
+            return self._scale_in(command)
+        elif command.do == "tune":
+            return self._policy.switch(bool(command.count))
+        else:
+            return f"{command.do!r} is not a command"
+        return ""
+
+    def _scale_in(self, command: Command) -> str:
+        slots = asked_to_leave(command.slots, command.count, self._n_workers, self._log.read_plan().leaves)
+        if isinstance(slots, str):
+            return slots
+        leaves = self._log.announce_leave(slots).leaves
+        self.leaving.update(leaves)
+        for slot in slots:
+            self._tell(f"Worker {slot} leaves after step {leaves[slot] - 1}")
+        self._policy.pause_for_user()
+        return ""

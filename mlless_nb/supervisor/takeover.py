@@ -1,0 +1,26 @@
+"""How a new supervisor takes over a run whose supervisor was lost: from the step log, the bus and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..bus.messages import Failed, Left
+from ..exchange import Coordinator, Plan
+from ..money import Rates
+
+
+def departed(
+    log: Coordinator, plan: Plan, ended: Mapping[int, Left | Failed], rates: Rates, time_s: float, n_workers: int
+) -> list[Left]:
+    """Final messages of the workers that have left and whose own messages only the lost supervisor has read.
+
+    RabbitMQ delivers a message once; a bus of Redis Streams is read from its start, and this is empty. Such a worker is
+    billed up to ``time_s``, seconds after the invocation.
+    """
+    silent = [slot for slot in plan.leaves if slot not in ended]
+    at_work = log.at_work(list(range(n_workers)))
+    return [
+        Left(slot, plan.leaves[slot] - 1, rates.function_nusd(time_s), 0, 0.0, 0.0, "left", "left before")
+        for slot in silent
+        if slot not in at_work
+    ]

@@ -1,0 +1,75 @@
+"""A worker function's whole life: one `Worker` after another, if the run goes on from a checkpoint meanwhile."""
+
+from __future__ import annotations
+
+import time
+
+from ..bus import Bus
+from ..bus.messages import Invocation, Left, Message, Trouble
+from ..exchange import Aborted, Coordinator, Fenced, LostData, Restart, Restarted
+from ..money.budget import Prepaid
+from ..storage.objects import ObjectStore
+from .loop import Worker
+
+#: Longest wait for the driver to restart a run whose data was lost, seconds, and the pause between two looks.
+PATIENCE_S, LOOK_S = 60.0, 0.05
+
+
+def work(invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message | None:
+    """Work until the run's end; returns the final message, None if another invocation has taken over the slot."""
+    try:
+        restart = log.restart()
+        while True:
+            log.join(restart)
+            if not log.claim(invocation.slot):
+                return None
+            # A successor goes on from where the slot was handed over; a restart has forgotten earlier hand-overs.
+            step = log.read_plan().hand_overs.get(invocation.slot, restart.step)
+            begin = Restart(restart.number, step)
+            try:
+                return _worker(invocation, log, bus, objects, prepaid, begin).run()
+            except Restarted as news:
+                restart = news.restart
+            except Fenced:
+                raise
+            except LostData as error:
+                bus.send("driver", Trouble(invocation.slot, restart.number, str(error), is_lost=False).encode())
+                restart = _await_restart(log, restart, prepaid, str(error))
+    except Fenced:
+        return None
+    except Aborted as error:
+        spent = prepaid.spent_nusd, prepaid.storage_nusd
+        left = Left(invocation.slot, 0, *spent, 0.0, 0.0, error.status, str(error), store_nusd=prepaid.store_nusd)
+        log.abort(str(error), invocation.n_workers, error.status)
+        bus.send("supervisor", left.encode())
+        return left
+
+
+def _worker(
+    invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid, restart: Restart
+) -> Worker:
+    """The worker; a failure to make one ends the run."""
+    try:
+        return Worker(invocation, log, bus, objects, prepaid, restart=restart)
+    except (Aborted, Restarted):
+        raise
+    except Exception as error:
+        raise Aborted(f"worker {invocation.slot} could not start: {type(error).__name__}: {error}") from error
+
+
+def _await_restart(log: Coordinator, known: Restart, prepaid: Prepaid, reason: str) -> Restart:
+    """The next restart, once the driver has announced it; raises `Aborted` with ``reason`` if it does not."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while time.monotonic() < give_up_at:
+        called_off = log.aborted()
+        if called_off is not None:
+            raise Aborted(called_off[1], called_off[0])
+        try:
+            restart = log.restart()
+            if restart.number > known.number:
+                return restart
+            prepaid.buy(LOOK_S, log.reserve)
+        except LostData:
+            pass  # not restored yet
+        time.sleep(LOOK_S)
+    raise Aborted(reason)

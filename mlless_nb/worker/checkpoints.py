@@ -1,0 +1,130 @@
+"""Checkpoints of a running worker: what it stores, when, and how a worker goes on from them.
+
+All workers store their state after the same step, each its own part (`storage.worker_state`). The supervisor announces
+the step in the plan, or the job sets an interval. A part is encoded between two steps and stored by a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from ..bus.messages import Invocation
+from ..errors import DecodeError, ServiceError
+from ..exchange import LostData
+from ..storage.objects import ObjectStore
+from ..storage.run_objects import KEPT, interrupted_key, part_key
+from ..storage.worker_state import WorkerState
+from .membership import Membership
+
+#: Tries to store a part before the checkpoint is given up.
+TRIES = 3
+
+
+class Checkpoints:
+    """The checkpoints of one worker.
+
+    Parameters
+    ----------
+    invocation : Invocation
+    objects : ObjectStore
+    membership : Membership
+        Has the plan.
+    can_pay : callable
+        Whether one more write to the storage is paid for.
+    in_background : bool
+        Whether a part is stored by a thread, while training goes on.
+    is_on : bool
+        Whether there are any checkpoints.
+    """
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        objects: ObjectStore,
+        membership: Membership,
+        can_pay: Callable[[], bool],
+        *,
+        in_background: bool = True,
+        is_on: bool = True,
+    ) -> None:
+        self._job_id, self._slot, self._every = invocation.job_id, invocation.slot, invocation.checkpoint_every
+        self._objects, self._membership, self._can_pay = objects, membership, can_pay
+        self._stored: deque[int] = deque()  # steps, oldest first
+        self._writer: threading.Thread | None = None
+        self._in_background, self._is_on = in_background, is_on
+
+    def is_due(self, step: int) -> bool:
+        """Whether every worker stores its state after ``step``."""
+        is_due = self._membership.plan.is_checkpoint(step) or (self._every > 0 and step % self._every == 0)
+        return is_due and self._is_on
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the newest part is still being stored."""
+        return self._writer is not None and self._writer.is_alive()
+
+    def store(self, state: WorkerState, *, is_needed: bool = False) -> None:
+        """Begin to store ``state``, unless the part before is still being stored or the budget does not pay for it.
+
+        ``is_needed``: somebody waits for it, so that it is stored in any case.
+        """
+        if is_needed:
+            self.close()
+        elif self.is_writing or not self._can_pay():
+            return
+        blob = state.encode()
+        if not self._in_background:
+            self._write(state.step, blob)
+            return
+        arguments = (state.step, blob)
+        self._writer = threading.Thread(target=self._write, args=arguments, name="mlless-checkpoint", daemon=True)
+        self._writer.start()
+
+    def _write(self, step: int, blob: bytes) -> None:
+        for _ in range(TRIES):
+            with contextlib.suppress(ServiceError, OSError):
+                self._objects.put(part_key(self._job_id, step, self._slot), blob)
+                break
+        else:
+            return  # without this part the checkpoint is not complete, and an older one counts
+        self._stored.append(step)
+        while len(self._stored) > KEPT:
+            with contextlib.suppress(ServiceError, OSError):
+                self._objects.delete([part_key(self._job_id, self._stored.popleft(), self._slot)])
+
+    def keep_interrupted(self, make_state: Callable[[], WorkerState]) -> None:
+        """Store the state of a run that was aborted, which is newer than the newest checkpoint."""
+        with contextlib.suppress(Exception):  # the run has its reason to end already
+            self.close()
+            if self._is_on and self._can_pay():
+                self._objects.put(interrupted_key(self._job_id, self._slot), make_state().encode())
+
+    def close(self) -> None:
+        """Wait until what was begun is stored."""
+        if self._writer is not None:
+            self._writer.join()
+
+    def load(self, step: int) -> dict[int, WorkerState]:
+        """The parts of the checkpoint after ``step`` that this worker needs, by slot: its own, or all if they share.
+
+        Raises
+        ------
+        LostData
+            A part is missing or damaged.
+        """
+        own = self._part(step, self._slot)
+        slots = own.active if own.common else [self._slot]
+        return {slot: own if slot == self._slot else self._part(step, slot) for slot in slots}
+
+    def _part(self, step: int, slot: int) -> WorkerState:
+        key = part_key(self._job_id, step, slot)
+        for left in reversed(range(TRIES)):
+            try:
+                return WorkerState.decode(self._objects.get(key))
+            except (DecodeError, KeyError, ServiceError) as error:
+                if not left:
+                    raise LostData(f"{key} cannot be read: {type(error).__name__}: {error}") from None
+        raise AssertionError
