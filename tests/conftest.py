@@ -135,6 +135,15 @@ def redis_url(redis_server: RedisProcess) -> str:
     return redis_server.url
 
 
+@pytest.fixture
+def own_redis(redis_program: str, tmp_path: Path) -> Iterator[RedisProcess]:
+    """A Redis that a test may pause, empty and restart."""
+    server = RedisProcess(redis_program, tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
 @pytest.fixture(scope="session")
 def rabbitmq_program() -> str:
     """The path of RabbitMQ's own script."""

@@ -60,8 +60,10 @@ class RedisBus:
         self._closed = threading.Event()
         self._n_active = 0  # actions that are using the client
         self._client = redis_client(url, "bus", socket_timeout=CONNECT_S)  # > SLICE_S: a blocking read ends first
+        self._was_let_in = False
         try:
             self._client.ping()
+            self._was_let_in = True
         except (redis.exceptions.RedisError, OSError) as error:
             self._client.close()
             raise self._failure(error) from None
@@ -130,7 +132,9 @@ class RedisBus:
             if self._closed.is_set():
                 return None, 0.0
             failure = self._failure(error)
-            if not _may_pass(error):
+            # A server that was restarted has lost the job's user, which the driver makes again.
+            is_unknown = self._was_let_in and isinstance(error, redis.exceptions.AuthenticationError)
+            if not _may_pass(error) and not is_unknown:
                 raise failure from None
             return None, patience.lost(self._shown, error)
         finally:

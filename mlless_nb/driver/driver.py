@@ -256,7 +256,7 @@ class Driver:
                     return ended
                 looked_at = now if now - looked_at > LOST_POLL_S else looked_at
                 away_since = None
-            except (redis.ConnectionError, redis.TimeoutError, ServiceError) as error:
+            except (redis.ConnectionError, redis.TimeoutError) as error:
                 now = time.monotonic()
                 away_since = now if away_since is None else away_since
                 if now - away_since > AWAY_S:
@@ -282,7 +282,11 @@ class Driver:
 
     def _hear(self, timeout_s: float) -> Ended | None:
         """Handle the supervisor's messages; returns its final message if that is among them."""
-        for body in self._services.bus.receive("driver", timeout_s):
+        try:
+            bodies = self._services.bus.receive("driver", timeout_s)
+        except ServiceError as error:
+            raise redis.ConnectionError(str(error)) from None  # whichever server carries messages
+        for body in bodies:
             self._heard_at = time.monotonic()
             try:
                 message = Message.decode(body)

@@ -176,6 +176,7 @@ class Recovery:
         log, state = self._services.log, self._telemetry.state
         # The step log is lost, too: a later checkpoint would leave a gap in the rows.
         step, run_s = self._checkpoint(int(state.step)), self._run_s
+        self._services.keep_user()
         log.delete()
         each = self._rates.function_nusd(UNKNOWN_S)
         unknown = (self._n_workers + 1) * each + self._rates.servers_nusd(UNKNOWN_S)
