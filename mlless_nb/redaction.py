@@ -98,5 +98,5 @@ def in_configuration(config: Any, name: str = "") -> Iterator[str]:
     elif isinstance(config, str):
         if SECRET_NAME.search(name):
             yield config
-        elif "://" in config:
+        elif "://" in config and not any(map(str.isspace, config)):  # a sentence with URLs is none
             yield from in_url(config)

@@ -16,7 +16,6 @@ from ..errors import DecodeError, MllessError, ServiceError
 from ..job import defaults
 from ..job.job import TrainingJob
 from ..job.partitioning import held_bytes
-from ..money.budget import EXIT_S
 from ..money.meter import NUSD, to_nusd
 from ..preparation.run import UsedUpError
 from ..stateless.platform import Ends
@@ -34,6 +33,7 @@ from .recovery import Recovery
 from .resumption import Earlier, start_of
 from .run import TrainingRun
 from .services import Services
+from .start_payments import StartPayments
 from .stored_data import StoredData
 from .update_feed import UpdateFeed
 
@@ -45,8 +45,6 @@ BUS_POLL_S = 0.1
 LOST_POLL_S = 0.25
 #: Seconds to wait for a final message after the functions have exited.
 LAST_WORD_S = 1.0
-#: Seconds of start-up time that are reserved at a time for functions that start late.
-START_SLICE_S = 0.2
 #: Seconds without a message from the supervisor after which it counts as lost.
 SILENCE_S = 60.0
 #: Longest wait for servers that do not answer, seconds.
@@ -100,8 +98,7 @@ class Driver:
         job = self.job
         self.run = TrainingRun(job, run_id, name, self._send)
         self._is_launched = False
-        self._launched_at = 0.0  # 0: not yet
-        self._heard_at = 0.0
+        self._launched_at = self._heard_at = 0.0  # 0: not yet
         self._invocation: Invocation | None = None  # the supervisor's
         # Nano-dollars for this process' own requests: as sent to the functions, and as in the supervisor's bill.
         self._spent_before = self._set_aside = 0
@@ -227,15 +224,14 @@ class Driver:
     def _follow(self) -> Ended:
         """Turn the supervisor's updates into telemetry until its final message, which is returned."""
         launcher, log = self._services.launcher, self._services.log
-        paid_until_s = self._plan.money.start_s + EXIT_S
+        starting = StartPayments(self._plan.money, log)
         self._heard_at = renewed_at = looked_at = time.monotonic()
         away_since: float | None = None  # since when the servers do not answer
         while True:
             if self._is_abandoned.is_set() or not threading.main_thread().is_alive():
                 return self._abandon()
             try:
-                ended = self._hear(BUS_POLL_S)
-                if ended is not None:
+                if (ended := self._hear(BUS_POLL_S)) is not None:
                     return ended
                 now = time.monotonic()
                 if now - renewed_at > DRIVER_LEASE_S / 10:
@@ -246,15 +242,13 @@ class Driver:
                     self._services.dues.pay()
                 self._commands.resend(now, self._is_launched)
                 is_starting = launcher.is_local and self.run.telemetry.state.n_workers_started < self.job.workers
-                if is_starting and now - self._launched_at > paid_until_s - START_SLICE_S:
-                    if not log.reserve_start(self._plan.money.slice_nusd(paid_until_s, START_SLICE_S)):
-                        launcher.kill()
-                        return self._give_up("the budget was used up before all functions had started", "capped")
-                    paid_until_s += START_SLICE_S
-                ended = self._mend(now - looked_at > LOST_POLL_S)
-                if ended is not None:
+                if is_starting and not starting.pay(now - self._launched_at):
+                    launcher.kill()
+                    return self._give_up("the budget was used up before all functions had started", "capped")
+                is_due = now - looked_at > LOST_POLL_S
+                if (ended := self._mend(is_due)) is not None:
                     return ended
-                looked_at = now if now - looked_at > LOST_POLL_S else looked_at
+                looked_at = now if is_due else looked_at
                 away_since = None
             except (redis.ConnectionError, redis.TimeoutError) as error:
                 now = time.monotonic()
@@ -320,11 +314,7 @@ class Driver:
     def _abandon(self) -> Ended:
         """End the run now, since the interpreter exits; in good order if that is quick."""
         reason = "the process that started the run ended"
-        self._services.log.announce_stop("stopped", reason)
-        give_up_at = time.monotonic() + 2.0
-        while not self._services.launcher.has_ended() and time.monotonic() < give_up_at:
-            time.sleep(0.02)
-        self._services.launcher.kill()
+        teardown.stop_quickly(self._services, reason)
         return self._give_up(reason, "stopped")
 
     # -- the end
@@ -335,20 +325,13 @@ class Driver:
         ``reason`` and ``status`` are used if these do not say how the run ended.
         """
         ended = self._hear_out(LAST_WORD_S)
-        if ended is not None:
-            return ended
-        called_off: tuple[str, str] | None = None
-        with contextlib.suppress(Exception):  # Redis may be what failed
-            called_off = self._services.log.aborted()
-        failure = self._failure(reason, status)
-        if self._invocation is None:
-            return failure
-        try:
+        if ended is None:
+            called_off = teardown.called_off(self._services)
+            failure = self._failure(reason, status)
             ended = teardown.conclude(self._services, self._plan.rates, self._invocation, called_off, failure)
             self._feed.tells = False  # some of the following events were shown already
-            self._hear_out(LAST_WORD_S)
-        except Exception:
-            return failure
+            with contextlib.suppress(Exception):
+                self._hear_out(LAST_WORD_S)
         return ended
 
     def _failure(self, reason: str, status: str = "failed") -> Ended:

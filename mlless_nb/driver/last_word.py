@@ -27,7 +27,7 @@ class Successor(Supervisor):
 
     def _judge(self) -> tuple[str, str]:
         """Status and reason by the plan or the stop rules."""
-        plan, rules = self._log.read_plan(), StopRules(self._job.stop, self._metric)
+        plan, rules = self._log.read_plan(), StopRules(self._job.stop, self._rows.model.metric)
         step = self._rows.step
         if plan.stop_after is not None and step >= plan.stop_after:
             return plan.stop_status, plan.stop_reason

@@ -66,7 +66,8 @@ class LaunchPlan:
         coordination_nusd = factory.prepaid_nusd(self.rates, job.workers, services.redis_urls)
         self.money = StartingMoney(*starting, coordination_nusd)
         if job.execution != WORKERS:
-            self.money = StatelessMoney(*starting, job.reducers or 1, job.execution == EVENTS)
+            is_chained = job.execution == EVENTS
+            self.money = StatelessMoney(*starting, n_reducers=job.reducers or 1, is_chained=is_chained)
         # The driver's own requests: packing the data, unless it is packed, and reading the model.
         n_puts = data.n_puts(services.launcher.objects) + (self._begin is not None)
         #: Removing a run's objects and frames takes a listing each, at the price of a put.

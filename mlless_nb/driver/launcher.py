@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ..errors import JobError, ServiceError
@@ -23,6 +22,7 @@ from ..redaction import remember
 from ..storage.objects import LithopsObjects
 from .interpreter import interpreter
 from .lithops_config import for_functions, secrets_of
+from .processes import is_running
 
 #: Lifetime of a local function, seconds.
 LOCAL_LIFETIME_S = 7 * 86_400
@@ -280,7 +280,7 @@ class LithopsLauncher:
 
         A process that was never seen running may belong to somebody else, e.g. in a container.
         """
-        is_there = _is_running(pid, self.process_groups)
+        is_there = is_running(pid, self.process_groups)
         if is_there:
             self._seen.add(pid)
         return not is_there and pid in self._seen
@@ -331,19 +331,6 @@ def _remove(paths: list[str]) -> None:
         shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.remove(path)
-
-
-def _is_running(pid: int, groups: list[int]) -> bool:
-    """Whether process ``pid`` belongs to one of these groups and is neither dead nor a zombie."""
-    try:
-        if os.getpgid(pid) not in groups:
-            return False
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True  # no /proc here
-    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 def _keep_private() -> None:

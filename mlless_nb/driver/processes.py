@@ -73,3 +73,16 @@ def kill(processes: Collection[Process]) -> None:
         if time.monotonic() > give_up_at:
             raise TimeoutError(f"{len(alive)} processes do not end")
         time.sleep(0.02)
+
+
+def is_running(pid: int, groups: list[int]) -> bool:
+    """Whether process ``pid`` belongs to one of these groups and is neither dead nor a zombie."""
+    try:
+        if os.getpgid(pid) not in groups:
+            return False
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # no /proc here
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")

@@ -26,6 +26,8 @@ from .services import Services
 
 #: Tries to fetch the model, and the pause between them, seconds.
 FETCH_TRIES, FETCH_PAUSE_S = 3, 0.5
+#: Longest wait for functions to end in good order when the interpreter exits, seconds.
+STOP_S = 2.0
 
 
 def abort_functions(services: Services, n_workers: int, reason: str, patience_s: float) -> None:
@@ -119,29 +121,55 @@ def unspent(cap_usd: float, cost_nusd: int, rates: Rates) -> str:
     return f"; ${rest / NUSD:.6f} of ${cap_usd:g} is left: {why}"
 
 
+def stop_quickly(services: Services, reason: str) -> None:
+    """Stop the run in good order if that takes no more than `STOP_S`, and then kill its local functions."""
+    give_up_at = time.monotonic() + STOP_S
+    with contextlib.suppress(Exception):  # Redis may have failed
+        services.log.announce_stop("stopped", reason)
+        while not services.launcher.has_ended() and time.monotonic() < give_up_at:
+            time.sleep(0.02)
+    services.launcher.kill()
+
+
+def called_off(services: Services) -> tuple[str, str] | None:
+    """Status and reason of an abort; None if there was none, or it cannot be read."""
+    with contextlib.suppress(Exception):  # Redis may be what failed
+        return services.log.aborted()
+    return None
+
+
 def conclude(
-    services: Services, rates: Rates, invocation: Invocation, called_off: tuple[str, str] | None, failure: Ended
+    services: Services,
+    rates: Rates,
+    invocation: Invocation | None,
+    called_off: tuple[str, str] | None,
+    failure: Ended,
 ) -> Ended:
     """The final message that the supervisor did not send, made by a second supervisor in this process.
 
     Parameters
     ----------
-    invocation : Invocation
-        The supervisor's.
+    invocation : Invocation or None
+        The supervisor's; None if no function was invoked.
     called_off : tuple or None
         Status and reason of an abort before the driver gave up.
     failure : Ended
-        Its status and reason are used if nothing else says how the run ended.
+        Its status and reason are used if nothing else says how the run ended, and all of it if there is no telling.
     """
     from ..supervisor.ending import LOST
     from .last_word import Successor  # needed only here
 
-    prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
-    successor = Successor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
-    ended = successor.conclude(called_off)
-    if ended.reason == LOST:
-        ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)
-    return dataclasses.replace(ended, costs_nusd=_cut(ended.costs_nusd, services.log.money()[1]))
+    if invocation is None:
+        return failure
+    try:
+        prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
+        successor = Successor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
+        ended = successor.conclude(called_off)
+        if ended.reason == LOST:
+            ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)
+        return dataclasses.replace(ended, costs_nusd=_cut(ended.costs_nusd, services.log.money()[1]))
+    except Exception:
+        return failure
 
 
 def fetch_model(

@@ -161,16 +161,14 @@ class Coordinator(Protocol):
     def create(
         self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
     ) -> None:
-        """Create the state of a new job, or again that of a job whose data was lost.
+        """Create the state of a new job, or again that of one whose data was lost, whose workers go on with ``plan``.
 
-        ``reserved_nusd`` is the money for the functions' start and end. ``restart`` and ``plan`` are those from which
-        the job's workers go on.
+        ``reserved_nusd`` is the money for the functions' start and end.
         """
 
     def delete(self) -> int:
         """Remove all data of the job; returns the number of keys removed."""
 
-    # -- anyone
     def now_s(self) -> float:
         """The coordinator's clock, seconds. The only clock that is compared between machines."""
 
@@ -189,7 +187,6 @@ class Coordinator(Protocol):
     def bury(self, role: str) -> None:
         """End the lease of ``role``, whose function was found to have ended."""
 
-    # -- restarts
     def restart(self) -> Restart:
         """The newest restart of the run; raises `LostData` if the job's data was lost."""
 
@@ -199,16 +196,15 @@ class Coordinator(Protocol):
     def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int) -> Restart:
         """Let all ``n_workers`` go on from the checkpoint of ``step``; every waiting worker raises `Restarted`.
 
-        The slots of ``replaced`` can be claimed again, and what their functions hold no longer counts. Returns the new
-        restart; if ``known`` is not the newest one, nothing is changed and the newest one is returned. Raises
-        `LostData` if the job's data was lost, `Aborted` if the run was aborted.
+        The slots of ``replaced`` can be claimed again. Returns the new restart; if ``known`` is not the newest one,
+        nothing is changed. Raises `LostData` if the job's data was lost, `Aborted` if the run was aborted.
         """
 
     def identities(self) -> list[str]:
-        """What changes when a server is restarted, one for each server: its data may be older then, or gone."""
+        """What changes when a server is restarted, one for each: its data may be older then, or gone."""
 
     def release(self, slot: int) -> None:
-        """Let another invocation claim ``slot``, whose function is lost, while the others go on (-1: supervisor)."""
+        """Let another invocation claim ``slot`` (-1: the supervisor's), while the others go on."""
 
     def read_plan(self) -> Plan:
         """The current plan."""
@@ -282,7 +278,7 @@ class Coordinator(Protocol):
         Aborted
             When the run is aborted or the deadline passes.
         Restarted
-            When the run goes on from a checkpoint; every method of a round may raise it.
+            When the run goes on from a checkpoint, as every method of a round.
         """
 
     def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:

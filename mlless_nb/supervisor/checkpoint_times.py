@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from ..bus.messages import Invocation
+from ..data.prepare import Manifest
+from ..models import Model
+from ..money import Rates
+
+#: Tables of a part: parameters, two of an optimiser, the residual.
+TABLES = 4
 #: Seconds after the first step at which the first checkpoint is announced; it is stored within two.
 FIRST_S = 1.0
 #: Share of the run's time, and of its dollars, that checkpoints may cost.
@@ -27,6 +34,12 @@ class CheckpointTimes:
         self._nusd, self._stall_s = nusd, n_bytes / ENCODE_BYTES_S
         self._began: tuple[float, int] | None = None  # seconds, and nano-dollars spent
         self._n_stored = 0
+
+    @classmethod
+    def of(cls, invocation: Invocation, rates: Rates, model: Model) -> CheckpointTimes:
+        """Those of the run that a supervisor was invoked for; a part is about parameters, optimiser and residual."""
+        n_rows, width = model.table_shape(Manifest.from_json(invocation.manifest).shape)
+        return cls(rates.requests_nusd(0, invocation.n_workers), TABLES * 4 * n_rows * width)
 
     def is_due(self, time_s: float, spent_nusd: int) -> bool:
         """Whether a checkpoint is to be announced now, which then counts as stored.

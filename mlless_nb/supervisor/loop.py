@@ -8,7 +8,6 @@ budget, and sends the final message when all workers have ended. It holds no sta
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -16,8 +15,7 @@ from collections.abc import Callable
 import redis
 
 from ..bus import Bus
-from ..bus.messages import HANDED_OVER, Aged, Ended, Invocation, Left, Trouble, Update
-from ..data.prepare import Manifest
+from ..bus.messages import HANDED_OVER, Aged, Ended, Invocation, Left, Trouble
 from ..errors import ServiceError
 from ..exchange import Aborted, Coordinator, Fenced, LostData, StepEntry
 from ..exchange.stores import store_kind, store_servers
@@ -31,6 +29,7 @@ from .checkpoint_times import CheckpointTimes
 from .ending import LOST, Ending
 from .hearing import Hearing
 from .lifetimes import SUPERVISOR, Lifetimes
+from .outgoing import Outgoing
 from .policy.decision import Decision
 from .policy.overfitting import Evaluation, Overfitting
 from .policy.policy import Policy, Prices
@@ -92,19 +91,16 @@ class Supervisor:
         self._bill = Bill(self._rates, invocation.n_workers, prepaid, *before)
         self._rows = StepRows(invocation, self._rates, self._bill)
         self._workers = WorkerWatch(invocation, log, clock)
-        self._metric = self._rows.model.metric
         self._late_s = log.now_s() - invocation.launched_at_s
         self._began = self._clock()
         self._cap_usd: float | None = None  # as of the newest poll
-        self._update = Update()
+        self._outgoing = Outgoing(bus)
         self._due_at = -math.inf  # time of the next update to the driver
-        n_rows, width = self._rows.model.table_shape(Manifest.from_json(invocation.manifest).shape)
-        puts_nusd = self._rates.requests_nusd(0, invocation.n_workers)
-        self._checkpoints = CheckpointTimes(puts_nusd, 4 * 4 * n_rows * width)
+        self._checkpoints = CheckpointTimes.of(invocation, self._rates, self._rows.model)
         self._is_away_since: float | None = None  # since when the servers do not answer
         self._best_loss = math.inf  # lowest validation loss
         self._lifetimes = Lifetimes(invocation.lifetime_s, invocation.n_workers, invocation.invoked_s)
-        parts = log, bus, self._workers, self._bill, self._policy, self._lifetimes, self._metric, self._tell
+        parts = log, bus, self._workers, self._bill, self._policy, self._lifetimes, self._rows.model.metric, self._tell
         self._hearing = Hearing(invocation.n_workers, *parts)
 
     @property
@@ -120,6 +116,7 @@ class Supervisor:
         try:
             self._supervise()
             if self._hearing.is_succeeded and not self._workers.have_all_ended:
+                self._send_update()
                 return Left(SUPERVISOR, self._rows.step, 0, 0, 0.0, 0.0, HANDED_OVER, "the supervisor handed over")
         except Fenced:
             return None
@@ -141,10 +138,7 @@ class Supervisor:
                 self._is_away_since = None
             except (LostData, redis.ConnectionError, redis.TimeoutError) as error:
                 self._wait_for_servers(error)
-        if self._hearing.is_succeeded:
-            self._send_update()
-            return
-        while self._read_steps(0.001):
+        while not self._hearing.is_succeeded and self._read_steps(0.001):
             pass
 
     def _look(self) -> bool:
@@ -205,7 +199,7 @@ class Supervisor:
         for message in departed(self._log, *known):
             self._hearing.take(message)
         self._hearing.announce_hand_overs(plan.hand_overs, self._rows.step)
-        self._update.sentences.clear()  # the events so far were told
+        self._outgoing.forget_events()
 
     @property
     def _look_s(self) -> float:
@@ -229,14 +223,14 @@ class Supervisor:
 
     def _add_row(self, row: Row) -> None:
         """Pass a row to the driver, the policy and the check for overfitting."""
-        self._update.rows.append(list(row))
+        self._outgoing.add(row)
         self._policy.append(row)
         if row.validation_loss is None:
             return
         self._overfitting.observe(Evaluation(int(row.step), row.epoch, row.time_s, row.validation_loss))
         if row.validation_loss < self._best_loss:
             self._best_loss = row.validation_loss
-            self._update.state.update(best_loss=row.validation_loss, best_step=row.step, best_epoch=row.epoch)
+            self._outgoing.note(best_loss=row.validation_loss, best_step=row.step, best_epoch=row.epoch)
 
     # -- what the policy decides
 
@@ -253,7 +247,7 @@ class Supervisor:
             self._record(decision, worker)
 
     def _record(self, decision: Decision, worker: int | None) -> None:
-        self._update.decisions.append({**decision.to_json(), "worker": worker})
+        self._outgoing.record(decision, worker)
         if decision.text:
             self._tell(decision.text)
 
@@ -280,7 +274,7 @@ class Supervisor:
             self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
 
     def _tell(self, text: str) -> None:
-        self._update.sentences.append([self._time_s, text])
+        self._outgoing.tell(self._time_s, text)
 
     @property
     def _rate_usd_s(self) -> float:
@@ -297,7 +291,7 @@ class Supervisor:
         time_s = self._time_s
         cap, reserved = self._log.money()
         self._cap_usd = None if cap is None else cap / NUSD
-        self._update.state.update(
+        self._outgoing.note(
             status="running" if self._workers.started else "starting",
             step=self._rows.step,
             epoch=self._rows.epoch,
@@ -311,12 +305,7 @@ class Supervisor:
             rate_usd_s=self._rate_usd_s,
             **self._policy.state(self._cap_usd),
         )
-        for first in range(0, max(len(self._update.rows), 1), 500):
-            part = Update(self._update.rows[first : first + 500])
-            if first == 0:
-                part = dataclasses.replace(self._update, rows=part.rows, done=self._hearing.done)
-            self._bus.send("driver", part.encode())
-        self._update = Update()
+        self._outgoing.send(self._hearing.done)
         self._hearing.done = {}
 
     # -- the end
@@ -327,9 +316,8 @@ class Supervisor:
         for row in self._rows.last(ending.validation_loss, ending.merged_bytes):
             self._add_row(row)
         kept = ending.kept_model(self._rows.step)
-        with contextlib.suppress(
-            Aborted, redis.RedisError, ServiceError
-        ):  # if Redis lost the run, its budget cannot be read
+        # If Redis lost the run, its budget cannot be read.
+        with contextlib.suppress(Aborted, redis.RedisError, ServiceError):
             self._send_update()
         time_s = self._time_s
         ended = Ended(

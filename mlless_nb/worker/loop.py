@@ -152,14 +152,7 @@ class Worker:
     def run(self) -> Left | Failed:
         """Train until the end; returns, and sends to the supervisor, the outcome.
 
-        Raises
-        ------
-        Restarted
-            The run goes on from a checkpoint, with another `Worker`.
-        Fenced
-            Another invocation has this worker's slot.
-        LostData
-            Data that this worker needs is gone from a server.
+        Raises `Restarted`, `Fenced` or `LostData`, see `mlless_nb.exchange.restarts`.
         """
         prepaid = self._prepaid
         start_s = self._log.now_s() - self._job.launched_at_s - self._job.invoked_s

@@ -24,6 +24,8 @@ ALLOWED: dict[tuple[str, str], set[str] | None] = {
     # It tries whether an exception of the function, which it has just pickled itself, can be unpickled.
     ("/lithops/worker/jobrunner.py", "_write_exception"): None,
     ("/lithops/worker/handler.py", "_add_exception"): None,
+    # JupyterLab's server reads the locale data that Babel ships as pickles.
+    ("/babel/localedata.py", "load"): None,
 }
 _on_purpose = threading.local()
 _installed = False

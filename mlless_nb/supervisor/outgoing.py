@@ -1,0 +1,56 @@
+"""What the supervisor tells the driver, collected until it is sent."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ..bus import Bus
+from ..bus.messages import Update
+from ..telemetry.live import Row
+from .policy.decision import Decision
+
+#: Most rows of one message.
+MOST_ROWS = 500
+
+
+class Outgoing:
+    """The next update of one run.
+
+    Parameters
+    ----------
+    bus : Bus
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus, self._update = bus, Update()
+
+    def tell(self, time_s: float, text: str) -> None:
+        """Add an event, ``time_s`` seconds after the invocation."""
+        self._update.sentences.append([time_s, text])
+
+    def forget_events(self) -> None:
+        """Forget the events that were not sent: another supervisor has told them."""
+        self._update.sentences.clear()
+
+    def add(self, row: Row) -> None:
+        """Add a step's row."""
+        self._update.rows.append(list(row))
+
+    def record(self, decision: Decision, worker: int | None) -> None:
+        """Add a decision of the policy, for the record."""
+        self._update.decisions.append({**decision.to_json(), "worker": worker})
+
+    def note(self, **state: Any) -> None:
+        """Set fields of the run's state."""
+        self._update.state.update(**state)
+
+    def send(self, done: dict[str, str]) -> None:
+        """Send all of it, with the results of the commands that are ``done``, by their ids."""
+        update = self._update
+        for first in range(0, max(len(update.rows), 1), MOST_ROWS):
+            part = Update(update.rows[first : first + MOST_ROWS])
+            if first == 0:
+                part = dataclasses.replace(update, rows=part.rows, done=done)
+            self._bus.send("driver", part.encode())
+        self._update = Update()
