@@ -19,14 +19,12 @@ from mlless_nb import BSP, ISP
 from mlless_nb.driver.embedded_redis import EmbeddedRedis
 from mlless_nb.exchange.protocol import RoundRequest
 from mlless_nb.exchange.redis.coordinator import RedisCoordinator
-from mlless_nb.exchange.stats import NO_STATS
 from mlless_nb.exchange.step_report import Report as WorkersReport
-from mlless_nb.job.partitioning import is_by_user
-from mlless_nb.kernels import apply_frame, crc32c, encode_update
+from mlless_nb.kernels import crc32c
 from mlless_nb.money.request import BudgetRequest
-from mlless_nb.storage import checkpoint
-from mlless_nb.storage.checkpoint import FIRST
 from mlless_nb.storage.objects import MemoryObjects
+from mlless_nb.storage.worker_state import WorkerState
+from mlless_nb.supervisor.checkpoint_times import FIRST_S, SHARE
 
 #: Calls of which one figure is the median.
 CALLS = 400
@@ -84,17 +82,17 @@ def parts_of(one: Measured, report_us: float, lease_us: float) -> dict[str, floa
     table = np.random.default_rng(0).random(job.model.table_shape(job.data.shape), dtype=np.float32)
     frames = bytes(int(one.sent_bytes + one.received_bytes))
     objects = MemoryObjects()
-    stored_us = median_us(lambda step: checkpoint.save(objects, "job", table, step, 1))
-    if is_by_user(job):  # their owners tell the users to who stores them
-        users = np.arange(job.data.shape[0], dtype=np.int32)
-        frame = encode_update(users, table[users], 1, 0, len(table), NO_STATS)
-        stored_us += median_us(lambda _: encode_update(users, table[users], 1, 0, len(table), NO_STATS))
-        stored_us += median_us(lambda _: apply_frame(frame, table, add=False))
+    tables = {"params": table, "residual": table}
+    facts = {"weight": 1.0}
+    # Encoding stops a step; storing goes on beside the next ones, but on the same cores.
+    stored_us = median_us(lambda step: objects.put("part", WorkerState(step, 0, [0], facts, tables).encode()))
+    # They cost at most this share of the run's time, and the first one comes early.
+    steps_apart = max(stored_us / SHARE / (1e3 * one.step_ms), FIRST_S * 1e3 / one.step_ms)
     return {
         "checksums of frames": median_us(lambda _: crc32c(frames)),
         "reports": report_us,
         "leases": lease_us * one.step_ms / 1e3 / LEASED_S,
-        "checkpoints": stored_us / FIRST / job.workers,
+        "checkpoints": stored_us / steps_apart,
         "supervisor": one.supervisor_cpu_ms * 1e3,
     }
 
@@ -132,8 +130,8 @@ def main() -> None:
         "All, and the supervisor, are read from the system while a run trains. The rest is timed by itself, after each "
         "run, client and server: checksums over the bytes that a worker moves in a step, a report as what it adds to "
         "an arrival (the coordinator's entry, which one arrival in P writes, included), a lease as what it adds, "
-        "times its share of the steps, a checkpoint as what storing it in memory takes, by "
-        f"{FIRST} steps and the workers. Together is the median of the runs' shares."
+        "times its share of the steps, a checkpoint as what encoding a worker's part and storing it in memory take, by "
+        "the steps between two. Together is the median of the runs' shares."
     )
     report.end(runs=runs_of(options), cases=cases)
 

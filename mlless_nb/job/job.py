@@ -105,7 +105,8 @@ class TrainingJob:
         The run's name.
     eval_every, checkpoint_every : int, optional
         Steps between two evaluations of the held-out rows, by default such that they take at most 5 % of the run's
-        time; and steps between two checkpoints, which by default are stored after 1,000 steps, 2,000, 4,000 and so on.
+        time; and steps between two checkpoints, beside those by time: the first one within two seconds of training, and
+        then so many that they cost a hundredth of the run.
     prices : str
         Price profile, see ``mlless_nb.money``.
     memory_mb : int

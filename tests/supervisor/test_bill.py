@@ -43,3 +43,32 @@ def test_requests_to_the_frame_store_are_a_part_of_their_own() -> None:
     assert (bill.by_component(1.0)["storage"], bill.by_component(1.0)["dynamodb"]) == (200, 400)
     assert plain.by_component(1.0)["storage"] == 600
     assert sum(bill.by_component(1.0).values()) == sum(plain.by_component(1.0).values()) == bill.spent(1.0)
+
+
+def test_functions_that_are_replaced_are_billed_until_they_were_lost_and_from_when_they_were_invoked() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 2, prepaid, 0)
+    bill.note_requests(0, 500)
+    bill.replace(0, 10.0, 12.0)
+    bill.note_requests(0, 300)
+    costs = bill.by_component(20.0)
+    spans = RATES.function_nusd(10.0) + RATES.function_nusd(8.0) + RATES.function_nusd(20.0)
+    assert (costs["workers"], costs["storage"]) == (spans, 800)
+    # One that had ended is not billed twice.
+    bill.close(1, spent=9000, storage=1000)
+    bill.replace(1, 30.0, 30.0)
+    costs = bill.by_component(30.0)
+    assert costs["workers"] == RATES.function_nusd(10.0) + RATES.function_nusd(18.0) + 8000 + RATES.function_nusd(0.0)
+    assert costs["storage"] == 1800
+
+
+def test_a_successor_is_billed_beside_the_function_that_hands_over_to_it() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 1, prepaid, 0)
+    bill.succeed(0, 50.0)
+    assert bill.waiting == [0]
+    assert bill.by_component(60.0)["workers"] == RATES.function_nusd(60.0) + RATES.function_nusd(10.0)
+    bill.hand_over(0, spent=70_000, storage=5000, stored=0)
+    assert (bill.waiting, bill.n_running) == ([], 1)
+    costs = bill.by_component(80.0)
+    assert (costs["workers"], costs["storage"]) == (65_000 + RATES.function_nusd(30.0), 5000)

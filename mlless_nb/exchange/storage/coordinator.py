@@ -248,7 +248,12 @@ class StorageCoordinator(Books):
         """Pay for waiting, and hear of an abort."""
         self._leases.renew(str(part.slot), part.lease_s, SHARE)
         pay()
-        self._check(self._read(max(self._freshness_s, WAIT_POLL_S / 2)), part)
+        self._check(self._current(max(self._freshness_s, WAIT_POLL_S / 2)), part)
+
+    def _current(self, most_age_s: float) -> JobState:
+        """The state, not from before this worker joined, and at most ``most_age_s`` seconds old."""
+        state = self._read(most_age_s)
+        return state if state.restart.number >= self._restart else self._read()
 
     def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
         """See `Coordinator`."""
@@ -291,7 +296,7 @@ class StorageCoordinator(Books):
 
     def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
         """See `Coordinator`."""
-        self._known = self._read(self._freshness_s)
+        self._known = self._current(self._freshness_s)
         self._check(self._known, part)
         return self._answer(part), self._quorum.catch_up(part)
 

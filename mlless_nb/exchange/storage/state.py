@@ -159,7 +159,13 @@ class Cell(Generic[_State]):
                 assert self._seen is not None
                 before, tag = self._seen
                 state = self._decode(before)
-                result = action(state)
+                try:
+                    result = action(state)
+                except Exception:
+                    if is_fresh:
+                        raise
+                    is_fresh = True  # an older state refuses it
+                    continue
                 after = state.encode()
                 if after == before:
                     if is_fresh:

@@ -1,0 +1,177 @@
+"""One contract for restarts, checkpoints and hand-overs, run on every coordinator."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from exchange.test_coordinator import ALL, Make, copied, make, part, publish  # noqa: F401 - a fixture
+
+from mlless_nb.exchange import FROM_THE_START, Aborted, Coordinator, Fenced, LostData, Plan, Restart, Restarted
+from mlless_nb.money.request import BudgetRequest
+
+
+def three(make: Make) -> list[Coordinator]:  # noqa: F811
+    """The coordinators of three workers that have claimed their slots."""
+    logs = [make(f"worker {slot}") for slot in ALL]
+    for slot, log in enumerate(logs):
+        assert log.claim(slot)
+    return logs
+
+
+def step(logs: list[Coordinator], number: int) -> None:
+    """A whole step of all three."""
+    for slot, log in enumerate(logs):
+        publish(log, number, slot)
+    for slot, log in enumerate(logs):
+        log.wait(part(number, slot), lambda: None)
+        assert copied(log.frames(part(number, slot))) == [f"{number} of {one}".encode() for one in ALL if one != slot]
+
+
+def test_rounds_after_a_restart_are_other_rounds(make: Make) -> None:  # noqa: F811
+    driver, logs = make("driver"), three(make)
+    assert driver.restart() == FROM_THE_START
+    step(logs, 1)
+    step(logs, 2)
+    publish(logs[0], 3, 0)
+    restart = driver.roll_back(FROM_THE_START, 1, [2], 3)
+    assert restart == Restart(1, 1) == driver.restart()
+    # Who is in an earlier round learns of it, whatever it does there.
+    with pytest.raises(Restarted) as news:
+        publish(logs[1], 3, 1)
+    assert news.value.restart == restart
+    with pytest.raises(Restarted):
+        logs[0].wait(part(3, 0), lambda: None)
+    successor = make("successor of 2")
+    assert successor.claim(2)
+    logs[2] = successor
+    for log in logs:
+        log.join(restart)
+    # The frames of the steps that come again are not those of before.
+    fresh = [replace(part(2, slot), frame=f"again {slot}".encode()) for slot in ALL]
+    for log, one in zip(logs, fresh, strict=True):
+        log.publish(one)
+    assert copied(logs[0].frames(fresh[0])) == [b"again 1", b"again 2"]
+    step(logs, 3)
+
+
+def test_a_function_that_comes_back_is_fenced(make: Make) -> None:  # noqa: F811
+    driver, logs = make("driver"), three(make)
+    step(logs, 1)
+    restart = driver.roll_back(FROM_THE_START, 0, [1], 3)
+    successor = make("successor of 1")
+    assert successor.claim(1)
+    logs[1].join(restart)
+    assert not logs[1].claim(1)
+    with pytest.raises(Fenced):
+        publish(logs[1], 1, 1)
+
+
+def test_a_waiting_worker_wakes_up_by_a_restart(make: Make) -> None:  # noqa: F811
+    driver, logs = make("driver"), three(make)
+    publish(logs[0], 1, 0)
+    woken: list[Restart] = []
+
+    def wait() -> None:
+        try:
+            logs[0].wait(part(1, 0, deadline_s=60.0), lambda: None)
+        except Restarted as news:
+            woken.append(news.restart)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    restart = driver.roll_back(FROM_THE_START, 0, [], 3)
+    waiting.join(60.0)
+    assert woken == [restart]
+
+
+def test_only_one_of_two_restarts_from_the_same_state_counts(make: Make) -> None:  # noqa: F811
+    driver = make("driver")
+    three(make)
+    first = driver.roll_back(FROM_THE_START, 0, [], 3)
+    assert make("another").roll_back(FROM_THE_START, 5, [], 3) == first
+    assert driver.roll_back(first, 7, [], 3) == Restart(2, 7)
+
+
+def test_grants_of_rounds_that_come_again_are_made_again(make: Make) -> None:  # noqa: F811
+    driver, logs = make("driver"), three(make)
+    asked = BudgetRequest(160, 100)
+    first = publish(logs[0], 1, 0, asked).granted_nusd
+    assert publish(logs[0], 1, 0, asked).granted_nusd == first
+    restart = driver.roll_back(FROM_THE_START, 0, [], 3)
+    logs[0].join(restart)
+    second = publish(logs[0], 1, 0, asked).granted_nusd
+    assert second > 0
+    assert driver.money() == (1000, 100 + first + second)
+
+
+def test_an_aborted_run_is_not_restarted(make: Make) -> None:  # noqa: F811
+    driver = make("driver")
+    three(make)
+    driver.abort("enough", 3)
+    with pytest.raises(Aborted, match="enough"):
+        driver.roll_back(FROM_THE_START, 0, [], 3)
+
+
+def test_a_run_whose_data_is_lost_is_created_again(make: Make, request: pytest.FixtureRequest) -> None:  # noqa: F811
+    if request.node.callspec.params["make"] == "memory":
+        pytest.skip("memory ends with its process")
+    driver, logs = make("driver"), three(make)
+    step(logs, 1)
+    driver.delete()
+    with pytest.raises(LostData):
+        driver.restart()
+    with pytest.raises(LostData):
+        publish(logs[0], 2, 0)
+    plan, restart = Plan(version=3, leaves={2: 9}, checkpoint=1), Restart(4, 1)
+    driver.create(cap_nusd=500, reserved_nusd=200, restart=restart, plan=plan)
+    assert driver.money() == (500, 200)
+    assert (driver.restart(), driver.read_plan()) == (restart, plan)
+    for slot, log in enumerate(logs):
+        log.join(restart)
+        assert log.claim(slot)
+    step(logs, 2)
+
+
+def test_a_checkpoint_is_known_to_all_before_its_step_ends(make: Make) -> None:  # noqa: F811
+    driver, logs = make("driver"), three(make)
+    step(logs, 1)
+    plan = driver.announce_checkpoint()
+    assert plan.checkpoint > 1
+    assert driver.announce_checkpoint() == plan  # until it was stored there is no other
+    arrival = publish(logs[0], plan.checkpoint, 0)
+    assert arrival.plan is not None
+    assert arrival.plan.is_checkpoint(plan.checkpoint)
+
+
+def test_a_slot_is_handed_over(make: Make) -> None:  # noqa: F811
+    driver, logs = make("driver"), three(make)
+    step(logs, 1)
+    successor = make("successor of 1")
+    assert not successor.claim(1)
+    plan = driver.announce_hand_over([1])
+    last = plan.hand_overs[1]
+    assert plan.is_checkpoint(last)
+    logs[1].refund(0, 1, 1 << 30)
+    assert not successor.is_settled(1)
+    logs[1].release(1)
+    assert successor.claim(1)
+    assert successor.at_work([1]) != {}
+    logs[1].join(FROM_THE_START)
+    with pytest.raises(Fenced):
+        publish(logs[1], last + 1, 1)
+    # A restart forgets hand-overs: who is there goes on, whoever that is.
+    driver.roll_back(FROM_THE_START, 1, [], 3)
+    assert driver.read_plan().hand_overs == {}
+
+
+def test_a_slot_whose_money_is_settled_is_at_work_no_more_until_it_is_released(make: Make) -> None:  # noqa: F811
+    driver, logs = make("driver"), three(make)
+    logs[0].refund(10, 0)
+    assert driver.is_settled(0)
+    assert 0 not in driver.at_work(ALL)
+    driver.release(0)
+    assert not driver.is_settled(0)
+    assert make("successor of 0").claim(0)
+    assert 0 in driver.at_work(ALL)

@@ -1,0 +1,52 @@
+"""When functions get successors and runs checkpoints."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlless_nb.supervisor.checkpoint_times import FIRST_S, FIRST_SHARE, SHARE, CheckpointTimes
+from mlless_nb.supervisor.lifetimes import SUPERVISOR, Lifetimes
+
+EVERYBODY = [SUPERVISOR, 0, 1, 2]
+
+
+@given(st.floats(5.0, 1000.0), st.floats(0.0, 100.0))
+def test_each_function_gets_one_successor_in_time_and_not_all_at_once(lifetime_s: float, start_s: float) -> None:
+    lifetimes = Lifetimes(lifetime_s, 3, 0.0)
+    lifetimes.start_s = start_s
+    asked: dict[int, float] = {}
+    for percent in range(90):
+        for slot in lifetimes.due(percent / 100 * lifetime_s, EVERYBODY):
+            assert slot not in asked
+            asked[slot] = percent / 100
+        assert not lifetimes.is_over(percent / 100 * lifetime_s, EVERYBODY)
+    assert set(asked) == set(EVERYBODY)
+    assert all(0.4 <= share <= 0.81 for share in asked.values())
+    if start_s < 0.01 * lifetime_s:
+        assert len(set(asked.values())) == 4
+    assert lifetimes.is_over(0.9 * lifetime_s, [0])
+
+
+def test_a_new_function_lives_from_when_it_was_invoked() -> None:
+    lifetimes = Lifetimes(100.0, 1, 0.0)
+    assert lifetimes.due(79.0, [0]) == [0]
+    lifetimes.begin(0, 79.0)
+    assert not lifetimes.is_over(95.0, [0])
+    assert lifetimes.due(95.0, [0]) == []
+    assert lifetimes.due(145.0, [0]) == [0]
+
+
+@given(st.integers(1, 10**7), st.integers(0, 10**9), st.floats(1e3, 1e7))
+def test_checkpoints_are_early_and_cost_one_percent(nusd: int, n_bytes: int, rate_nusd_s: float) -> None:
+    times = CheckpointTimes(nusd, n_bytes)
+    n, first_s = 0, None
+    for tenth in range(3000):
+        time_s = tenth / 10
+        if times.is_due(time_s, round(time_s * rate_nusd_s)):
+            n, first_s = n + 1, time_s if first_s is None else first_s
+            share = FIRST_SHARE if n == 1 else SHARE
+            assert n * nusd <= share * time_s * rate_nusd_s + 1
+    if nusd <= 0.9 * FIRST_SHARE * rate_nusd_s * FIRST_S and n_bytes < 10**7:
+        assert first_s is not None
+        assert first_s <= 2.0
