@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import tracemalloc
 from pathlib import Path
@@ -17,7 +18,8 @@ CORPUS = Path(__file__).with_name("corpus")
 EXTREME = [0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
 #: Bytes of memory that a decoder may take for each byte of its input, and beside them.
 PER_BYTE, BESIDE = 200, 40 << 20
-N_LONG = 100_000
+#: Inputs of a long test; `MLLESS_FUZZ=100000 make test-long` takes an hour.
+N_LONG = int(os.environ.get("MLLESS_FUZZ", "10000"))
 
 
 def damaged(rng: np.random.Generator, valid: list[bytes]) -> bytes:
