@@ -163,7 +163,7 @@ class Recovery:
             The run's data is gone from the servers: see `restore`.
         """
         log = self._services.log
-        step = self._checkpoint()
+        step = self._checkpoint(reason)
         replaced = self._to_replace(set(lost), step)
         granted = self._reserve_each(replaced)
         known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers)
@@ -175,7 +175,7 @@ class Recovery:
         """As `replace`, after the servers lost the run's data: plan and money are those known here."""
         log, state = self._services.log, self._telemetry.state
         # The step log is lost, too: a later checkpoint would leave a gap in the rows.
-        step, run_s = self._checkpoint(int(state.step)), self._run_s
+        step, run_s = self._checkpoint(reason, int(state.step)), self._run_s
         self._services.keep_user()
         log.delete()
         each = self._rates.function_nusd(UNKNOWN_S)
@@ -214,16 +214,16 @@ class Recovery:
         at_work = set(self._seen if is_restored else self._services.log.at_work(active))
         return [slot for slot in active if slot in lost or (slot in self._seen and slot not in at_work)]
 
-    def _checkpoint(self, most: float = math.inf) -> int:
+    def _checkpoint(self, reason: str, most: float = math.inf) -> int:
         """The step of the newest whole checkpoint, at ``most`` this one, 0 if there is none.
 
-        Counts restarts without progress.
+        Counts restarts without progress; ``reason`` is that of this one.
         """
         furthest = int(self._telemetry.state.step)
         self._n_stuck = self._n_stuck + 1 if furthest <= self._furthest else 0
         self._furthest = max(self._furthest, furthest)
         if self._n_stuck >= MOST_WITHOUT_PROGRESS:
-            raise GaveUp(f"after {self._n_stuck} restarts the run is no further than step {furthest}")
+            raise GaveUp(f"{reason}; after {self._n_stuck} restarts the run is no further than step {furthest}")
         return newest_whole(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id, most)
 
     def _reserve_each(self, slots: list[int]) -> dict[int, int]:

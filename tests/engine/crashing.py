@@ -74,7 +74,7 @@ def run(job: Job, crashes: list[Crash]) -> Rerun:
     """Run ``job``; whoever dies is replaced, and all go on from the newest checkpoint."""
     hub, objects = MemoryHub(), MemoryObjects()
     assert job.manifests  # packed now
-    objects.blobs.update(OBJECTS.blobs)
+    objects.blobs.update({key: blob for key, blob in OBJECTS.blobs.items() if not key.startswith("runs/")})
     driver = MemoryCoordinator(hub)
     driver.create(cap_nusd=None, reserved_nusd=0)
     driver.renew("supervisor", PATIENCE_S)
