@@ -97,27 +97,3 @@ def test_of_a_cap_it_is_told_what_was_left_and_why() -> None:
     assert said.startswith("; $0.000010 of $0.002 is left: kept to end in good order and not needed")
     assert "another second of the servers costs ($0.000043)" in said
     assert "second" not in teardown.unspent(0.004, sum(costs.values()), RATES)
-
-
-def test_a_worker_that_is_seen_to_be_gone_is_lost_and_one_that_settled_its_money_is_not() -> None:
-    at_work = {-1: "10-a", 0: "11-b", 1: "12-c", 2: "13-d"}
-    gone, buried, told = {12, 13}, [], []
-
-    def has_died(pid: int) -> bool:
-        at_work.pop(2, None)  # it settles its money, and goes, between the two looks
-        return pid in gone
-
-    log = {
-        "at_work": lambda slots: {slot: at_work[slot] for slot in slots if slot in at_work},
-        "bury": buried.append,
-        "abort": lambda *words: told.append(words),
-        "announce_stop": lambda *words: told.append(words),
-    }
-    stands_on = services(0, **log)
-    stands_on.launcher.has_died = has_died
-    teardown.notice_lost(stands_on, 3, 7)
-    assert (buried, told) == (["1"], [("worker 1 was lost at step 7", 3)])
-    gone.add(10)
-    teardown.notice_lost(stands_on, 3, 8)
-    assert buried == ["1", "supervisor", "1"]
-    assert told[1] == ("failed", "the supervisor was lost by step 8")

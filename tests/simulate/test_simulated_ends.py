@@ -35,7 +35,7 @@ def test_the_lifetime_of_functions_ends_a_run_in_good_order() -> None:
 
     assert run.status == "stopped"
     assert "lifetime" in run.reason
-    assert 80.0 < run.time_s < 90.0
+    assert 90.0 < run.time_s < 100.0  # there is nobody who invokes successors
 
 
 def test_functions_that_outlive_it_are_killed() -> None:

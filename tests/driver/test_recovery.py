@@ -1,0 +1,75 @@
+"""Which functions count as lost, and how often a run is restarted in vain."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mlless_nb.driver.recovery import GaveUp, Recovery, newest_whole
+from mlless_nb.exchange import FROM_THE_START
+from mlless_nb.exchange.plan import NO_PLAN
+from mlless_nb.money import Rates, price_profile
+from mlless_nb.money.start import StartingMoney
+from mlless_nb.storage.objects import MemoryObjects
+from mlless_nb.storage.run_objects import part_key
+from mlless_nb.storage.worker_state import WorkerState
+from mlless_nb.telemetry.live import Telemetry
+
+RATES = Rates(price_profile("aws-lambda-x86"), 1769)
+
+
+def recovery(log: dict[str, Any], launcher: dict[str, Any]) -> Recovery:
+    """The recovery of a run of three workers that stands on these."""
+    always = {"identities": list, "restart": lambda: FROM_THE_START, "read_plan": lambda: NO_PLAN}
+    stands_on: Any = SimpleNamespace(log=SimpleNamespace(**{**always, **log}), launcher=SimpleNamespace(**launcher))
+    invocations: Any = [SimpleNamespace(slot=slot, n_workers=3, job_id="run") for slot in (-1, 0, 1, 2)]
+    return Recovery(stands_on, invocations, StartingMoney(RATES, 3, True), RATES, Telemetry(), lambda _: None)
+
+
+def test_a_function_that_died_at_work_is_lost_and_one_that_settled_its_money_is_not() -> None:
+    at_work = {-1: "10-a", 0: "11-b", 1: "12-c", 2: "13-d"}
+    gone = {12, 13}
+
+    def has_died(pid: int) -> bool:
+        at_work.pop(2, None)  # it settles its money, and goes, between the two looks
+        return pid in gone
+
+    def listed(slots: list[int]) -> dict[int, str]:
+        return {slot: at_work[slot] for slot in slots if slot in at_work}
+
+    looking = recovery({"at_work": listed}, {"has_died": has_died})
+    assert looking.look() == [1]
+    gone.add(10)
+    assert looking.look() == [-1, 1]
+
+
+def test_a_run_that_gets_no_further_is_given_up() -> None:
+    restarts: list[int] = []
+
+    def roll_back(known: Any, step: int, replaced: list[int], n_workers: int) -> Any:
+        restarts.append(step)
+        return known._replace(number=known.number + 1)
+
+    log = {"at_work": lambda slots: {}, "reserve": lambda nusd: nusd, "roll_back": roll_back}
+    trying = recovery(log, {"objects": MemoryObjects()})
+    trying._services.bus = SimpleNamespace(send=lambda *_: None)  # type: ignore[assignment]
+    for _ in range(3):
+        trying.replace([], "a reason")
+    with pytest.raises(GaveUp, match="a reason; after 3 restarts the run is no further than step 0"):
+        trying.replace([], "a reason")
+    assert restarts == [0, 0, 0]
+
+
+def test_only_a_checkpoint_of_which_all_parts_are_whole_is_gone_on_from() -> None:
+    objects = MemoryObjects()
+    for step in (10, 20, 30):
+        for slot in (0, 1):
+            objects.put(part_key("run", step, slot), WorkerState(step, slot, [0, 1], {}).encode())
+    assert newest_whole(objects, "run") == 30
+    objects.put(part_key("run", 30, 1), objects.blobs[part_key("run", 30, 1)][:-1])
+    assert newest_whole(objects, "run") == 20
+    objects.delete([part_key("run", 20, 0)])
+    assert newest_whole(objects, "run") == 10
+    assert newest_whole(objects, "run", 9) == 0
