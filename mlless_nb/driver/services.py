@@ -213,6 +213,10 @@ class Services:
             if path not in self._watched_paths:
                 self._watchdog.remove_path(path)
 
+    def sweep(self) -> None:
+        """Remove what functions that were killed have left of unfinished writes to the storage."""
+        self.launcher.objects.sweep(f"runs/{self._run_id}")
+
     def close(self) -> list[str]:
         """Close all services, also if closing one of them fails; returns the failures. Idempotent."""
         failures = []

@@ -80,6 +80,16 @@ class Folder:
         """Size of an object, bytes."""
         return os.stat(self._path(key)).st_size
 
+    def sweep(self, prefix: str) -> None:
+        """Remove what writers that were killed have left below the folder ``prefix``; nobody may be writing there."""
+        for folder, _, names in os.walk(self._path(prefix), topdown=False):
+            for name in names:
+                if name.startswith("."):
+                    with contextlib.suppress(OSError):
+                        os.remove(os.path.join(folder, name))
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
     def delete(self, key: str) -> None:
         """Remove an object if there is one, and folders that are empty then."""
         path = self._path(key)

@@ -180,6 +180,11 @@ class LithopsObjects:
         except Exception as error:
             raise ServiceError(f"object storage: deleting {keys[0]!r} failed: {error}") from error
 
+    def sweep(self, prefix: str) -> None:
+        """Remove what killed processes of this machine have left of unfinished writes below ``prefix``, a folder."""
+        if self._folder is not None:
+            self._folder.sweep(self._prefix + prefix)
+
 
 def _folder_of(storage: Any, bucket: str) -> Folder | None:
     """The folder of a bucket of Lithops' localhost storage; None for any other storage."""

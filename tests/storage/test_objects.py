@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from servers import S3_BACKEND
 
 from mlless_nb.errors import ServiceError
+from mlless_nb.storage.folder import Folder
 from mlless_nb.storage.objects import LithopsObjects, MemoryObjects, ObjectStore
 
 
@@ -159,3 +161,18 @@ def test_all_keys_lie_below_one_prefix() -> None:
     assert objects.list("") == ["runs/a"]
     objects.delete(objects.list(""))
     assert bucket.blobs == {("bucket", "of/somebody/else"): b"theirs"}
+
+
+def test_what_a_killed_writer_has_left_is_swept(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path))
+    folder.put("runs/one/frames/7", b"whole")
+    (tmp_path / "runs/one/frames/.8-123-0-1").write_bytes(b"half")
+    (tmp_path / "runs/one/frames/3").mkdir()
+    (tmp_path / "runs/one/frames/3/.9-123-0-2").touch()
+    folder.sweep("runs/one")
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["7"]
+    folder.delete("runs/one/frames/7")
+    (tmp_path / "runs/one").mkdir(parents=True, exist_ok=True)
+    folder.sweep("runs/one")
+    folder.sweep("runs/never")
+    assert not (tmp_path / "runs/one").exists()
