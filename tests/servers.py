@@ -15,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 import pytest
 
@@ -145,7 +146,7 @@ class PrivateRedisProcess(RedisProcess):
             files = ("--tls-cert-file", "--tls-key-file", "--tls-ca-cert-file")
             for option, path in zip(files, certificate, strict=True):
                 self.command += [option, str(path)]
-        self.url = f"{scheme}://:{password}@127.0.0.1:{self.port}/0"
+        self.url = f"{scheme}://:{quote(password)}@127.0.0.1:{self.port}/0"
 
     def answers(self) -> bool:
         """See `ServerProcess`."""

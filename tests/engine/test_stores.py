@@ -112,6 +112,7 @@ def test_a_leader_needs_workers_at_the_same_step() -> None:
     ("store", "sync", "pattern"),
     [
         ("redis", BSP(), "allreduce"),
+        ("storage", ISP(0.7), "auto"),
         pytest.param("redis", ISP(0.7), "allreduce", marks=pytest.mark.long),
         pytest.param("storage", ISP(0.7), "allreduce", marks=pytest.mark.long),
         pytest.param("storage", ISP(0.7), "scatter-reduce", marks=pytest.mark.long),

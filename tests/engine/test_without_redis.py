@@ -73,18 +73,6 @@ def test_no_server_is_started() -> None:
     assert not left_of(traces)
 
 
-def test_a_worker_leaves_and_the_others_go_on() -> None:
-    run = mlless_nb.train(job(store="storage", stop=LONG, workers=3))
-    wait_for_step(run, 10)
-    run.scale_in(worker_id=0)
-    while run.telemetry.state.n_workers > 2 and run.telemetry.state.is_live:
-        wait_for_step(run, run.telemetry.state.step + 1)
-    wait_for_step(run, run.telemetry.state.step + 5)
-    run.stop()
-    assert run.wait(PATIENCE_S) == "stopped", run.reason
-    assert run.history["n_workers"][-1] == 2
-
-
 @pytest.mark.parametrize("sync", [BSP(), SSP(2)], ids=str)
 def test_a_capped_run_stays_below_its_cap(sync: Any) -> None:
     least = finish(job(store="storage", sync=sync, stop=Stop(steps=1))).cost.total

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
-import ssl
 import subprocess
 import threading
 import uuid
@@ -14,41 +12,12 @@ from pathlib import Path
 
 import pytest
 from exchange.test_coordinator import ALL, copied, part
-from servers import RedisProcess, free_port, missing
+from servers import PrivateRedisProcess, certificate_of, missing
 
 from mlless_nb.exchange import RedisCoordinator
 from mlless_nb.money.request import BudgetRequest
 
 PASSWORD = "a password"
-
-
-class TlsRedis(RedisProcess):
-    """A Redis that is reached over TLS with a password only."""
-
-    def __init__(self, program: str, folder: Path) -> None:
-        super().__init__(program, folder)
-        self.tls_port = free_port()
-        key, certificate = folder / "key.pem", folder / "certificate.pem"
-        request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-        subprocess.run([*request, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-        self.command += ["--tls-port", str(self.tls_port), "--tls-cert-file", str(certificate)]
-        self.command += ["--tls-key-file", str(key), "--tls-ca-cert-file", str(certificate)]
-        self.command += ["--tls-auth-clients", "no", "--requirepass", PASSWORD]
-        self.url = f"rediss://:{PASSWORD.replace(' ', '%20')}@localhost:{self.tls_port}/1?ssl_ca_certs={certificate}"
-
-    def answers(self) -> bool:
-        """See `ServerProcess`."""
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        try:
-            with (
-                socket.create_connection(("127.0.0.1", self.tls_port), timeout=5) as plain,
-                context.wrap_socket(plain) as client,
-            ):
-                client.sendall(b"PING\r\n")
-                return client.recv(64).startswith(b"-NOAUTH")
-        except OSError:
-            return False
 
 
 @pytest.fixture
@@ -62,9 +31,10 @@ def tls_url(tmp_path: Path) -> Iterator[str]:
     said = subprocess.run([program, "--tls-port", "none"], capture_output=True, text=True, check=False)
     if "Bad directive" in said.stdout + said.stderr:
         missing("a redis-server with TLS", "apt-get install redis-server")
-    server = TlsRedis(program, tmp_path)
+    certificate = certificate_of(tmp_path)
+    server = PrivateRedisProcess(program, tmp_path, PASSWORD, certificate)
     server.start()
-    yield server.url
+    yield f"{server.url.removesuffix('0')}1?ssl_ca_certs={certificate.authority}"
     server.kill()
 
 
