@@ -7,6 +7,7 @@ from typing import Any
 
 from ..bus.messages import Invocation
 from ..data.prepare import Manifest
+from ..exchange import SUPERVISOR
 from ..job.algorithm import DecidedSteps
 from ..money.start import StartingMoney
 from ..worker.evaluation import eval_every
@@ -72,7 +73,7 @@ def invocations_of(
         **surroundings,
     }
     return [
-        Invocation(role="supervisor", slot=-1, granted_nusd=money.supervisor_nusd, **common),
+        Invocation(role="supervisor", slot=SUPERVISOR, granted_nusd=money.supervisor_nusd, **common),
         *(
             Invocation(role="worker", slot=slot, granted_nusd=money.worker_nusd(slot), **common)
             for slot in range(job.workers)

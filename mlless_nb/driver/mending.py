@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..bus.messages import Trouble
-from ..exchange import Aborted, LostData
+from ..exchange import SUPERVISOR, Aborted, LostData
 from ..telemetry.live import Telemetry
-from .recovery import SUPERVISOR, GaveUp, Recovery
+from .recovery import GaveUp, Recovery
 from .services import Services
 
 

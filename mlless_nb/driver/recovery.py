@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from ..bus.messages import Invocation, Replaced
 from ..errors import DecodeError, ServiceError
-from ..exchange import LostData, Plan, Restart
+from ..exchange import SUPERVISOR, LostData, Plan, Restart
 from ..money import Rates
 from ..money.meter import NUSD, to_nusd
 from ..money.start import StartingMoney
@@ -26,7 +26,6 @@ from ..storage.worker_state import WorkerState
 from ..telemetry.live import Telemetry
 from .services import Services
 
-SUPERVISOR = -1
 #: Restarts without a step further than before, after which the run fails.
 MOST_WITHOUT_PROGRESS = 3
 #: Seconds of the run for which money that was granted may not be known after the servers lost their data.

@@ -23,11 +23,13 @@ from .protocol import (
 )
 from .redis.coordinator import RedisCoordinator
 from .restarts import FROM_THE_START, Aborted, Fenced, LostData, Restart, Restarted
+from .slots import SUPERVISOR
 from .step_report import LateArrival, StepEntry
 
 __all__ = [
     "FROM_THE_START",
     "KINDS",
+    "SUPERVISOR",
     "WAIT_POLL_S",
     "Aborted",
     "Arrival",

@@ -12,6 +12,7 @@ from .plan import Plan
 from .protocol import KINDS
 from .quorum_rounds import QuorumRounds
 from .restarts import Restart
+from .slots import role_of
 from .step_report import Report, StepEntry
 
 
@@ -72,7 +73,7 @@ class MemoryHub:
     def release(self, slot: int) -> None:
         """Let another invocation claim ``slot``."""
         self.claims.pop(slot, None)
-        self.leases.pop("supervisor" if slot < 0 else str(slot), None)
+        self.leases.pop(role_of(slot), None)
         self.started_late.pop(slot, None)
         self.refunded = {one for one in self.refunded if one[0] != slot}
 

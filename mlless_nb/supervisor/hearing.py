@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from ..bus import Bus
 from ..bus.messages import HANDED_OVER, Command, Failed, FromWorker, Left, Message, RateCut, Ready, Replaced, Started
 from ..errors import DecodeError
-from ..exchange import Coordinator
+from ..exchange import SUPERVISOR, Coordinator
 from ..money.meter import NUSD
 from .bill import Bill
-from .lifetimes import SUPERVISOR, Lifetimes
+from .lifetimes import Lifetimes
 from .policy.policy import Policy
 from .policy.victim import asked_to_leave
 from .worker_watch import WorkerWatch

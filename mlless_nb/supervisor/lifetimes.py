@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ..exchange import SUPERVISOR
+
 #: The first worker gets its successor at this share of its lifetime, the others one after the other until the second
 #: share, and then the supervisor: so not all start at once.
 FIRST_SHARE, LAST_SHARE = 0.6, 0.8
@@ -11,7 +13,6 @@ FIRST_SHARE, LAST_SHARE = 0.6, 0.8
 STARTS, LEAST_SHARE = 2.0, 0.4
 #: Share of its lifetime at which the run of a function without a successor is ended in good order.
 END_SHARE = 0.9
-SUPERVISOR = -1
 
 
 class Lifetimes:

@@ -17,7 +17,7 @@ import redis
 from ..bus import Bus
 from ..bus.messages import HANDED_OVER, Aged, Ended, Invocation, Left, Trouble
 from ..errors import ServiceError
-from ..exchange import Aborted, Coordinator, Fenced, LostData, StepEntry
+from ..exchange import SUPERVISOR, Aborted, Coordinator, Fenced, LostData, StepEntry
 from ..exchange.stores import store_kind, store_servers
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
@@ -28,7 +28,7 @@ from .bill import Bill
 from .checkpoint_times import CheckpointTimes
 from .ending import LOST, Ending
 from .hearing import Hearing
-from .lifetimes import SUPERVISOR, Lifetimes
+from .lifetimes import Lifetimes
 from .outgoing import Outgoing
 from .policy.decision import Decision
 from .policy.overfitting import Evaluation, Overfitting

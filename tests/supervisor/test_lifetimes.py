@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlless_nb.exchange import SUPERVISOR
 from mlless_nb.supervisor.checkpoint_times import FIRST_S, FIRST_SHARE, SHARE, CheckpointTimes
-from mlless_nb.supervisor.lifetimes import SUPERVISOR, Lifetimes
+from mlless_nb.supervisor.lifetimes import Lifetimes
 
 EVERYBODY = [SUPERVISOR, 0, 1, 2]
 

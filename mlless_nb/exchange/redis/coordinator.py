@@ -16,6 +16,7 @@ from ..plan import NO_PLAN, Plan
 from ..protocol import Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest, key_prefix
 from ..restarts import FROM_THE_START, LostData, Restart, rounds_prefix
 from ..seals import Seal, SealedRounds, WorkerRounds
+from ..slots import role_of
 from ..step_report import LateArrival, StepEntry
 from ..stores import FrameStore, StoredRounds
 from .arrivals import GONE, Arrivals, called_off, fence_of, restart_of
@@ -179,7 +180,7 @@ class RedisCoordinator:
 
     def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int) -> Restart:
         """See `Coordinator`."""
-        roles = ["supervisor" if slot < 0 else str(slot) for slot in replaced]
+        roles = [role_of(slot) for slot in replaced]
         freed = [self._key("claim", slot) for slot in replaced] + [self._key("lease", role) for role in roles]
         args = [self.generation, known.number, step, TTL_S * 1000, n_workers, *replaced]
         code, text = self._roll_back(keys=[self._job, self._key("wake"), *freed], args=args)
@@ -201,7 +202,7 @@ class RedisCoordinator:
 
     def release(self, slot: int) -> None:
         """See `Coordinator`."""
-        role = "supervisor" if slot < 0 else str(slot)
+        role = role_of(slot)
         self._redis.hdel(self._job, f"refunded:{slot}", f"start:{self._key('claim', slot)}")
         self._redis.unlink(self._key("claim", slot), self._key("lease", role))
 

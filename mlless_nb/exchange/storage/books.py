@@ -11,6 +11,7 @@ from ...money.request import BudgetRequest
 from ...storage.conditional import Conditional
 from ..plan import Plan
 from ..restarts import Aborted, LostData, Restart
+from ..slots import role_of
 from ..stores.storage import StorageStore
 from .leases import Leases
 from .state import GONE, Cell, JobState
@@ -67,7 +68,7 @@ class Books:
             slots = list(self.at_work(slots))
         except Aborted:
             return False
-        return any(self.alive(["supervisor" if slot < 0 else str(slot) for slot in slots]))
+        return any(self.alive([role_of(slot) for slot in slots]))
 
     # -- anyone
 
@@ -171,7 +172,7 @@ class Books:
     def _free(self, slot: int) -> None:
         """Remove claim and lease of a function that is lost, or has handed over."""
         self._claims.pop(slot, None)
-        self._leases.bury("supervisor" if slot < 0 else str(slot))
+        self._leases.bury(role_of(slot))
         self._storage.objects.delete([self._claim_key(slot)])
 
     def identities(self) -> list[str]:
