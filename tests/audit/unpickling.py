@@ -16,11 +16,11 @@ from types import FrameType
 
 #: The file that takes the places, for all processes of a test run.
 LOG = "AUDITED_UNPICKLING"
-#: What Lithops' worker loads: its one function, which is given a text. The result is a text, too.
-FUNCTION = "mlless_nb.function.entry.run_function"
+#: What Lithops' worker loads: functions that are given a text. Their results are texts, too.
+FUNCTIONS = {"mlless_nb.function.entry.run_function", "mlless_nb.stateless.functions.run_payload"}
 #: Who may unpickle, by the end of the file and the function, and what; None stands for anything.
 ALLOWED: dict[tuple[str, str], set[str] | None] = {
-    ("/lithops/worker/jobrunner.py", "run"): {FUNCTION},
+    ("/lithops/worker/jobrunner.py", "run"): FUNCTIONS,
     # It tries whether an exception of the function, which it has just pickled itself, can be unpickled.
     ("/lithops/worker/jobrunner.py", "_write_exception"): None,
     ("/lithops/worker/handler.py", "_add_exception"): None,

@@ -88,9 +88,9 @@ def losses(run: TrainingRun) -> list[Any]:
     return [run.history[name].tolist() for name in ("loss", "validation_loss")]
 
 
-def lose_one_of_each_stage(patch: pytest.MonkeyPatch) -> None:
-    """From now on kill functions of every stage as they begin, until one of the stage was lost."""
-    messages, lost = StatelessRun.messages, set()
+def lose_one_of_each_stage(patch: pytest.MonkeyPatch, lost: set[str]) -> None:
+    """From now on kill functions of every stage as they begin, until one of the stage is among the ``lost`` ones."""
+    messages = StatelessRun.messages
 
     def kill(self: StatelessRun, timeout_s: float) -> list[Message]:
         found = messages(self, timeout_s)

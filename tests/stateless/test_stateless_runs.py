@@ -60,15 +60,19 @@ def test_the_bits_and_losses_of_logistic_regression_are_those_of_workers() -> No
     ["PMF", *(pytest.param(name, marks=pytest.mark.long) for name in ("softmax", "logistic regression"))],
 )
 def test_a_lost_function_of_any_stage_is_replaced_and_the_bits_stay(model: str) -> None:
-    theirs = finish(job("workers", model))
+    stop = Stop(steps=6)
+    theirs = finish(job("workers", model, stop=stop))
     for execution, more in (("map-reduce", {}), ("events", {"reducers": 2})):
-        with pytest.MonkeyPatch.context() as patch:
-            lose_one_of_each_stage(patch)
-            ours = finish(job(execution, model, **more))
-        check_alike(ours, theirs)
-        lost = {entry["stage"] for entry in ours.trace if entry["error"]}
-        assert lost == {*STAGES[execution], "evaluate"}
-        assert ours.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
+        stages, lost = {*STAGES[execution], "evaluate"}, set[str]()
+        for _ in range(10):  # on a busy machine a function may have ended before it is killed
+            if lost != stages:
+                with pytest.MonkeyPatch.context() as patch:
+                    lose_one_of_each_stage(patch, lost)
+                    ours = finish(job(execution, model, stop=stop, **more))
+                lost |= {entry["stage"] for entry in ours.trace if entry["error"]}
+                check_alike(ours, theirs)
+                assert ours.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
+        assert lost == stages
 
 
 def test_a_straggler_is_overtaken_by_another_function(monkeypatch: pytest.MonkeyPatch) -> None:
