@@ -94,6 +94,7 @@ class Mending:
             return
         if recovery.is_over():
             if SUPERVISOR in lost:
+                recovery.tell("The supervisor was lost after the last step; the notebook concludes the run")
                 raise GaveUp("the supervisor was lost")
             return  # the supervisor concludes
         if SUPERVISOR in lost:

@@ -128,7 +128,7 @@ class Recovery:
         invocation = dataclasses.replace(self._of_slot[SUPERVISOR], granted_nusd=granted, invoked_s=run_s)
         self._invoke([invocation])
         self.n_replaced += 1
-        self._tell("The supervisor was lost and invoked again; training went on")
+        self.tell("The supervisor was lost and invoked again; training went on")
 
     def succeed(self, slots: Sequence[int]) -> None:
         """Invoke successors for functions near the end of their lifetime, as far as the budget pays for them."""
@@ -205,7 +205,7 @@ class Recovery:
         self._services.bus.send("supervisor", news.encode())
         what = f"; worker{'s' * (len(replaced) > 1)} {', '.join(map(str, replaced))} replaced" if replaced else ""
         where = f"from step {step}" if step else "from the start"
-        self._tell(f"{reason[:1].upper()}{reason[1:]}{what}; training goes on {where}")
+        self.tell(f"{reason[:1].upper()}{reason[1:]}{what}; training goes on {where}")
 
     def _to_replace(self, lost: set[int], step: int, *, is_restored: bool = False) -> list[int]:
         """The slots that take part in the step after ``step`` and have no function (any more)."""
@@ -240,7 +240,8 @@ class Recovery:
             raise GaveUp(f"the budget does not pay for invoking {who} again", "capped")
         return granted
 
-    def _tell(self, text: str) -> None:
+    def tell(self, text: str) -> None:
+        """Tell the user what happened."""
         self._telemetry.tell(self._run_s, text)
 
 
