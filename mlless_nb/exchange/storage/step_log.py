@@ -68,7 +68,9 @@ class StepLog:
 
     def append(self, step: int, reports: Mapping[int, Report], n_workers: int = 0, times: Sequence[float] = ()) -> None:
         """Add a complete step. Two workers that both see its completion write the same."""
-        objects, at_s = self._storage.objects, self._storage.now_s()
+        objects = self._storage.objects
+        # The clocks of two workers differ by what each has estimated of the storage's.
+        at_s = max(self._storage.now_s(), *times, 0.0)
         self._note(0, 1)
         objects.put(
             f"{self._folder}steps/{step}", encode(StepEntry(step, at_s, dict(reports), n_workers, tuple(times)))
