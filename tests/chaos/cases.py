@@ -85,6 +85,7 @@ ON_FUNCTIONS = (
     "all killed",
     "worker frozen past its lease",
     "straggler",
+    "runner killed",
     "invoked twice",
     "killed during a checkpoint",
     "checkpoint part deleted",
@@ -211,7 +212,7 @@ def _case(rng: random.Random, number: int, seed: str, place: str, model: str, wo
     hands_over = not evicts and place != "s3" and rng.random() < 0.15
     kinds = [*ON_FUNCTIONS]
     kinds += ON_REDIS if place in ("redis", "redis+rabbitmq") else ()
-    kinds += ("Redis stopped", "CLIENT PAUSE", "private Redis killed") if place == "embedded" else ()
+    kinds += ("Redis stopped", "CLIENT PAUSE", "private Redis killed", "watchdog killed") if place == "embedded" else ()
     kinds += ON_RABBITMQ if place == "redis+rabbitmq" else ()
     kinds += ("storage throttled",) * 3 if place == "s3" else ()
     faults = rng.sample(kinds, min(n_faults, len(kinds)))

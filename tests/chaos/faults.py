@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -75,6 +76,15 @@ def straggle(scene: Scene) -> str:
             time.sleep(0.02)
         scene.hit.pop(slot, None)
     return f"{', '.join(f'worker {slot}' for slot, _ in victims)} ten times slower for a while"
+
+
+@fault("runner killed")
+def kill_runner(scene: Scene) -> str:
+    """Kill -9 the process of Lithops whose children the first functions are."""
+    group = scene.services.launcher.process_groups[0]
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(group, signal.SIGKILL)
+    return "Lithops' runner killed"
 
 
 @fault("invoked twice")
@@ -219,6 +229,13 @@ def kill_private_redis(scene: Scene) -> str:
     return "the private Redis killed"
 
 
+@fault("watchdog killed")
+def kill_watchdog(scene: Scene) -> str:
+    """Kill -9 the shell that guards the private Redis, which dies with it."""
+    os.kill(scene.services.embedded._finalizer.peek()[2][0].pid, signal.SIGKILL)
+    return "the watchdog of the private Redis killed"
+
+
 # -- RabbitMQ
 
 
@@ -255,4 +272,3 @@ def throttle(scene: Scene) -> str:
     for_s = scene.rng.uniform(1.0, 4.0)
     scene.servers.throttle(for_s)
     return f"the object storage answers 503 for {for_s:.1f} s"
-

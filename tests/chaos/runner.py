@@ -21,7 +21,7 @@ from engine.jobs import digest, finish
 from engine.test_faults import eventually, is_gone
 
 import mlless_nb
-from mlless_nb.driver import driver, invocations
+from mlless_nb.driver import contact, invocations
 from mlless_nb.driver.launcher import LithopsLauncher
 
 #: Lease of the functions, seconds: short, so that those that are found by it are found soon.
@@ -53,7 +53,7 @@ def circumstances(case: Case) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(invocations, "LEASE_S", LEASE_S)
-        patch.setattr(driver, "SILENCE_S", driver.SILENCE_S * LEASE_S / 15.0)
+        patch.setattr(contact, "SILENCE_S", contact.SILENCE_S * LEASE_S / 15.0)
         if case.hands_over:
             patch.setattr(LithopsLauncher, "__init__", short_lived)
         if case.by_lease:
