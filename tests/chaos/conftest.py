@@ -34,7 +34,7 @@ class ThrottledStorage:
         from moto.server import DomainDispatcherApplication, create_backend_app
         from werkzeug.serving import make_server
 
-        self._app, self._until, self._n = DomainDispatcherApplication(create_backend_app, "s3"), 0.0, 0
+        self._app, self._until, self._n = DomainDispatcherApplication(create_backend_app), 0.0, 0
         port = free_port()
         self._server: Any = make_server("127.0.0.1", port, self._answer, threaded=True)
         self.url = f"http://127.0.0.1:{port}"

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from chaos.scene import Scene
+from chaos.scene import Scene, name_of
 
 Fault = Callable[[Scene], str]
 FAULTS: dict[str, Fault] = {}
@@ -93,7 +93,7 @@ def invoke_twice(scene: Scene) -> str:
     slot = scene.rng.randrange(-1, scene.case.workers)
     scene.services.launcher.invoke([scene.payload(slot)])
     scene.services.watch_functions(f"runs/{scene.run.id}")
-    return f"{'the supervisor' if slot < 0 else f'worker {slot}'} invoked twice"
+    return f"{name_of(slot)} invoked twice"
 
 
 @fault("killed during a checkpoint")
@@ -113,10 +113,15 @@ def kill_during_eviction(scene: Scene) -> str:
 
 @fault("killed during a hand-over")
 def kill_during_hand_over(scene: Scene) -> str:
-    """Kill -9 a function when a successor has been invoked."""
-    before = len(scene.groups)
-    scene.until(lambda: len(scene.services.launcher.process_groups) > before, 15.0)
-    return f"{scene.kill(scene.choose(1, among='all'))} killed during a hand-over"
+    """Ask the driver for a successor of a function, as an old one does, and kill -9 it or another one meanwhile."""
+    slot, before = scene.rng.randrange(-1, scene.case.workers), set(scene.services.launcher.process_groups)
+    scene.driver._mending.aged.append(slot)
+    scene.until(lambda: bool(set(scene.services.launcher.process_groups) - before), 20.0)
+    time.sleep(scene.rng.uniform(0.0, 0.5))
+    victims = (
+        scene.choose(1) if scene.rng.random() < 0.5 else [one for one in scene.choose(9, among="all") if one[0] == slot]
+    )
+    return f"{scene.kill(victims)} killed during a hand-over of {name_of(slot)}"
 
 
 # -- checkpoints
@@ -127,7 +132,7 @@ def damage(scene: Scene, how: Callable[[bytes], bytes | None]) -> str:
     objects = scene.services.launcher.objects
     if not scene.until(lambda: bool(scene.parts()), 20.0):
         return "no checkpoint to damage;"
-    key = scene.rng.choice([key for key in scene.parts()[-scene.case.workers :]])
+    key = scene.rng.choice(scene.parts()[-scene.case.workers :])
     blob = how(objects.get(key))
     if blob is None:
         objects.delete([key])

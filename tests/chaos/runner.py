@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -26,8 +25,6 @@ from mlless_nb.driver.launcher import LithopsLauncher
 
 #: Lease of the functions, seconds: short, so that those that are found by it are found soon.
 LEASE_S = 3.0
-#: Lifetime of functions that hand over, seconds.
-LIFETIME_S = 30.0
 #: By how much the loss may differ where bits are not promised.
 MOST_OFF = 0.02
 
@@ -44,18 +41,10 @@ class Outcome:
 
 @contextlib.contextmanager
 def circumstances(case: Case) -> Iterator[None]:
-    """The leases, lifetimes and eyes that the case's functions and driver have."""
-    plain = LithopsLauncher.__init__
-
-    def short_lived(self: LithopsLauncher, *arguments: Any, **options: Any) -> None:
-        plain(self, *arguments, **options)
-        self.lifetime_s = LIFETIME_S
-
+    """The leases and eyes that the case's functions and driver have."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(invocations, "LEASE_S", LEASE_S)
         patch.setattr(contact, "SILENCE_S", contact.SILENCE_S * LEASE_S / 15.0)
-        if case.hands_over:
-            patch.setattr(LithopsLauncher, "__init__", short_lived)
         if case.by_lease:
             patch.setattr(LithopsLauncher, "has_died", lambda *_: False)
         yield
@@ -78,7 +67,7 @@ def play(case: Case, servers: Servers, say: Callable[[str], None] = print) -> Ou
             if scene.is_live:
                 run.stop()
                 run.wait(30.0)
-        wrong += _leftovers(scene)
+        wrong += leftovers(scene)
     events = [event.text for event in run.telemetry.state.events]
     outcome = Outcome(case, followed, time.monotonic() - began, wrong)
     say(f"   {'WRONG: ' + '; '.join(wrong) if wrong else 'as undisturbed'}, {outcome.seconds:.1f} s")
@@ -175,7 +164,7 @@ def loss_of(run: mlless_nb.TrainingRun) -> float:
     return float(np.min(losses[np.isfinite(losses)]))
 
 
-def _leftovers(scene: Scene) -> list[str]:
+def leftovers(scene: Scene) -> list[str]:
     """What a run has left behind that has ended."""
     found = []
     if not eventually(lambda: all(is_gone(group) for group in scene.groups), 10.0):
@@ -214,9 +203,3 @@ def _queues(scene: Scene) -> list[str]:
                 connection.close()
         found.append(f"queue left: {topic}")
     return found
-
-
-def numbered(outcomes: list[Outcome]) -> dict[str, list[Followed]]:
-    """All faults by kind."""
-    all_followed = sorted(itertools.chain(*(one.followed for one in outcomes)), key=lambda one: one.kind)
-    return {kind: [*group] for kind, group in itertools.groupby(all_followed, key=lambda one: one.kind)}
