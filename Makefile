@@ -4,6 +4,7 @@
 #   make lab      the same notebook in JupyterLab
 #   make test     the tests; ARGS="-k magics" chooses some
 #   make test-long  what takes longer: more variants, many repetitions; TORCH=1 installs PyTorch and compares with it
+#   make chaos    hundreds of faults in real processes, in about an hour: writes its report into docs/reliability.md
 #   make check    format, lint and types
 #   make bench    the benchmarks, with their peers, in about 45 minutes: benchmarks/RESULTS.md, and the README's figures;
 #                 ARGS="--resume" goes on after an interruption, ARGS="--only step" or ARGS="--quick" do less
@@ -27,7 +28,7 @@ TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # rabbitmq-server lies in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: demo lab test test-long check bench clean services wheel wheel-again
+.PHONY: demo lab test test-long chaos check bench clean services wheel wheel-again
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -45,6 +46,9 @@ ifneq ($(TORCH),)
 	@$(PIP) install torch==2.13.0
 endif
 	@$(BIN)/pytest $(TEST_JOBS) -m "long or torch" $(ARGS)
+
+chaos: $(VENV)/.installed-test services
+	@$(BIN)/pytest tests/chaos/campaign.py -n 0 -s -q --no-header $(ARGS)
 
 check: $(VENV)/.installed-test
 	@.ci/check $(BIN)

@@ -21,15 +21,16 @@ MAX_BATCH = 256
 KEPT_MESSAGES = 100_000
 #: Seconds until an unused topic is deleted, so that a job whose processes were killed leaves nothing behind.
 TTL_S = 86_400
-#: Seconds that a server may be unreachable before `send` and `receive` raise.
-PATIENCE_S = 10.0
+#: Seconds that a server may be unreachable before `send` and `receive` raise; a function waits longer than a notebook.
+PATIENCE_S, FUNCTION_PATIENCE_S = 10.0, 60.0
 
 
 class Bus(Protocol):
     """Delivery of small byte messages, in order per topic and sender, to one reader per topic.
 
     Messages sent before the reader listens are kept. A bus may be used from several threads. It waits `PATIENCE_S`
-    seconds for an unreachable server. No message is lost meanwhile, and a message that was sent twice is returned once.
+    seconds for an unreachable server, RabbitMQ's for minutes. No message is lost meanwhile, and a message that was sent
+    twice is returned once.
     """
 
     def send(self, topic: str, body: bytes) -> None:

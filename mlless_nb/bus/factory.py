@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import JobError
 from ..storage.conditional import conditional, exchange_folder
 from ..storage.objects import ObjectStore
-from .base import TTL_S, Bus, check_name
+from .base import PATIENCE_S, TTL_S, Bus, check_name
 from .memory import MemoryBus
 from .redis import RedisBus
 from .storage import URL, StorageBus
@@ -21,6 +21,7 @@ def open_bus(
     *,
     from_start: bool = True,
     ttl_s: int = TTL_S,
+    patience_s: float = PATIENCE_S,
     objects: ObjectStore | None = None,
 ) -> Bus:
     """The control bus of job ``job_id`` on the server at ``url``.
@@ -39,6 +40,9 @@ def open_bus(
         RabbitMQ always reads from the first message that no reader took.
     ttl_s : int
         Seconds that an unused topic is kept on the server. It must be equal in all processes of a job.
+    patience_s : float
+        Seconds that Redis or the object storage may be unreachable. For RabbitMQ they are always minutes: callers do
+        not wait for it, their messages do.
     objects : ObjectStore, optional
         The object storage, for ``storage://``.
 
@@ -59,9 +63,9 @@ def open_bus(
     if url == URL:
         if objects is None:
             raise JobError("bus", url, "a server that is reached without an object storage: redis://... or amqp://...")
-        return StorageBus(conditional(objects), exchange_folder(job_id), from_start=from_start)
+        return StorageBus(conditional(objects), exchange_folder(job_id), from_start=from_start, patience_s=patience_s)
     if scheme in ("amqp", "amqps"):
         from .rabbitmq import RabbitMqBus  # imports pika, which most runs do not need
 
         return RabbitMqBus(url, job_id, ttl_s=ttl_s)
-    return RedisBus(url, job_id, from_start=from_start, ttl_s=ttl_s)
+    return RedisBus(url, job_id, from_start=from_start, ttl_s=ttl_s, patience_s=patience_s)

@@ -9,7 +9,7 @@ import time
 from collections import deque
 
 from ..errors import ServiceError
-from .base import MAX_BATCH, PATIENCE_S, TTL_S, Numbers, Seen, check_message, check_name
+from .base import MAX_BATCH, TTL_S, Numbers, Seen, check_message, check_name
 from .rabbitmq_connection import ConnectionThread, connection_parameters
 from .rabbitmq_errors import service_error
 from .rabbitmq_mail import Mail, OutgoingMessage
@@ -17,7 +17,9 @@ from .urls import CONNECT_S, mask_url
 
 #: Seconds between heartbeats; a peer that misses two of them counts as lost.
 HEARTBEAT_S = 10
-#: Seconds that `RabbitMqBus.close` waits for the broker to confirm what was sent.
+#: Seconds that the broker may be away: messages wait for it, callers do not.
+PATIENCE_S = 300.0
+#: Seconds that `RabbitMqBus.close` waits for the broker to confirm what was sent, if it is to delete the queues.
 FLUSH_S = 5.0
 
 
@@ -96,12 +98,16 @@ class RabbitMqBus:
         return bodies
 
     def close(self, *, delete: bool = False) -> None:
-        """See `Bus`. Waits up to `FLUSH_S` seconds for the broker to confirm what was sent."""
+        """See `Bus`. Waits until the broker has confirmed what was sent: the last message says how a run ends.
+
+        As long as others wait for the broker, but no longer than `FLUSH_S` seconds if the queues are to be deleted.
+        """
         mail = self._mail
         with mail.changed:
             if not mail.is_closing:
                 mail.is_closing, mail.deletes_queues = True, delete
-                mail.give_up_at = time.monotonic() + FLUSH_S
+                mail.give_up_at = time.monotonic() + (FLUSH_S if delete else mail.patience_s)
                 mail.changed.notify_all()
                 self._connection.wake()
-        self._connection.join(FLUSH_S + 2.0)
+            left_s = max(mail.give_up_at - time.monotonic(), 0.0)
+        self._connection.join(left_s + 2.0)

@@ -8,7 +8,6 @@ from collections import deque
 from typing import NamedTuple
 
 from ..errors import ServiceError
-from .base import PATIENCE_S
 from .rabbitmq_errors import first_cause
 
 #: Most messages that wait for confirmation.
@@ -43,7 +42,7 @@ class Mail:
         Seconds without a connection after which calls raise.
     """
 
-    def __init__(self, shown: str, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, shown: str, patience_s: float) -> None:
         self.shown, self.patience_s = shown, patience_s
         self.changed = threading.Condition()
         self.outbox: deque[OutgoingMessage] = deque()  # sent, to be published on this connection

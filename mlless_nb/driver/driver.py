@@ -25,6 +25,7 @@ from . import teardown
 from .allowance import Allowance
 from .commands import Commands
 from .conclusion import Conclusion
+from .contact import Contact
 from .data_preparation import JobData
 from .first_state import first_state
 from .launch_plan import LaunchPlan
@@ -45,10 +46,6 @@ BUS_POLL_S = 0.1
 LOST_POLL_S = 0.25
 #: Seconds to wait for a final message after the functions have exited.
 LAST_WORD_S = 1.0
-#: Seconds without a message from the supervisor after which it counts as lost.
-SILENCE_S = 60.0
-#: Longest wait for servers that do not answer, seconds.
-AWAY_S = 120.0
 
 
 class Driver:
@@ -98,7 +95,8 @@ class Driver:
         job = self.job
         self.run = TrainingRun(job, run_id, name, self._send)
         self._is_launched = False
-        self._launched_at = self._heard_at = 0.0  # 0: not yet
+        self._launched_at = 0.0  # not yet
+        self._contact: Contact | None = None
         self._invocation: Invocation | None = None  # the supervisor's
         # Nano-dollars for this process' own requests: as sent to the functions, and as in the supervisor's bill.
         self._spent_before = self._set_aside = 0
@@ -209,15 +207,18 @@ class Driver:
         self._feed.record = Record(self.run.id)
         self._feed.record.begin({"state": self.run.telemetry.state.to_json(), "cost": {}, "job": self._replayed()})
         self._launched_at = time.monotonic()
+        self._contact = contact = Contact(self._services, invocations[0].lease_s)
         self._invoke(invocations)
         self._is_launched = True
         telemetry = self.run.telemetry
         recovery = Recovery(self._services, invocations, plan.money, plan.rates, telemetry, self._invoke)
-        self._mending = Mending(self._services, recovery, telemetry, job.workers)
+        self._mending = Mending(self._services, recovery, contact, telemetry, job.workers)
 
     def _invoke(self, invocations: list[Invocation]) -> None:
         """Invoke functions, and make sure that they end if this process is killed."""
         if invocations:
+            if self._contact is not None and invocations[0].role == "supervisor":
+                self._contact.invoked()
             self._services.launcher.invoke([invocation.encode().decode() for invocation in invocations])
             self._services.watch_functions(f"runs/{self.run.id}")
 
@@ -225,8 +226,9 @@ class Driver:
         """Turn the supervisor's updates into telemetry until its final message, which is returned."""
         launcher, log = self._services.launcher, self._services.log
         starting = StartPayments(self._plan.money, log)
-        self._heard_at = renewed_at = looked_at = time.monotonic()
-        away_since: float | None = None  # since when the servers do not answer
+        contact = self._contact
+        assert contact is not None
+        renewed_at = looked_at = time.monotonic()
         while True:
             if self._is_abandoned.is_set() or not threading.main_thread().is_alive():
                 return self._abandon()
@@ -249,14 +251,11 @@ class Driver:
                 if (ended := self._mend(is_due)) is not None:
                     return ended
                 looked_at = now if is_due else looked_at
-                away_since = None
+                contact.answered()
             except (redis.ConnectionError, redis.TimeoutError) as error:
-                now = time.monotonic()
-                away_since = now if away_since is None else away_since
-                if now - away_since > AWAY_S:
+                if contact.unanswered():
                     return self._give_up(f"the run's servers do not answer: {error}")
                 time.sleep(BUS_POLL_S)
-                self._heard_at = now  # the supervisor cannot be heard meanwhile
 
     def _mend(self, is_due: bool) -> Ended | None:
         """Replace what was lost; returns the final message if the run has ended, or cannot go on."""
@@ -268,10 +267,7 @@ class Driver:
                 return ended
             over = mending.revive()
         else:
-            is_silent = time.monotonic() - self._heard_at > SILENCE_S
-            if is_silent:
-                self._heard_at = time.monotonic()
-            over = mending.mend(is_due=is_due, is_silent=is_silent)
+            over = mending.mend(is_due=is_due)
         return self._give_up(*over) if over is not None else None
 
     def _hear(self, timeout_s: float) -> Ended | None:
@@ -281,7 +277,8 @@ class Driver:
         except ServiceError as error:
             raise redis.ConnectionError(str(error)) from None  # whichever server carries messages
         for body in bodies:
-            self._heard_at = time.monotonic()
+            if self._contact is not None:
+                self._contact.heard()
             try:
                 message = Message.decode(body)
             except DecodeError:
@@ -299,10 +296,11 @@ class Driver:
 
     def _hear_out(self, patience_s: float) -> Ended | None:
         """Handle messages until the final one, which is returned, or until none came for ``patience_s`` seconds."""
-        self._heard_at = time.monotonic()
-        while (ended := self._hear(patience_s)) is None and time.monotonic() - self._heard_at < patience_s:
-            pass
-        return ended
+        while True:
+            asked_at = time.monotonic()
+            ended = self._hear(patience_s)
+            if ended is not None or time.monotonic() - asked_at >= patience_s:
+                return ended
 
     def _replayed(self) -> dict[str, Any]:
         """The inputs of the policy's decisions beside the rows, see `mlless_nb.supervisor.policy.replay`."""

@@ -113,6 +113,13 @@ class EmbeddedRedis(Watchdog):
         self.url = f"unix://{socket_path}?password={password}&db=0"
         self._password = password
 
+    def revive(self) -> None:
+        """Start the server again, without data, if its process has died; one that does not answer is left alone."""
+        with _reviving:
+            if _is_refused(self.folder / "redis.sock"):
+                self._serve_again()
+                _answers(self.folder / "redis.sock", self._password, START_S)
+
     @property
     def is_alive(self) -> bool:
         """Whether the server answers this process."""
@@ -127,13 +134,13 @@ class EmbeddedRedis(Watchdog):
         return f"<EmbeddedRedis {mask_url(self.url) if running else 'not running'}>"
 
 
-_shared_lock = threading.Lock()
+_shared_lock, _reviving = threading.Lock(), threading.Lock()
 _shared: EmbeddedRedis | None = None
 
 
 def _after_fork() -> None:
-    global _shared, _shared_lock
-    _shared_lock = threading.Lock()
+    global _shared, _shared_lock, _reviving
+    _shared_lock, _reviving = threading.Lock(), threading.Lock()
     _shared = None
 
 
@@ -204,6 +211,19 @@ def _make_folder() -> Path:
 def _quoted(path: Path) -> str:
     text = str(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
+
+
+def _is_refused(socket_path: Path) -> bool:
+    """Whether nobody listens at ``socket_path``. A server that is stopped or busy has connections wait."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(1.0)
+        try:
+            client.connect(str(socket_path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def _answers(socket_path: Path, password: str, within_s: float) -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ..bus.messages import Trouble
 from ..exchange import SUPERVISOR, Aborted, LostData
 from ..telemetry.live import Telemetry
+from .contact import Contact
 from .recovery import GaveUp, Recovery
 from .services import Services
 
@@ -25,6 +26,8 @@ class Mending:
     ----------
     services : Services
     recovery : Recovery
+    contact : Contact
+        Says when the supervisor counts as lost.
     telemetry : Telemetry
     n_workers : int
 
@@ -36,21 +39,21 @@ class Mending:
         Slots whose functions need successors.
     """
 
-    def __init__(self, services: Services, recovery: Recovery, telemetry: Telemetry, n_workers: int) -> None:
-        self._services, self._recovery, self._telemetry = services, recovery, telemetry
+    def __init__(
+        self, services: Services, recovery: Recovery, contact: Contact, telemetry: Telemetry, n_workers: int
+    ) -> None:
+        self._services, self._recovery, self._contact, self._telemetry = services, recovery, contact, telemetry
         self._everybody = [SUPERVISOR, *range(n_workers)]
         self.troubles: list[Trouble] = []
         self.aged: list[int] = []
 
-    def mend(self, *, is_due: bool, is_silent: bool) -> Over | None:
+    def mend(self, *, is_due: bool) -> Over | None:
         """Replace what was lost while functions run.
 
         Parameters
         ----------
         is_due : bool
             Whether to look which local functions have died.
-        is_silent : bool
-            Whether the supervisor has not been heard for so long that it counts as lost.
         """
         try:
             if self.aged:
@@ -58,7 +61,7 @@ class Mending:
                 self._recovery.succeed(slots)
             if self.troubles or (is_due and self._services.launcher.is_local):
                 self._replace_lost(self._recovery.look())
-            elif is_silent:
+            elif self._contact.is_silent():
                 self._recovery.replace_supervisor()
         except LostData as error:
             return self._restore([], str(error))

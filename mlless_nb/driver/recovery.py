@@ -183,8 +183,8 @@ class Recovery:
         reserved = round(max(state.committed_usd, state.spent_usd) * NUSD) + unknown
         self.restart = Restart(self.restart.number + 1, step)
         plan = dataclasses.replace(self._plan, version=self._plan.version + 1)
-        log.create(cap_nusd=cap, reserved_nusd=reserved, restart=self.restart, plan=plan)
         log.renew("driver", 4 * self._of_slot[SUPERVISOR].lease_s)
+        log.create(cap_nusd=cap, reserved_nusd=reserved, restart=self.restart, plan=plan)
         self._identities = log.identities()
         replaced = [slot for slot in self._to_replace(set(lost), step, is_restored=True) if slot >= 0]
         granted = self._reserve_each(replaced)

@@ -35,10 +35,13 @@ CLOSE_S = 5.0
 _WATCHDOG = """
 folder=$1; shift
 server=
-if [ $# -gt 0 ]; then
-    if setpriv --pdeathsig KILL true; then set -- setpriv --pdeathsig KILL "$@"; fi
+serve() {
     "$@" </dev/null >"$folder/log" 2>&1 &
     server=$!
+}
+if [ $# -gt 0 ]; then
+    if setpriv --pdeathsig KILL true; then set -- setpriv --pdeathsig KILL "$@"; fi
+    serve "$@"
 fi
 trap 'ended=1' HUP INT TERM
 keys= objects=
@@ -46,6 +49,7 @@ while IFS= read -r line; do
     case $line in
         "keys "*) keys=${line#keys } ;;
         "objects "*) objects=${line#objects } ;;
+        "serve") kill -s KILL "$server"; wait "$server"; serve "$@" ;;
     esac
 done
 trap '' HUP INT TERM
@@ -83,6 +87,8 @@ class Watchdog:
         self._lock = threading.Lock()
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._write_end = -1
+        self._server: tuple[str, ...] = ()
+        self._last: dict[str, dict[str, Any]] = {}
 
     def start(self) -> Self:
         """Start the shell; returns itself."""
@@ -110,8 +116,27 @@ class Watchdog:
         finally:
             os.close(read_end)
         self._finalizer = weakref.finalize(self, _close, shell, write_end, folder, self._owner)
-        self.folder, self._write_end = folder, write_end
+        self.folder, self._write_end, self._server = folder, write_end, server
         _write_ends.add((self._owner, write_end))
+
+    def _serve_again(self) -> None:
+        """Start the server again, and the shell if that has died, too."""
+        with self._lock:
+            if self._finalizer is None or not self._finalizer.alive:
+                return
+            try:
+                os.write(self._write_end, b"serve\n")
+                return
+            except BrokenPipeError:
+                detached = self._finalizer.detach()
+            if detached is not None:
+                shell, write_end, *_ = detached[2]
+                shell.wait()
+                _write_ends.discard((self._owner, write_end))
+                os.close(write_end)
+            self._guard(self.folder, *self._server)
+            for what, spec in self._last.items():
+                self._pass_on(what, spec)
 
     def add_keys(self, urls: list[str], prefix: str) -> None:
         """Remove the keys that begin with ``prefix`` from the Redis servers at ``urls`` when this process ends.
@@ -130,10 +155,15 @@ class Watchdog:
 
     def _do_last(self, what: str, program: str, spec: dict[str, Any]) -> None:
         """Run a program of this folder when all processes are gone, and pass it ``spec``."""
-        # The passwords go through the pipe into the shell's memory: they are in no file and in no command line.
-        os.write(self._write_end, f"{what} {json.dumps(spec)}\n".encode())
+        self._last[what] = spec
+        self._pass_on(what, spec)
         cleanup = [sys.executable, "-P", str(Path(__file__).with_name(program))]
         (self.folder / f"last-{what}").write_text(shlex.join(cleanup) + "\n")
+
+    def _pass_on(self, what: str, spec: dict[str, Any]) -> None:
+        """Tell the shell what a last program needs."""
+        # The passwords go through the pipe into the shell's memory: they are in no file and in no command line.
+        os.write(self._write_end, f"{what} {json.dumps(spec)}\n".encode())
 
     def add_process_group(self, pgid: int) -> None:
         """Kill process group ``pgid`` when this process ends or the watchdog is closed."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 
-from ..bus import Bus, open_bus
+from ..bus import Bus
 from ..bus.messages import HANDED_OVER, Invocation, Left, Message
 from ..errors import DecodeError, ServiceError
 from ..exchange.factory import JobCoordinator, leave, open_coordinator, slice_s
@@ -26,6 +26,7 @@ from ..stateless.messages import Call
 from ..storage.objects import LithopsObjects, ObjectStore
 from ..worker.attempts import work
 from .malloc import keep_memory
+from .patience import open_patiently
 from .succession import UNUSED, await_slot
 
 
@@ -95,15 +96,17 @@ def _run(invocation: Message, storage: Any) -> str:
             log.money,
             lambda nusd, part: log.refund(nusd, invocation.slot, part),
         )
-        bus = open_bus(invocation.bus_url, invocation.job_id, insecure=invocation.insecure, objects=objects)
+        lease = threading.Thread(target=_keep_lease, args=(invocation, log, is_over), name="mlless-lease", daemon=True)
+        if not invocation.is_successor:
+            lease.start()  # before the bus, which may be away
+        bus = open_patiently(invocation, objects)
         try:
-            if invocation.is_successor and not await_slot(invocation, log, bus):
-                log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot, UNUSED)
-                prepaid.end()
-                return ""
-            threading.Thread(
-                target=_keep_lease, args=(invocation, log, is_over), name="mlless-lease", daemon=True
-            ).start()
+            if invocation.is_successor:
+                if not await_slot(invocation, log, bus):
+                    log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot, UNUSED)
+                    prepaid.end()
+                    return ""
+                lease.start()
             act = _supervise if invocation.role == "supervisor" else work
             last = act(invocation, log, bus, objects, prepaid)
         finally:

@@ -136,7 +136,7 @@ class Supervisor:
                 if not self._look():
                     break
                 self._is_away_since = None
-            except (LostData, redis.ConnectionError, redis.TimeoutError) as error:
+            except (LostData, redis.ConnectionError, redis.TimeoutError, ServiceError) as error:
                 self._wait_for_servers(error)
         while not self._hearing.is_succeeded and self._read_steps(0.001):
             pass

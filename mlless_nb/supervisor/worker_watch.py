@@ -44,6 +44,7 @@ class WorkerWatch:
         self._missing_since: dict[int, float] = {}  # slots whose lease ran out
         self._due_s: dict[int, float] = {}  # when functions that were invoked later must have started
         self._reported: dict[int, float] = {}  # when the driver was told that a slot was lost
+        self._driver_since = math.inf  # since when the driver has no lease
 
     @property
     def have_all_started(self) -> bool:
@@ -76,7 +77,8 @@ class WorkerWatch:
     def check_leases(self, time_s: float, step: int) -> list[tuple[int, str]]:
         """The slots whose lease expired more than half a lease ago, each with what happened, once.
 
-        If the driver's lease has expired, the run is stopped in good order. If the driver was told of a lost worker
+        If the driver has had no lease for the time of one, the run is stopped in good order: servers that were away, or
+        have lost the run's data, give it a moment to renew it. If the driver was told of a lost worker
         `REPLACE_LEASES` ago and the run was not restarted, it is aborted.
 
         Parameters
@@ -94,12 +96,13 @@ class WorkerWatch:
         ]
         waiting = [slot for slot in slots if slot not in self.ended]
         has_driver, *are_alive = self._log.alive(["driver", *map(str, waiting)])
-        if not has_driver:
+        now = self._clock()
+        self._driver_since = math.inf if has_driver else min(self._driver_since, now)
+        if now - self._driver_since > self._job.lease_s:
             self._log.announce_stop("stopped", "the notebook that started the run has ended")
         lost: list[tuple[int, str]] = []
         if self.aborted:
             return lost
-        now = self._clock()
         for slot, is_alive in zip(waiting, are_alive, strict=True):
             if is_alive:
                 self._missing_since.pop(slot, None)

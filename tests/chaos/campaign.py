@@ -1,0 +1,115 @@
+"""The chaos campaign, `make chaos`: not among the tests, since it takes half an hour. It writes docs/reliability.md.
+
+``MLLESS_CHAOS=seed:jobs:faults:kills`` chooses another seed, numbers of jobs, of faults in each, and of single kills;
+``MLLESS_CHAOS_CASE=3,14`` only some of the jobs. Then nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from chaos import report
+from chaos.cases import Case, draw
+from chaos.faults import pause_redis
+from chaos.runner import Outcome, leftovers, play
+from chaos.scene import PATIENCE_S, Scene, Servers, name_of
+from engine.jobs import digest, finish, job
+from servers import RedisProcess
+
+import mlless_nb
+from mlless_nb import ISP, Stop
+
+CHOSEN = os.environ.get("MLLESS_CHAOS", "2026:68:8:100")
+SEED, N_JOBS, N_FAULTS, N_KILLS = map(int, CHOSEN.split(":"))
+ONLY = os.environ.get("MLLESS_CHAOS_CASE")
+PAUSES_S = (1.0, 3.0, 10.0, 30.0)
+STEADY = {"sync": ISP(0.7), "stop": Stop(steps=600), "checkpoint_every": 40}
+SINGLE = Case(0, "", "PMF", "default", "ISP", 4, "embedded", "broadcast", False, False, False, ())
+
+
+class Done:
+    """What the campaign has done so far."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+        self.killed: dict[int, bool] = {}
+        self.paused: dict[float, bool] = {}
+
+
+@pytest.fixture(scope="session")
+def done() -> Iterator[Done]:
+    """Collects what is done, and writes the report."""
+    done = Done()
+    yield done
+    names = {"a run after `kill -9` of one process at a random moment": done.killed}
+    names |= {f"a run with Redis stopped for {pause_s:g} s": {0: ok} for pause_s, ok in done.paused.items()}
+    trials = [report.Trials(what, len(found), sum(found.values())) for what, found in names.items() if found]
+    text = report.report(SEED, done.outcomes, trials)
+    print("\n" + text)
+    if not ONLY and "MLLESS_CHAOS" not in os.environ:
+        report.write(text)
+
+
+def cases() -> list[Case]:
+    """Those of the campaign."""
+    drawn = draw(SEED, N_JOBS, N_FAULTS)
+    return [drawn[int(number)] for number in ONLY.split(",")] if ONLY else drawn
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: str(case.number))
+def test_case(case: Case, servers: Callable[[str], Servers], done: Done) -> None:
+    outcome = play(case, servers(case.place))
+    done.outcomes.append(outcome)
+    assert not outcome.wrong, outcome.wrong
+
+
+@pytest.fixture(scope="session")
+def undisturbed() -> tuple[str, float]:
+    """Digest of the model of the steady job, and the seconds that it takes."""
+    began = time.monotonic()
+    return digest(finish(job(**STEADY))), time.monotonic() - began
+
+
+@pytest.mark.parametrize("number", range(0 if ONLY else N_KILLS))
+def test_one_process_is_killed_at_a_random_moment(number: int, undisturbed: tuple[str, float], done: Done) -> None:
+    bits, seconds = undisturbed
+    rng, done.killed[number] = random.Random(f"{SEED}.{number}"), False
+    run = mlless_nb.train(job(**STEADY))
+    scene, moment = Scene(SINGLE, run, Servers(), 15.0), time.monotonic() + rng.uniform(0.0, seconds)
+    scene.until(lambda: time.monotonic() >= moment)
+    found: dict[str, int] = {}
+    with contextlib.suppress(Exception):  # not all are there at every moment
+        found["the private Redis"] = scene.redis_process()
+        found["the watchdog"] = scene.services.embedded._finalizer.peek()[2][0].pid
+        found |= {f"runner {number}": group for number, group in enumerate(scene.services.launcher.process_groups)}
+        found |= {name_of(slot): process for slot, process in scene.processes().items()}
+    victim = rng.choice(sorted(found)) if found else "nobody"
+    step = scene.step
+    with contextlib.suppress(ProcessLookupError, KeyError):
+        os.kill(found[victim], signal.SIGKILL)
+    status = run.wait(PATIENCE_S)
+    events = [event.text for event in run.telemetry.state.events]
+    print(f"   kill {number}: {victim} at step {step} -> {status}: {run.reason}")
+    assert status == "finished", (run.reason, events)
+    assert digest(run) == bits, events
+    assert leftovers(scene) == []
+    done.killed[number] = True
+
+
+@pytest.mark.parametrize("pause_s", () if ONLY else PAUSES_S)
+def test_redis_is_stopped(pause_s: float, own_redis: RedisProcess, undisturbed: tuple[str, float], done: Done) -> None:
+    done.paused[pause_s] = False
+    run = mlless_nb.train(job(redis=own_redis.url, **STEADY))
+    scene = Scene(SINGLE, run, Servers(own_redis), 15.0)
+    assert scene.until(lambda: scene.step >= 50)
+    print(f"   {pause_redis(scene, pause_s)} at step {scene.step}")
+    assert run.wait(PATIENCE_S) == "finished", run.reason
+    assert digest(run) == undisturbed[0]
+    assert leftovers(scene) == []
+    done.paused[pause_s] = True

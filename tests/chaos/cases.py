@@ -1,0 +1,241 @@
+"""The jobs of the chaos runs: drawn from a seed, such that every model, protocol, pattern and server is among them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from engine.jobs import ratings
+from servers import S3_BACKEND
+
+from mlless_nb import (
+    ADMM,
+    BSP,
+    DBW,
+    ISP,
+    PMF,
+    SGD,
+    SSP,
+    BackupWorkers,
+    JobError,
+    KMeans,
+    LinearRegression,
+    LinearSVM,
+    LogisticRegression,
+    ModelAveraging,
+    NumpyModel,
+    ScaleIn,
+    SoftmaxRegression,
+    Stop,
+    TrainingJob,
+    datasets,
+)
+
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(2400, 6)).astype(np.float32)
+SCORES = X @ RNG.normal(size=(6, 3)) + RNG.normal(size=(2400, 3))
+SIDE = (SCORES[:, 0] > 0).astype(float)
+
+
+class Ridge:
+    """A least-squares model as a user writes it."""
+
+    def parameters(self, n_features: int, seed: int) -> dict[str, Any]:
+        return {"w": np.zeros(n_features)}
+
+    def loss(self, params: dict[str, Any], X: Any, y: Any) -> Any:
+        return 0.5 * np.mean((X @ params["w"] - y) ** 2)
+
+    def gradients(self, params: dict[str, Any], X: Any, y: Any) -> dict[str, Any]:
+        return {"w": X.T @ (X @ params["w"] - y) / len(y)}
+
+
+MODELS: dict[str, tuple[Any, Any]] = {
+    "PMF": (PMF(rank=3, l2=0.02, init_scale=0.1), ratings()),
+    "logistic regression": (LogisticRegression(l2=1e-3), datasets.csr(X, SIDE)),
+    "softmax": (SoftmaxRegression(3, l2=1e-3), datasets.csr(X, SCORES.argmax(axis=1))),
+    "SVM": (LinearSVM(l2=1e-3), datasets.csr(X, 2 * SIDE - 1)),
+    "linear regression": (LinearRegression(l2=1e-3), datasets.csr(X, SCORES[:, 0])),
+    "k-means": (KMeans(3), datasets.csr(X)),
+    "NumpyModel": (NumpyModel(Ridge), datasets.csr(X, SCORES[:, 0])),
+}
+ALGORITHMS: dict[str, Any] = {"default": None, "model averaging": ModelAveraging(every=2), "ADMM": ADMM(scans=2)}
+SYNCS: dict[str, Any] = {
+    "BSP": BSP(),
+    "ISP": ISP(0.7),
+    "SSP": SSP(2),
+    "BackupWorkers": BackupWorkers(2),
+    "DBW": DBW(),
+}
+#: The protocols under which a disturbed run has the bits of an undisturbed one.
+EXACT = ("BSP", "ISP")
+#: What the updates and the messages go over: the private Redis, a given one, with RabbitMQ for messages, no server but
+#: the object storage, on this machine or an emulator of S3.
+PLACES = ("embedded", "redis", "redis+rabbitmq", "storage", "s3")
+#: How they are dealt: a job on S3 takes three times as long.
+DEALT = (*PLACES, *PLACES[:4], *PLACES[:4])
+WORKERS = (4, 3, 8, 1)
+#: Steps that a run takes at least, by its number of workers: long enough for its faults.
+STEPS = {1: 9000, 3: 3000, 4: 2400, 8: 1000}
+
+ON_FUNCTIONS = (
+    "worker killed",
+    "supervisor killed",
+    "several killed",
+    "all killed",
+    "worker frozen past its lease",
+    "straggler",
+    "runner killed",
+    "invoked twice",
+    "killed during a checkpoint",
+    "killed during a hand-over",
+    "checkpoint part deleted",
+    "checkpoint part truncated",
+    "checkpoint part with a flipped byte",
+)
+ON_REDIS = (
+    "Redis stopped",
+    "CLIENT PAUSE",
+    "Redis emptied",
+    "Redis restarted empty",
+    "Redis restarted from an older file",
+)
+ON_RABBITMQ = ("RabbitMQ restarted", "RabbitMQ cut off")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One job and its faults.
+
+    ``by_lease``: nobody sees processes die, as on a cloud; lost functions are found by their leases.
+    """
+
+    number: int
+    seed: str
+    model: str
+    algorithm: str
+    sync: str
+    workers: int
+    place: str
+    pattern: str
+    by_user: bool
+    by_lease: bool
+    evicts: bool
+    faults: tuple[str, ...]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the model's bits are promised: when a worker leaves is decided by the clock."""
+        return self.sync in EXACT and not self.evicts
+
+    @property
+    def steps(self) -> int:
+        """Steps that the run takes."""
+        scale = 1.0
+        if self.place in ("storage", "s3"):
+            scale *= 0.15 if self.place == "storage" else 0.03
+        if self.model == "k-means":
+            scale *= 0.6
+        return max(int(STEPS[self.workers] * scale * (len(self.faults) + 2) / 10), 60)
+
+    @property
+    def checkpoint_every(self) -> int:
+        """Steps between two checkpoints."""
+        return max(self.steps // 25, 2)
+
+    def __str__(self) -> str:
+        parts = [self.model, *([self.algorithm] if self.algorithm != "default" else []), f"P={self.workers}", self.sync]
+        parts += [self.place, *([self.pattern] if self.pattern != "broadcast" else [])]
+        for is_so, text in (
+            (self.by_user, "users sharded"),
+            (self.by_lease, "found by leases"),
+            (self.evicts, "a worker leaves"),
+        ):
+            parts += [text] * is_so
+        return ", ".join(parts)
+
+    def job(self, **servers: Any) -> TrainingJob:
+        """The job; ``servers`` are ``redis`` and ``bus``. Raises `JobError` for combinations that make no sense."""
+        model, data = MODELS[self.model]
+        fields: dict[str, Any] = {
+            "model": model,
+            "data": data,
+            "algorithm": ALGORITHMS[self.algorithm],
+            "sync": SYNCS[self.sync],
+            "workers": self.workers,
+            "stop": Stop(steps=self.steps),
+            "scale_in": ScaleIn.off(),  # a worker that leaves by the clock would make two runs differ
+            "checkpoint_every": self.checkpoint_every,
+            "eval_every": max(self.steps // 10, 1),
+            "pattern": self.pattern,
+            "seed": self.number,
+        }
+        if self.model == "k-means":
+            fields["stop"] = Stop(steps=self.steps)
+        else:
+            fields |= {"minibatch": 100, "optimizer": SGD(1.0 if self.model == "PMF" else 0.05)}
+        if self.model == "PMF":
+            fields["partition"] = "user" if self.by_user else "rows"
+        if self.place in ("storage", "s3"):
+            fields["store"] = "storage"
+        if self.place == "s3":
+            fields["backend"] = S3_BACKEND
+        return TrainingJob(**fields | servers)
+
+
+def draw(seed: int, n_cases: int, n_faults: int) -> list[Case]:
+    """``n_cases`` cases with ``n_faults`` faults each, the same for the same seed."""
+    rng = random.Random(seed)
+    cases: list[Case] = []
+    decks = {name: _deck(rng, values) for name, values in {"model": [*MODELS], "place": DEALT, "P": WORKERS}.items()}
+    while len(cases) < n_cases:
+        number = len(cases)
+        place, model, workers = (next(decks[name]) for name in ("place", "model", "P"))
+        while True:
+            case = _case(rng, number, f"{seed}.{number}", place, model, workers, n_faults)
+            try:
+                case.job()
+            except JobError:
+                continue  # a combination that makes no sense
+            break
+        cases.append(case)
+    return cases
+
+
+def _case(rng: random.Random, number: int, seed: str, place: str, model: str, workers: int, n_faults: int) -> Case:
+    is_alone = workers == 1
+    sync = "BSP" if is_alone or model == "k-means" else rng.choice([*SYNCS])
+    evicts = workers > 1 and model != "k-means" and rng.random() < 0.15
+    kinds = [*ON_FUNCTIONS]
+    kinds += ON_REDIS if place in ("redis", "redis+rabbitmq") else ()
+    kinds += ("Redis stopped", "CLIENT PAUSE", "private Redis killed", "watchdog killed") if place == "embedded" else ()
+    kinds += ON_RABBITMQ if place == "redis+rabbitmq" else ()
+    kinds += ("storage throttled",) * 3 if place == "s3" else ()
+    faults = rng.sample(kinds, min(n_faults, len(kinds)))
+    faults += rng.choices(kinds, k=n_faults - len(faults))
+    if evicts:
+        faults[rng.randrange(len(faults))] = "killed during an eviction"
+    # It takes up to two heartbeats until a cut is noticed, and nobody sees the faults after it.
+    faults.sort(key=lambda kind: kind == "RabbitMQ cut off")
+    return Case(
+        number,
+        seed,
+        model,
+        rng.choice([*ALGORITHMS]) if model != "k-means" else "default",
+        sync,
+        workers,
+        place,
+        "broadcast" if is_alone else rng.choice(["broadcast", "broadcast", "scatter-reduce"]),
+        model == "PMF" and workers > 1 and rng.random() < 0.5,
+        rng.random() < 0.2,
+        evicts,
+        tuple(faults),
+    )
+
+
+def _deck(rng: random.Random, values: Any) -> Any:
+    """The values in random order, again and again: each turns up as often as the others."""
+    while True:
+        yield from rng.sample(values, len(values))
