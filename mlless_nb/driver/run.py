@@ -30,13 +30,17 @@ class TrainingRun:
     ----------
     id, name : str
     job : TrainingJob or None
-        None for a run that was attached to after its end.
+        None for a run that was attached to after its end. That of a live run in another process is fetched from there.
+    n_slots : int
+        Workers that it began with.
     telemetry : Telemetry
         The rows and the state that views read.
     """
 
     def __init__(self, job: TrainingJob | None, run_id: str, name: str, send: Send | None = None) -> None:
-        self.job, self.id, self.name = job, run_id, name
+        self._job, self.id, self.name = job, run_id, name
+        self._find_job: Callable[[], TrainingJob | None] | None = None
+        self.n_slots = (job.workers if job is not None else 0) or 0
         self.telemetry = Telemetry()
         self._send = send
         self._over = threading.Event()
@@ -45,6 +49,17 @@ class TrainingRun:
         self._cost: Cost | None = None
 
     # -- reading
+
+    @property
+    def job(self) -> TrainingJob | None:
+        """See above."""
+        if self._job is None and self._find_job is not None:
+            self._job = self._find_job()
+        return self._job
+
+    @job.setter
+    def job(self, job: TrainingJob) -> None:
+        self._job, self.n_slots = job, job.workers
 
     @property
     def status(self) -> str:
@@ -183,7 +198,7 @@ class TrainingRun:
         state = self.telemetry.state
         if state.status in ENDED:
             raise CommandError(f"run {self.name!r} has ended ({state.status}); no worker is left to remove")
-        started = self.job.workers if self.job is not None else state.n_workers
+        started = self.n_slots
         staying = [worker for worker in range(started) if worker not in state.leaving]
         n_workers = len(staying)
         if worker_id is not None:
@@ -226,7 +241,7 @@ class TrainingRun:
         state = self.telemetry.state
         if state.status in ENDED:
             raise CommandError(f"run {self.name!r} has ended ({state.status}); it has nothing to tune")
-        if state.tuner == "off" or (self.job is not None and not self.job.scale_in.enabled):
+        if state.tuner == "off" or (self._job is not None and not self._job.scale_in.enabled):
             raise CommandError(f"run {self.name!r} has no auto-tuner: its job says ScaleIn.off(), or has one worker")
         pending = "resuming the auto-tuner ..." if on else "pausing the auto-tuner ..."
         self._ask(Command(_new_id(), "tune", count=int(on)), pending)
@@ -302,7 +317,7 @@ class TrainingRun:
         self._model, self._last, self._cost = model, last, cost
         money = {"spent_usd": cost.total, "committed_usd": cost.total}
         self.telemetry.update(**{**state, **money, "pending": ()})
-        self._send = None  # frees the driver and everything that it references
+        self._send = self._find_job = None  # frees the driver and everything that it references
         self._over.set()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import threading
@@ -12,11 +13,9 @@ import uuid
 from ..errors import BudgetError, CommandError, JobError
 from ..job.execution import WORKERS
 from ..job.job import TrainingJob
-from ..models import load_model
-from ..money import Cost
 from ..redaction import scrub
-from ..telemetry import record
-from . import resumption
+from ..telemetry.live import LIVE
+from . import attaching, detached, resumption
 from .allowance import Allowance
 from .driver import Driver
 from .run import TrainingRun
@@ -37,7 +36,8 @@ END_S = 10.0
 def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> TrainingRun:
     """Start training and return at once with a handle on the run.
 
-    The job is checked before anything is launched or billed.
+    The job is checked before anything is launched or billed. With ``detach`` the run is driven by a process of its own,
+    and goes on when this one ends; else it ends with this one, in good order.
 
     Parameters
     ----------
@@ -68,6 +68,8 @@ def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> Training
         earlier = resumption.find(_known(resume) or resume)
         if not job.is_stored:  # else it is checked once the rows were counted
             earlier.check(job)
+    if detached.is_wanted(job):
+        return _enter(detached.start(job, earlier.folder.name if earlier is not None else None, _end))
     start = _Start(job, earlier)
     try:
         start.thread.start()
@@ -175,7 +177,8 @@ def _end_all(owner: int) -> None:
 
 def _end(run: TrainingRun) -> None:
     with _registry:
-        _live.pop(run.name, None)
+        if _live.get(run.name) is run:
+            del _live[run.name]
         _drivers.pop(run.name, None)
         _ended.append(run)
         del _ended[:-KEPT_RUNS]
@@ -183,33 +186,40 @@ def _end(run: TrainingRun) -> None:
             del _ended[0]
 
 
+def _enter(run: TrainingRun) -> TrainingRun:
+    """List a run of another process that this one is attached to."""
+    with _registry:
+        if run.status in LIVE:
+            _live.setdefault(run.name, run)
+    return run
+
+
 def runs() -> list[TrainingRun]:
-    """The runs started in this process, oldest first."""
+    """The runs that were started in this process or attached to while they were live, oldest first."""
     with _registry:
         return [*_ended, *(run for run in _live.values() if run is not None)]
 
 
 def attach(run: str) -> TrainingRun:
-    """The handle on a run by name or id: a live one of this process, or an ended one from this machine's records.
+    """The handle on a run by name or id, from any process of this user on this machine.
 
-    A run whose process was killed has the steps that were recorded, and status "failed".
+    A live run of this process, or of another one that was started with ``detach``: the handle has its history so far,
+    follows it, and commands it like the one that `train` has returned. Several processes may do so at once. An ended
+    run: its history, cost and models are those of its record. A run whose driver was killed has the steps that were
+    recorded, and status "failed".
 
     Raises
     ------
+    JobError
+        If ``run`` is not a text.
     CommandError
-        If there is no such run, or it is live in another process.
+        If there is no such run, or it is live in another process that it is bound to.
     """
+    if not isinstance(run, str):
+        raise JobError("run", run, "the name or the id of a run")
     if (known := _known(run)) is not None:
         return known
-    summary, rows, folder = record.find(run)
-    state = summary["state"]
-    found = TrainingRun(None, state["run_id"], state["name"])
-    found.telemetry.append(rows)
-    for event in state.pop("events"):
-        found.telemetry.tell(event["time_s"], event["text"])
-    state.pop("pending")
-    model, last = (
-        load_model(folder / name) if (folder / name).exists() else None for name in (record.MODEL, record.LAST)
-    )
-    found._end(model, Cost(**summary["cost"]), last, **state)
-    return found
+    if (folder := attaching.live(run)) is not None:
+        with contextlib.suppress(OSError):  # it has just ended, or was killed
+            return _enter(attaching.Attached(folder, _end).run)
+    return attaching.recorded(run)

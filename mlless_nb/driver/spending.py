@@ -159,6 +159,11 @@ def in_force() -> dict[Kind, str]:
     return dict(_in_force)
 
 
+def take_over(names: dict[Kind, str]) -> None:
+    """Have the runs of this process belong to the budgets ``names``, which are in force in another one."""
+    _in_force.update(names)
+
+
 @contextlib.contextmanager
 def opened(ledger: Ledger | None = None) -> Iterator[Book]:
     """The user's book in a transaction, with the runs settled whose process was killed."""

@@ -72,6 +72,7 @@ def check_types(job: TrainingJob) -> None:
             "'embedded', the name of a Lithops backend or a Lithops configuration (a dict)",
         ),
         ("insecure", (bool,), "True or False"),
+        ("detach", (bool, type(None)), "True, False or None"),
     ):
         if not isinstance(value := getattr(job, name), kinds):
             raise JobError(name, _masked(value) if name == "backend" else value, valid)

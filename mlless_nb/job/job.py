@@ -113,6 +113,9 @@ class TrainingJob:
         Memory of a function, MB; clouds price by it.
     insecure : bool
         Allow Redis or RabbitMQ on another machine without TLS and a password.
+    detach : bool, optional
+        Whether the run goes on, to its own end, when the process that started it ends: a process of its own drives it
+        then, and `mlless_nb.attach` finds it from any notebook on this machine. None: only with a backend elsewhere.
 
     Raises
     ------
@@ -151,6 +154,7 @@ class TrainingJob:
     prices: str = "aws-lambda-x86"
     memory_mb: int = 1769
     insecure: bool = False
+    detach: bool | None = None
 
     def __post_init__(self) -> None:
         checks.check_types(self)
