@@ -16,6 +16,7 @@ from ..job.job import TrainingJob
 from ..validation import nearest
 from ..widgets.format import usd
 from . import budgets, cleaning
+from .launching import handle_name
 from .messages import cost_so_far, detached_line, is_live, status_line
 from .waiting import until_end
 
@@ -111,6 +112,16 @@ def dashboard(words: list[str]) -> None:
     _the_run("dashboard", words).dashboard()
 
 
+def attach(words: list[str]) -> None:
+    """``attach RUN``: show a run of another notebook, or an ended one, and put its handle into a variable."""
+    if len(words) != 1:
+        raise UsageError(f"{' '.join(['%mlless attach', *words])}: must name one run, e.g. %mlless attach first")
+    run, ip = mlless_nb.attach(words[0]), get_ipython()
+    if ip is not None:
+        ip.user_ns[handle_name(run.name, ip.user_ns)] = run
+    run.dashboard()
+
+
 def report(words: list[str]) -> None:
     """``report [RUN]``: show the result as a table and curves that stay in the saved notebook."""
     run = _the_run("report", words)
@@ -146,6 +157,7 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "budget": budget,
     "wait": wait,
     "dashboard": dashboard,
+    "attach": attach,
     "report": report,
     "advise": advise,
     "runs": runs,

@@ -41,7 +41,7 @@ class MllessMagics(Magics):
         %mlless stop [RUN]           end it and keep its model        %mlless wait [RUN] [SECONDS]
         %mlless scale_in [N] [RUN]   remove N workers                 %mlless report [RUN]         show the result
         %mlless dashboard [RUN]      show it again                    %mlless tune on|off [RUN]    the auto-tuner
-        %mlless runs                 the runs of this kernel
+        %mlless runs                 the runs of this kernel          %mlless attach RUN           of another kernel
         %mlless ps                   live runs of all processes, and what killed ones have left
         %mlless clean [--data]       remove what killed runs have left, and with --data packed minibatches too
         %mlless session [NAME] [--budget USD]     spent, reserved and left of this notebook's budget, or of a shared one

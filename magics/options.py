@@ -119,6 +119,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     _option("--eval-every", "N", integer, "steps between two evaluations of the held-out rows"),
     _option("--checkpoint-every", "N", integer, "steps between two checkpoints"),
     _option("--resume", "NAME", str, "resume from an ended run of this name or id, with its optimiser's state"),
+    _switch("--detach", "let the run go on when the kernel ends; %%mlless attach NAME finds it again"),
     _switch("--insecure", "allow Redis or RabbitMQ on another machine without TLS and a password"),
     _switch("--wait", "return when the run has ended, not at once"),
     _switch("--force", "start even if a run of this name is live, as NAME-2"),

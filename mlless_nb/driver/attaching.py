@@ -22,8 +22,8 @@ from ..money import Cost
 from ..telemetry import record
 from ..telemetry.live import COLUMNS, ENDED, Event
 from . import handover
-from .control import CONTROL, MOST_LINE, send, short_path
-from .places import all_places
+from .control import MOST_LINE, send, short_path
+from .places import CONTROL, all_places
 from .run import TrainingRun
 
 #: Longest wait for an answer to a command, seconds: the driver may be waiting for its servers.

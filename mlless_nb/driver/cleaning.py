@@ -16,7 +16,7 @@ from ..telemetry.record import END, ROWS, last_spent_usd, recorded_name, runs_fo
 from ..validation import check_flag
 from . import leftovers, spending
 from .leftovers import Leftover
-from .places import PLACES, Places, all_places, forget
+from .places import CONTROL, PLACES, Places, all_places, forget
 from .processes import Process, all_processes
 
 
@@ -157,6 +157,7 @@ def clean(
     for run in found.runs:
         kept = [each for each in run.left if not _is_removed(each, removed, left)]
         if run.state == "killed" and not kept:
+            (runs_folder() / run.run_id / CONTROL).unlink(missing_ok=True)
             forget(run.run_id)
     packed = [
         Leftover("packed data", str(path), "", n_bytes, partial(leftovers.remove_path, path))

@@ -1,8 +1,8 @@
 """The way to a run that lives in another process of this machine: a Unix socket in the folder of its record.
 
-`Control` is the side of the process that drives the run. Each connection is one JSON line by line: its rows, the changed
-fields of its state and at last its cost go out; commands come in, and each is answered. Only the user can open the
-socket: the folder has mode 0700.
+`Control` is the side of the process that drives the run. Each connection is one JSON object a line: states, rows and at
+last the cost go out; commands come in, and each is answered. Only the user can open the socket: the folder has mode
+0700.
 """
 
 from __future__ import annotations
@@ -23,20 +23,26 @@ from ..errors import DecodeError, MllessError
 from ..telemetry.live import RunState
 from ..telemetry.record import runs_folder
 from . import handover
+from .places import CONTROL
 from .run import TrainingRun
 
-CONTROL = "control"
 #: Seconds between two batches of rows, and between two looks for the end when nothing changes.
 BATCH_S, BEAT_S = 0.05, 1.0
 #: Most rows in a line, and longest line, bytes.
 MOST_ROWS, MOST_LINE = 1000, 16 << 20
+#: Longest path of a socket, bytes.
+MOST_PATH = 100
 #: Longest that a client may not read, and that the end waits for clients, seconds.
 SEND_S, CLOSE_S = 10, 5.0
 
 
 @contextlib.contextmanager
 def short_path(folder: Path) -> Iterator[str]:
-    """The path of the socket in ``folder``, through a link: the system takes paths of about 100 bytes only."""
+    """The path of the socket in ``folder``; through a link if it is longer than the system takes."""
+    path = folder / CONTROL
+    if len(os.fsencode(path)) < MOST_PATH:
+        yield str(path)
+        return
     with tempfile.TemporaryDirectory(prefix="mlless-", dir="/tmp" if os.path.isdir("/tmp") else None) as place:
         link = Path(place) / "run"
         link.symlink_to(folder)

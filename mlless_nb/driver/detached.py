@@ -1,10 +1,10 @@
 """Runs that outlive the notebook: each is driven by a process of its own.
 
-The notebook starts that process in a session of its own and hands the job over through a pipe; the process calls `train`
-as a script would, and serves `control`. Everything that belongs to a run, private Redis, watchdog, functions, recovery,
-money, record and clean-up, is so that of a process which the notebook's end does not reach. The notebook's own handle is
-an attached one, like those of other notebooks: there is one way to follow such a run. The process ends with its run; if
-it is killed, its watchdog cleans up as it does for a notebook.
+The notebook starts that process in a session of its own and hands the job over through a pipe; the process calls
+`train` as a script would, and serves `control`. So private Redis, watchdog, functions, recovery, money, record and
+clean-up are those of a process that the notebook's end does not reach. The notebook's own handle is an attached one,
+like those of other notebooks: there is one way to follow such a run. The process ends with its run; if it is killed,
+its watchdog cleans up as it does for a notebook.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,14 @@ _READERS: dict[str, Any] = {
 MOST_HEADER = 64 << 20
 
 
-def write(to: IO[bytes], job: TrainingJob, **more: Any) -> None:
+class Sink(Protocol):
+    """Takes bytes: a file, or a connection as one."""
+
+    def write(self, data: Any, /) -> Any:
+        """Take all of ``data``."""
+
+
+def write(to: Sink, job: TrainingJob, **more: Any) -> None:
     """Write ``job``, and ``more`` as plain JSON.
 
     Raises
@@ -59,7 +66,7 @@ def write(to: IO[bytes], job: TrainingJob, **more: Any) -> None:
         raise JobError("detach", True, "False with a backend= of other values than texts and numbers") from None
     to.write(header.encode() + b"\n")
     for array in arrays:
-        to.write(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
+        to.write(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
 
 
 def read(source: IO[bytes]) -> tuple[TrainingJob, dict[str, Any]]:
@@ -94,9 +101,14 @@ def _field(name: str, value: Any, arrays: list[NDArray[Any]]) -> Any:
         return {"decided": int(value)}
     if isinstance(value, Dataset):
         if type(value) not in DATASETS.values():
-            valid = "False with data that is read from its file as it is needed; or put the file into the object storage"
+            valid = (
+                "False with data that is read from its file as it is needed; or put the file into the object storage"
+            )
             raise JobError("detach", True, f"{valid}, as StoredFiles")
-        return {"dataset": type(value).__name__, "parts": {key: _part(each, arrays) for key, each in vars(value).items()}}
+        return {
+            "dataset": type(value).__name__,
+            "parts": {key: _part(each, arrays) for key, each in vars(value).items()},
+        }
     return value
 
 

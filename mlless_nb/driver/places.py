@@ -19,6 +19,8 @@ from ..money.owner import Owner
 from ..telemetry.record import END, runs_folder
 
 PLACES = "places.json"
+#: The socket of a run that other processes can attach to, in the same folder.
+CONTROL = "control"
 #: Longest file that is read, bytes.
 MOST_BYTES = 1 << 16
 _TEXTS = ("run_id", "name", "backend", "executor", "folder", "storage", "bucket", "bus")

@@ -14,7 +14,6 @@ from ..errors import BudgetError, CommandError, JobError
 from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from ..redaction import scrub
-from ..telemetry.live import LIVE
 from . import attaching, detached, resumption
 from .allowance import Allowance
 from .driver import Driver
@@ -189,7 +188,7 @@ def _end(run: TrainingRun) -> None:
 def _enter(run: TrainingRun) -> TrainingRun:
     """List a run of another process that this one is attached to."""
     with _registry:
-        if run.status in LIVE:
+        if run not in _ended:
             _live.setdefault(run.name, run)
     return run
 

@@ -115,7 +115,8 @@ class TrainingJob:
         Allow Redis or RabbitMQ on another machine without TLS and a password.
     detach : bool, optional
         Whether the run goes on, to its own end, when the process that started it ends: a process of its own drives it
-        then, and `mlless_nb.attach` finds it from any notebook on this machine. None: only with a backend elsewhere.
+        then, and `mlless_nb.attach` finds it from any notebook on this machine. None: with a backend elsewhere, unless
+        the data is read from a file as it is needed, which that process cannot do.
 
     Raises
     ------

@@ -155,7 +155,10 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
         if not is_driven:
             ended.append(f"{names[1]} ({names[0]})" if names[1] else names[0])
     if is_live:
-        raise CommandError(f"run {run!r} is live in another process; it can be attached to here once it has ended")
+        raise CommandError(
+            f"run {run!r} is live in another process: its record can be read once it has ended (one that was started "
+            "with detach=True can be attached to before)"
+        )
     newest = ", ".join(ended[:8]) or "none"
     raise CommandError(f"no ended run is called {run!r}; ended runs on this machine: {newest}")
 
@@ -240,6 +243,8 @@ def _cut_off(summary: dict[str, Any], rows: NDArray[np.float64], folder: Path) -
         f"its end was not recorded: the process that trained it was killed, or the disk was full; "
         f"the last recorded step is {state['step']}"
     )
+    if not (folder / MODEL).exists():
+        state["reason"] += ", and its model went with it"
     decided = [(entry["time_s"], entry["text"]) for entry in _lines(folder / EVENTS) if entry["text"]]
     told = [*decided, (state["time_s"], f"failed: {state['reason']}")]
     state["events"] = [{"time_s": time_s, "text": text} for time_s, text in told]

@@ -188,6 +188,11 @@ class Notebook:
             "(light) => document.body.dataset.jpThemeLight === light", arg="true" if name == "Light" else "false"
         )
 
+    def restart_kernel(self) -> None:
+        """Restart the notebook's kernel, as the button does, and wait until the new one answers."""
+        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
+        self.wait_for_kernel()
+
     def end_kernel(self) -> None:
         """End the notebook's kernel."""
         for session in self.lab.api("sessions"):

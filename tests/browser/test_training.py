@@ -93,3 +93,24 @@ def test_wrong_input_is_one_line_and_starts_nothing(notebook: Open) -> None:
     assert "Traceback" not in opened.text(1)
     opened.run(2)
     assert opened.text(2).strip() == "0"
+
+
+@pytest.mark.long
+def test_a_detached_run_outlives_the_kernel_and_its_dashboard_comes_back_live(notebook: Open) -> None:
+    cells = [SETUP, TRAIN.replace("browsed", "lasting --detach"), "%load_ext mlless_nb\n%mlless attach lasting"]
+    opened = notebook([*cells, "print(lasting.wait(), lasting.history.n_steps == len(lasting.history['step']))"])
+    opened.run(0)
+    opened.run(1)
+    wait_for_rows(opened, 20)
+    opened.restart_kernel()
+    opened.run(2)
+    drawn = wait_for_rows(opened, 20)
+    wait_for_rows(opened, drawn)
+    dashboard(opened).get_by_role("button", name="Remove a worker").click()
+    opened.page.wait_for_function(
+        "() => [...document.querySelectorAll('.mlless [data-text=workers_text]')].at(-1).textContent === '3'",
+        timeout=DEADLINE_S * 1000,
+    )
+    dashboard(opened).get_by_role("button", name="Stop").click()
+    opened.run(3)
+    assert opened.text(3).strip() == "stopped True"

@@ -331,6 +331,7 @@ def test_nothing_is_left_when_the_driver_dies(
         assert eventually(lambda: not redis.Redis.from_url(url).keys("*"))
     found = mlless_nb.attach(run_id)
     assert found.status == ("failed" if death == "kill -9" else "stopped"), found.reason
+    assert found.reason.endswith("and its model went with it") or death == "exit"
     steps = found.history["step"].tolist()
     assert steps == list(range(1, len(steps) + 1))
     assert len(steps) >= 4

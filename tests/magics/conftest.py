@@ -103,6 +103,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     stage = Stage()
     monkeypatch.setattr(mlless_nb, "train", stage.train)
     monkeypatch.setattr(mlless_nb, "runs", lambda: list(stage.runs))
+    monkeypatch.setattr(mlless_nb, "attach", lambda name: FakeRun(name))
     monkeypatch.setattr(launching, "TrainingRun", FakeRun)
     monkeypatch.setattr(widgets, "show", lambda run, wait=False: stage.shown.append((run, wait)))
     monkeypatch.setattr(widgets, "static_bundle", lambda run: {"image/svg+xml": "<svg/>", "text/plain": "curve"})

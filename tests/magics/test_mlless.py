@@ -102,11 +102,13 @@ class TestTrain:
 
     def test_options_reach_the_job(self, notebook: InteractiveShell, stage: Any) -> None:
         train(
-            notebook, "--validation none --redis redis://a --redis redis://b --memory-mb 512 --insecure --name my-run"
+            notebook,
+            "--validation none --redis redis://a --redis redis://b --memory-mb 512 --insecure --detach --name my-run",
         )
 
         job = stage.runs[0].job
         assert (job.validation, job.redis, job.memory_mb, job.insecure) == (None, ["redis://a", "redis://b"], 512, True)
+        assert job.detach is True
         assert notebook.user_ns["my_run"] is stage.runs[0]
 
     def test_variables_expand_in_the_line(self, notebook: InteractiveShell, stage: Any) -> None:
@@ -341,6 +343,12 @@ class TestVerbs:
         assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["first", "second"]
         notebook.run_line_magic("mlless", "budget second")
         assert capsys.readouterr().out.startswith("second: no cap")
+
+    def test_attach_shows_a_run_and_keeps_its_handle(self, notebook: InteractiveShell) -> None:
+        notebook.run_line_magic("mlless", "attach far-away")
+        assert notebook.user_ns["far_away"].commands == [("dashboard", None)]
+        with pytest.raises(UsageError, match="%mlless attach: must name one run"):
+            notebook.run_line_magic("mlless", "attach")
 
     def test_dashboard_shows_a_run_again(self, notebook: InteractiveShell, stage: Any) -> None:
         first, second = stage.add("first")[0], stage.add("second")[0]
