@@ -211,7 +211,7 @@ class Attached:
         ServiceError
             If the driver does not answer.
         """
-        asked = {"id": command.id, "command": command.encode().decode(), "pending": pending}
+        asked = {"command": command.encode().decode(), "pending": pending}
         over = self.run._over
         try:
             send(self._stream, self._lock, asked)

@@ -141,17 +141,24 @@ class Control:
     def _answer(self, line: bytes) -> dict[str, Any]:
         answer = {"answer": "", "refused": ""}
         try:
-            asked = json.loads(line)
-            answer["answer"] = str(asked["id"])
-            command = Message.decode(asked["command"].encode())
-            if not isinstance(command, Command) or not isinstance(asked["pending"], str):
-                raise DecodeError("not a command")
-            self._run._ask(command, asked["pending"])
+            command, pending = asked(line)
+            answer["answer"] = command.id
+            self._run._ask(command, pending)
         except MllessError as error:
             answer["refused"] = str(error)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            answer["refused"] = f"not a command: {type(error).__name__}: {error}"
         return answer
+
+
+def asked(line: bytes) -> tuple[Command, str]:
+    """The command in a client's line, and the sentence that is shown while it is pending; DecodeError if it is none."""
+    try:
+        message = json.loads(line)
+        command, pending = Message.decode(message["command"].encode()), message["pending"]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise DecodeError(f"not a command: {type(error).__name__}") from None
+    if not isinstance(command, Command) or not isinstance(pending, str):
+        raise DecodeError("not a command")
+    return command, pending
 
 
 def changes(old: RunState | None, new: RunState) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from typing import IO, Any, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..data.csr import Csr
 from ..data.dataset import Dataset
 from ..data.ratings import Ratings
 from ..data.stored_files import StoredFiles
-from ..errors import DecodeError, JobError
+from ..errors import DecodeError, JobError, MllessError
 from ..job.algorithm import DecidedSteps, algorithm_from_json
 from ..job.job import TrainingJob
 from ..job.limits import AllottedBudget, Budget, Stop
@@ -83,15 +84,15 @@ def read(source: IO[bytes]) -> tuple[TrainingJob, dict[str, Any]]:
         more = json.loads(source.readline(MOST_HEADER))
         arrays = [_array(source, np.dtype(dtype), shape) for dtype, shape in more.pop("arrays")]
         fields = {name: _value(name, value, arrays) for name, value in more.pop("job").items()}
-    except JobError:
+        return TrainingJob(**fields), more
+    except MllessError:
         raise
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+    except Exception as error:  # whatever a job makes of fields that are not a job's
         raise DecodeError(f"a job that was handed over is damaged: {type(error).__name__}: {error}") from None
-    return TrainingJob(**fields), more
 
 
 def _field(name: str, value: Any, arrays: list[NDArray[Any]]) -> Any:
-    if name in _READERS:
+    if name in _READERS and value is not None:
         if not type(value).__module__.startswith(__name__.partition(".")[0] + "."):
             raise JobError("detach", True, f"False with {name}={value!r}, whose class is not of mlless_nb")
         return dataclasses.asdict(value) if isinstance(value, Stop) else value.to_json()
@@ -136,15 +137,15 @@ def _part(value: Any, arrays: list[NDArray[Any]]) -> Any:
 def _array(source: IO[bytes], dtype: np.dtype[Any], shape: list[int]) -> NDArray[Any]:
     if dtype.hasobject:
         raise DecodeError("a job that was handed over holds Python objects")
-    n_bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-    blob = source.read(n_bytes)
+    n_bytes = dtype.itemsize * math.prod(shape)
+    blob = source.read(n_bytes) if n_bytes >= 0 else b""
     if len(blob) != n_bytes:
         raise DecodeError(f"a job that was handed over ends after {len(blob)} of {n_bytes} bytes of an array")
     return np.frombuffer(blob, dtype).reshape(shape)
 
 
 def _value(name: str, value: Any, arrays: list[NDArray[Any]]) -> Any:
-    if name in _READERS:
+    if name in _READERS and value is not None:
         return _READERS[name](value)
     if isinstance(value, dict) and name == "budget":
         return (AllottedBudget if value["is_allotted"] else Budget)(value["usd"])

@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from mlless_nb import kernels
+from mlless_nb import PMF, LogisticRegression, TrainingJob, datasets, kernels
 from mlless_nb.bus.messages import Command, Ended, Invocation, Left, Message, Started, Update
 from mlless_nb.data.bundle import decode_index, encode_head
 from mlless_nb.data.minibatches import CsrMinibatch, RatingsMinibatch, decode_minibatch, encode_minibatch
 from mlless_nb.data.prepare import Manifest
+from mlless_nb.driver import handover
+from mlless_nb.driver.control import asked
 from mlless_nb.errors import DecodeError, JobError
 from mlless_nb.exchange.plan import Plan
 from mlless_nb.exchange.seals import Seal
@@ -188,6 +190,17 @@ def _invocation() -> bytes:
     return Invocation(**fields).encode()  # type: ignore[arg-type]
 
 
+def _jobs() -> list[bytes]:
+    rng, made = np.random.default_rng(0), []
+    ratings = datasets.ratings(rng.integers(0, 9, 40), rng.integers(0, 7, 40), rng.integers(1, 6, 40))
+    clicks = datasets.csr(rng.normal(size=(40, 3)), rng.integers(0, 2, 40))
+    for job in (TrainingJob(PMF(2), data=ratings, workers=2), TrainingJob(LogisticRegression(), data=clicks)):
+        file = io.BytesIO()
+        handover.write(file, job)
+        made.append(file.getvalue())
+    return made
+
+
 def _definition(body: bytes) -> Definition:
     spec = json.loads(body)
     return Definition(**spec)
@@ -271,6 +284,10 @@ DECODERS: dict[str, Decoder] = {
     ),
     "head": Decoder(lambda body: decode_head(body, 2), [struct.pack("<QQQ", 2, 30, 40)]),
     "sums": Decoder(lambda body: ColumnSums.decode(body, 3, 2), [np.ones((4, 2)).astype("<f8").tobytes()]),
+    "handover": Decoder(lambda body: handover.read(io.BytesIO(body)), _jobs(), errors=(DecodeError, JobError)),
+    "control": Decoder(
+        asked, [json.dumps({"command": Command("id", "stop").encode().decode(), "pending": "stopping"}).encode()]
+    ),
     "lines": Decoder(_from_file(record._lines), [b'{"time_s": 1.0, "text": "x"}\n[1, 2, null]\n'], errors=()),
     "rows_file": Decoder(_from_file(record._read_rows), [b"[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]\n"], errors=()),
 }
