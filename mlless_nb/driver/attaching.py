@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
-import os
 import socket
 import subprocess
 import threading
@@ -28,15 +28,20 @@ from .run import TrainingRun
 
 #: Longest wait for an answer to a command, seconds: the driver may be waiting for its servers.
 ANSWER_S = 30.0
+#: Seconds until a lost connection is made again, and the tries to read the record of a run whose driver has gone.
+AGAIN_S, TRIES = 0.05, 100
 
 
 def live_runs() -> dict[Path, tuple[str, str]]:
     """Folder, and id and name, of each run that lives in a process that can be attached to, oldest first."""
-    return {
-        folder: (places.run_id, places.name)
-        for places in all_places()
-        if not places.owner.is_gone and (folder := record.runs_folder() / places.run_id).joinpath(CONTROL).exists()
-    }
+    places, found = {each.run_id: each for each in all_places()}, {}
+    for path in sorted(record.runs_folder().glob(f"*/{CONTROL}")):
+        folder, place = path.parent, places.get(path.parent.name)
+        lives = record.is_driven(folder) or (place is not None and not place.owner.is_gone)
+        if lives and not record.has_ended(folder):
+            name = place.name if place is not None else record.recorded_name(folder / record.END)
+            found[folder] = folder.name, name
+    return found
 
 
 def live(run: str) -> Path | None:
@@ -118,7 +123,7 @@ class Attached:
         self._folder, self._on_end, self._process = folder, on_end, process
         self._state: dict[str, Any] = {}  # the latest that was heard
         self._answers: dict[str, str] = {}
-        self._answered, self._lock, self._owner = threading.Condition(), threading.Lock(), os.getpid()
+        self._answered, self._lock = threading.Condition(), threading.Lock()
         self._stream = _connect(folder, b"follow\n")
         hello = self._heard()
         self.run = TrainingRun(job, hello["run_id"], hello["name"], self._send)
@@ -145,7 +150,7 @@ class Attached:
     def _job(self) -> TrainingJob | None:
         """The run's job with its rows; None if they are not in its driver's memory."""
         with contextlib.suppress(OSError, MllessError), _connect(self._folder, b"job\n") as stream:
-            return handover.read(stream)[0]
+            return dataclasses.replace(handover.read(stream)[0], detach=True)
         return None
 
     def _take(self, message: dict[str, Any]) -> None:
@@ -183,6 +188,7 @@ class Attached:
 
     def _reconnect(self) -> bool:
         """Whether the driver lives, and is connected to again."""
+        self.run._over.wait(AGAIN_S)
         try:
             self._stream.close()
             self._stream = _connect(self._folder, b"follow\n")
@@ -192,14 +198,17 @@ class Attached:
 
     def _end_by_record(self) -> None:
         """End the run whose driver went without a word."""
+        run, tries = self.run, TRIES
+        while record.is_driven(self._folder) and (tries := tries - 1):  # its files are being closed
+            run._over.wait(AGAIN_S)
         try:
-            summary, rows, folder = record.find(self.run.id)
+            summary, rows, folder = record.find(run.id)
         except CommandError:
             reason = "its driver's process was killed before the run had begun"
-            _end(self.run, {**self._state, "status": "failed", "reason": reason}, {}, self._folder)
+            _end(run, {**self._state, "status": "failed", "reason": reason}, {}, self._folder)
             return
-        self.run.telemetry.append(rows[self.run.telemetry.n_rows :])
-        _end(self.run, summary["state"], summary["cost"], folder)
+        run.telemetry.append(rows[run.telemetry.n_rows :])
+        _end(run, summary["state"], summary["cost"], folder)
 
     def _send(self, command: Command, pending: str) -> None:
         """Send a command, and wait until the driver has taken it; no effect if the run has ended.

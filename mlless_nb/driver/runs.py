@@ -14,6 +14,7 @@ from ..errors import BudgetError, CommandError, JobError
 from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from ..redaction import scrub
+from ..telemetry.live import LIVE
 from . import attaching, detached, resumption
 from .allowance import Allowance
 from .driver import Driver
@@ -216,9 +217,8 @@ def attach(run: str) -> TrainingRun:
     """
     if not isinstance(run, str):
         raise JobError("run", run, "the name or the id of a run")
-    if (known := _known(run)) is not None:
-        return known
-    if (folder := attaching.live(run)) is not None:
+    known = _known(run)
+    if (known is None or known.status not in LIVE) and (folder := attaching.live(run)) is not None:
         with contextlib.suppress(OSError):  # it has just ended, or was killed
             return _enter(attaching.Attached(folder, _end).run)
-    return attaching.recorded(run)
+    return attaching.recorded(run) if known is None else known

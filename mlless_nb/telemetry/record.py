@@ -141,18 +141,18 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
     is_live, ended = False, []
     folders = sorted(runs_folder().glob(f"*/{END}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in folders:
-        is_driven = _is_driven(path.parent)  # read first: the end is written before the lock is released
+        driven = is_driven(path.parent)  # read first: the end is written before the lock is released
         try:
             summary = json.loads(_text_of(path))
             names = (summary["state"]["run_id"], summary["state"]["name"])
             has_end = summary["state"]["status"] not in LIVE
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             continue  # skip a damaged record
-        if run in names and (has_end or not is_driven):
+        if run in names and (has_end or not driven):
             rows = _read_rows(path.parent / ROWS)
             return summary if has_end else _cut_off(summary, rows, path.parent), rows, path.parent
         is_live = is_live or run in names
-        if not is_driven:
+        if not driven:
             ended.append(f"{names[1]} ({names[0]})" if names[1] else names[0])
     if is_live:
         raise CommandError(
@@ -173,6 +173,11 @@ def recorded_cost_usd(run_id: str) -> float | None:
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
     return total if math.isfinite(total) and total >= 0 else None
+
+
+def has_ended(folder: Path) -> bool:
+    """Whether the end of the run with the record ``folder`` is recorded."""
+    return recorded_cost_usd(folder.name) is not None
 
 
 def recorded_name(path: Path) -> str:
@@ -216,7 +221,7 @@ def read_progress(folder: Path, most_bytes: int) -> bytes:
     return blob
 
 
-def _is_driven(folder: Path) -> bool:
+def is_driven(folder: Path) -> bool:
     """Whether the process that drives the run with the record ``folder`` is alive."""
     try:
         with (folder / DRIVEN).open() as driven:
