@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bus.messages import Command, Message
-from ..errors import DecodeError, MllessError
+from ..errors import DecodeError, JobError, MllessError
 from ..telemetry.live import RunState
 from ..telemetry.record import runs_folder
 from . import handover
@@ -47,6 +47,22 @@ def short_path(folder: Path) -> Iterator[str]:
         link = Path(place) / "run"
         link.symlink_to(folder)
         yield f"{link}/{CONTROL}"
+
+
+def check() -> None:
+    """Raise JobError unless the user's data directory takes sockets."""
+    folder = runs_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (
+            tempfile.TemporaryDirectory(dir=folder) as place,
+            short_path(Path(place)) as path,
+            socket.socket(socket.AF_UNIX) as probe,
+        ):
+            probe.bind(path)
+    except OSError as error:
+        valid = f"False where the data directory takes no socket: {folder} ({error}); XDG_DATA_HOME names another one"
+        raise JobError("detach", True, valid) from None
 
 
 class Control:

@@ -27,7 +27,7 @@ from ..job.job import TrainingJob
 from ..telemetry.record import runs_folder
 from . import handover, spending
 from .attaching import Attached, live
-from .control import Control
+from .control import Control, check
 from .launcher import is_local
 from .run import TrainingRun
 
@@ -63,6 +63,7 @@ def start(job: TrainingJob, resume: str | None, on_end: Callable[[TrainingRun], 
             f"a run called {name!r} is live in a process of its own: mlless_nb.attach({name!r}) controls it; stop it "
             "first or choose another name"
         )
+    check()
     # Lithops gives processes with one session the same ids.
     env = {key: value for key, value in os.environ.items() if key != "__LITHOPS_SESSION_ID"}
     program = [sys.executable, "-P", "-c", _PROGRAM]
@@ -133,15 +134,7 @@ def main() -> None:
         run.telemetry.tell(0.0, f"Goes on without its notebook: mlless_nb.attach({run.name!r}) finds it")
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: run.stop())
-        try:
-            control = Control(run)
-        except OSError as error:
-            run.stop()
-            valid = f"False where sockets cannot be made in the data directory {runs_folder()} ({error})"
-            refused = JobError("detach", True, valid)
-            _say(answer, {"error": "JobError", "text": str(refused), **_field_of(refused)})
-            run.wait()
-            return
+        control = Control(run)
         _say(answer, {"run_id": run.id})
     run.wait()
     control.close()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from models.test_numpy_model import Perceptron
 
+import mlless_nb
 from mlless_nb import (
     ADMM,
     BSP,
@@ -29,6 +30,7 @@ from mlless_nb import (
     datasets,
 )
 from mlless_nb.driver import handover
+from mlless_nb.driver.detached import is_wanted
 from mlless_nb.errors import DecodeError, JobError
 from mlless_nb.job.algorithm import DecidedSteps
 from mlless_nb.job.limits import AllottedBudget
@@ -99,6 +101,24 @@ def test_what_cannot_be_handed_over_is_told(tmp_path: Path) -> None:
         copy_of(TrainingJob(Mine(2), data=RATINGS))
     with pytest.raises(JobError, match="detach=True: must be False with a backend= of other values"):
         copy_of(TrainingJob(PMF(2), data=RATINGS, backend={"lithops": {"backend": "localhost"}, "x": {1}}))
+
+
+def test_by_default_runs_outlive_the_notebook_elsewhere_but_not_here(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("label,x\n" + "1,2\n0,3\n" * 50)
+    here = TrainingJob(PMF(2), data=RATINGS)
+    elsewhere = dataclasses.replace(here, backend="aws_lambda")
+    streamed = TrainingJob(LogisticRegression(), data=datasets.csv(tmp_path / "rows.csv"), backend="aws_lambda")
+    assert [is_wanted(job) for job in (here, elsewhere, streamed)] == [False, True, False]
+    assert is_wanted(dataclasses.replace(here, detach=True))
+    assert not is_wanted(dataclasses.replace(elsewhere, detach=False))
+    assert is_wanted(dataclasses.replace(streamed, detach=True))  # and then it is told
+
+
+def test_a_data_directory_that_takes_no_socket_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    with pytest.raises(JobError, match="detach=True: must be False where the data directory takes no socket"):
+        mlless_nb.train(TrainingJob(PMF(2), data=RATINGS, detach=True))
 
 
 def test_what_was_cut_off_is_refused() -> None:
