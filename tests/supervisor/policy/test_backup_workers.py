@@ -163,18 +163,18 @@ def test_a_loss_that_rises_asks_for_one_more() -> None:
 def test_a_rise_within_its_noise_is_none_but_for_the_paper() -> None:
     tested, printed = LossRise(is_tested=True), LossRise(is_tested=False)
     # Mean losses of 4 minibatches, then of 1; a single one differs by 0.1 from their mean, so that two errors are 0.22.
-    for newest, expected in (
-        (1.0, (False, False)),
-        (1.1, (False, True)),
-        (1.3, (True, True)),
-        (math.nan, (True, True)),
+    for newest, *expected in (
+        (1.0, False, False),
+        (1.1, False, True),
+        (1.3, True, True),
+        (math.nan, True, True),
     ):
         found = []
         for rise in (tested, printed):
             rise.note(1.0, 4, 0.01)
             rise.note(newest, 1, None)
             found.append(rise.has_risen)
-        assert found == [is_risen, by_the_paper], newest
+        assert found == expected, newest
     new = LossRise(is_tested=True)  # nothing is known of the noise yet
     new.note(1.0, 1, None)
     assert not new.has_risen
