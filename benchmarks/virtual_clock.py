@@ -22,8 +22,9 @@ from mlless_nb.supervisor.quorum import QuorumControl
 Float32 = NDArray[np.float32]
 #: Seconds of a round trip, from the random generator, the worker and the time.
 RoundTrip = Callable[[np.random.Generator, int, float], float]
-#: Smoothing of the training loss: its mean over so many steps must be below the target.
-SMOOTHED = 5
+#: Training rows on which the loss is judged. The mean loss of a step's minibatches is the noisier the fewer they are:
+#: by it small k would reach any target by luck.
+JUDGED = 2000
 
 
 class Network:
@@ -45,6 +46,13 @@ class Network:
         return [
             part.reshape(shape) for part, shape in zip(np.split(params, self._ends[:-1]), self._shapes, strict=True)
         ]
+
+    def loss(self, params: Float32, X: Float32, y: NDArray[np.int64]) -> float:
+        """The mean loss."""
+        W1, b1, W2, b2 = self._split(params)
+        scores = np.maximum(X @ W1 + b1, 0.0) @ W2 + b2
+        scores -= scores.max(axis=1, keepdims=True)
+        return float(np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(y)), y]))
 
     def gradient(self, params: Float32, X: Float32, y: NDArray[np.int64], out: Float32) -> float:
         """Write the gradient of the mean loss into ``out``; returns the mean loss."""
@@ -72,7 +80,6 @@ class Course(NamedTuple):
     seconds: float
     quorums: list[int]
     ends_s: list[float]
-    losses: list[float]
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ class Setting:
     y : int64 (n,)
     n_workers, minibatch : int
     target : float
-        Training loss at which a run ends.
+        Training loss, of `JUDGED` rows, at which a run ends.
     most_steps : int
     interrupts : bool
         Whether a late worker is interrupted (PsI).
@@ -101,14 +108,19 @@ class Setting:
     n_hidden: int = 32
     interrupts: bool = False
 
-    def run(self, sync: Any, rate: float, round_trip: RoundTrip, seed: int) -> Course:
-        """Train with a protocol of `mlless_nb.job.sync.backup_workers` at a learning rate."""
+    def run(self, sync: Any, rate: float, round_trip: RoundTrip, seed: int, steps: float = 0) -> Course:
+        """Train with a protocol of `mlless_nb.job.sync.backup_workers` at a learning rate.
+
+        With a fixed k the round trips decide when a step ends, and not what it computes. ``steps`` are those to the
+        target, known from other round trips (0: unknown, infinite: too many): then only the clock is run.
+        """
         data, times = np.random.default_rng((seed, 0)), np.random.default_rng((seed, 1))
+        judged = np.random.default_rng(JUDGED).choice(len(self.y), min(JUDGED, len(self.y)), replace=False)
         network = Network(self.X.shape[1], self.n_hidden, int(self.y.max()) + 1)
         params = network.first(data)
         gradients = np.empty((self.n_workers, len(params)), np.float32)
         control, quorum = QuorumControl(sync.to_json(), self.n_workers), sync.first_quorum(self.n_workers)
-        course, number = Course(np.inf, [], [], []), itertools.count()
+        course, number = Course(np.inf, [], []), itertools.count()
         # (time, tie-breaker, worker, step): when a worker's round trip ends
         arriving: list[tuple[float, int, int, int]] = []
         arrived: dict[int, list[float]] = {}
@@ -117,6 +129,20 @@ class Setting:
 
         def begin(worker: int, step: int, now: float) -> None:
             heapq.heappush(arriving, (now + round_trip(times, worker, now), next(number), worker, step))
+
+        def is_last(step: int, now: float) -> bool:
+            """Take the step's gradients and tell the control what they measured; whether the run ends with it."""
+            losses = []
+            for row in range(quorum):
+                chosen = data.integers(len(self.y), size=self.minibatch)
+                losses.append(network.gradient(params, self.X[chosen], self.y[chosen], gradients[row]))
+            reports = {slot: Report(one, 1.0, **measured) for slot, one in enumerate(losses)}
+            control.note([StepEntry(step, now, reports, self.n_workers, tuple(arrived[step]))], late)
+            mean = gradients[:quorum].mean(axis=0)
+            np.subtract(params, np.float32(rate) * mean, out=params)
+            spread = float(np.sum((gradients[:quorum] - mean) ** 2)) / (quorum - 1) if quorum > 1 else -1.0
+            measured.update(mean_square=float(mean @ mean), variance=spread, learning_rate=rate)
+            return not network.loss(params, self.X[judged], self.y[judged]) >= self.target  # NaN ends it, too
 
         step, idle = 1, list(range(self.n_workers))
         for worker in idle:
@@ -132,25 +158,11 @@ class Setting:
             idle.append(worker)
             if len(idle) < quorum:
                 continue
-            losses = []
-            for row in range(quorum):
-                chosen = data.integers(len(self.y), size=self.minibatch)
-                losses.append(network.gradient(params, self.X[chosen], self.y[chosen], gradients[row]))
-            loss = float(np.mean(losses))
-            reports = {slot: Report(loss, 1.0, **measured) for slot in range(quorum)}
-            control.note([StepEntry(step, now, reports, self.n_workers, tuple(arrived[step]))], late)
-            late = []
-            mean = gradients[:quorum].mean(axis=0)
-            params -= np.float32(rate) * mean
-            spread = float(np.sum((gradients[:quorum] - mean) ** 2)) / (quorum - 1) if quorum > 1 else -1.0
-            measured = {"mean_square": float(mean @ mean), "variance": spread, "learning_rate": rate}
             course.quorums.append(quorum)
             course.ends_s.append(now)
-            course.losses.append(loss)
-            if now > self.most_s or np.mean(course.losses[-SMOOTHED:]) < self.target:
-                return course._replace(seconds=now)
-            if not np.isfinite(loss):
-                return course
+            if (step >= steps if steps else is_last(step, now)) or now > self.most_s:
+                return course._replace(seconds=now if np.isfinite(params).all() else np.inf)
+            late.clear()
             changed = control.decide(now)
             quorum = changed[0] if changed is not None else quorum
             step += 1

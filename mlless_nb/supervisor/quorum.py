@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,7 +59,9 @@ class QuorumControl:
         self._n_before, self._step = len(entry.reports), entry.step
         count = math.fsum(report.loss_count for report in reports)
         loss = math.fsum(report.loss_sum for report in reports) / count if count else math.nan
-        rule.note_step(entry.step, len(entry.reports), loss, entry.arrived_s, entry.at_s)
+        means = [report.loss_sum / report.loss_count for report in reports if report.loss_count]
+        variance = statistics.variance(means) if len(means) > 1 and math.isfinite(loss) else None
+        rule.note_step(entry.step, len(entry.reports), loss, entry.arrived_s, entry.at_s, variance=variance)
 
     def decide(self, time_s: float) -> tuple[int, Decision] | None:
         """A new quorum for the steps to come, and the decision that tells why; None if it stays.

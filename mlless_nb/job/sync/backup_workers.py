@@ -106,9 +106,10 @@ class DBW(FirstUpdates):
     Parameters
     ----------
     gain : {"estimated", "paper", "blind"}
-        "paper" estimates the gain by the paper's formulas to the letter; by default, the estimated smoothness of the
-        loss is bounded, see `mlless_nb.supervisor.policy.gain`. "blind" takes k itself for the gain; it measures no
-        gradients.
+        "paper" estimates the gain by the paper's formulas to the letter. By default the estimated smoothness of the
+        loss is bounded (`mlless_nb.supervisor.policy.gain`), a rise of the loss counts only beyond its noise
+        (`mlless_nb.supervisor.policy.loss_rise`), and k itself is the gain while none is known or positive. "blind"
+        always takes k for the gain; it measures no gradients.
 
     References
     ----------

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from .decision import Numbers
 from .gain import GainEstimate
+from .loss_rise import LossRise
 from .round_times import RoundTimes
 
 Float64 = NDArray[np.float64]
-#: beta: the loss counts as risen if it is so many times that of the step before.
-RISEN = 1.01
 #: Least time of a step, seconds: what a coarse clock shows as 0 is all the same.
 LEAST_S = 1e-9
 
@@ -43,7 +42,16 @@ class QuorumRule(ABC):
         self.rate = math.nan
 
     @abstractmethod
-    def note_step(self, step: int, quorum: int, loss: float, arrived_s: Sequence[float], complete_at_s: float) -> None:
+    def note_step(
+        self,
+        step: int,
+        quorum: int,
+        loss: float,
+        arrived_s: Sequence[float],
+        complete_at_s: float,
+        *,
+        variance: float | None = None,
+    ) -> None:
         """Take in a complete step.
 
         Parameters
@@ -57,6 +65,8 @@ class QuorumRule(ABC):
         arrived_s : sequence of float
             Times of the arrivals so far, ascending, seconds.
         complete_at_s : float
+        variance : float or None
+            Of the mean losses of the minibatches, unbiased; None with a single one.
         """
 
     def note_late(self, step: int, rank: int, at_s: float) -> None:  # noqa: B027 - not every rule looks at times
@@ -77,14 +87,15 @@ class QuorumRule(ABC):
 class GainPerSecond(QuorumRule):
     """DBW: the k with the largest ratio of gain to time, ``G_k / T_k``.
 
-    k is n if no gain is positive. After a step whose loss is `RISEN` times that of the step before, k grows by at least
-    one. Before the estimates are known, k is n.
+    After a step whose loss has risen, k grows by at least one.
 
     Parameters
     ----------
     n_workers : int
     gain : {"estimated", "paper", "blind"}
-        "paper" estimates it without the bound of `GainEstimate`, "blind" takes k for it.
+        "blind" takes k for it. "paper" estimates it by the paper's formulas, without the bound of `GainEstimate` and
+        the test of `LossRise`; k is n before the estimates are known, and if no gain is positive. "estimated" is blind
+        then: of gradients that are mostly noise, k are worth k times as much as one.
 
     References
     ----------
@@ -93,17 +104,26 @@ class GainPerSecond(QuorumRule):
 
     def __init__(self, n_workers: int, gain: str = "estimated") -> None:
         super().__init__(n_workers)
-        self._times, self._is_blind = RoundTimes(n_workers), gain == "blind"
+        self._times, self._kind = RoundTimes(n_workers), gain
         self._gain = GainEstimate(is_bounded=gain == "estimated")
-        self._losses = (math.nan, math.nan)  # of the last two steps
+        self._rise = LossRise(is_tested=gain == "estimated")
         self._newest = n_workers  # the quorum of the newest step
         self._numbers: Numbers = {}
 
-    def note_step(self, step: int, quorum: int, loss: float, arrived_s: Sequence[float], complete_at_s: float) -> None:
+    def note_step(
+        self,
+        step: int,
+        quorum: int,
+        loss: float,
+        arrived_s: Sequence[float],
+        complete_at_s: float,
+        *,
+        variance: float | None = None,
+    ) -> None:
         """See `QuorumRule`."""
         self._times.append(step, quorum, arrived_s, complete_at_s)
         self._gain.note_loss(loss)
-        self._losses = self._losses[1], loss
+        self._rise.note(loss, quorum, variance)
         self._newest = quorum
 
     def note_late(self, step: int, rank: int, at_s: float) -> None:
@@ -117,14 +137,13 @@ class GainPerSecond(QuorumRule):
     def quorum(self) -> int:
         """See `QuorumRule`."""
         n_workers, times = self.n_workers, self._times.estimate()
-        gains: Float64 | None = np.arange(1.0, n_workers + 1)
-        if not self._is_blind:
-            gains = self._gain.estimate(n_workers, self.rate)
+        gains = self._gain.estimate(n_workers, self.rate) if self._kind != "blind" else None
+        if self._kind != "paper" and (gains is None or not (gains > 0).any()):
+            gains = np.arange(1.0, n_workers + 1)
         best, self._numbers = n_workers, {}
         if times is not None and gains is not None and np.isfinite(gains).all() and (gains > 0).any():
             best = int(np.argmax(gains / np.maximum(times, LEAST_S))) + 1
-        before, newest = self._losses
-        has_risen = newest > RISEN * before or math.isnan(newest)
+        has_risen = self._rise.has_risen
         if has_risen and self._newest < n_workers:
             best = max(best, self._newest + 1)
         if times is not None and gains is not None:
@@ -163,7 +182,16 @@ class FallingLoss(QuorumRule):
         self._first = min(first, n_workers)
         self._first_loss = self._loss = math.nan
 
-    def note_step(self, step: int, quorum: int, loss: float, arrived_s: Sequence[float], complete_at_s: float) -> None:
+    def note_step(
+        self,
+        step: int,
+        quorum: int,
+        loss: float,
+        arrived_s: Sequence[float],
+        complete_at_s: float,
+        *,
+        variance: float | None = None,
+    ) -> None:
         """See `QuorumRule`."""
         if math.isnan(self._first_loss):
             self._first_loss = loss

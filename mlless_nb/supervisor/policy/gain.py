@@ -12,7 +12,7 @@ g, ``V = sum_j |g_j - g|^2 / (k - 1)`` and ``N = max(|g|^2 - V / k, 0)``. Once t
 The paper takes L as it is estimated. But F is a mean over k minibatches, so L is mostly noise once F falls by less in a
 step than it varies; a large L makes all G_k negative, and the step waits for all workers. So L is taken to be at most
 1 / eta here, as of any rate that is not too large for a step without noise: G has its maximum over eta at 1 / L then.
-``benchmarks/backup_workers.py`` compares the two: with the bound, DBW is up to twice as quick.
+``benchmarks/backup_workers.py`` compares the two.
 
 References
 ----------

@@ -16,6 +16,7 @@ from mlless_nb.exchange.stats import NO_STATS
 from mlless_nb.kernels import encode_update
 from mlless_nb.supervisor.policy.backup_workers import FallingLoss, GainPerSecond, QuorumRule, rule_of
 from mlless_nb.supervisor.policy.gain import RECENT, GainEstimate
+from mlless_nb.supervisor.policy.loss_rise import LossRise
 from mlless_nb.supervisor.policy.monotone_times import fit_times
 from mlless_nb.supervisor.policy.round_times import REMEMBERED, RoundTimes
 
@@ -111,6 +112,20 @@ def feed(rule: QuorumRule, step: int, k: int, loss: float, begun_s: float, arriv
     return at[k - 1]
 
 
+def test_before_gains_are_known_updates_per_second_count_and_by_the_paper_all_workers() -> None:
+    for kind, expected in (("estimated", 3), ("paper", 4)):
+        rule = GainPerSecond(4, kind)
+        rule.rate = 0.1
+        assert rule.quorum() == 4
+        now = feed(rule, 1, 4, 1.0, 0.0, [1.0, 1.2, 1.5, 6.0])
+        now = feed(rule, 2, 4, 1.0, now, [1.0, 1.2, 1.5, 6.0])
+        assert rule.quorum() == expected  # 1/1, 2/1.2, 3/1.5, 4/6
+        for step in range(3, 10):  # gradients that are nothing but noise, and a loss that stays
+            rule.note_gradients(4, 1.0, 4.0)
+            now = feed(rule, step, 4, 1.0, now, [1.0, 1.2, 1.5, 6.0])
+        assert rule.quorum() == expected
+
+
 def test_a_straggler_is_not_waited_for_and_noise_is_paid_with_workers() -> None:
     for variance, expected in ((0.0, 1), (1e4, 3)):
         rule, now = GainPerSecond(4), 0.0
@@ -143,6 +158,28 @@ def test_a_loss_that_rises_asks_for_one_more() -> None:
     assert rule.quorum() == 3
     feed(rule, 22, 3, 1.04, now, arrivals)
     assert rule.quorum() == 1
+
+
+def test_a_rise_within_its_noise_is_none_but_for_the_paper() -> None:
+    tested, printed = LossRise(is_tested=True), LossRise(is_tested=False)
+    # Mean losses of 4 minibatches, then of 1; a single one differs by 0.1 from their mean, so that two errors are 0.22.
+    for newest, *expected in (
+        (1.0, False, False),
+        (1.1, False, True),
+        (1.3, True, True),
+        (math.nan, True, True),
+    ):
+        found = []
+        for rise in (tested, printed):
+            rise.note(1.0, 4, 0.01)
+            rise.note(newest, 1, None)
+            found.append(rise.has_risen)
+        assert found == expected, newest
+    new = LossRise(is_tested=True)  # nothing is known of the noise yet
+    new.note(1.0, 1, None)
+    assert not new.has_risen
+    new.note(1.02, 1, None)
+    assert new.has_risen
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.lists(st.floats(0.01, 10), min_size=2, max_size=8))
