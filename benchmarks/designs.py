@@ -1,7 +1,7 @@
 """The design space of serverless training: LambdaML's tables, its figures beside ours.
 
 Algorithms, speed-up and break-down are runs on this machine's embedded backend. Stores and patterns are run with real
-servers, with the latency and the bandwidth of LambdaML's table 6 injected (`linked.py`). Fifty workers are modelled.
+servers, with the latency and the bandwidth of LambdaML's table 6 injected (`linked.py`). Fifty workers are simulated.
 
 python benchmarks/designs.py [--only algorithms ...] [--runs 3] [--quick]
 """
@@ -15,21 +15,21 @@ from typing import Any
 import numpy as np
 from design_algorithms import algorithms, on_networks
 from design_jobs import COMMON, finished
-from design_stores import modelled, over_stores, patterns
+from design_stores import modelled, over_stores, patterns, simulated
 from report import Report, median, parser, runs_of, span
 from sets import ml1m
 
 from mlless_nb import PMF, SGD, Stop, TrainingJob
 
 #: What can be measured by itself.
-TABLES = ("algorithms", "networks", "stores", "patterns", "modelled", "cost")
+TABLES = ("algorithms", "networks", "stores", "patterns", "simulated", "modelled", "cost")
 
 
 def cost(report: Report, runs: int, quick: bool) -> list[dict[str, Any]]:
     """LambdaML's COST: one worker against several; and the break-down of the run of four."""
     split, rows, cases = ml1m(), [], []
     target, parts = 0.88 if not quick else 1.0, {}
-    for workers in (1, 2, 4, 8):
+    for workers in (1, 2, 4, 10):
         job = TrainingJob(
             PMF(rank=20, l2=0.05),
             SGD(30.0, 0.9, nesterov=True),
@@ -44,14 +44,15 @@ def cost(report: Report, runs: int, quick: bool) -> list[dict[str, Any]]:
         seconds, usd = [run.history["time_s"][-1] for run in found], [run.cost.total for run in found]
         steps = [float(run.history["step"][-1]) for run in found]
         cases.append({"workers": workers, "seconds": median(seconds), "usd": median(usd), "steps": median(steps)})
-        rows.append([workers, span(steps), span(seconds), f"{median(usd):.6f}"])
+        speed_up = f"{cases[0]['seconds'] / median(seconds):.2f}x"
+        rows.append([workers, span(steps), span(seconds), speed_up, f"{median(usd):.6f}"])
         if workers == 4:
             history, whole = found[0].history, found[0].history["time_s"][-1]
             sums = {name: float(np.nansum(history[f"{name}_s"])) for name in ("compute", "exchange", "wait")}
             parts = {"start-up and loading": whole - sum(sums.values()), **sums}
     report.table(
         f"MovieLens-1M, PMF of rank 20 to RMSE {target:g}, global minibatch 50,000",
-        ["workers", "steps", "s, start-up included", "$"],
+        ["workers", "steps", "s, start-up included", "speed-up", "$"],
         rows,
     )
     report.table(
@@ -61,8 +62,11 @@ def cost(report: Report, runs: int, quick: bool) -> list[dict[str, Any]]:
     )
     report.remark(
         "Two cores are shared by all workers here, so that more than two workers cannot be quicker, and one worker is "
-        "the cheapest, as LambdaML finds for small models. In the paper ten functions beat one machine by the cores "
-        "that they bring, and lose in dollars."
+        "the cheapest, as LambdaML finds for small models. In the paper one t2 instance takes 960 s for a logistic "
+        "regression by ADMM on Higgs, ten functions 107 s (9.0x) and ten instances 98 s (9.8x); 9.4x and 9.9x for the "
+        "SVM, 6.2x and 7.2x for k-means, 4.8x and 6.7x for MobileNet: ten functions bring ten cores. Of its break-down "
+        "(ten epochs, ten workers) the text has the start-up, 1.3 s of functions and above two minutes of instances; "
+        "loading and computing take as long on both, and exchanges are slower on functions, because they go over S3."
     )
     return cases
 
@@ -81,6 +85,7 @@ def main() -> None:
         "networks": lambda: on_networks(report, runs, quick),
         "stores": lambda: over_stores(report, workers, runs, quick),
         "patterns": lambda: patterns(report, workers, min(runs, 2), quick),
+        "simulated": lambda: simulated(report),
         "modelled": lambda: modelled(report),
         "cost": lambda: cost(report, runs, quick),
     }
