@@ -147,6 +147,7 @@ class Invocation(Message):
     frame_key: str = field(default="", repr=False)  # under which frames are sealed, hexadecimal; "": they are not
     invoked_s: float = 0.0  # when this function was invoked, seconds after ``launched_at_s``; not 0 if it replaces one
     is_successor: bool = False  # whether it waits until the function that has its slot hands over
+    speculation: float = 0.0  # a worker this many times slower than the median gets a duplicate; 0: none does
 
     def scatters(self, n_active: int) -> bool:
         """Whether ``n_active`` workers exchange updates by scatter-reduce; else by broadcast or through a leader."""
@@ -230,9 +231,14 @@ class Trouble(Message):
 
 @dataclass(frozen=True)
 class Aged(Message):
-    """To the driver: the functions of ``slots`` are near the end of their lifetime and need successors."""
+    """To the driver: the functions of ``slots`` need successors.
+
+    ``reason`` is "" if they are near the end of their lifetime; else it says, a clause, why they are slow: these need not
+    have successors, if the budget does not pay for them.
+    """
 
     slots: list[int]
+    reason: str = ""
 
 
 @dataclass(frozen=True)

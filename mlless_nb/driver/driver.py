@@ -291,7 +291,7 @@ class Driver:
             elif isinstance(message, Trouble) and self._mending is not None:
                 self._mending.troubles.append(message)
             elif isinstance(message, Aged) and self._mending is not None:
-                self._mending.aged += message.slots
+                self._mending.aged.append(message)
         return None
 
     def _hear_out(self, patience_s: float) -> Ended | None:

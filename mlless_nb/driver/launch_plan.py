@@ -174,6 +174,7 @@ class LaunchPlan:
             schedule=job.schedule,
             ends_settled=job.ends_settled,
             start_key=start_key,
+            speculation=job.straggles_from,
             prepared_nusd=self._data.prepared_nusd,
         )
 

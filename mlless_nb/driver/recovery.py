@@ -130,15 +130,22 @@ class Recovery:
         self.n_replaced += 1
         self.tell("The supervisor was lost and invoked again; training went on")
 
-    def succeed(self, slots: Sequence[int]) -> None:
-        """Invoke successors for functions near the end of their lifetime, as far as the budget pays for them."""
+    def succeed(self, slots: Sequence[int], reason: str = "") -> None:
+        """Invoke successors for functions near the end of their lifetime, as far as the budget pays for them.
+
+        ``reason``: why they are to be replaced in any other case, a clause; it is told.
+        """
         run_s, invocations = self._run_s, []
         for slot in slots:
             needed = self._money.supervisor_nusd if slot == SUPERVISOR else self._money.worker_nusd(slot)
             try:
                 granted = self._reserve(needed, "a successor")
             except GaveUp:
-                continue  # the supervisor ends the run in good order
+                if reason:
+                    self.tell(f"{reason}; the budget does not pay for a duplicate")
+                continue  # the supervisor ends a run in good order whose functions get too old
+            if reason:
+                self.tell(f"{reason}; a duplicate was invoked")
             self._seen.discard(slot)
             one = dataclasses.replace(self._of_slot[slot], granted_nusd=granted, invoked_s=run_s)
             invocations.append(dataclasses.replace(one, is_successor=True))
