@@ -4,10 +4,11 @@ MapReduce starts a second copy of a task that lags behind (Dean and Ghemawat, "M
 a worker lags behind if, over a window of recent steps, its own work took ``times`` as long as that of the median worker.
 Waiting for others is no work: in lockstep all workers wait for the slowest.
 
-A duplicate costs the time to start it, so it is asked for once the straggler has cost as much (as in the ski rental
-problem: at most twice the cost of what would have been best), and only if at its pace it will cost more until the run
-ends. Noise does not look like that: the slowest step of each worker is left out of the sums, which forgives one pause of
-any length; a window has at least `LEAST_STEPS`; and the others must have waited for a fair share of it.
+A duplicate costs one function for the time that it takes to start; a straggler costs the time of all. So a duplicate is
+asked for once the straggler has cost as much (as in the ski rental problem: at most twice the cost of what would have
+been best), and only if at its pace it will cost more until the run ends. Noise does not look like that: the slowest step
+of each worker is left out of the sums, which forgives one pause of any length; a window has at least `LEAST_STEPS`; and
+the others must have waited for a fair share of it.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from numpy.typing import NDArray
 SKIPPED_STEPS = 3
 #: Least steps of a window, and most, which bounds memory.
 LEAST_STEPS, MOST_STEPS = 10, 10_000
-#: A window is this many times as long as a duplicate takes to start, but for the least steps.
-WINDOW_STARTS = 4.0
-#: Shortest time that a duplicate is taken to need, seconds: an interpreter, its imports, a checkpoint.
-LEAST_START_S = 1.0
+#: Least time of all functions that a duplicate is worth, seconds.
+LEAST_WORTH_S = 1.0
+#: A window is so many times as long as what a duplicate is worth, but for the least steps.
+WINDOW = 4.0
 #: Least share of the window that the straggler cost.
 LEAST_SHARE = 0.25
-#: The time saved until the end of the run must be so many times the start of a duplicate.
+#: The time saved until the end of the run must be so many times what a duplicate is worth.
 LEAST_GAIN = 2.0
 
 
@@ -74,7 +75,12 @@ def straggler_of(slots: list[int], work_s: NDArray[np.float64], span_s: float) -
     return Straggler(slots[slowest], times, lost_s, lost_s / span_s if span_s > 0 else 0.0)
 
 
-def pays(straggler: Straggler, times: float, start_s: float, left_s: float) -> bool:
+def worth_s(start_s: float, n_workers: int) -> float:
+    """The time of all functions that costs as much as a duplicate which takes ``start_s`` to start, seconds."""
+    return max(start_s / n_workers, LEAST_WORTH_S)
+
+
+def pays(straggler: Straggler, times: float, n_workers: int, start_s: float, left_s: float) -> bool:
     """Whether a duplicate of ``straggler`` pays.
 
     Parameters
@@ -82,16 +88,18 @@ def pays(straggler: Straggler, times: float, start_s: float, left_s: float) -> b
     straggler : Straggler
     times : float
         A worker this many times slower than the median counts as a straggler.
+    n_workers : int
     start_s : float
         Seconds that a duplicate takes to start.
     left_s : float
         Seconds until the run ends at its present pace; infinite if unknown.
     """
+    least_s = worth_s(start_s, n_workers)
     return (
         straggler.times >= times
-        and straggler.lost_s >= start_s
+        and straggler.lost_s >= least_s
         and straggler.share >= LEAST_SHARE
-        and straggler.share * left_s >= LEAST_GAIN * start_s
+        and straggler.share * (left_s - start_s) >= LEAST_GAIN * least_s
     )
 
 
@@ -146,14 +154,17 @@ class Speculation:
         """
         if not self._times or len(self._slots) < 2:
             return None
-        start_s = max(start_s, LEAST_START_S)
+        n_workers = len(self._slots)
+        window_s = WINDOW * worth_s(start_s, n_workers)
         span_s = sum(duration_s for duration_s, _ in self._steps)
-        while len(self._steps) > LEAST_STEPS and span_s - self._steps[0][0] >= WINDOW_STARTS * start_s:
+        while len(self._steps) > LEAST_STEPS and span_s - self._steps[0][0] >= window_s:
             span_s -= self._steps.popleft()[0]
         if len(self._steps) < LEAST_STEPS:
             return None
         straggler = straggler_of(self._slots, np.array([work for _, work in self._steps]), span_s)
-        if straggler.slot in self.asked | barred or not pays(straggler, self._times, start_s, left_s):
+        if straggler.slot in self.asked | barred:
+            return None
+        if not pays(straggler, self._times, n_workers, start_s, left_s):
             return None
         self.asked.add(straggler.slot)
         return straggler

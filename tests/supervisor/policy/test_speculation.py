@@ -109,7 +109,13 @@ def test_a_worker_that_gets_slow_is_found_soon_and_its_duplicate_is_left_alone()
 
 @pytest.mark.parametrize(
     "changes",
-    [{"left_s": 2.0}, {"times": 0.0}, {"start_s": 500.0}, {"n_workers": 1}, {"n_steps": SKIPPED_STEPS + LEAST_STEPS - 1}],
+    [
+        {"left_s": 2.0},
+        {"times": 0.0},
+        {"start_s": 500.0, "left_s": 600.0},
+        {"n_workers": 1},
+        {"n_steps": SKIPPED_STEPS + LEAST_STEPS - 1},
+    ],
 )
 def test_what_would_not_pay_is_not_asked_for(changes: dict[str, float]) -> None:
     assert asked(SlowWorkers({0: 10.0}))
