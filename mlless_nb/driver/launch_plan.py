@@ -9,6 +9,7 @@ from ..data.prepare import Manifest
 from ..errors import BudgetError
 from ..exchange import factory, pattern
 from ..exchange.stores import REDIS, prepaid_nusd, store_servers
+from ..function import nested
 from ..job import defaults
 from ..job.execution import EVENTS, WORKERS
 from ..job.job import TrainingJob
@@ -19,7 +20,7 @@ from ..money.start import StartingMoney, least_usd
 from ..stateless.grants import StatelessMoney
 from ..storage import run_objects
 from ..storage.checkpoint import Progress
-from . import request_dues
+from . import fan_out, request_dues
 from .data_preparation import JobData
 from .invocations import invocations_of
 from .resumption import Start
@@ -64,7 +65,11 @@ class LaunchPlan:
         is_local = services.launcher.is_local
         starting = self.rates, job.workers, is_local, data.held_out_gets, self._begin is not None, kept_nusd
         coordination_nusd = factory.prepaid_nusd(self.rates, job.workers, services.redis_urls)
-        self.money = StartingMoney(*starting, coordination_nusd)
+        inviting = (
+            fan_out.n_inviters(job.workers, can_invoke=services.launcher.can_functions_invoke),
+            self.rates.requests_nusd(nested.GETS, nested.PUTS),
+        )
+        self.money = StartingMoney(*starting, coordination_nusd, *inviting)
         if job.execution != WORKERS:
             is_chained = job.execution == EVENTS
             self.money = StatelessMoney(*starting, n_reducers=job.reducers or 1, is_chained=is_chained)
@@ -177,6 +182,10 @@ class LaunchPlan:
             speculation=job.straggles_from,
             prepared_nusd=self._data.prepared_nusd,
         )
+
+    def invoked_here(self, invocations: list[Invocation]) -> list[Invocation]:
+        """Those of ``invocations`` that the driver is to invoke; functions invoke the others, if these are many."""
+        return fan_out.fanned_out(invocations, self.money.n_inviters)
 
     def _scatter_from(self, job: TrainingJob, manifest: Manifest) -> int:
         """Number of workers from which on scatter-reduce is used: as the job says, or where it is predicted quicker.

@@ -91,7 +91,8 @@ class Mending:
         troubles, self.troubles = self.troubles, []
         recovery = self._recovery
         troubles = [trouble for trouble in troubles if trouble.number == recovery.restart.number]
-        lost += [trouble.slot for trouble in troubles if trouble.is_lost and trouble.slot not in lost]
+        told = [slot for trouble in troubles if trouble.is_lost for slot in (trouble.slot, *trouble.others)]
+        lost += [slot for slot in dict.fromkeys(told) if slot not in lost]
         workers = [slot for slot in lost if slot != SUPERVISOR]
         if not lost and not troubles:
             return
@@ -103,7 +104,8 @@ class Mending:
         if SUPERVISOR in lost:
             recovery.replace_supervisor()
         if workers or troubles:
-            reason = _were_lost(workers, self._telemetry.state.step + 1) if workers else troubles[0].reason
+            causes = [trouble.reason for trouble in troubles if trouble.others or not workers]
+            reason = causes[0] if causes else _were_lost(workers, self._telemetry.state.step + 1)
             recovery.replace(workers, reason)
 
     def _restore(self, lost: list[int], reason: str) -> Over | None:

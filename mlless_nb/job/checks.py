@@ -96,8 +96,8 @@ def check_values(job: TrainingJob) -> None:
     if not is_integer(job.memory_mb) or not 128 <= job.memory_mb <= 10240:
         raise JobError("memory_mb", job.memory_mb, "an integer between 128 and 10240 (MB)")
     times = job.speculation
-    is_number = isinstance(times, (int, float)) and not isinstance(times, bool) and math.isfinite(times)
-    if times != "off" and not (is_number and times >= LEAST_STRAGGLING):
+    is_number = isinstance(times, (int, float)) and not isinstance(times, bool)
+    if times != "off" and not (is_number and LEAST_STRAGGLING <= float(times) < math.inf):
         raise JobError("speculation", times, f"'off', or a number >= {LEAST_STRAGGLING:g} (times the median worker)")
     if not is_integer(job.seed) or job.seed < 0:
         raise JobError("seed", job.seed, "an integer >= 0")

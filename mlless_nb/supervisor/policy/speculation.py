@@ -1,14 +1,14 @@
 """Speculation: which worker is so slow that a duplicate of it pays. Pure.
 
-MapReduce starts a second copy of a task that lags behind (Dean and Ghemawat, "MapReduce", OSDI 2004, section 3.6). Here
-a worker lags behind if, over a window of recent steps, its own work took ``times`` as long as that of the median worker.
-Waiting for others is no work: in lockstep all workers wait for the slowest.
+MapReduce starts a second copy of a task that lags behind (Dean and Ghemawat, "MapReduce", OSDI 2004, section 3.6).
+Here a worker lags behind if, over a window of recent steps, its own work took ``times`` as long as that of the median
+of the other workers. Waiting for others is no work: in lockstep all workers wait for the slowest.
 
-A duplicate costs one function for the time that it takes to start; a straggler costs the time of all. So a duplicate is
-asked for once the straggler has cost as much (as in the ski rental problem: at most twice the cost of what would have
-been best), and only if at its pace it will cost more until the run ends. Noise does not look like that: the slowest step
-of each worker is left out of the sums, which forgives one pause of any length; a window has at least `LEAST_STEPS`; and
-the others must have waited for a fair share of it.
+A duplicate costs one function for the time that it takes to start; a straggler costs the time of all. So a duplicate
+is asked for once the straggler has cost as much (as in the ski rental problem: at most twice the cost of what would
+have been best), and only if at its pace it will cost more until the run ends. Noise does not look like that: the
+slowest step of each worker is left out of the sums, which forgives one pause of any length; a window has at least
+`LEAST_STEPS`; and the others must have waited for a fair share of it.
 """
 
 from __future__ import annotations
