@@ -9,7 +9,6 @@ from ..data.prepare import Manifest
 from ..errors import BudgetError
 from ..exchange import factory, pattern
 from ..exchange.stores import REDIS, prepaid_nusd, store_servers
-from ..function import nested
 from ..job import defaults
 from ..job.execution import EVENTS, WORKERS
 from ..job.job import TrainingJob
@@ -17,6 +16,7 @@ from ..job.partitioning import exchanged_bytes
 from ..money import Rates, price_profile
 from ..money.meter import to_nusd
 from ..money.start import StartingMoney, least_usd
+from ..stateless import nested
 from ..stateless.grants import StatelessMoney
 from ..storage import run_objects
 from ..storage.checkpoint import Progress

@@ -10,8 +10,8 @@ from typing import Any
 
 from ..bus import open_bus
 from ..bus.messages import Invocation, Trouble
+from ..stateless import nested
 from ..storage.objects import ObjectStore
-from . import nested
 
 
 def invite(invocation: Invocation, objects: ObjectStore, function: Callable[..., Any]) -> threading.Thread | None:

@@ -15,7 +15,7 @@ from ..bus import Bus
 from ..bus.messages import Invocation
 from ..errors import RunError
 from ..exchange import RedisCoordinator
-from ..function import nested
+from . import nested
 from .messages import Call
 
 #: The topic of the calls that the host reads.

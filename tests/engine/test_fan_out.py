@@ -74,7 +74,11 @@ def test_who_is_not_invoked_since_the_inviter_was_killed_is_invoked_by_the_drive
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = mlless_nb.train(job(**STEPS))
-    os.kill(seen_at_work(run, [1])[1], signal.SIGKILL)
+    pid, seen = seen_at_work(run, [1])[1], 0
+    # A process that the driver has never seen is missed only once it should have started.
+    while pid not in services_of(run).launcher._seen and run.telemetry.state.is_live:
+        seen = run.telemetry.wait_for_change(seen, 0.05)
+    os.kill(pid, signal.SIGKILL)
     assert run.wait(PATIENCE_S) == "finished", run.reason
     assert digest(run) == plain(monkeypatch)
     told = [event.text for event in run.telemetry.state.events]
