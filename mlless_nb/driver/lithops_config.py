@@ -32,7 +32,7 @@ def for_functions(config: Mapping[str, Any]) -> dict[str, Any]:
 def can_functions_invoke(config: Mapping[str, Any]) -> bool:
     """Whether functions of ``config`` get all that it takes to invoke others: no part of its section is kept."""
     backend = config["lithops"].get("backend")
-    return for_functions(config).get(backend, {}) == dict(config.get(backend, {}))
+    return bool(for_functions(config).get(backend, {}) == config.get(backend, {}))
 
 
 def copied(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -103,9 +103,10 @@ def mended(n_inviters: int, at_work: dict[int, str], lost: list[int], troubles: 
     services: Any = SimpleNamespace(log=log, launcher=launcher, bus=SimpleNamespace(send=lambda *_: None))
     money, telemetry = StartingMoney(RATES, 4, True, n_inviters=n_inviters), Telemetry()
     recovery = Recovery(services, invocations(4), money, RATES, telemetry, invoked.extend)
-    mending = Mending(services, recovery, telemetry, 4)
+    contact: Any = SimpleNamespace(is_silent=lambda: False)
+    mending = Mending(services, recovery, contact, telemetry, 4)
     mending.troubles = troubles
-    assert mending.mend(is_due=True, is_silent=False) is None
+    assert mending.mend(is_due=True) is None
     return [one.slot for one in invoked], telemetry.state.events[-1].text
 
 

@@ -5,6 +5,7 @@ On this machine a function's process has started the processes of those that it 
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from pathlib import Path
@@ -20,7 +21,7 @@ from mlless_nb.driver import fan_out
 from mlless_nb.driver.launcher import LithopsLauncher
 from mlless_nb.exchange import SUPERVISOR
 
-STEPS: dict[str, Any] = {"stop": Stop(steps=200), "checkpoint_every": 20}
+STEPS: dict[str, Any] = {"stop": Stop(steps=60), "checkpoint_every": 20}
 EVERYBODY = [SUPERVISOR, 0, 1, 2, 3]
 
 
@@ -31,9 +32,10 @@ def functions_invoke(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LithopsLauncher, "can_functions_invoke", True)
 
 
-def plain(monkeypatch: pytest.MonkeyPatch) -> str:
+@functools.cache
+def plain() -> str:
     """The digest of the same run, all of whose functions the driver invokes."""
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LithopsLauncher, "can_functions_invoke", False)
         return digest(finish(job(**STEPS)))
 
@@ -54,9 +56,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def test_a_run_whose_workers_are_invoked_by_others_has_the_same_model_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_whose_workers_are_invoked_by_others_has_the_same_model_and_leaves_nothing() -> None:
     run = mlless_nb.train(job(**STEPS))
     folder = services_of(run).launcher.folder_of(f"runs/{run.id}")
     pids = seen_at_work(run, EVERYBODY)
@@ -64,15 +64,13 @@ def test_a_run_whose_workers_are_invoked_by_others_has_the_same_model_and_leaves
     assert group[0] == group[1] == group[SUPERVISOR]
     assert len({group[0], group[2], group[3]}) == 3  # each of those was started by another one's process
     assert run.wait(PATIENCE_S) == "finished", run.reason
-    assert digest(run) == plain(monkeypatch)
+    assert digest(run) == plain()
     assert all(is_gone(pid) for pid in pids.values())
     assert not os.path.exists(folder)
     assert run.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
 
 
-def test_who_is_not_invoked_since_the_inviter_was_killed_is_invoked_by_the_driver(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_is_not_invoked_since_the_inviter_was_killed_is_invoked_by_the_driver() -> None:
     run = mlless_nb.train(job(**STEPS))
     pid, seen = seen_at_work(run, [1])[1], 0
     # A process that the driver has never seen is missed only once it should have started.
@@ -80,6 +78,6 @@ def test_who_is_not_invoked_since_the_inviter_was_killed_is_invoked_by_the_drive
         seen = run.telemetry.wait_for_change(seen, 0.05)
     os.kill(pid, signal.SIGKILL)
     assert run.wait(PATIENCE_S) == "finished", run.reason
-    assert digest(run) == plain(monkeypatch)
+    assert digest(run) == plain()
     told = [event.text for event in run.telemetry.state.events]
     assert any("replaced" in text for text in told), told
