@@ -46,6 +46,11 @@ def scale_in(text: str) -> ScaleIn:
     return ScaleIn() if text == "on" else ScaleIn.off()
 
 
+def speculation(text: str) -> float | str:
+    """``text`` as a number, or ``off``."""
+    return text if text == "off" else number(text)
+
+
 def _option(flag: str, metavar: str, kind: Callable[[str], Any], help: str, **more: Any) -> tuple[str, dict[str, Any]]:
     return flag, {"metavar": metavar, "type": kind, "help": help, "default": argparse.SUPPRESS, **more}
 
@@ -82,6 +87,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--confirmations", "N", integer, "evaluations in a row at or below the target that end the run (default 1)"
     ),
     _option("--scale-in", "on|off", scale_in, "remove workers when that pays (default on), or keep them all"),
+    _option("--speculation", "K|off", speculation, "replace workers K times slower than the median (default 3)"),
     _option("--name", "NAME", str, "name of the run and of the notebook's variable for it (default run)"),
     _option(
         "--minibatch",

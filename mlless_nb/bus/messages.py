@@ -147,6 +147,8 @@ class Invocation(Message):
     frame_key: str = field(default="", repr=False)  # under which frames are sealed, hexadecimal; "": they are not
     invoked_s: float = 0.0  # when this function was invoked, seconds after ``launched_at_s``; not 0 if it replaces one
     is_successor: bool = False  # whether it waits until the function that has its slot hands over
+    invites: list[list[int]] = field(default_factory=list)  # slots that this function invokes, and their grants
+    speculation: float = 0.0  # a worker this many times slower than the median gets a duplicate; 0: none does
 
     def scatters(self, n_active: int) -> bool:
         """Whether ``n_active`` workers exchange updates by scatter-reduce; else by broadcast or through a leader."""
@@ -220,19 +222,28 @@ class Failed(FromWorker):
 
 @dataclass(frozen=True)
 class Trouble(Message):
-    """To the driver: the function of ``slot`` is lost, or data that it needs is. ``number`` is that of the restart."""
+    """To the driver: the function of ``slot`` is lost, or data that it needs is. ``number`` is that of the restart.
+
+    ``others`` are slots that are lost for the same reason.
+    """
 
     slot: int
     number: int
     reason: str
     is_lost: bool
+    others: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Aged(Message):
-    """To the driver: the functions of ``slots`` are near the end of their lifetime and need successors."""
+    """To the driver: the functions of ``slots`` need successors.
+
+    ``reason`` is "" if they are near the end of their lifetime; else it is a clause that says how slow they are: these
+    need not have successors, if the budget does not pay for them.
+    """
 
     slots: list[int]
+    reason: str = ""
 
 
 @dataclass(frozen=True)

@@ -208,7 +208,7 @@ class Driver:
         self._feed.record.begin({"state": self.run.telemetry.state.to_json(), "cost": {}, "job": self._replayed()})
         self._launched_at = time.monotonic()
         self._contact = contact = Contact(self._services, invocations[0].lease_s)
-        self._invoke(invocations)
+        self._invoke(plan.invoked_here(invocations))
         self._is_launched = True
         telemetry = self.run.telemetry
         recovery = Recovery(self._services, invocations, plan.money, plan.rates, telemetry, self._invoke)
@@ -291,7 +291,7 @@ class Driver:
             elif isinstance(message, Trouble) and self._mending is not None:
                 self._mending.troubles.append(message)
             elif isinstance(message, Aged) and self._mending is not None:
-                self._mending.aged += message.slots
+                self._mending.aged.append(message)
         return None
 
     def _hear_out(self, patience_s: float) -> Ended | None:

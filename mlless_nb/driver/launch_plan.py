@@ -16,10 +16,11 @@ from ..job.partitioning import exchanged_bytes
 from ..money import Rates, price_profile
 from ..money.meter import to_nusd
 from ..money.start import StartingMoney, least_usd
+from ..stateless import nested
 from ..stateless.grants import StatelessMoney
 from ..storage import run_objects
 from ..storage.checkpoint import Progress
-from . import request_dues
+from . import fan_out, request_dues
 from .data_preparation import JobData
 from .invocations import invocations_of
 from .resumption import Start
@@ -64,7 +65,11 @@ class LaunchPlan:
         is_local = services.launcher.is_local
         starting = self.rates, job.workers, is_local, data.held_out_gets, self._begin is not None, kept_nusd
         coordination_nusd = factory.prepaid_nusd(self.rates, job.workers, services.redis_urls)
-        self.money = StartingMoney(*starting, coordination_nusd)
+        inviting = (
+            fan_out.n_inviters(job.workers, can_invoke=services.launcher.can_functions_invoke),
+            self.rates.requests_nusd(nested.GETS, nested.PUTS),
+        )
+        self.money = StartingMoney(*starting, coordination_nusd, *inviting)
         if job.execution != WORKERS:
             is_chained = job.execution == EVENTS
             self.money = StatelessMoney(*starting, n_reducers=job.reducers or 1, is_chained=is_chained)
@@ -174,8 +179,13 @@ class LaunchPlan:
             schedule=job.schedule,
             ends_settled=job.ends_settled,
             start_key=start_key,
+            speculation=job.straggles_from,
             prepared_nusd=self._data.prepared_nusd,
         )
+
+    def invoked_here(self, invocations: list[Invocation]) -> list[Invocation]:
+        """Those of ``invocations`` that the driver is to invoke; functions invoke the others, if these are many."""
+        return fan_out.fanned_out(invocations, self.money.n_inviters)
 
     def _scatter_from(self, job: TrainingJob, manifest: Manifest) -> int:
         """Number of workers from which on scatter-reduce is used: as the job says, or where it is predicted quicker.

@@ -21,7 +21,7 @@ from ..job.job import backend_name
 from ..redaction import remember
 from ..storage.objects import LithopsObjects
 from .interpreter import interpreter
-from .lithops_config import for_functions, secrets_of
+from .lithops_config import can_functions_invoke, copied, for_functions, secrets_of
 from .processes import is_running
 
 #: Lifetime of a local function, seconds.
@@ -96,7 +96,7 @@ class LithopsLauncher:
         self._memory_mb = memory_mb
         self._seen: set[int] = set()  # processes of functions
         self._newest = ""  # key of the newest Lithops job
-        config, name = (None, str(backend)) if isinstance(backend, str) else (_copy(backend), None)
+        config, name = (None, str(backend)) if isinstance(backend, str) else (copied(backend), None)
         if self.is_local:
             config = config or {"lithops": {"backend": "localhost", "storage": "localhost"}}
             config.setdefault("lithops", {})["data_cleaner"] = False
@@ -131,6 +131,11 @@ class LithopsLauncher:
     def files_of(self, bucket: str) -> LithopsObjects:
         """All objects of another bucket of the same storage."""
         return LithopsObjects(self._storage, "", bucket)
+
+    @property
+    def can_functions_invoke(self) -> bool:
+        """Whether functions may invoke others. On this machine they are forked at once: nothing is gained there."""
+        return not self.is_local and can_functions_invoke(self._executor.config)
 
     def invoke(self, payloads: list[str]) -> None:
         """Start a function for each payload, all in one call."""
@@ -317,7 +322,7 @@ def _open(config: Mapping[str, Any] | None, name: str | None) -> Any:
     """An executor of Lithops, which changes the configuration that it is given."""
     import lithops
 
-    own = None if config is None else _copy(config)
+    own = None if config is None else copied(config)
     executor = lithops.FunctionExecutor(config=own, backend=name, log_level=None)
     # Lithops ships its configuration to the functions.
     remember(*secrets_of(executor.config))
@@ -340,8 +345,3 @@ def _keep_private() -> None:
     os.makedirs(LITHOPS_TEMP_DIR, exist_ok=True)
     with contextlib.suppress(OSError):
         os.chmod(LITHOPS_TEMP_DIR, 0o700)
-
-
-def _copy(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy that shares no dictionary with the user's configuration."""
-    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in config.items()}

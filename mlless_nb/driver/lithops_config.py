@@ -29,6 +29,17 @@ def for_functions(config: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def can_functions_invoke(config: Mapping[str, Any]) -> bool:
+    """Whether functions of ``config`` get all that it takes to invoke others: no part of its section is kept."""
+    backend = config["lithops"].get("backend")
+    return bool(for_functions(config).get(backend, {}) == config.get(backend, {}))
+
+
+def copied(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy that shares no dictionary with the user's configuration."""
+    return {key: copied(value) if isinstance(value, Mapping) else value for key, value in config.items()}
+
+
 def without_secrets(section: Any) -> Any:
     """A section without the fields that hold secrets by their names, as a copy."""
     if isinstance(section, Mapping):

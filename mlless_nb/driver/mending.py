@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..bus.messages import Trouble
+from ..bus.messages import Aged, Trouble
 from ..exchange import SUPERVISOR, Aborted, LostData
 from ..telemetry.live import Telemetry
 from .contact import Contact
@@ -35,8 +35,8 @@ class Mending:
     ----------
     troubles : list of Trouble
         What functions have reported since the last call.
-    aged : list of int
-        Slots whose functions need successors.
+    aged : list of Aged
+        Which functions need successors.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Mending:
         self._services, self._recovery, self._contact, self._telemetry = services, recovery, contact, telemetry
         self._everybody = [SUPERVISOR, *range(n_workers)]
         self.troubles: list[Trouble] = []
-        self.aged: list[int] = []
+        self.aged: list[Aged] = []
 
     def mend(self, *, is_due: bool) -> Over | None:
         """Replace what was lost while functions run.
@@ -56,9 +56,9 @@ class Mending:
             Whether to look which local functions have died.
         """
         try:
-            if self.aged:
-                slots, self.aged = self.aged, []
-                self._recovery.succeed(slots)
+            while self.aged:
+                message = self.aged.pop(0)
+                self._recovery.succeed(message.slots, message.reason)
             if self.troubles or (is_due and self._services.launcher.is_local):
                 self._replace_lost(self._recovery.look())
             elif self._contact.is_silent():
@@ -91,7 +91,8 @@ class Mending:
         troubles, self.troubles = self.troubles, []
         recovery = self._recovery
         troubles = [trouble for trouble in troubles if trouble.number == recovery.restart.number]
-        lost += [trouble.slot for trouble in troubles if trouble.is_lost and trouble.slot not in lost]
+        told = [slot for trouble in troubles if trouble.is_lost for slot in (trouble.slot, *trouble.others)]
+        lost += [slot for slot in dict.fromkeys(told) if slot not in lost]
         workers = [slot for slot in lost if slot != SUPERVISOR]
         if not lost and not troubles:
             return
@@ -103,7 +104,8 @@ class Mending:
         if SUPERVISOR in lost:
             recovery.replace_supervisor()
         if workers or troubles:
-            reason = _were_lost(workers, self._telemetry.state.step + 1) if workers else troubles[0].reason
+            causes = [trouble.reason for trouble in troubles if trouble.others or not workers]
+            reason = causes[0] if causes else _were_lost(workers, self._telemetry.state.step + 1)
             recovery.replace(workers, reason)
 
     def _restore(self, lost: list[int], reason: str) -> Over | None:

@@ -24,6 +24,7 @@ from ..storage.objects import ObjectStore
 from ..storage.run_objects import part_key, parts_by_step
 from ..storage.worker_state import WorkerState
 from ..telemetry.live import Telemetry
+from .fan_out import inviter_of
 from .services import Services
 
 #: Restarts without a step further than before, after which the run fails.
@@ -130,15 +131,22 @@ class Recovery:
         self.n_replaced += 1
         self.tell("The supervisor was lost and invoked again; training went on")
 
-    def succeed(self, slots: Sequence[int]) -> None:
-        """Invoke successors for functions near the end of their lifetime, as far as the budget pays for them."""
+    def succeed(self, slots: Sequence[int], reason: str = "") -> None:
+        """Invoke successors for functions near the end of their lifetime, as far as the budget pays for them.
+
+        ``reason``: why they are to be replaced in any other case, a clause; it is told.
+        """
         run_s, invocations = self._run_s, []
         for slot in slots:
             needed = self._money.supervisor_nusd if slot == SUPERVISOR else self._money.worker_nusd(slot)
             try:
                 granted = self._reserve(needed, "a successor")
             except GaveUp:
-                continue  # the supervisor ends the run in good order
+                if reason:
+                    self.tell(f"{reason}; the budget does not pay for a duplicate")
+                continue  # the supervisor ends a run in good order whose functions get too old
+            if reason:
+                self.tell(f"{reason}; a duplicate was invoked")
             self._seen.discard(slot)
             one = dataclasses.replace(self._of_slot[slot], granted_nusd=granted, invoked_s=run_s)
             invocations.append(dataclasses.replace(one, is_successor=True))
@@ -211,7 +219,10 @@ class Recovery:
         """The slots that take part in the step after ``step`` and have no function (any more)."""
         active = self._plan.active(step + 1, self._n_workers)
         at_work = set(self._seen if is_restored else self._services.log.at_work(active))
-        return [slot for slot in active if slot in lost or (slot in self._seen and slot not in at_work)]
+        # Functions that were to be invoked by a lost one, and are not there, may never come.
+        n = self._money.n_inviters
+        gone = {slot for slot in active if slot in self._seen or inviter_of(slot, n) in lost} - at_work
+        return [slot for slot in active if slot in lost or slot in gone]
 
     def _checkpoint(self, reason: str, most: float = math.inf) -> int:
         """The step of the newest whole checkpoint, at ``most`` this one, 0 if there is none.

@@ -25,6 +25,7 @@ from ..redaction import in_configuration, in_url, remember, scrub
 from ..stateless.messages import Call
 from ..storage.objects import LithopsObjects, ObjectStore
 from ..worker.attempts import work
+from .inviting import invite
 from .malloc import keep_memory
 from .patience import open_patiently
 from .succession import UNUSED, await_slot
@@ -107,8 +108,11 @@ def _run(invocation: Message, storage: Any) -> str:
                     prepaid.end()
                     return ""
                 lease.start()
+            inviting = invite(invocation, objects, run_function)
             act = _supervise if invocation.role == "supervisor" else work
             last = act(invocation, log, bus, objects, prepaid)
+            if inviting is not None:
+                inviting.join()
         finally:
             bus.close()  # delivers pending messages, while the budget is still watched
         if last is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 #: Size of a frame without its values, at most.
 HEADER_BYTES = 128
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+#: Least ``speculation``: less is within what the shares of two workers, or two machines, differ.
+LEAST_STRAGGLING = 1.5
 #: Valid values of the fields that choose one of a few words.
 CHOICES = {
     "aggregate": ("mean", "sum"),
@@ -92,6 +95,10 @@ def check_values(job: TrainingJob) -> None:
     check_positive_integer("checkpoint_every", job.checkpoint_every, or_none=True)
     if not is_integer(job.memory_mb) or not 128 <= job.memory_mb <= 10240:
         raise JobError("memory_mb", job.memory_mb, "an integer between 128 and 10240 (MB)")
+    times = job.speculation
+    is_number = isinstance(times, (int, float)) and not isinstance(times, bool)
+    if times != "off" and not (is_number and LEAST_STRAGGLING <= float(times) < math.inf):
+        raise JobError("speculation", times, f"'off', or a number >= {LEAST_STRAGGLING:g} (times the median worker)")
     if not is_integer(job.seed) or job.seed < 0:
         raise JobError("seed", job.seed, "an integer >= 0")
     check_positive_integer("local_steps", job.local_steps)

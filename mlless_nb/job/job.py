@@ -111,6 +111,10 @@ class TrainingJob:
         Price profile, see ``mlless_nb.money``.
     memory_mb : int
         Memory of a function, MB; clouds price by it.
+    speculation : float | "off"
+        A worker whose steps take this many times those of the median worker, for long enough that a duplicate pays,
+        is replaced by one: see `mlless_nb.supervisor.policy.speculation`. Protocols with backup workers, and `ASP`, do
+        not wait for stragglers, and have no duplicates.
     insecure : bool
         Allow Redis or RabbitMQ on another machine without TLS and a password.
     detach : bool, optional
@@ -154,6 +158,7 @@ class TrainingJob:
     checkpoint_every: int | None = None
     prices: str = "aws-lambda-x86"
     memory_mb: int = 1769
+    speculation: float | str = 3.0
     insecure: bool = False
     detach: bool | None = None
 
@@ -212,6 +217,11 @@ class TrainingJob:
     def is_stored(self) -> bool:
         """Whether functions are to prepare the rows. Then what depends on them is not yet decided."""
         return isinstance(self.data, StoredFiles) or isinstance(self.validation, StoredFiles)
+
+    @property
+    def straggles_from(self) -> float:
+        """Times the median from which on a worker is a straggler; 0.0 with ``speculation="off"``."""
+        return 0.0 if isinstance(self.speculation, str) else float(self.speculation)
 
     @property
     def n_functions(self) -> int:

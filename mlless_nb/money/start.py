@@ -34,6 +34,10 @@ class StartingMoney:
         Nano-dollars that each worker keeps for its last requests to the frame store.
     coordination_nusd : int
         Nano-dollars that each function keeps for the requests by which it starts and ends, without a Redis.
+    n_inviters : int
+        Workers that invoke others, those of the lowest slots.
+    inviting_nusd : int
+        Nano-dollars of the requests that each of these makes for it.
     """
 
     rates: Rates
@@ -43,6 +47,8 @@ class StartingMoney:
     is_resumed: bool = False
     store_end_nusd: int = 0
     coordination_nusd: int = 0
+    n_inviters: int = 0
+    inviting_nusd: int = 0
 
     @property
     def start_s(self) -> float:
@@ -57,6 +63,7 @@ class StartingMoney:
         """Initial grant of worker ``slot``, nano-dollars: to start, take a step and end in good order."""
         # The first worker writes the checkpoints and the model.
         requests = self.rates.requests_nusd(6 + self.held_out_gets + self.is_resumed, 2 if slot == 0 else 0)
+        requests += self.inviting_nusd * (slot < self.n_inviters)
         return self.rates.function_nusd(self._span_s) + requests + self.store_end_nusd + self.coordination_nusd
 
     @property

@@ -9,19 +9,17 @@ that turns messages into invocations.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable
 
 from ..bus import Bus
 from ..bus.messages import Invocation
 from ..errors import RunError
 from ..exchange import RedisCoordinator
+from . import nested
 from .messages import Call
 
 #: The topic of the calls that the host reads.
 TOPIC = "functions"
-#: Lithops numbers the executors of a function under this name; it would grow with every function in the chain.
-SESSION = "__LITHOPS_SESSION_ID"
 
 
 def invoker(call: Call, job: Invocation, bus: Bus, log: RedisCoordinator) -> Callable[[list[Call]], None]:
@@ -41,24 +39,9 @@ def invoker(call: Call, job: Invocation, bus: Bus, log: RedisCoordinator) -> Cal
             for one in calls:
                 bus.send(TOPIC, one.encode())
         else:
-            through_lithops(calls, f"{call.step}-{call.stage}-{call.index}-{call.attempt}", job.memory_mb)
+            from .functions import run_payload  # which imports this module
+
+            name = f"{call.step}-{call.stage}-{call.index}-{call.attempt}"
+            nested.invoke(run_payload, [one.encode().decode() for one in calls], name, job.memory_mb)
 
     return invoke
-
-
-def through_lithops(calls: list[Call], name: str, memory_mb: int) -> None:
-    """Invoke ``calls`` from inside a function; Lithops passes its configuration on in the environment."""
-    import lithops
-
-    from .functions import run_payload  # which imports this module
-
-    own = os.environ.get(SESSION, "")
-    os.environ[SESSION] = f"{'-'.join(own.split('-')[:2])}-{name}"  # of the driver's executor, whose files are removed
-    try:
-        executor = lithops.FunctionExecutor(log_level=None)
-        payloads = [{"payload": call.encode().decode()} for call in calls]
-        executor.map(run_payload, payloads, chunksize=1, runtime_memory=memory_mb, exclude_modules=["mlless_nb"])
-        executor.job_monitor.stop()
-        executor.invoker.stop()
-    finally:
-        os.environ[SESSION] = own

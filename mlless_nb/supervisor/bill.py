@@ -81,11 +81,16 @@ class Bill:
         """The slots whose successors wait."""
         return list(self._waiting_s)
 
-    def hand_over(self, slot: int, spent: int, storage: int, stored: int) -> None:
-        """The function of ``slot`` has ended, and its successor goes on; amounts as of `close`."""
+    def hand_over(self, slot: int, spent: int, storage: int, stored: int) -> int:
+        """The function of ``slot`` has ended, and its successor goes on; amounts as of `close`.
+
+        Returns what the successor cost while both were there, nano-dollars.
+        """
+        began_s, invoked_s = self._invoked_s.get(slot, 0.0), self._waiting_s.pop(slot)
         self.close(slot, spent, storage, stored)
         self._storage_before += self._storage.pop(slot)
-        self._invoked_s[slot] = self._waiting_s.pop(slot)
+        self._invoked_s[slot] = invoked_s
+        return max(spent - storage - self._rates.function_nusd(max(invoked_s - began_s, 0.0)), 0)
 
     def _running(self, time_s: float) -> int:
         """Cost of the workers that have not ended, without requests."""

@@ -11,9 +11,9 @@ from ..errors import DecodeError
 from ..exchange import SUPERVISOR, Coordinator
 from ..money.meter import NUSD
 from .bill import Bill
-from .lifetimes import Lifetimes
 from .policy.policy import Policy
 from .policy.victim import asked_to_leave
+from .successors import Successors
 from .worker_watch import WorkerWatch
 
 
@@ -29,7 +29,7 @@ class Hearing:
     workers : WorkerWatch
     bill : Bill
     policy : Policy
-    lifetimes : Lifetimes
+    successors : Successors
     metric : str
         The loss's name in events.
     tell : callable
@@ -55,13 +55,13 @@ class Hearing:
         workers: WorkerWatch,
         bill: Bill,
         policy: Policy,
-        lifetimes: Lifetimes,
+        successors: Successors,
         metric: str,
         tell: Callable[[str], None],
     ) -> None:
         self._n_workers, self._log, self._bus = n_workers, log, bus
         self._workers, self._bill, self._policy = workers, bill, policy
-        self._lifetimes, self._metric, self._tell = lifetimes, metric, tell
+        self._successors, self._metric, self._tell = successors, metric, tell
         self.is_succeeded = self._is_past = False
         self.restart = 0
         self.leaving: set[int] = set()
@@ -96,7 +96,7 @@ class Hearing:
         self._workers.replace(message.slots, message.invoked_s)
         for slot in message.slots:
             self._bill.replace(slot, message.lost_s, message.invoked_s)
-            self._lifetimes.begin(slot, message.invoked_s)
+            self._successors.begin(slot, message.invoked_s)
 
     def take(self, message: FromWorker) -> None:
         """Take in a worker's message."""
@@ -104,14 +104,16 @@ class Hearing:
         if isinstance(message, Started) and message.slot not in workers.started:
             workers.started.add(message.slot)
             if not self.restart:  # a worker that goes on from a checkpoint says so again
-                self._lifetimes.start_s = max(message.start_s, self._lifetimes.start_s)
+                lifetimes = self._successors.lifetimes
+                lifetimes.start_s = max(message.start_s, lifetimes.start_s)
             if workers.have_all_started and not self.restart:
                 self._tell(f"{n_workers} of {n_workers} workers started")
         elif isinstance(message, Ready):
             self._take_successor(message)
         elif isinstance(message, Left) and message.status == HANDED_OVER:
-            self._bill.hand_over(message.slot, message.spent_nusd, message.storage_nusd, message.store_nusd)
-            self._tell(f"{message.reason[:1].upper()}{message.reason[1:]}: a function's lifetime is limited")
+            amounts = message.spent_nusd, message.storage_nusd, message.store_nusd
+            overlap_nusd = self._bill.hand_over(message.slot, *amounts)
+            self._tell(self._successors.told(message.slot, message.reason, overlap_nusd))
         elif isinstance(message, RateCut) and message.rate < self._learning_rate:
             self._learning_rate = message.rate  # several workers may report one cut
             self._tell(
@@ -133,7 +135,7 @@ class Hearing:
             self.is_succeeded = not self._is_past
         elif message.slot not in self._workers.ended:
             self._bill.succeed(message.slot, message.invoked_s)
-            self._lifetimes.begin(message.slot, message.invoked_s)
+            self._successors.begin(message.slot, message.invoked_s)
             if not self._is_past:
                 self._log.announce_hand_over([message.slot])
 

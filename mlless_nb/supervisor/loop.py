@@ -15,7 +15,7 @@ from collections.abc import Callable
 import redis
 
 from ..bus import Bus
-from ..bus.messages import HANDED_OVER, Aged, Ended, Invocation, Left, Trouble
+from ..bus.messages import HANDED_OVER, Ended, Invocation, Left, Trouble
 from ..errors import ServiceError
 from ..exchange import SUPERVISOR, Aborted, Coordinator, Fenced, LostData, StepEntry
 from ..exchange.stores import store_kind, store_servers
@@ -28,13 +28,13 @@ from .bill import Bill
 from .checkpoint_times import CheckpointTimes
 from .ending import LOST, Ending
 from .hearing import Hearing
-from .lifetimes import Lifetimes
 from .outgoing import Outgoing
 from .policy.decision import Decision
 from .policy.overfitting import Evaluation, Overfitting
 from .policy.policy import Policy, Prices
 from .quorum import QuorumControl
 from .step_rows import StepRows
+from .successors import Successors, left_s
 from .takeover import departed
 from .worker_watch import WorkerWatch
 
@@ -99,8 +99,8 @@ class Supervisor:
         self._checkpoints = CheckpointTimes.of(invocation, self._rates, self._rows.model)
         self._is_away_since: float | None = None  # since when the servers do not answer
         self._best_loss = math.inf  # lowest validation loss
-        self._lifetimes = Lifetimes(invocation.lifetime_s, invocation.n_workers, invocation.invoked_s)
-        parts = log, bus, self._workers, self._bill, self._policy, self._lifetimes, self._rows.model.metric, self._tell
+        self._successors = Successors(invocation, log, bus)
+        parts = log, bus, self._workers, self._bill, self._policy, self._successors, self._rows.model.metric, self._tell
         self._hearing = Hearing(invocation.n_workers, *parts)
 
     @property
@@ -155,6 +155,7 @@ class Supervisor:
             for slot, reason in self._workers.check_leases(self._time_s, self._rows.step):
                 self._bus.send("driver", Trouble(slot, self._hearing.restart, reason, is_lost=True).encode())
             self._save()
+            self._speculate()
         # The first step is waited for and sent to the driver at once; later steps are read in batches.
         is_first = not self._rows.n_rows and self._read_steps(TUNING_POLL_S) and self._rows.n_rows > 0
         self._read_steps(0.001)
@@ -218,6 +219,7 @@ class Supervisor:
     def _take_in(self, entries: list[StepEntry]) -> None:
         """Take in complete steps."""
         self._quorum.note(entries, self._log.read_late())
+        self._successors.note(entries)
         for row in self._rows.append(entries):
             self._add_row(row)
 
@@ -257,21 +259,19 @@ class Supervisor:
         limit_s = self._job.stop.get("time_s")
         if limit_s is not None and self._time_s >= limit_s:
             self._log.announce_stop("finished", f"{limit_s:g} seconds are over")
-        self._watch_ages()
+        self._successors.watch_ages(self._time_s, self._workers.ended)
         # The supervisor exits after the workers, once it has received their final messages: that time is prepaid too.
         exit_s = max(self._rows.exit_s, self._prepaid.plain_exit_s)
         self._prepaid.keep_for_exit(LAST_WORDS_S + exit_s - self._prepaid.plain_exit_s)
         if not self._prepaid.buy(max(self._look_s, self._rows.step_s), self._log.reserve):
             self._log.announce_stop("capped", "the budget does not pay for another step")
 
-    def _watch_ages(self) -> None:
-        """Ask the driver for successors of old functions; end the run in good order if they do not come."""
-        at_work = [SUPERVISOR, *(slot for slot in range(self._job.n_workers) if slot not in self._workers.ended)]
-        aged = self._lifetimes.due(self._time_s, at_work)
-        if aged:
-            self._bus.send("driver", Aged(aged).encode())
-        if self._lifetimes.is_over(self._time_s, at_work):
-            self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
+    def _speculate(self) -> None:
+        """Ask the driver for a duplicate of a straggler, if that pays."""
+        time_s, cap = self._time_s, self._cap_usd
+        budget_s = math.inf if cap is None else (cap - self._bill.spent(time_s) / NUSD) / self._rate_usd_s
+        run_s = left_s(self._job.stop, self._rows, time_s, budget_s)
+        self._successors.speculate(self._rows, run_s, self._hearing.leaving | set(self._bill.waiting))
 
     def _tell(self, text: str) -> None:
         self._outgoing.tell(self._time_s, text)

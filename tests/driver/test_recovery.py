@@ -6,7 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from engine.threads import Job
 
+from mlless_nb import BSP, PMF, SGD
 from mlless_nb.driver.recovery import GaveUp, Recovery, newest_whole
 from mlless_nb.exchange import FROM_THE_START
 from mlless_nb.exchange.plan import NO_PLAN
@@ -73,3 +75,27 @@ def test_only_a_checkpoint_of_which_all_parts_are_whole_is_gone_on_from() -> Non
     objects.delete([part_key("run", 20, 0)])
     assert newest_whole(objects, "run") == 10
     assert newest_whole(objects, "run", 9) == 0
+
+
+@pytest.mark.parametrize("can_pay", [True, False])
+def test_a_duplicate_is_paid_first_and_a_refusal_is_told_and_changes_nothing(can_pay: bool) -> None:
+    reserved: list[int] = []
+
+    def reserve(nusd: int) -> int:
+        reserved.append(nusd)
+        return nusd * can_pay
+
+    invoked: list[Any] = []
+    trying = recovery({"reserve": reserve}, {})
+    trying._of_slot[1] = Job(PMF(rank=2), SGD(0.2), BSP(), 3, 5, "mean", {}).invocation(1)
+    trying._invoke = invoked.extend
+    trying.succeed([1], "worker 1 is 5.0 times as slow as the median at step 90")
+    (event,) = trying._telemetry.state.events
+    assert len(reserved) == 1
+    if not can_pay:
+        assert invoked == []
+        assert event.text.endswith("at step 90; the budget does not pay for a duplicate")
+        return
+    assert event.text.endswith("at step 90; a duplicate was invoked")
+    (duplicate,) = invoked
+    assert (duplicate.slot, duplicate.is_successor, duplicate.granted_nusd) == (1, True, reserved[0])

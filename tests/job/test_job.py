@@ -82,6 +82,7 @@ WRONG: list[tuple[str, list[Any], str]] = [
     ("redis", [b"", 6379, [], [6379], ["redis://a", None], ("redis://a",), {}], "redis://"),
     ("bus", [5672, b"amqp://a", ["amqp://a"], {}], "string or None"),
     ("backend", [None, 1, ["embedded"], b"embedded"], "'embedded'"),
+    ("speculation", [None, 0, 1.4, -3, NAN, INFINITE, "on", True, [3]], "'off', or a number >= 1.5"),
     ("insecure", [None, 0, 1, "yes"], "True or False"),
 ]
 

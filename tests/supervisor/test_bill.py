@@ -68,7 +68,8 @@ def test_a_successor_is_billed_beside_the_function_that_hands_over_to_it() -> No
     bill.succeed(0, 50.0)
     assert bill.waiting == [0]
     assert bill.by_component(60.0)["workers"] == RATES.function_nusd(60.0) + RATES.function_nusd(10.0)
-    bill.hand_over(0, spent=70_000, storage=5000, stored=0)
+    overlap = bill.hand_over(0, spent=70_000, storage=5000, stored=0)
+    assert overlap == max(65_000 - RATES.function_nusd(50.0), 0)
     assert (bill.waiting, bill.n_running) == ([], 1)
     costs = bill.by_component(80.0)
     assert (costs["workers"], costs["storage"]) == (65_000 + RATES.function_nusd(30.0), 5000)

@@ -1,0 +1,31 @@
+"""How a function invokes others through Lithops."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+#: Lithops numbers the executors of a function under this name; it would grow with every function in a chain.
+SESSION = "__LITHOPS_SESSION_ID"
+#: What Lithops asks of the object storage for one call of `invoke`: the runtime's data; the code and the payloads.
+GETS, PUTS = 1, 2
+
+
+def invoke(function: Callable[..., Any], payloads: list[str], name: str, memory_mb: int) -> None:
+    """Invoke ``function`` for each of ``payloads``; Lithops passes its configuration on in the environment.
+
+    ``name`` is that of the calling function, which no other one has in the run.
+    """
+    import lithops
+
+    own = os.environ.get(SESSION, "")
+    os.environ[SESSION] = f"{'-'.join(own.split('-')[:2])}-{name}"  # of the driver's executor, whose files are removed
+    try:
+        executor = lithops.FunctionExecutor(log_level=None)
+        arguments = [{"payload": payload} for payload in payloads]
+        executor.map(function, arguments, chunksize=1, runtime_memory=memory_mb, exclude_modules=["mlless_nb"])
+        executor.job_monitor.stop()
+        executor.invoker.stop()
+    finally:
+        os.environ[SESSION] = own
