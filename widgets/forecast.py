@@ -40,10 +40,8 @@ def forecast_lines(state: RunState) -> list[str]:
         )
     elif state.target is not None:
         lines.append(f"target {metric(state.target)}: too early to say when")
-    ends = {"loss_at_cap": "when the budget is used up", "loss_at_end": "at the end"}
-    when = next((name for name in ends if forecast[name] is not None), None)
-    if when is not None and not forecast["is_rough"]:
-        lines.append(f"{state.metric} {metric(forecast[when])} {ends[when]}")
+    if told := loss_text(state):
+        lines.append(told)
     if forecast["usd_per_percent"] is not None:
         lines.append(f"1 % less {state.metric} costs {usd(forecast['usd_per_percent'])} from here")
     return lines
@@ -91,6 +89,16 @@ def target_text(state: RunState) -> str:
         return ""
     upto = f"{duration(low)} to {duration(high)}" if high is not None else f"at least {duration(low)}"
     return f"target {metric(state.target)} in about {duration(middle)} ({upto}), at about {rounded(dollars[1])}"
+
+
+def loss_text(state: RunState) -> str:
+    """The loss at the end where the forecast of it is reliable: ``RMSE 0.8655 when the budget is used up``."""
+    forecast = state.forecast
+    if forecast is None or not state.is_live or forecast["is_rough"]:
+        return ""
+    ends = {"loss_at_cap": "when the budget is used up", "loss_at_end": "at the end"}
+    when = next((name for name in ends if forecast[name] is not None), None)
+    return f"{state.metric} {metric(forecast[when])} {ends[when]}" if when is not None else ""
 
 
 def _ends(state: RunState, recent: Rows) -> list[End]:
