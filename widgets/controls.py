@@ -23,8 +23,8 @@ _THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
 class Controls:
     """The commands of one dashboard.
 
-    ``stop``, ``scale_in`` (value: how many workers), ``budget`` (value: dollars), ``tune`` (value: whether the auto-tuner
-    is on); after the end ``continue`` (value: dollars of a run that resumes from this one).
+    ``stop``, ``scale_in`` (value: how many workers), ``budget`` (value: dollars), ``tune`` (value: whether the
+    auto-tuner is on); after the end ``continue`` (value: dollars of a run that resumes from this one).
 
     Parameters
     ----------
@@ -80,7 +80,6 @@ class Controls:
         except MllessError as error:
             return False, str(error)
         return False, f"{command!r} is not a command."
-
 
     @property
     def cannot_resume(self) -> str:

@@ -198,8 +198,7 @@ class View {
     refs.budget.disabled = Boolean(cannot.budget);
     refs.more.disabled = Boolean(cannot.resume);
     const isOver = status.is_live === false;
-    refs.stop.style.visibility = isOver ? "hidden" : "";
-    for (const node of [refs.budgetForm, refs.tuner, refs.remove.parentElement]) node.hidden = isOver;
+    for (const node of [refs.stop, refs.budgetForm, refs.tuner, refs.remove.parentElement]) node.hidden = isOver;
     refs.tuner.hidden ||= status.tuner === "off" || !status.tuner;
     refs.moreForm.hidden = !isOver || Boolean(cannot.resume);
     setText(refs.tuner, status.tuner === "paused" ? "Resume auto-tuner" : "Pause auto-tuner");
@@ -278,6 +277,7 @@ class Cards {
     for (const el of card ? [...document.getElementsByClassName(card)] : []) {
       if (el.querySelector(".mlless")) continue;
       el.removeAttribute("style");
+      el.classList.add("mlless-live");
       el.replaceChildren();
       this.views.add(new View(this.store, el));
     }

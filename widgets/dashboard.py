@@ -91,7 +91,9 @@ class Dashboard(anywidget.AnyWidget):
         view = self._view(state)
         changed = {name: value for name, value in view.items() if name not in self._sent or self._sent[name] != value}
         self._sent = view
-        self.send({"kind": "rows", "first": first, "status": changed}, buffers=[view_rows(rows).astype("<f4").tobytes()])
+        self.send(
+            {"kind": "rows", "first": first, "status": changed}, buffers=[view_rows(rows).astype("<f4").tobytes()]
+        )
 
     def on_snapshot(self, rows: Rows, state: RunState) -> None:
         """See `Sink`."""

@@ -35,7 +35,7 @@ def curves_of(run: Any, others: Sequence[Any]) -> list[dict[str, Any]]:
 
 def _data(state: Any) -> str:
     """The data's name: the second part of a description such as "PMF rank 20 · MovieLens-1M · ISP 0.7"."""
-    return str((state.description.split(" · ") + [""])[1])
+    return str([*state.description.split(" · "), ""][1])
 
 
 def _points(rows: Any) -> list[list[float]]:

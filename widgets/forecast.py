@@ -87,6 +87,8 @@ def target_text(state: RunState) -> str:
     low, middle, high = (None if s is None else max(s - state.time_s, 0.0) for s in seconds)
     if middle is None or low is None:
         return ""
+    if state.budget_usd is not None and dollars[0] is not None and dollars[0] > state.budget_usd:
+        return f"target {metric(state.target)}: beyond the budget, by the present forecast"
     upto = f"{duration(low)} to {duration(high)}" if high is not None else f"at least {duration(low)}"
     return f"target {metric(state.target)} in about {duration(middle)} ({upto}), at about {rounded(dollars[1])}"
 

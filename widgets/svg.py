@@ -48,9 +48,7 @@ _SWATCHES = {
     "training": '<line class="t" x1="{x:g}" x2="{x2:g}" y1="{y:g}" y2="{y:g}"/>',
     "scale-in": '<path class="m" d="M{x:g},5h8l-4,7z"/>',
     "spent": '<path class="f" d="M{x:g},4h12v8h-12z"/><line class="u" x1="{x:g}" x2="{x2:g}" y1="4" y2="4"/>',
-    "servers": (
-        '<path class="s" d="M{x:g},4h12v8h-12z"/><line class="r" x1="{x:g}" x2="{x2:g}" y1="4" y2="4"/>'
-    ),
+    "servers": ('<path class="s" d="M{x:g},4h12v8h-12z"/><line class="r" x1="{x:g}" x2="{x2:g}" y1="4" y2="4"/>'),
 }
 
 

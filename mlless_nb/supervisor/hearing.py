@@ -6,7 +6,19 @@ import math
 from collections.abc import Callable, Mapping
 
 from ..bus import Bus
-from ..bus.messages import BY_USER, HANDED_OVER, Command, Failed, FromWorker, Left, Message, RateCut, Ready, Replaced, Started
+from ..bus.messages import (
+    BY_USER,
+    HANDED_OVER,
+    Command,
+    Failed,
+    FromWorker,
+    Left,
+    Message,
+    RateCut,
+    Ready,
+    Replaced,
+    Started,
+)
 from ..errors import DecodeError
 from ..exchange import SUPERVISOR, Coordinator
 from ..money.meter import NUSD

@@ -1,4 +1,4 @@
-"""Where each worker's time goes, and which workers have left or were replaced: the state behind a view's worker strip."""
+"""Where each worker's time goes, and which workers have left or were replaced: for a view's strip of workers."""
 
 from __future__ import annotations
 
@@ -52,9 +52,7 @@ class WorkerTimes:
         if reports and time_s >= self._due_s:
             self._due_s = time_s + EVERY_S
             for slot, report in reports.items():
-                self._means[slot] = _mean(
-                    self._means.get(slot), (report.compute_s, report.exchange_s, report.wait_s)
-                )
+                self._means[slot] = _mean(self._means.get(slot), (report.compute_s, report.exchange_s, report.wait_s))
             left = {slot: end.step for slot, end in self._workers.ended.items()}
             state["worker_times"] = entries(self._means, left, self._hearing.leaving, self._hearing.replacements)
         return state

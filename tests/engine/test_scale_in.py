@@ -51,7 +51,7 @@ def test_workers_go_and_it_is_told_and_recorded(sync: BSP | ISP, scale_in: Scale
     assert n_workers[-1] < 4
     assert (np.diff(n_workers) <= 0).all()
     told = [event.text for event in run.telemetry.state.events]
-    first = next(text for text in told if text.startswith("Auto-tuner removed worker"))
+    first = next(text for text in told if text.startswith("Removed worker"))
     assert ("instead of" if keeps else "projected loss at +") in first
     assert ("with 4" if keeps else "with 4 workers, saves") in first
     events = [json.loads(line) for line in (record.runs_folder() / run.id / record.EVENTS).read_text().splitlines()]

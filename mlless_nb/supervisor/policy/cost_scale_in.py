@@ -173,10 +173,9 @@ class CostScaleIn:
             f"same steps, {cheaper:.0%} cheaper with {n_best} worker{'s' * (n_best > 1)} "
             f"({then_ms:.3g} ms instead of {now_ms:.3g} ms)"
         )
-        return [
-            self._say("remove", f"Removed {{worker}} ({n} -> {n - 1}): {text}", numbers)
-            for n in range(n_workers, n_best, -1)
-        ]
+        removed = [f"Removed {{worker}} ({n} -> {n - 1})" for n in range(n_workers, n_best, -1)]
+        removed[-1] += f": {text}"
+        return [self._say("remove", sentence, numbers) for sentence in removed]
 
     def _say(self, kind: str, text: str, numbers: Numbers) -> Decision:
         return Decision.at_newest(self._history, kind, text, numbers)
