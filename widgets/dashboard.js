@@ -302,16 +302,10 @@ export default () => {
         cards.close();
       };
     },
-    render({ model, el }) {
+    render({ el }) {
       const view = new View(store, el);
-      // after the front end itself has noted whether the widget's kernel is there
-      const look = () => setTimeout(() => el.closest(".jupyter-widgets-disconnected") && store.lose(), 50);
-      model.on("comm_live_update", look);
       store.hello();
-      return () => {
-        model.off("comm_live_update", look);
-        view.close();
-      };
+      return () => view.close();
     },
   };
 };

@@ -1,4 +1,4 @@
-"""The range of the loss axis: without the first steps, logarithmic where a run diverges. Pure; panels.js does the same."""
+"""The range of the loss axis: without the first steps, logarithmic where a run diverges. As in panels.js. Pure."""
 
 from __future__ import annotations
 

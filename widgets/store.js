@@ -77,6 +77,8 @@ class Store {
     this.earlier = model.get("earlier") || [];
     this.rows.replace(floatsOf(model.get("snapshot")));
     model.on("msg:custom", (message, buffers) => this.receive(message, buffers));
+    // The front end says so when the kernel restarts. Should it be there after all, its next message tells the truth.
+    model.on("comm_live_update", () => this.lose());
     model.on("change:status", () => this.setStatus(model.get("status")));
     model.on("change:snapshot", () => {
       if (!this.rows.n) this.rows.replace(floatsOf(model.get("snapshot")));
@@ -86,7 +88,7 @@ class Store {
 
   receive(message, buffers) {
     if (message.kind === "rows") {
-      if (!this.rows.append(floatsOf(buffers[0]), message.first)) this.hello();
+      if (!this.rows.append(floatsOf(buffers[0]), message.first) || this.status.status === "gone") this.hello();
       this.setStatus({ ...this.status, ...message.status });
     } else if (message.kind === "all") {
       this.rows.replace(floatsOf(buffers[0]));

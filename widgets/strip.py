@@ -26,10 +26,10 @@ def strip_of(worker_times: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
     return [_entry(entry, usual, longest) for entry in worker_times]
 
 
-def note_of(worker_times: Sequence[Sequence[Any]]) -> str:
-    """What is unusual about the workers, in one line: ``Worker 3 computes 1.8x as long as the median · 2 left``."""
+def note_of(worker_times: Sequence[Sequence[Any]], strip: Sequence[dict[str, Any]]) -> str:
+    """What is unusual about the workers of a ``strip``, in one line: ``Worker 3 computes 1.8x as long as the median · 2 left``."""
     notes = []
-    slow = [entry for entry in strip_of(worker_times) if entry["kind"] == "slow"]
+    slow = [entry for entry in strip if entry["kind"] == "slow"]
     if slow:
         notes.append(slow[0]["text"].partition(";")[0] + (f" and {len(slow) - 1} more" if len(slow) > 1 else ""))
     for at, word in ((7, "leaving"), (5, "left"), (8, "replaced")):

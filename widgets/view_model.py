@@ -49,7 +49,7 @@ def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[
     stop_asked : bool
         Whether Stop was pressed in this view.
     """
-    progress = progress_of(state, recent)
+    progress, strip = progress_of(state, recent), strip_of(state.worker_times)
     return {
         **_figures(state, int(recent[-1, COLUMNS.index("n_workers")]) if len(recent) else 0),
         "run_id": state.run_id,
@@ -77,8 +77,8 @@ def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[
         "pending": list(state.pending),
         "refusal": _sentence(state.refusal) if state.is_live else "",
         "tuner": state.tuner,
-        "strip": strip_of(state.worker_times),
-        "strip_note": note_of(state.worker_times),
+        "strip": strip,
+        "strip_note": note_of(state.worker_times, strip),
         "events": [[duration(event.time_s), event.text] for event in reversed(state.events[-SHOWN_EVENTS:])],
         "exchange": exchange_of(recent),
         "cannot": _cannot(state, stop_asked),

@@ -1,4 +1,4 @@
-"""What a person does in the dashboard: types, presses keys and buttons, hovers, zooms, resumes; and what they see at the end."""
+"""What a person does in the dashboard: types, presses keys and buttons, hovers, zooms, resumes; and the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from lab import DEADLINE_S, Notebook
-from test_dashboard import SETUP, SHOW, Open, curve, dashboard, shown_run, wait_for_rows
+from test_dashboard import SETUP, Open, curve, dashboard, shown_run, wait_for_rows
 
 pytestmark = pytest.mark.browser
 
@@ -91,7 +91,7 @@ def test_one_crosshair_for_all_charts_zoom_and_axes(notebook: Open) -> None:
     assert ["validation" in texts[0] or "training" in texts[0], "8 workers" in texts[1], "$" in texts[2]] == [True] * 3
 
     dashboard(opened).get_by_role("button", name="dollars").click()
-    titles = [plots.nth(i).locator("svg > text").last.text_content() for i in range(3)]
+    titles = [plots.nth(i).locator("> svg > text").last.text_content() for i in range(3)]
     assert titles == ["dollars spent", "dollars spent", "seconds"]  # dollars against dollars say nothing
     dashboard(opened).get_by_role("button", name="step", exact=True).click()
 
@@ -155,9 +155,11 @@ def cut_off(notebook: Notebook) -> list[str]:
     found: list[str] = dashboard(notebook).evaluate(
         """(root) => {
             const edge = root.getBoundingClientRect();
-            const words = [...root.querySelectorAll('button, label, input, .mlless-value, .mlless-key, .mlless-small, h4')];
-            const out = words.filter((node) => node.getClientRects().length)
-                .filter((node) => node.getBoundingClientRect().right > edge.right || node.getBoundingClientRect().left < edge.left);
+            const words = 'button, label, input, .mlless-value, .mlless-key, .mlless-small, h4';
+            const out = [...root.querySelectorAll(words)].filter((node) => {
+                const box = node.getBoundingClientRect();
+                return node.getClientRects().length && (box.right > edge.right || box.left < edge.left);
+            });
             const charts = [...root.querySelectorAll('.mlless-plot')].filter((plot) => plot.getClientRects().length);
             const texts = charts.flatMap((plot) => [...plot.querySelectorAll('text')].filter((text) => {
                 const [a, b] = [text.getBoundingClientRect(), plot.getBoundingClientRect()];
@@ -207,4 +209,3 @@ def test_after_a_kernel_restart_it_says_so(notebook: Open) -> None:
     assert "The kernel was restarted; the run was stopped and saved: mlless_nb.attach('first')" in text
     buttons: Any = dashboard(opened).get_by_role("button")
     assert "Stop" not in buttons.all_inner_texts()
-    assert SHOW in opened.save()["cells"][1]["source"]
