@@ -27,7 +27,7 @@ def strip_of(worker_times: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def note_of(worker_times: Sequence[Sequence[Any]], strip: Sequence[dict[str, Any]]) -> str:
-    """What is unusual about the workers of a ``strip``, in one line: ``Worker 3 computes 1.8x as long as the median · 2 left``."""
+    """What is unusual about the workers of a ``strip``, in one line: ``Worker 3 computes 1.8x as long · 2 left``."""
     notes = []
     slow = [entry for entry in strip if entry["kind"] == "slow"]
     if slow:

@@ -82,6 +82,7 @@ class Hearing:
         self.replacements: dict[int, int] = {}
         self.done: dict[str, str] = {}
         self._commands_done: set[str] = set()
+        self._asked: set[int] = set()  # slots whose removal a user has asked for
         self._learning_rate = math.inf  # after the newest cut
 
     def hear(self, timeout_s: float, *, is_past: bool = False) -> bool:
@@ -139,7 +140,10 @@ class Hearing:
             if isinstance(message, Failed):
                 workers.note_abort("failed", message.reason)
             elif message.status == "left":
-                self._tell(f"Worker {message.slot} has left after step {message.step} and costs nothing from here on")
+                if message.slot in self._asked:  # the auto-tuner has told of its own
+                    self._tell(
+                        f"Removed worker {message.slot} after step {message.step}: it costs nothing from here on"
+                    )
             elif message.status == "failed" and not workers.have_all_ended:
                 workers.abort(message.reason)  # the others must not wait for it
 
@@ -187,7 +191,8 @@ class Hearing:
             return slots
         leaves = self._log.announce_leave(slots).leaves
         self.leaving.update(leaves)
+        self._asked.update(slots)
         for slot in slots:
-            self._tell(f"Worker {slot} leaves after step {leaves[slot] - 1}, as you asked")
+            self._tell(f"Removing worker {slot} after step {leaves[slot] - 1}, as you asked")
         self._policy.pause_for_user()
         return ""
