@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from lab import DEADLINE_S, Notebook
 from test_dashboard import SETUP, Open, curve, dashboard, shown_run, wait_for_rows
@@ -27,8 +25,9 @@ def height(notebook: Notebook) -> int:
     return int(dashboard(notebook).evaluate("(root) => root.offsetHeight"))
 
 
-def test_keys_act_in_the_dashboard_and_never_reach_the_notebook(notebook: Open) -> None:
-    opened = shown_run(notebook)
+def test_keys_stay_in_the_dashboard_and_nothing_is_done_before_the_supervisor_says_so(notebook: Open) -> None:
+    slow = "run.scale_in = lambda n: run.telemetry.update(pending=('removing 1 worker ...',))"
+    opened = shown_run(notebook, "run.telemetry.update(refusal='no worker would stay')", slow)
     field, notice = dashboard(opened).get_by_label("Budget $"), dashboard(opened).locator(".mlless-notice")
     n_cells = opened.page.evaluate(N_CELLS)
     dashboard(opened).get_by_role("button", name="Table").focus()
@@ -55,26 +54,27 @@ def test_keys_act_in_the_dashboard_and_never_reach_the_notebook(notebook: Open) 
     dashboard(opened).get_by_role("button", name="Pause auto-tuner").wait_for()
     assert "cannot be undone" in dashboard(opened).locator(".mlless-controls").inner_text()
 
-
-def test_what_is_asked_for_is_shown_as_done_only_when_it_is(notebook: Open) -> None:
-    """The supervisor refuses the removal, and then is slow to answer the next one."""
-    slow = "run.scale_in = lambda n: run.telemetry.update(pending=('removing 1 worker ...',))"
-    opened = shown_run(notebook, "run.telemetry.update(refusal='no worker would stay')", slow)
-    notice = dashboard(opened).locator(".mlless-notice")
-    opened.run(2)
+    opened.run(2)  # the supervisor refuses a command
     opened.page.wait_for_selector(".mlless-notice[data-tone=bad]")
     assert notice.inner_text() == "Refused: No worker would stay"
-    opened.run(3)
+    opened.run(3)  # and is slow to answer the next one
     dashboard(opened).get_by_role("button", name="Remove a worker").click()
     opened.page.wait_for_selector(".mlless-notice[data-tone=pending]")
     assert notice.inner_text() == "removing 1 worker ..."
-    drawn = int(dashboard(opened).get_attribute("data-rows"))
-    wait_for_rows(opened, drawn + 10)
+    wait_for_rows(opened, int(dashboard(opened).get_attribute("data-rows")) + 10)
     assert dashboard(opened).locator("[data-text=workers_text]").inner_text() == "8"
 
+    restart = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+    opened.page.evaluate(restart)
+    wait_for_text(opened, "word", "Kernel restarted")
+    text = dashboard(opened).inner_text()
+    assert "The kernel was restarted; the run was stopped and saved: mlless_nb.attach('first')" in text
+    assert "Stop" not in dashboard(opened).get_by_role("button").all_inner_texts()
 
-def test_one_crosshair_for_all_charts_zoom_and_axes(notebook: Open) -> None:
-    opened = notebook([SETUP, "run = FakeRun(n_steps=100_000)\nrun.advance(200)\nshow(run)"])
+
+def test_one_crosshair_for_all_charts_zoom_axes_and_a_run_that_diverges(notebook: Open) -> None:
+    diverges = "run = FakeRun(n_steps=100_000, budget_usd=None)\nrun.diverges = 1.12\nrun.advance(300)\nshow(run)"
+    opened = notebook([SETUP, "run = FakeRun(n_steps=100_000)\nrun.advance(200)\nshow(run)", diverges])
     opened.run(0)
     opened.run(1)
     wait_for_rows(opened, 199)
@@ -105,18 +105,13 @@ def test_one_crosshair_for_all_charts_zoom_and_axes(notebook: Open) -> None:
     plots.nth(2).dblclick()
     assert curve(opened, 0) == whole
 
-
-def test_a_run_that_diverges_is_drawn_on_a_logarithmic_axis(notebook: Open) -> None:
-    diverges = "run = FakeRun(n_steps=100_000, budget_usd=None)\nrun.diverges = 1.12\nrun.advance(300)\nshow(run)"
-    opened = notebook([SETUP, diverges])
-    opened.run(0)
-    opened.run(1)
+    opened.run(2)
     wait_for_rows(opened, 299)
     log = dashboard(opened).get_by_role("button", name="log scale")
     assert log.get_attribute("aria-pressed") == "true"
-    texts = dashboard(opened).locator(".mlless-plot").first.locator("text")
-    assert {"1e1", "1e6"} <= set(texts.all_text_contents())
-    assert any(text.startswith("↑ up to") for text in texts.all_text_contents())
+    texts = dashboard(opened).locator(".mlless-plot").first.locator("text").all_text_contents()
+    assert {"1e1", "1e6"} <= set(texts)
+    assert any(text.startswith("↑ up to") for text in texts)
     log.click()
     assert log.get_attribute("aria-pressed") == "false"
     assert cut_off(opened) == []
@@ -199,13 +194,3 @@ def test_the_end_keeps_hover_zoom_and_axes_and_goes_on_in_its_place(notebook: Op
     wait_for_text(opened, "word", "Running")
     opened.run(3)
     assert "('resume', 0.04)" in opened.text(3)
-
-
-def test_after_a_kernel_restart_it_says_so(notebook: Open) -> None:
-    opened = shown_run(notebook)
-    opened.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
-    wait_for_text(opened, "word", "Kernel restarted")
-    text = dashboard(opened).inner_text()
-    assert "The kernel was restarted; the run was stopped and saved: mlless_nb.attach('first')" in text
-    buttons: Any = dashboard(opened).get_by_role("button")
-    assert "Stop" not in buttons.all_inner_texts()
