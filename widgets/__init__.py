@@ -3,6 +3,7 @@
 Views read telemetry and send the user's commands; they decide nothing::
 
     view_model.py  RunState and rows -> words and figures, pure; uses format.py rows.py
+    forecast.py    how far a run is and what is ahead; strip.py loss_range.py earlier.py: parts of a view, pure
     dashboard.py   the live widget, with its .js and .css; uses feed.py controls.py
     static.py      picture, table and text of a saved notebook; uses svg.py
     plotly_figure.py  the same curves for plotly

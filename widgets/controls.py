@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import MllessError
@@ -20,10 +21,21 @@ _THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
 
 
 class Controls:
-    """The commands of one dashboard: ``stop``, ``scale_in`` (value: how many workers), ``budget`` (value: dollars)."""
+    """The commands of one dashboard.
 
-    def __init__(self, run: Any) -> None:
-        self._run = run
+    ``stop``, ``scale_in`` (value: how many workers), ``budget`` (value: dollars), ``tune`` (value: whether the
+    auto-tuner is on); after the end ``continue`` (value: dollars of a run that resumes from this one).
+
+    Parameters
+    ----------
+    run : TrainingRun
+    on_resumed : callable
+        Takes the run that ``continue`` has started.
+    """
+
+    def __init__(self, run: Any, on_resumed: Callable[[Any], None] = lambda _run: None) -> None:
+        self._run, self._on_resumed = run, on_resumed
+        self._is_resumed = False
         self._replies: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._lock = threading.Lock()
         self.stop_asked = False
@@ -47,9 +59,11 @@ class Controls:
             return self._replies[command_id]
 
     def _do(self, command: object, value: object) -> tuple[bool, str]:
-        if not self._run.telemetry.state.is_live:
-            return False, "The run has ended."
         try:
+            if command == "continue":
+                return self._resume(_dollars(value))
+            if not self._run.telemetry.state.is_live:
+                return False, "The run has ended."
             if command == "stop":
                 self._run.stop()
                 self.stop_asked = True
@@ -57,12 +71,32 @@ class Controls:
             if command == "scale_in":
                 self._run.scale_in(_whole(value))
                 return True, ""
+            if command == "tune":
+                (self._run.resume_tuner if value is True else self._run.pause_tuner)()
+                return True, ""
             if command == "budget":
                 self._run.budget = _dollars(value)
                 return True, ""
         except MllessError as error:
             return False, str(error)
         return False, f"{command!r} is not a command."
+
+    @property
+    def cannot_resume(self) -> str:
+        """Why the run cannot be continued from here; an empty sentence if it can."""
+        if getattr(self._run, "job", None) is None or not self._run.telemetry.state.step:
+            return "There is nothing to go on from here."
+        return "It goes on as another run." if self._is_resumed else ""
+
+    def _resume(self, usd: float) -> tuple[bool, str]:
+        if self._run.telemetry.state.is_live:
+            return False, "The run has not ended."
+        if self.cannot_resume:
+            return False, self.cannot_resume
+        run = self._run.resume(budget=usd)
+        self._is_resumed = True
+        self._on_resumed(run)
+        return True, f"It goes on as another run with ${usd:g}: {run.name}."
 
 
 def _whole(value: object) -> int:

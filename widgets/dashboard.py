@@ -1,31 +1,34 @@
-"""The live widget: one anywidget; its front end is charts.js, store.js and dashboard.js.
+"""The live widget: one anywidget; its front end is the .js files of `PARTS`.
 
 Data reaches the browser in two ways. Custom messages carry new rows (float32, in a buffer) and figures; messages sent
 before a view exists are lost. The ``snapshot`` and ``status`` traits therefore carry a small version of the whole run.
 A view sends "hello" when it appears and whenever a batch is missing, and receives all rows in reply. The browser
-answers by custom messages only.
+answers by custom messages only. At the end a static picture replaces the widget in the notebook; as long as the kernel
+lives, the browser shows the live view in its place.
 """
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Any
 
 import anywidget
-import plotly
 import traitlets
+from IPython import get_ipython
 from IPython.display import display, update_display
 
+from ..driver.runs import runs
 from ..telemetry.live import RunState
 from .controls import Controls
+from .earlier import curves_of
 from .feed import Feed
 from .rows import Rows, encode_snapshot, view_rows
 from .static import static_bundle
-from .view_model import RECENT_ROWS, view_of
+from .view_model import RECENT_ROWS, cost_text, view_of
 
-_HERE = Path(__file__).parent
-#: Sent once per page, on request: inside ``_esm`` it would be part of every widget and every saved notebook.
-PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+#: The parts of the widget's one module, in their order.
+PARTS = ("panels.js", "charts.js", "store.js", "table.js", "details.js", "dashboard.js")
 #: Most rows in the reply to "hello": more than in a snapshot, which is saved with the notebook.
 HELLO_ROWS = 4000
 
@@ -39,30 +42,38 @@ class Dashboard(anywidget.AnyWidget):
         Any object with ``telemetry``, ``stop()``, ``scale_in(n)`` and ``budget``, all of which return at once.
     """
 
-    _esm = "\n".join((_HERE / part).read_text("utf-8") for part in ("charts.js", "store.js", "dashboard.js"))
-    _css = _HERE / "dashboard.css"
+    _esm = "\n".join((Path(__file__).parent / part).read_text("utf-8") for part in PARTS)
+    _css = Path(__file__).parent / "dashboard.css"
     #: float32: one row whose first value is the number of rows of the run, then at most 600 rows; see rows.py.
     snapshot = traitlets.Bytes(b"").tag(sync=True)
     #: The result of `view_model.view_of`.
     status = traitlets.Dict().tag(sync=True)
+    #: Earlier runs of the notebook, see `earlier.curves_of`.
+    earlier = traitlets.List().tag(sync=True)
 
     def __init__(self, run: Any) -> None:
         self._run = run
-        self._controls = Controls(run)
+        self._controls = Controls(run, self._show_resumed)
+        #: The class of the static picture's element, by which the browser finds it.
+        self._card = f"mlless-end-{secrets.token_hex(6)}"
         #: Whether a browser has shown this widget.
         self.is_seen = False
-        self._told: object = None  # the events that were sent to the browser
+        self._sent: dict[str, Any] = {}  # the view that was sent to the browser
         self._display_id = ""
         self._feed = Feed(run.telemetry, self, self._on_end)
         rows = view_rows(run.telemetry.rows_since(0))
-        super().__init__(status=self._view(run.telemetry.state), snapshot=encode_snapshot(rows))
+        view = self._view(run.telemetry.state)
+        super().__init__(status=view, snapshot=encode_snapshot(rows), earlier=curves_of(run, runs()))
         _let_browser_choose_subshell(self.comm)
         self.on_msg(self._on_message)
 
-    def display(self) -> None:
-        """Show the widget in the present cell's output; the static picture replaces it at the end of the run."""
-        self._display_id = f"mlless-{self.model_id}"
-        display(self, display_id=self._display_id)
+    def display(self, instead_of: str = "") -> None:
+        """Show the widget in the present cell's output; the static picture replaces it at the end of the run.
+
+        ``instead_of``: the display id of an output that it replaces.
+        """
+        self._display_id = instead_of or f"mlless-{self.model_id}"
+        display(self, display_id=self._display_id, update=bool(instead_of))
         self._feed.start()
 
     def join(self, timeout_s: float | None = None) -> None:
@@ -78,10 +89,11 @@ class Dashboard(anywidget.AnyWidget):
     def on_rows(self, first: int, rows: Rows, state: RunState) -> None:
         """See `Sink`."""
         view = self._view(state)
-        if state.events is self._told:
-            del view["events"]
-        self._told = state.events
-        self.send({"kind": "rows", "first": first, "status": view}, buffers=[view_rows(rows).astype("<f4").tobytes()])
+        changed = {name: value for name, value in view.items() if name not in self._sent or self._sent[name] != value}
+        self._sent = view
+        self.send(
+            {"kind": "rows", "first": first, "status": changed}, buffers=[view_rows(rows).astype("<f4").tobytes()]
+        )
 
     def on_snapshot(self, rows: Rows, state: RunState) -> None:
         """See `Sink`."""
@@ -91,7 +103,7 @@ class Dashboard(anywidget.AnyWidget):
 
     def _on_end(self) -> None:
         if self._display_id:
-            update_display(static_bundle(self._run), raw=True, display_id=self._display_id)
+            update_display(static_bundle(self._run, card=self._card), raw=True, display_id=self._display_id)
 
     # ------------------------------------------------------------------ from the browser, on whatever thread
     def _on_message(self, _widget: Any, message: Any, _buffers: Any) -> None:
@@ -102,15 +114,27 @@ class Dashboard(anywidget.AnyWidget):
         if command == "hello":
             state, rows = self._run.telemetry.state, view_rows(self._run.telemetry.rows_since(0))
             self.send({"kind": "all", "status": self._view(state)}, buffers=[encode_snapshot(rows, HELLO_ROWS)])
-        elif command == "plotly":
-            self.send({"kind": "plotly"}, buffers=[PLOTLY_JS.read_bytes()])
         else:
             self.send(self._controls.handle(message))
+            if command == "continue":  # no feed tells the browser any more
+                self.send({"kind": "rows", "first": 0, "status": self._view(self._run.telemetry.state)}, buffers=[b""])
+
+    def _show_resumed(self, run: Any) -> None:
+        """Show the run that goes on from this one in its place, and give it the notebook's variable of its name."""
+        shell = get_ipython()
+        if shell is not None and shell.user_ns.get(run.name) is self._run:
+            shell.user_ns[run.name] = run
+        Dashboard(run).display(instead_of=self._display_id)
 
     def _view(self, state: RunState) -> dict[str, Any]:
         telemetry = self._run.telemetry
         recent = telemetry.rows_since(max(telemetry.n_rows - RECENT_ROWS, 0))
-        return view_of(state, recent, stop_asked=self._controls.stop_asked)
+        view = view_of(state, recent, stop_asked=self._controls.stop_asked)
+        view["card"] = self._card
+        view["cost_text"] = cost_text(self._run.cost)
+        if not state.is_live:
+            view["cannot"]["resume"] = self._controls.cannot_resume
+        return view
 
 
 def _let_browser_choose_subshell(comm: Any) -> None:

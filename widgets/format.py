@@ -27,6 +27,16 @@ def usd(amount: float | None, *, trim: bool = False) -> str:
     return f"{'−' if amount < 0 else ''}${digits}"
 
 
+def rounded(amount: float | None) -> str:
+    """``amount`` in US dollars to three significant digits, for figures that still change: ``$0.0142``, ``$12.3``."""
+    if amount is None or not math.isfinite(amount):
+        return NOTHING
+    if abs(amount) < 5e-10:
+        return "$0.00"
+    decimals = min(max(2 - math.floor(math.log10(abs(amount))), 0), 9)
+    return f"{'−' if amount < 0 else ''}${abs(amount):,.{decimals}f}"
+
+
 def duration(seconds: float) -> str:
     """``seconds`` to about three digits: ``3.4 s``, ``38 s``, ``2 min 05 s``, ``1 h 04 min``."""
     if not math.isfinite(seconds):
@@ -73,6 +83,13 @@ def metric(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return NOTHING
     return f"{value:.4f}" if 0.01 <= abs(value) < 1000 or value == 0 else f"{value:.4g}"
+
+
+def rough_metric(value: float | None) -> str:
+    """A loss that still changes, to three significant digits: ``0.868``, ``1.24e+06``."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    return f"{value:#.3g}".rstrip(".") if 0.001 <= abs(value) < 1000 else f"{value:.3g}"
 
 
 def count(n: int, noun: str) -> str:

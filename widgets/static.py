@@ -16,12 +16,12 @@ from .forecast import forecast_lines
 from .format import metric, usd
 from .rows import VIEW_COLUMNS, ViewRows, view_rows
 from .svg import label_of, picture, pictures
-from .view_model import RECENT_ROWS, view_of
+from .view_model import RECENT_ROWS, cost_text, view_of
 
 _MUTED = "color:var(--jp-ui-font-color2,#5f6368)"
 _RULE = "1px solid var(--jp-border-color2,#d8dadd)"
 _CARD = (
-    f"max-width:946px;border:{_RULE};border-radius:8px;padding:14px 16px 10px;"
+    f"border:{_RULE};border-radius:8px;padding:14px 16px 10px;"
     "background:var(--jp-layout-color1,#fff);font-size:13px;line-height:1.45"
 )
 _CELL = "border:0;background:none;max-width:none;font-size:12px"
@@ -34,14 +34,17 @@ _SHOWN_EVENTS = 12
 _SHOWN_STEPS = 8
 
 
-def static_bundle(run: Any) -> dict[str, str]:
-    """The run now as a mime bundle: image/svg+xml, text/html and text/plain."""
+def static_bundle(run: Any, card: str = "") -> dict[str, str]:
+    """The run now as a mime bundle: image/svg+xml, text/html and text/plain.
+
+    ``card``: a class of the text/html, by which a living widget finds it.
+    """
     state, rows = run.telemetry.state, run.telemetry.rows_since(0)
     view = view_of(state, rows[-RECENT_ROWS:])
     drawn = view_rows(rows)
     return {
         "image/svg+xml": picture(state, drawn),
-        "text/html": _html(view, drawn, pictures(state, drawn), label_of(state)),
+        "text/html": _html(view, drawn, pictures(state, drawn), label_of(state), cost_text(run.cost), card),
         "text/plain": text_summary(run),
     }
 
@@ -58,7 +61,13 @@ def text_summary(run: Any) -> str:
         lines.append(f"  {'Exchange':<20}{view['exchange']['text']} · step {view['exchange']['step_text']}")
     lines += [f"  {'Forecast':<20}{sentence}" for sentence in forecast_lines(state)]
     lines += [f"  {'Asked for':<20}{sentence}" for sentence in view["pending"]]
+    if not state.is_live:
+        lines += [f"  {name:<20}{text}" for name, text in _last_lines(view, cost_text(run.cost)) if text]
     return "\n".join(lines)
+
+
+def _last_lines(view: dict[str, Any], cost: str) -> list[tuple[str, str]]:
+    return [("Cost", cost.removeprefix("Cost: ")), ("Next", view["next_text"])]
 
 
 def _facts(view: dict[str, Any]) -> list[tuple[str, str]]:
@@ -76,10 +85,10 @@ def _facts(view: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _html(view: dict[str, Any], rows: ViewRows, charts: list[str], label: str) -> str:
+def _html(view: dict[str, Any], rows: ViewRows, charts: list[str], label: str, cost: str, card: str) -> str:
     accent = _ACCENTS.get(view["status"], "#00855f")
     parts = [
-        f'<div class="mathjax_ignore tex2jax_ignore" style="{_CARD}">',  # dollar signs are not formulas
+        f'<div class="mathjax_ignore tex2jax_ignore {card}" style="{_CARD}">',  # dollar signs are not formulas
         f'<div><b style="font-size:15px">{escape(view["name"] or view["run_id"])}</b> &nbsp;',
         f'<span style="border:{_RULE};border-radius:10px;padding:1px 9px;font-size:12px;white-space:nowrap">',
         f'<b style="color:{accent}">{view["icon"]}</b> {escape(view["word"])}</span> &nbsp;',
@@ -89,6 +98,11 @@ def _html(view: dict[str, Any], rows: ViewRows, charts: list[str], label: str) -
         _figures(view),
         _charts(charts, label) or f'<div style="{_MUTED};margin-bottom:8px">{escape(label)}</div>',
         _steps(view["metric"], rows, view["best_step"]) if len(rows) else "",
+        *(
+            f'<div style="margin-top:4px;font-size:12px;overflow-wrap:anywhere;{_MUTED}">{escape(text)}</div>'
+            for text in (cost, view["next_text"])
+            if text
+        ),
         _events(view),
         "</div>",
     ]
@@ -117,10 +131,11 @@ def _figures(view: dict[str, Any]) -> str:
 def _charts(charts: list[str], label: str) -> str:
     """Three charts side by side, fewer per row on a narrow page; the first one's alternative text covers all."""
     texts = (label, "Workers against the step", "Dollars against the step")
+    shares = ((50, 320), (25, 180), (25, 180))  # percent of the width, least pixels
     return "".join(
-        f'<img alt="{escape(text)}" style="width:33.3%;min-width:250px;vertical-align:top" '
+        f'<img alt="{escape(text)}" style="width:{share}%;min-width:min(100%,{least}px);vertical-align:top" '
         f'src="data:image/svg+xml;base64,{base64.b64encode(chart.encode()).decode()}">'
-        for text, chart in zip(texts, charts, strict=False)
+        for text, (share, least), chart in zip(texts, shares, charts, strict=False)
     )
 
 

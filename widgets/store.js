@@ -1,5 +1,4 @@
-// The page's copy of a run: rows, status, and commands without an acknowledgement. The second part of the
-// widget's one module, between charts.js and dashboard.js.
+// The page's copy of a run: rows, status, and commands without an acknowledgement. A part of the widget's one module.
 
 const MOST_ROWS = 20000; // beyond that rows are thinned to half; spikes stay
 const ASK_AGAIN_MS = 1500;
@@ -75,8 +74,11 @@ class Store {
     this.notice = null; // {text, tone} of the newest command
     this.open = new Map(); // commands without an acknowledgement: id -> timer
     this.listeners = new Set();
+    this.earlier = model.get("earlier") || [];
     this.rows.replace(floatsOf(model.get("snapshot")));
     model.on("msg:custom", (message, buffers) => this.receive(message, buffers));
+    // The front end says so when the kernel restarts. Should it be there after all, its next message tells the truth.
+    model.on("comm_live_update", () => this.lose());
     model.on("change:status", () => this.setStatus(model.get("status")));
     model.on("change:snapshot", () => {
       if (!this.rows.n) this.rows.replace(floatsOf(model.get("snapshot")));
@@ -86,13 +88,21 @@ class Store {
 
   receive(message, buffers) {
     if (message.kind === "rows") {
-      if (!this.rows.append(floatsOf(buffers[0]), message.first)) this.hello();
+      if (!this.rows.append(floatsOf(buffers[0]), message.first) || this.status.status === "gone") this.hello();
       this.setStatus({ ...this.status, ...message.status });
     } else if (message.kind === "all") {
       this.rows.replace(floatsOf(buffers[0]));
       this.setStatus(message.status);
     } else if (message.kind === "ack") this.acknowledged(message);
-    else if (message.kind === "plotly") page.take(buffers[0]);
+  }
+
+  /** The kernel is gone, and the run's feed with it. */
+  lose() {
+    if (this.status.is_live === false) return;
+    for (const timer of this.open.values()) clearInterval(timer);
+    this.open.clear();
+    this.notice = null;
+    this.setStatus({ ...this.status, ...this.status.if_restarted });
   }
 
   setStatus(status) {
@@ -117,6 +127,8 @@ class Store {
       if (Date.now() - began > 4 * ASK_AGAIN_MS) this.say("The kernel has not answered yet; asking again.", "wait");
     };
     this.open.set(id, setInterval(send, ASK_AGAIN_MS));
+    this.refused = null;
+    this.asked = { id, cmd };
     this.say(doing, "wait");
     send();
   }
@@ -125,13 +137,15 @@ class Store {
     if (!this.open.has(id)) return;
     clearInterval(this.open.get(id));
     this.open.delete(id);
+    if (!ok && this.asked?.id === id) this.refused = this.asked.cmd;
     this.say(text, ok ? "good" : "bad");
   }
 
   say(text, tone) {
     clearTimeout(this.quiet);
     this.notice = text ? { text, tone } : null;
-    if (tone !== "wait") this.quiet = setTimeout(() => this.say(""), 12000);
+    // a refusal stays until the next command
+    if (tone === "good") this.quiet = setTimeout(() => this.say(""), 12000);
     this.changed();
   }
 

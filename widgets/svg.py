@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from ..telemetry.live import RunState
 from .format import metric, usd
+from .loss_range import loss_range
 from .rows import VIEW_COLUMNS, ViewRows, decimate
 from .view_model import base_text, best_text, is_base_in_range, is_cap_in_range, loss_title
 
-_PANEL, _GAP = 276, 24
-WIDTH, HEIGHT = 3 * _PANEL + 2 * _GAP, 184
+#: Widths of the panels: the loss gets half of the picture.
+_WIDTHS, _GAP = (456, 228, 228), 20
+WIDTH, HEIGHT = sum(_WIDTHS) + 2 * _GAP, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 17, 30, 37
 #: Most rows that are drawn: one per unit of the picture's width, which keeps the saved notebook small.
 _ROWS = 240
@@ -46,9 +48,7 @@ _SWATCHES = {
     "training": '<line class="t" x1="{x:g}" x2="{x2:g}" y1="{y:g}" y2="{y:g}"/>',
     "scale-in": '<path class="m" d="M{x:g},5h8l-4,7z"/>',
     "spent": '<path class="f" d="M{x:g},4h12v8h-12z"/><line class="u" x1="{x:g}" x2="{x2:g}" y1="4" y2="4"/>',
-    "of which servers": (
-        '<path class="s" d="M{x:g},4h12v8h-12z"/><line class="r" x1="{x:g}" x2="{x2:g}" y1="4" y2="4"/>'
-    ),
+    "servers": ('<path class="s" d="M{x:g},4h12v8h-12z"/><line class="r" x1="{x:g}" x2="{x2:g}" y1="4" y2="4"/>'),
 }
 
 
@@ -62,8 +62,17 @@ def ticks(low: float, high: float, about: int = 7) -> list[float]:
     return [round(k * step, 12) for k in range(first, last + 1)]
 
 
+def decades(low: float, high: float) -> list[float]:
+    """Powers of ten within [low, high], at most eight; round numbers if there are none two of them."""
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    powers = [10.0**k for k in range(first, last + 1, max((last - first) // 7 + 1, 1))]
+    return powers if len(powers) > 1 else ticks(low, high)
+
+
 def tick_texts(values: Sequence[float], dollars: bool = False) -> list[str]:
     """``values`` with the same number of decimals, enough to distinguish them."""
+    if max(map(abs, values), default=0.0) >= 1e5:  # in short, so that nothing is cut
+        return [f"{'$' if dollars else ''}{v:.3g}".replace("e+0", "e").replace("e+", "e") for v in values]
     gap = min((abs(b - a) for a, b in pairwise(values)), default=abs(values[0]) if values else 1.0)
     decimals = min(max(0, -math.floor(math.log10(gap) + 1e-9)), 9) if gap > 0 else 0
     if any(abs(round(v, decimals) - v) > 1e-12 for v in values):
@@ -76,8 +85,10 @@ class _Panel:
     """One chart: its position, the ranges of its axes, and the SVG written so far."""
 
     left: float
+    width: float
     x: tuple[float, float]
     y: tuple[float, float]
+    is_log: bool = False
 
     def __post_init__(self) -> None:
         self.parts: list[str] = []
@@ -85,11 +96,14 @@ class _Panel:
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         x0, y0 = self.left + _LEFT, HEIGHT - _BOTTOM
-        across, up = _PANEL - _LEFT - _RIGHT, HEIGHT - _BOTTOM - _TOP
-        return (
-            x0 + across * (x - self.x[0]) / (self.x[1] - self.x[0]),
-            y0 - up * (y - self.y[0]) / (self.y[1] - self.y[0]),
-        )
+        across, up = self.width - _LEFT - _RIGHT, HEIGHT - _BOTTOM - _TOP
+        return x0 + across * (x - self.x[0]) / (self.x[1] - self.x[0]), y0 - up * self.share(y)
+
+    def share(self, y: float) -> float:
+        """How high ``y`` is in the chart, from 0 to 1; what lies outside of it is at its edge."""
+        low, high = (math.log10(v) for v in self.y) if self.is_log else self.y
+        at = math.log10(max(y, 1e-300)) if self.is_log else y
+        return min(max((at - low) / (high - low), 0.0), 1.0)
 
     def frame(self, title: str, notes: Sequence[str], *, dollars: bool = False, whole: bool = False) -> None:
         self.parts.append(f'<text class="h" x="{self.left:g}" y="12">{escape(title)}</text>')
@@ -98,17 +112,17 @@ class _Panel:
             self.parts.append(_SWATCHES[note].format(x=x, x2=x + 12, y=8.5))
             self.parts.append(f'<text class="n" x="{x + 17:g}" y="12">{note}</text>')
             x += 17 + 6.6 * len(note) + 10
-        heights = [v for v in ticks(*self.y) if not whole or v == int(v)]
+        heights = decades(*self.y) if self.is_log else [v for v in ticks(*self.y) if not whole or v == int(v)]
         for value, text in zip(heights, tick_texts(heights, dollars), strict=True):
             x, y = self.at(self.x[0], value)
             x2, _ = self.at(self.x[1], value)
             self.parts.append(f'<line class="g" x1="{x:.1f}" x2="{x2:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
             self.parts.append(f'<text x="{x - 6:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{text}</text>')
-        along = ticks(*self.x, about=5)
+        along = ticks(*self.x, about=6 if self.width > 300 else 3)
         for value, text in zip(along, tick_texts(along), strict=True):
             x, y = self.at(value, self.y[0])
             self.parts.append(f'<text x="{x:.1f}" y="{y + 15:.1f}" text-anchor="middle">{text}</text>')
-        x = self.left + (_LEFT + _PANEL - _RIGHT) / 2
+        x = self.left + (_LEFT + self.width - _RIGHT) / 2
         self.parts.append(f'<text x="{x:g}" y="{HEIGHT - 8}" text-anchor="middle">step</text>')
 
     def line(self, kind: str, xs: NDArray[np.float64], ys: NDArray[np.float64], *, stair: bool = False) -> None:
@@ -136,7 +150,7 @@ class _Panel:
         self.parts.append(f'<line class="{kind}" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
         self._levels.append(y)
         # at the left, where the loss is still high and the cost low
-        below = (value - self.y[0]) / (self.y[1] - self.y[0]) > 0.18
+        below = self.share(value) > 0.18
         if last is not None:
             # at the right, where the loss is low, or above the line if the curve's last value is right below it
             is_near = 0 <= self.at(0, last)[1] - y < 30 and y > _TOP + 14
@@ -172,7 +186,7 @@ def pictures(state: RunState, rows: ViewRows) -> list[str]:
         return []
     panels, titles = _panels(state, rows), (loss_title(state.metric), "Workers", "Dollars")
     return [
-        _document("".join(panel.parts), f"{title} against the step", left=panel.left, width=_PANEL)
+        _document("".join(panel.parts), f"{title} against the step", left=panel.left, width=panel.width)
         for title, panel in zip(titles, panels, strict=True)
     ]
 
@@ -195,10 +209,10 @@ def _panels(state: RunState, rows: ViewRows) -> list[_Panel]:
     return [_loss(state, column, span), _workers(column, span), _dollars(state, column, span)]
 
 
-def _document(body: str, label: str, *, left: float = 0, width: int = WIDTH, height: int = HEIGHT) -> str:
+def _document(body: str, label: str, *, left: float = 0, width: float = WIDTH, height: int = HEIGHT) -> str:
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{left:g} 0 {width} {height}" '
-        f'width="{width}" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{left:g} 0 {width:g} {height}" '
+        f'width="{width:g}" height="{height}" '
         f'role="img" aria-label="{escape(label)}"><style>{_STYLE}</style>{body}</svg>'
     )
 
@@ -216,23 +230,25 @@ def _bends(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return kept + points[1:][-1:]
 
 
-def _padded(low: float, high: float, share: float = 0.06) -> tuple[float, float]:
+def _padded(low: float, high: float, is_log: bool, share: float = 0.06) -> tuple[float, float]:
+    if is_log:
+        return low / (high / low) ** share, high * (high / low) ** share
     pad = (high - low) * share or abs(high) * share or 1.0
     return low - pad, high + pad
 
 
 def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[float, float]) -> _Panel:
-    losses = np.concatenate([column["loss"], column["validation_loss"]])
-    seen = losses[np.isfinite(losses)]
+    curves = [(column["step"], column[name]) for name in ("loss", "validation_loss")]
     levels = [] if state.target is None else [state.target]
-    low, high = (min([*seen, *levels]), max([*seen, *levels])) if len(seen) + len(levels) else (0.0, 1.0)
+    low, high, is_log, clipped = loss_range(curves, span[1], levels)
     base = state.baseline_loss
     if base is not None and is_base_in_range(float(low), float(high), base):
         # with room for its label if it is the lowest line
-        low, high = base - 0.2 * (high - base) if base < low else low, max(high, base)
+        under = base / (high / base) ** 0.2 if is_log else base - 0.2 * (high - base)
+        low, high = under if base < low else low, max(high, base)
     else:
         base = None
-    panel = _Panel(0, span, _padded(float(low), float(high)))
+    panel = _Panel(0, _WIDTHS[0], span, _padded(float(low), float(high), is_log), is_log)
     evaluated = np.isfinite(column["validation_loss"])
     panel.frame(loss_title(state.metric), ["validation", "training"] if evaluated.any() else ["training alone"])
     panel.line("t" if evaluated.any() else "v", column["step"], column["loss"])
@@ -247,6 +263,12 @@ def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[f
     at = column["step"][evaluated] if evaluated.any() else column["step"]
     if base is not None:
         panel.level("z", base, base_text(state), last=float(shown[-1]) if math.isfinite(shown[-1]) else base)
+    above = f"up to {clipped:.2g}" if clipped is not None else ""
+    if not above and state.baseline_loss is not None and state.baseline_loss > panel.y[1]:
+        above = base_text(state)
+    if above:
+        x, y = panel.at(span[1], panel.y[1])
+        panel.parts.append(f'<text class="o" x="{x:.1f}" y="{y + 9:.1f}" text-anchor="end">↑ {escape(above)}</text>')
     if math.isfinite(shown[-1]):
         panel.end(float(at[-1]), float(shown[-1]), metric(float(shown[-1])))
     return panel
@@ -263,7 +285,7 @@ def _mark_best(panel: _Panel, state: RunState, column: dict[str, NDArray[np.floa
 
 def _workers(column: dict[str, NDArray[np.float64]], span: tuple[float, float]) -> _Panel:
     workers = column["n_workers"]
-    panel = _Panel(_PANEL + _GAP, span, (0.0, max(float(workers.max()), 1.0) * 1.12))
+    panel = _Panel(_WIDTHS[0] + _GAP, _WIDTHS[1], span, (0.0, max(float(workers.max()), 1.0) * 1.12))
     fewer = np.flatnonzero(np.diff(workers) < 0) + 1
     panel.frame("Workers", ["scale-in"] if len(fewer) else [], whole=True)
     panel.line("w", column["step"], workers, stair=True)
@@ -279,8 +301,8 @@ def _dollars(state: RunState, column: dict[str, NDArray[np.float64]], span: tupl
     most = float(spent.max()) or 1e-6
     is_in_range = budget is not None and is_cap_in_range(most, budget)
     top = max(most, budget or 0.0) * 1.1 if is_in_range else most * 1.25
-    panel = _Panel(2 * (_PANEL + _GAP), span, (0.0, top))
-    panel.frame("Dollars", ["spent", "of which servers"], dollars=True)
+    panel = _Panel(_WIDTHS[0] + _WIDTHS[1] + 2 * _GAP, _WIDTHS[2], span, (0.0, top))
+    panel.frame("Dollars", ["spent", "servers"], dollars=True)
     panel.area("f", column["step"], spent)
     panel.area("s", column["step"], column["servers_usd"])
     panel.line("u", column["step"], spent)

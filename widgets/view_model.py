@@ -5,14 +5,17 @@ All views (live widget, static bundle, text) show the result of `view_of`, so th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..job.baseline import constant_of, shortfall
 from ..telemetry.live import COLUMNS, RunState
-from .format import NOTHING, count, duration, metric, passes, percent, short_time, size, usd
+from .forecast import loss_text, progress_of, target_text
+from .format import NOTHING, count, duration, metric, passes, percent, rough_metric, rounded, short_time, size, usd
 from .rows import Rows
+from .strip import note_of, strip_of
 
 #: Number of newest rows that the exchange line and the time bar are computed from.
 RECENT_ROWS = 50
@@ -46,6 +49,7 @@ def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[
     stop_asked : bool
         Whether Stop was pressed in this view.
     """
+    progress, strip = progress_of(state, recent), strip_of(state.worker_times)
     return {
         **_figures(state, int(recent[-1, COLUMNS.index("n_workers")]) if len(recent) else 0),
         "run_id": state.run_id,
@@ -59,7 +63,11 @@ def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[
         "metric": state.metric,
         "loss_title": loss_title(state.metric),
         "target": state.target,
-        "target_text": f"target {metric(state.target)}" if state.target is not None else "",
+        "target_line": f"target {metric(state.target)}" if state.target is not None else "",
+        "target_soon": " · ".join(filter(None, (target_text(state), loss_text(state)))),
+        "forecast_path": (state.forecast or {}).get("path", []) if state.is_live else [],
+        "progress_share": progress["share"],
+        "progress_text": progress["text"],
         "best_step": state.best_step,
         "base": state.baseline_loss,
         "base_text": base_text(state),
@@ -67,9 +75,47 @@ def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[
         "budget_text": f"cap {usd(state.budget_usd, trim=True)}" if state.budget_usd is not None else "",
         "budget_value": usd(state.budget_usd, trim=True).lstrip("$") if state.budget_usd is not None else "",
         "pending": list(state.pending),
+        "refusal": _sentence(state.refusal) if state.is_live else "",
+        "tuner": state.tuner,
+        "strip": strip,
+        "strip_note": note_of(state.worker_times, strip),
         "events": [[duration(event.time_s), event.text] for event in reversed(state.events[-SHOWN_EVENTS:])],
         "exchange": exchange_of(recent),
         "cannot": _cannot(state, stop_asked),
+        "next_text": "" if state.is_live else next_text(state),
+        "if_restarted": _if_restarted(state),
+    }
+
+
+def next_text(state: RunState) -> str:
+    """What a user may do after the end: ``first.model.save("first.npz") keeps the model; ...``."""
+    name = state.name or state.run_id
+    handle = name if name.isidentifier() else f"mlless_nb.attach({name!r})"
+    if not state.step:
+        return ""
+    return f'{handle}.model.save("{name}.npz") keeps the model; %%mlless --resume {name} --budget 0.05 goes on from it.'
+
+
+def cost_text(cost: Mapping[str, float]) -> str:
+    """The cost by part: ``Cost: workers $0.0121 · supervisor $0.0010 · redis $0.0009``."""
+    parts = [f"{component} {rounded(amount)}" for component, amount in cost.items() if amount > 0]
+    return f"Cost: {' · '.join(parts)}" if parts else ""
+
+
+def _if_restarted(state: RunState) -> dict[str, Any]:
+    """What a browser shows in place of these words when it notices that the run's kernel is gone."""
+    if not state.is_live:
+        return {}
+    name = state.name or state.run_id
+    return {
+        "status": "gone",
+        "word": "Kernel restarted",
+        "icon": "■",
+        "is_live": False,
+        "reason": f"The kernel was restarted; the run was stopped and saved: mlless_nb.attach({name!r})",
+        "pending": [],
+        "refusal": "",
+        "next_text": f"%%mlless --resume {name} --budget 0.05 goes on from its last checkpoint.",
     }
 
 
@@ -80,7 +126,8 @@ def _sentence(text: str) -> str:
 def _figures(state: RunState, last_workers: int = 0) -> dict[str, Any]:
     progress = f"step {state.step:,} · epoch {state.epoch:.1f}" if state.step else ""
     evaluated = state.validation_loss is not None
-    last = metric(state.validation_loss if evaluated else state.loss)
+    newest = state.validation_loss if evaluated else state.loss
+    last = rough_metric(newest) if state.is_live else metric(newest)
     # At the end the figure is that of the returned model, the best one.
     shown = metric(state.best.loss) if state.best and not state.is_live else last
     notes = [f"target {metric(state.target)}"] if state.target is not None else []
@@ -103,13 +150,13 @@ def _figures(state: RunState, last_workers: int = 0) -> dict[str, Any]:
         "workers_text": str(workers) if workers else NOTHING,
         "workers_note": f"of {state.n_workers_started}" if state.n_workers_started else "",
         "spent_label": f"Spent{priced}",
-        "spent_text": usd(state.spent_usd),
+        "spent_text": rounded(state.spent_usd) if state.is_live else usd(state.spent_usd),
         "spent_note": f"of {usd(state.budget_usd, trim=True)}" if state.budget_usd is not None else "no cap",
         "cap_text": "" if share is None or committed is None else _cap(share, committed),
         "spent_share": share,
         "committed_share": committed,
         "time_text": duration(state.time_s),
-        "rate_text": f"{usd(state.rate_usd_s * 3600)}" if is_running else NOTHING,
+        "rate_text": f"{rounded(state.rate_usd_s * 3600)}" if is_running else NOTHING,
         "rate_note": "an hour" if is_running else "",
         "floor_text": _floor(state),
     }
@@ -186,7 +233,8 @@ def _cannot(state: RunState, stop_asked: bool) -> dict[str, str]:
         scale_in = "The workers are starting."
     elif not stopping and state.n_workers <= 1:
         scale_in = "One worker is left."
-    return {"stop": stopping, "scale_in": scale_in, "budget": stopping}
+    tune = stopping or ("The run has no auto-tuner." if state.tuner == "off" else "")
+    return {"stop": stopping, "scale_in": scale_in, "budget": stopping, "tune": tune}
 
 
 def line_of(state: RunState) -> str:

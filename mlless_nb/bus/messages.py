@@ -17,6 +17,8 @@ from ..redaction import scrubbed_values
 MAX_BYTES = 1 << 20
 #: The status of a function that has ended and whose slot another one has from then on.
 HANDED_OVER = "handed over"
+#: The reason of a run that a user has stopped.
+BY_USER = "stopped by you"
 
 M = TypeVar("M", bound="Message")
 

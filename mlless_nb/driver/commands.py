@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 
-from ..bus.messages import Command
+from ..bus.messages import BY_USER, Command
 from ..errors import ServiceError
 from ..telemetry.live import Telemetry
 from .allowance import Allowance
@@ -60,6 +60,7 @@ class Commands:
                 return
             self.is_stop_asked = self.is_stop_asked or command.do == "stop"
             self._pending[command.id] = (command, pending, time.monotonic())
+            self._telemetry.update(refusal="")
             self._show()
         try:
             self._services.bus.send("supervisor", command.encode())
@@ -73,7 +74,7 @@ class Commands:
             late = [entry for entry in self._pending.values() if now - entry[2] > RESEND_S]
         for command, pending, _ in late:
             if command.do == "stop" and is_launched:
-                self._services.log.announce_stop("stopped", "stopped by hand")
+                self._services.log.announce_stop("stopped", BY_USER)
             with self._lock:
                 self._pending[command.id] = (command, pending, now)
             self._services.bus.send("supervisor", command.encode())
@@ -83,6 +84,7 @@ class Commands:
         with self._lock:
             known = [self._pending.pop(command_id, None) for command_id in done]
             for outcome in filter(None, done.values()):
+                self._telemetry.update(refusal=outcome)
                 self._telemetry.tell(self._telemetry.state.time_s, f"Refused: {outcome}")
             self._show()
         budgets = [entry[0].id for entry in known if entry is not None and entry[0].do == "budget"]

@@ -88,7 +88,7 @@ class Conclusion:
         state = dataclasses.replace(telemetry.state, status=ended.status, **self._losses)
         if found_wanting := shortfall(state):
             telemetry.tell(ended.time_s, found_wanting[:1].upper() + found_wanting[1:])
-        telemetry.tell(ended.time_s, f"{ended.status}: {ended.reason}{note}; {left}")
+        telemetry.tell(ended.time_s, f"{_headline(ended.status, ended.reason)}{note}. {left}")
         self.note = note
 
     def _fetch_models(self) -> str:
@@ -180,3 +180,10 @@ class Conclusion:
         finally:
             settle(sum(self._costs_nusd.values()))
             run._end(self._model, cost, last=self._last_model, **changes)
+
+
+def _headline(status: str, reason: str) -> str:
+    """How a run ended, for the last event: ``Stopped by you``, ``Finished: 25 epochs are done``."""
+    word = {"capped": "budget reached"}.get(status, status)
+    text = reason if reason.startswith(word) else f"{word}: {reason}"
+    return text[:1].upper() + text[1:]

@@ -30,6 +30,7 @@ def first_state(
         "resumed_from": earlier.name if earlier is not None else "",
         "metric": job.model.metric,
         "target": job.stop_rules.target,
+        "stop_rules": _limits(job),
         "baseline_loss": data.baseline_loss,
         "n_workers": job.workers,
         "budget_usd": job.cap_usd,
@@ -41,3 +42,13 @@ def first_state(
     if start is not None and start.best is not None:
         state |= {"best_loss": start.best_loss, "best_step": 0, "best_epoch": 0.0}
     return state
+
+
+def _limits(job: TrainingJob) -> dict[str, Any]:
+    """The field ``stop_rules`` of a state."""
+    rules = job.stop_rules
+    given = {name: getattr(rules, name) for name in ("epochs", "steps", "time_s")}
+    return {
+        **{name: value for name, value in given.items() if value is not None},
+        "may_settle": job.ends_settled or rules.patience is not None,
+    }

@@ -234,7 +234,9 @@ def remove_all(services: Services, remove_objects: Callable[[], None] | None) ->
     attempt(log.delete, "Redis could not be cleaned, its keys expire within a day")
     attempt(partial(bus.close, delete=True), "the control bus could not be cleaned, what is in it expires")
     attempt(services.sweep, "unfinished objects could not be removed")
-    return "; ".join(["0 functions left", *failed]) if failed else "0 functions, 0 keys, 0 queues left"
+    if failed:
+        return "; ".join(["All functions are shut down", *failed])
+    return "Everything is shut down: 0 functions, 0 keys, 0 queues left"
 
 
 def keep(

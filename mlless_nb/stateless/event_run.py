@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from ..bus.messages import Command
+from ..bus.messages import BY_USER, Command
 from ..job.stop_rules import Verdict
 from .messages import Call, Done, Task
 from .platform import Ends
@@ -100,5 +100,5 @@ class EventRun(StatelessRun):
         """See `StatelessRun`; a stop is announced in the plan, which every launch function reads."""
         refused = super()._carry_out(command)
         if command.do == "stop":
-            self.log.announce_stop("stopped", "stopped by hand")
+            self.log.announce_stop("stopped", BY_USER)
         return refused

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..bus import Bus
-from ..bus.messages import Command, Invocation, Message, Update
+from ..bus.messages import BY_USER, Command, Invocation, Message, Update
 from ..errors import DecodeError, RunError
 from ..exchange import Coordinator
 from ..job.stop_rules import Verdict
@@ -217,12 +217,12 @@ class StatelessRun:
     def _carry_out(self, command: Command) -> str:
         """Carry out ``command``; returns why it was refused, "" if it was carried out."""
         if command.do == "stop":
-            self._asked = Verdict("stopped", "stopped by hand")
-            self.tell(f"Stop asked for: the run ends after step {self.course.step + 1}")
+            self._asked = Verdict("stopped", BY_USER)
+            self.tell(f"Stopping after step {self.course.step + 1}, as you asked")
             return ""
         if command.do == "budget":
             if self.log.set_cap(command.nusd):
-                self.tell(f"Budget set to ${command.nusd / NUSD:.6g}")
+                self.tell(f"The budget is ${command.nusd / NUSD:.6g} now, as you asked")
                 return ""
             asked, least = command.nusd / NUSD, self.log.money()[1] / NUSD
             return f"a budget of ${asked:.6g}: it cannot go below ${least:.6f}, which is spent and committed"

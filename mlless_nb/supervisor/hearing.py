@@ -6,7 +6,19 @@ import math
 from collections.abc import Callable, Mapping
 
 from ..bus import Bus
-from ..bus.messages import HANDED_OVER, Command, Failed, FromWorker, Left, Message, RateCut, Ready, Replaced, Started
+from ..bus.messages import (
+    BY_USER,
+    HANDED_OVER,
+    Command,
+    Failed,
+    FromWorker,
+    Left,
+    Message,
+    RateCut,
+    Ready,
+    Replaced,
+    Started,
+)
 from ..errors import DecodeError
 from ..exchange import SUPERVISOR, Coordinator
 from ..money.meter import NUSD
@@ -43,6 +55,8 @@ class Hearing:
         Whether another supervisor waits to take over.
     leaving : set of int
         Slots that have left or leave.
+    replacements : dict of int to int
+        How often the function of a slot was replaced.
     done : dict of str to str
         Results of commands that were carried out since it was emptied.
     """
@@ -65,8 +79,10 @@ class Hearing:
         self.is_succeeded = self._is_past = False
         self.restart = 0
         self.leaving: set[int] = set()
+        self.replacements: dict[int, int] = {}
         self.done: dict[str, str] = {}
         self._commands_done: set[str] = set()
+        self._asked: set[int] = set()  # slots whose removal a user has asked for
         self._learning_rate = math.inf  # after the newest cut
 
     def hear(self, timeout_s: float, *, is_past: bool = False) -> bool:
@@ -95,6 +111,7 @@ class Hearing:
         self.restart = message.number
         self._workers.replace(message.slots, message.invoked_s)
         for slot in message.slots:
+            self.replacements[slot] = self.replacements.get(slot, 0) + 1
             self._bill.replace(slot, message.lost_s, message.invoked_s)
             self._successors.begin(slot, message.invoked_s)
 
@@ -125,7 +142,10 @@ class Hearing:
             if isinstance(message, Failed):
                 workers.note_abort("failed", message.reason)
             elif message.status == "left":
-                self._tell(f"Removed worker {message.slot} after step {message.step}; its bill ends")
+                if message.slot in self._asked:  # the auto-tuner has told of its own
+                    self._tell(
+                        f"Removed worker {message.slot} after step {message.step}: it costs nothing from here on"
+                    )
             elif message.status == "failed" and not workers.have_all_ended:
                 workers.abort(message.reason)  # the others must not wait for it
 
@@ -151,14 +171,14 @@ class Hearing:
     def _carry_out(self, command: Command) -> str:
         """Carry out ``command``; returns why it was refused, "" if it was carried out."""
         if command.do == "stop":
-            plan = self._log.announce_stop("stopped", "stopped by hand")
-            self._tell(f"Stop asked for: the run ends after step {plan.stop_after}")
+            plan = self._log.announce_stop("stopped", BY_USER)
+            self._tell(f"Stopping after step {plan.stop_after}, as you asked")
         elif command.do == "budget":
             if not self._log.set_cap(command.nusd):
                 reserved = self._log.money()[1]
                 asked, least = command.nusd / NUSD, reserved / NUSD
                 return f"a budget of ${asked:.6g}: it cannot go below ${least:.6f}, which is spent and committed"
-            self._tell(f"Budget set to ${command.nusd / NUSD:.6g}")
+            self._tell(f"The budget is ${command.nusd / NUSD:.6g} now, as you asked")
         elif command.do == "scale_in":
             return self._scale_in(command)
         elif command.do == "tune":
@@ -173,7 +193,8 @@ class Hearing:
             return slots
         leaves = self._log.announce_leave(slots).leaves
         self.leaving.update(leaves)
+        self._asked.update(slots)
         for slot in slots:
-            self._tell(f"Worker {slot} leaves after step {leaves[slot] - 1}")
+            self._tell(f"Removing worker {slot} after step {leaves[slot] - 1}, as you asked")
         self._policy.pause_for_user()
         return ""

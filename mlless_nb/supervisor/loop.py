@@ -36,6 +36,7 @@ from .quorum import QuorumControl
 from .step_rows import StepRows
 from .successors import Successors, left_s
 from .takeover import departed
+from .worker_times import WorkerTimes
 from .worker_watch import WorkerWatch
 
 #: Seconds between two polls of steps and leases, each with an update to the driver. Commands are handled at once.
@@ -102,6 +103,7 @@ class Supervisor:
         self._successors = Successors(invocation, log, bus)
         parts = log, bus, self._workers, self._bill, self._policy, self._successors, self._rows.model.metric, self._tell
         self._hearing = Hearing(invocation.n_workers, *parts)
+        self._worker_times = WorkerTimes(self._workers, self._hearing)
 
     @property
     def _time_s(self) -> float:
@@ -297,8 +299,7 @@ class Supervisor:
             epoch=self._rows.epoch,
             time_s=time_s,
             n_workers=self._rows.n_workers,
-            n_workers_started=len(self._workers.started),
-            leaving=sorted(self._hearing.leaving),
+            **self._worker_times.state(self._rows.reports, time_s),
             spent_usd=self._bill.spent(time_s) / NUSD,
             committed_usd=reserved / NUSD,
             budget_usd=self._cap_usd,

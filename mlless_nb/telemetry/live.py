@@ -96,9 +96,17 @@ class RunState:
     rate_usd_s: float = 0.0  # dollars per second with the present number of workers
     price_profile: str = ""
     is_simulated_price: bool = True
+    #: The rules that end the run: ``epochs``, ``steps``, ``time_s``, each if there is one, and whether the run
+    #: ``may_settle``, so that these are upper limits.
+    stop_rules: Mapping[str, Any] = field(default_factory=dict)
+    #: One entry per worker, or per group of neighbours: first slot, number of slots, seconds of a step that those at
+    #: work compute, exchange and wait, how many have left, the last step of the last of these, how many are leaving,
+    #: and how often their functions were replaced.
+    worker_times: Sequence[Sequence[Any]] = ()
     tuner: str = ""  # of scale-in: "on", "paused" until a user resumes it, "off"; "" before it is known
     forecast: dict[str, Any] | None = None  # see `mlless_nb.supervisor.policy.forecast`
     pending: tuple[str, ...] = ()
+    refusal: str = ""  # why the newest command was refused; "" if none was, or another one was sent since
     events: tuple[Event, ...] = ()
 
     @property

@@ -59,7 +59,7 @@ def test_a_run_is_watched_steered_and_stopped_while_another_cell_is_busy(noteboo
         timeout=DEADLINE_S * 1000,
     )
     dashboard(opened).get_by_role("button", name="Stop").click()
-    opened.page.get_by_text(re.compile("stopped by hand", re.IGNORECASE)).first.wait_for(timeout=DEADLINE_S * 1000)
+    opened.page.get_by_text(re.compile("stopped by you", re.IGNORECASE)).first.wait_for(timeout=DEADLINE_S * 1000)
     (opened.lab.notebooks / "go").touch()
     opened.run(3)
     assert opened.text(3).startswith("stopped True")

@@ -51,9 +51,10 @@ def test_workers_go_and_it_is_told_and_recorded(sync: BSP | ISP, scale_in: Scale
     assert n_workers[-1] < 4
     assert (np.diff(n_workers) <= 0).all()
     told = [event.text for event in run.telemetry.state.events]
-    first = next(text for text in told if text.startswith("Auto-tuner removed worker"))
-    assert ("instead of" if keeps else "projected loss at +") in first
-    assert ("with 4" if keeps else "with 4 workers, saves") in first
+    first = next(text for text in told if text.startswith("Removed worker"))
+    assert "(4 -> 3)" in first
+    assert any("same steps" in text and "instead of" in text for text in told) == keeps
+    assert ("forecast loss in" in first and "with all 4 workers" in first) != keeps
     events = [json.loads(line) for line in (record.runs_folder() / run.id / record.EVENTS).read_text().splitlines()]
     removed = [event for event in events if event["kind"] == "remove"]
     assert first in [event["text"] for event in removed]

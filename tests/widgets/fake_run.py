@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mlless_nb.errors import CommandError
+from mlless_nb.money import Cost
 from mlless_nb.telemetry.live import COLUMNS, Telemetry
 
 STEP_S = 0.09
@@ -24,10 +25,11 @@ class FakeRun:
         workers: int = 8,
         removes_at: tuple[int, ...] = (231, 301, 372),
     ) -> None:
-        self.telemetry, self.name, self.id, self.job = Telemetry(), name, f"{name}-1", None
+        self.telemetry, self.name, self.id, self.job = Telemetry(), name, f"{name}-1", "a job"
         self.n_steps, self.commands = n_steps, []  # type: ignore[var-annotated]
         self._removes_at = removes_at  # the tuner's removals, by step
         self._budget, self._n_workers, self._step, self._spent = budget_usd, workers, 0, 0.0
+        self._n_started = workers
         self._lock, self._stop, self._random = threading.RLock(), False, np.random.default_rng(7)
         self.telemetry.update(
             run_id=self.id,
@@ -38,6 +40,8 @@ class FakeRun:
             n_workers_started=workers,
             budget_usd=budget_usd,
             price_profile="AWS Lambda x86",
+            stop_rules={"steps": n_steps, "may_settle": False},
+            tuner="on",
         )
 
     # ------------------------------------------------------------------ what a view may ask
@@ -55,6 +59,22 @@ class FakeRun:
             self.telemetry.update(pending=(f"removing {n} worker ...",))
             self._leaving = n
 
+    def pause_tuner(self) -> None:
+        self.commands.append(("tune", False))
+        self.telemetry.update(tuner="paused")
+
+    def resume_tuner(self) -> None:
+        self.commands.append(("tune", True))
+        self.telemetry.update(tuner="on")
+
+    def resume(self, budget: float) -> FakeRun:
+        self.commands.append(("resume", budget))
+        return FakeRun(self.name, budget, self.n_steps, self._n_started, ()).start()
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(workers=self._spent * 0.8, redis=self._spent * 0.2)
+
     @property
     def budget(self) -> float | None:
         return self._budget
@@ -70,8 +90,8 @@ class FakeRun:
             self.telemetry.update(budget_usd=usd)
 
     _leaving = 0
-    #: What the validation loss rises a step after step 300.
-    rises = 0.0
+    #: What the validation loss rises a step after step 300, and by which factor after step 100.
+    rises, diverges = 0.0, 1.0
 
     # ------------------------------------------------------------------ what an engine does
     def advance(self, n: int = 1) -> None:
@@ -91,15 +111,17 @@ class FakeRun:
         if self._leaving:
             self._n_workers -= self._leaving
             self._leaving = 0
-            self.telemetry.tell(step * STEP_S, f"Removed worker {self._n_workers}, asked for by hand")
+            self.telemetry.tell(step * STEP_S, f"Worker {self._n_workers} leaves, as you asked")
             self.telemetry.update(pending=())
         if step in self._removes_at and self._n_workers > 1:
             self._n_workers -= 1
             self.telemetry.tell(
-                step * STEP_S, f"Removed worker {self._n_workers}: 13 % cheaper, loss 0.0002 behind in 10 s"
+                step * STEP_S,
+                f"Removed worker {self._n_workers}: same steps, 13 % cheaper",
             )
         self._spent += 4.6e-6 * self._n_workers + 6e-6
         validation = 0.8655 + 0.07 / (1 + step / 40) + self.rises * max(step - 300, 0)
+        validation *= self.diverges ** max(step - 100, 0)
         loss = validation - 0.012 + 0.006 * self._random.standard_normal() + 0.05 / step
         sent = 96e3 * self._n_workers
         row = dict.fromkeys(COLUMNS, 0.0) | {
@@ -131,10 +153,14 @@ class FakeRun:
             spent_usd=self._spent,
             committed_usd=self._spent + 2e-4,
             rate_usd_s=(4.6e-6 * self._n_workers + 6e-6) / STEP_S,
+            worker_times=[
+                [slot, 1, 0.015 * (1.8 if slot == 3 else 1), 0.008, 0.004, int(slot >= self._n_workers), step, 0, 0]
+                for slot in range(self._n_started)
+            ],
             **changes,
         )
         if self._stop:
-            self.end("stopped", f"Stopped by hand at step {step}; the model of step {step} is kept.")
+            self.end("stopped", f"Stopped by you at step {step}; the model of step {step} is kept.")
         elif self._budget is not None and self._spent + 3e-4 > self._budget:
             self.end("capped", f"The budget is used up at step {step}; the model of step {step} is kept.")
         elif step >= self.n_steps:

@@ -138,6 +138,28 @@ def test_a_comma_that_may_be_a_decimal_one_is_refused(text: str) -> None:
     assert run.commands == []
 
 
+def test_the_auto_tuner_is_paused_and_resumed() -> None:
+    run = FakeRun()
+    controls = Controls(run)
+    assert [controls.handle({"cmd": "tune", "id": str(on), "value": on})["ok"] for on in (False, True)] == [True, True]
+    assert run.commands == [("tune", False), ("tune", True)]
+
+
+def test_an_ended_run_is_continued_once() -> None:
+    run, started = FakeRun(n_steps=3, workers=2), []
+    controls = Controls(run, started.append)
+    assert not controls.handle({"cmd": "continue", "id": "0", "value": "0.05"})["ok"]  # it is live
+    run.advance(3)
+    assert controls.cannot_resume == ""
+    assert "dollars above 0" in controls.handle({"cmd": "continue", "id": "1", "value": "more"})["text"]
+    reply = controls.handle({"cmd": "continue", "id": "2", "value": "0.05"})
+    assert reply["ok"]
+    assert run.commands == [("resume", 0.05)]
+    assert [one.budget for one in started] == [0.05]
+    assert not controls.handle({"cmd": "continue", "id": "3", "value": "0.05"})["ok"]
+    started[0].stop()
+
+
 def test_nothing_is_asked_of_a_run_that_has_ended() -> None:
     run = FakeRun(n_steps=2)
     run.advance(2)
@@ -188,7 +210,7 @@ def test_rows_go_out_as_float32_with_their_number(sent: list[Any]) -> None:
     assert floats(buffers[0])[:, 0].tolist() == [3, 4, 5, 6, 7]
 
 
-def test_events_go_out_only_when_there_are_new_ones(sent: list[Any]) -> None:
+def test_only_what_has_changed_goes_out(sent: list[Any]) -> None:
     run = FakeRun()
     widget = Dashboard(run)
     run.advance(2)
@@ -196,6 +218,29 @@ def test_events_go_out_only_when_there_are_new_ones(sent: list[Any]) -> None:
         widget.on_rows(0, run.telemetry.rows_since(0), run.telemetry.state)
         run.advance(1)
     assert ["events" in message["status"] for message, _ in sent] == [True, False]
+    assert ["progress_text" in message["status"] for message, _ in sent] == [True, True]
+    assert len(str(sent[1][0])) < 2500
+
+
+class Earlier:
+    """A run that has ended."""
+
+    def __init__(self, name: str, **how: Any) -> None:
+        self._run = FakeRun(name, n_steps=200, budget_usd=None, **how)
+        self._run.advance(200)
+        self.name, self.telemetry = name, self._run.telemetry
+
+
+def test_earlier_runs_on_the_same_data_are_drawn_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [Earlier(name) for name in ("one", "two", "three", "four")]
+    others[2].telemetry.update(description="PMF rank 20 · other data · BSP")
+    monkeypatch.setattr(dashboard_module, "runs", lambda: others)
+    curves = Dashboard(FakeRun()).earlier
+    assert [curve["name"] for curve in curves] == ["four", "two", "one"]
+    points = curves[0]["points"]
+    assert len(points) == 50  # the evaluations
+    assert points[-1][0] == 200
+    assert points[-1][3] == pytest.approx(0.8655 + 0.07 / 6, rel=1e-4)
 
 
 def test_hello_is_answered_with_everything(sent: list[Any]) -> None:
@@ -211,11 +256,13 @@ def test_hello_is_answered_with_everything(sent: list[Any]) -> None:
     assert len(floats(buffers[0])) <= 1 + dashboard_module.HELLO_ROWS
 
 
-def test_plotly_comes_on_request_and_is_in_no_trait(sent: list[Any]) -> None:
-    widget = Dashboard(FakeRun())
-    widget._on_message(widget, {"cmd": "plotly"}, [])
-    assert len(sent[-1][1][0]) > 1_000_000
-    assert sum(len(str(widget.get_state()[key])) for key in widget.get_state()) < 80_000
+def test_what_is_saved_with_the_widget_is_small() -> None:
+    run = FakeRun(n_steps=2000, budget_usd=None)
+    run.advance(1500)
+    state = Dashboard(run).get_state()
+    assert sum(len(str(state[key])) for key in state if key not in ("_esm", "_css", "snapshot")) < 20_000
+    assert len(state["snapshot"]) < 20_000
+    assert sum(len(str(state[key])) for key in ("_esm", "_css")) < 80_000
 
 
 def test_presses_are_acknowledged_and_stop_shows_at_once(sent: list[Any]) -> None:
@@ -248,7 +295,9 @@ def test_the_browser_chooses_the_subshell() -> None:
 
 def test_at_the_end_the_picture_replaces_the_widget(sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[tuple[str, Any]] = []
-    monkeypatch.setattr(dashboard_module, "display", lambda _w, display_id: shown.append((display_id, "widget")))
+    monkeypatch.setattr(
+        dashboard_module, "display", lambda _w, display_id, update: shown.append((display_id, "widget"))
+    )
     monkeypatch.setattr(
         dashboard_module, "update_display", lambda bundle, raw, display_id: shown.append((display_id, bundle))
     )

@@ -135,7 +135,7 @@ def test_plot_is_a_plotly_figure_against_what_is_asked() -> None:
 def rising() -> FakeRun:
     run = FakeRun(budget_usd=None)
     run.rises = 2e-4
-    run.telemetry.update(baseline_loss=0.95)
+    run.telemetry.update(baseline_loss=0.92)
     run.advance(480)
     return run
 
@@ -153,7 +153,7 @@ def test_the_best_evaluation_is_marked_and_the_base_line_drawn() -> None:
     assert picture.count('<circle class="b"') == 1
     assert ">best</text>" in picture
     assert '<line class="z"' in picture
-    assert "predicting the mean: 0.9500" in picture
+    assert "predicting the mean: 0.9200" in picture
     assert words in picture, "for who cannot see it"
     figure = plot(run)
     (mark,) = [trace for trace in figure.data if trace.mode == "markers"]

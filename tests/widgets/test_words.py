@@ -79,7 +79,7 @@ def test_controls_say_why_they_do_nothing() -> None:
 def test_figures_without_validation_are_called_training() -> None:
     assert view_of(RunState(metric="RMSE", loss=0.9), NO_ROWS)["metric_label"] == "Training RMSE"
     view = view_of(RunState(metric="RMSE", loss=0.9, validation_loss=0.91), NO_ROWS)
-    assert (view["metric_label"], view["metric_text"]) == ("Validation RMSE", "0.9100")
+    assert (view["metric_label"], view["metric_text"]) == ("Validation RMSE", "0.910")
 
 
 def test_a_run_that_has_ended_shows_its_last_workers() -> None:
@@ -141,7 +141,7 @@ BEST = RunState(
 def test_the_best_evaluation_is_told() -> None:
     view = view_of(BEST, NO_ROWS)
     assert view["best_text"] == "best 0.8470 at epoch 64 (step 2,310)"
-    assert (view["metric_text"], view["best_step"]) == ("0.8512", 2310)
+    assert (view["metric_text"], view["best_step"]) == ("0.851", 2310)
     assert "validation RMSE 0.8512 · best 0.8470 at epoch 64 (step 2,310)" in line_of(BEST)
     assert view_of(RunState(), NO_ROWS)["best_text"] == ""
     assert [passes(epoch) for epoch in (0.5, 3.44, 9.97, 64.1)] == ["0.5", "3.4", "10", "64"]

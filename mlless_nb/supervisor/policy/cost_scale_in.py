@@ -170,11 +170,12 @@ class CostScaleIn:
         then_ms, now_ms = 1e3 * self.times.at(n_best), 1e3 * step_s
         cheaper = 1 - self._step_usd(n_best) / self._step_usd(n_workers)
         text = (
-            f"Auto-tuner removed {{worker}}: a step of {n_best} worker{'s' * (n_best > 1)} should take "
-            f"{then_ms:.3g} ms instead of {now_ms:.3g} ms with {n_workers} and cost {cheaper:.0%} less; "
-            "its rows stay the same"
+            f"same steps, {cheaper:.0%} cheaper with {n_best} worker{'s' * (n_best > 1)} "
+            f"({then_ms:.3g} ms instead of {now_ms:.3g} ms)"
         )
-        return [self._say("remove", text, numbers) for _ in range(n_workers - n_best)]
+        removed = [f"Removed {{worker}} ({n} -> {n - 1})" for n in range(n_workers, n_best, -1)]
+        removed[-1] += f": {text}"
+        return [self._say("remove", sentence, numbers) for sentence in removed]
 
     def _say(self, kind: str, text: str, numbers: Numbers) -> Decision:
         return Decision.at_newest(self._history, kind, text, numbers)

@@ -13,6 +13,8 @@ from .projection import RECENT, Projection
 LEAST_RECORDS = 10
 #: Most steps that a forecast looks ahead, as a multiple of the steps done.
 FARTHEST = 20.0
+#: The path of the forecast that is drawn: so many points, at most so far ahead, as a multiple of the steps done.
+PATH_POINTS, PATH_FARTHEST = 8, 1.0
 
 
 def forecast(history: History, projection: Projection, cap_usd: float | None) -> dict[str, Any] | None:
@@ -33,7 +35,8 @@ def forecast(history: History, projection: Projection, cap_usd: float | None) ->
         cap does; ``is_rough``: whether the curve is not reliable that far ahead; ``usd_to_target`` and ``s_to_target``:
         [low, expected, high] of the whole run, an 80 % interval, high is None if the target may never be reached;
         ``usd_per_percent``: dollars that the next 1 % of loss costs, if the curve is reliable that far ahead. Unknown
-        values are None.
+        values are None. ``path``, where there is a target: what is ahead until the cap or another rule ends the run, as
+        [step, seconds, dollars, loss, and low and high of its 80 % interval].
     """
     curve, judged = projection.curve, projection.judged
     if curve is None or len(judged.steps) < LEAST_RECORDS:
@@ -57,6 +60,7 @@ def forecast(history: History, projection: Projection, cap_usd: float | None) ->
         "usd_to_target": None,
         "s_to_target": None,
         "usd_per_percent": None,
+        "path": [],
     }
     horizon = affordable if math.isfinite(affordable) else projection.steps_left(p)
     if math.isfinite(horizon):
@@ -70,7 +74,20 @@ def forecast(history: History, projection: Projection, cap_usd: float | None) ->
             variation = history.step_variation(max(history.since_change(), history.n - RECENT))
             found["usd_to_target"] = _interval(spent, steps, usd_step, variation)
             found["s_to_target"] = _interval(time_s, steps, step_s, variation)
+        ahead = min(affordable, projection.steps_left(p), PATH_FARTHEST * step)
+        found["path"] = [
+            [step + n, time_s + n * step_s, spent + n * usd_step, *_band(projection, n)]
+            for n in (ahead * k / (PATH_POINTS - 1) for k in range(PATH_POINTS))
+        ]
     return found
+
+
+def _band(projection: Projection, steps: float) -> tuple[float, float, float]:
+    """The projected loss after ``steps`` more steps, and the low and the high end of its 80 % interval."""
+    loss = projection.loss_in(steps, projection.n_workers)
+    there = projection.moved + steps * projection.efficiency.pace(projection.n_workers)
+    spread = projection.mixture.spread(there, loss) if projection.mixture is not None else 0.0
+    return loss, loss * (1 - spread), loss * (1 + spread)
 
 
 def _steps_to_target(target: float, projection: Projection, farthest: float) -> tuple[float, float, float] | None:

@@ -91,8 +91,8 @@ class PaperScaleIn:
         if self._reference is None:
             return []
         self._reference_step_s = self._mean_step_s(0)
-        knee = f"The knee of the loss curve is past (step {int(history.last('step'))})"
-        text = "Auto-tuner removed {worker} at the knee, as the paper does"
+        knee = f"Loss is flattening (step {int(history.last('step'))})"
+        text = f"Removed {{worker}} ({n_workers} -> {n_workers - 1}) at the knee of the loss curve, as the paper does"
         return [self._say("knee", f"{knee}: the reference curve is fitted", {}), *self._remove(n_workers, text, {})]
 
     def _judge(self, reference: Curve, n_workers: int) -> list[Decision]:
@@ -114,7 +114,7 @@ class PaperScaleIn:
         if not worse < spec["threshold"]:
             why = f"{told}, worse by {worse:.1%}"
             return self._refusals.tell(Refusal("worse", why), history, n_workers, numbers)
-        return self._remove(n_workers, f"Auto-tuner removed {{worker}}: {told}", numbers)
+        return self._remove(n_workers, f"Removed {{worker}} ({n_workers} -> {n_workers - 1}): {told}", numbers)
 
     def _remove(self, n_workers: int, text: str, numbers: Numbers) -> list[Decision]:
         self._n_wanted, self._judged_at_s = n_workers - 1, self._history.last("time_s")

@@ -95,7 +95,7 @@ class ScaleInTuner:
             self.knee = knee_of(history, self._spec["knee"])
             if self.knee is None:
                 return []
-            text = f"The knee of the loss curve is past (step {self.knee}): workers may be removed from now on"
+            text = f"Loss is flattening (step {self.knee}): the auto-tuner may now remove workers"
             return [self._say("knee", text, {"knee": float(self.knee)})]
         if n_workers < 2:
             return []
@@ -183,9 +183,9 @@ class ScaleInTuner:
         to_end, projected = estimate.steps_to_end, estimate.projected
         is_known = estimate.is_end_unknown or projection.target is None or projection.is_reliable(to_end, n_workers)
         text = (
-            f"Auto-tuner removed {{worker}}: projected loss at +{projected.horizon_s:.2g} s {projected.loss:.4f} vs "
-            f"{projected.reference:.4f} with {self._n_all} workers, saves {'' if is_known else 'about '}"
-            f"{max(estimate.usd_saved, 0.0):.0%}"
+            f"Removed {{worker}} ({n_workers} -> {n_workers - 1}): forecast loss in {projected.horizon_s:.2g} s "
+            f"{projected.loss:.4f} against {projected.reference:.4f} with all {self._n_all} workers, "
+            f"{'' if is_known else 'about '}{max(estimate.usd_saved, 0.0):.0%} cheaper"
         )
         return [self._say("remove", text, numbers)]
 

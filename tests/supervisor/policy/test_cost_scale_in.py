@@ -67,7 +67,8 @@ def test_where_workers_share_two_cores_most_of_them_go_at_once() -> None:
     assert product[0] <= 1.1 * product[1]
     removed = [decision for decision in decisions if decision.kind == "remove"]
     assert len(removed) == 8 - workers[-1]
-    assert "instead of" in removed[0].about(3).text
+    assert removed[0].about(3).text == "Removed worker 3 (8 -> 7)"
+    assert "instead of" in removed[-1].about(4).text
     numbers = {name: value for name, value in removed[0].numbers.items() if value is not None}
     n_best = int(numbers["n_best"])
     assert (numbers["n_workers"], n_best) == (8.0, workers[60])

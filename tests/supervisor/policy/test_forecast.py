@@ -75,3 +75,17 @@ def test_steps_of_uneven_length_widen_the_interval() -> None:
     assert variations[0] == pytest.approx(0, abs=1e-9)
     assert variations[1] > 0.2
     assert spreads[1] > spreads[0]
+
+
+def test_the_path_to_the_target_has_a_band_that_widens_up_to_the_rule_that_ends_the_run() -> None:
+    found = forecast(evaluated(300), target=hyperbola(600), steps=500)["path"]
+    steps, seconds, dollars, losses, low, high = (np.array(part) for part in zip(*found, strict=True))
+    assert (steps[0], steps[-1]) == (300, pytest.approx(500))
+    assert (np.diff(seconds) > 0).all()
+    assert (np.diff(dollars) > 0).all()
+    assert (low <= losses).all()
+    assert (losses <= high).all()
+    assert losses[-1] == pytest.approx(hyperbola(500), rel=0.01)
+    assert high[-1] - low[-1] >= high[0] - low[0]
+    assert forecast(evaluated(300), steps=500)["path"] == []  # nobody asked for a loss
+    assert forecast(evaluated(100), target=0.01, steps=5000)["path"][-1][0] <= 200  # no farther than it has come

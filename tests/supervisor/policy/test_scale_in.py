@@ -56,7 +56,7 @@ def test_workers_go_one_by_one_once_the_knee_is_past() -> None:
     assert knee >= 50
     assert all(decision.step > knee for decision in run.decisions if decision.kind == "remove")
     first = next(decision for decision in run.decisions if decision.kind == "remove")
-    assert "removed worker 5: projected loss at +" in first.about(5).text
+    assert "Removed worker 5 (8 -> 7): forecast loss in " in first.about(5).text
     numbers = {name: value for name, value in first.numbers.items() if value is not None}
     # Nobody has left yet: what is projected is the reference, and that is the curve.
     assert (numbers["s"], numbers["s_sd"], numbers["n_workers"]) == (0.0, 0.0, 8.0)

@@ -1,0 +1,188 @@
+"""How far a run is, what is ahead of it, where its workers' time goes, and what its end says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlless_nb.money import Cost
+from mlless_nb.telemetry.live import COLUMNS, RunState
+from mlless_nb.widgets.forecast import forecast_lines, loss_text, progress_of, target_text
+from mlless_nb.widgets.format import rough_metric, rounded
+from mlless_nb.widgets.loss_range import loss_range
+from mlless_nb.widgets.strip import note_of, strip_of
+from mlless_nb.widgets.view_model import cost_text, view_of
+
+RUNNING = RunState(
+    status="running",
+    name="first",
+    step=364,
+    epoch=10.1,
+    time_s=36.4,
+    spent_usd=0.014,
+    rate_usd_s=0.0004,
+    stop_rules={"epochs": 25.0, "may_settle": False},
+)
+
+
+def rows(n: int = 40, step_s: float = 0.1) -> np.ndarray:
+    """The newest rows of a run at step 364, with 36 steps an epoch."""
+    found = np.zeros((n, len(COLUMNS)))
+    steps = np.arange(364 - n + 1, 365)
+    found[:, COLUMNS.index("step")] = steps
+    found[:, COLUMNS.index("epoch")] = steps / 36
+    found[:, COLUMNS.index("time_s")] = steps * step_s
+    return found
+
+
+def changed(**fields: Any) -> RunState:
+    return dataclasses.replace(RUNNING, **fields)
+
+
+def test_the_bar_says_how_far_how_long_and_how_much() -> None:
+    progress = progress_of(RUNNING, rows())
+    assert progress["share"] == pytest.approx(10.1 / 25)
+    assert progress["text"] == "epoch 10 of 25 · about 54 s left · about $0.0355 at the end"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"stop_rules": {"steps": 400}}, "step 364 of 400 · about 3.6 s left · about $0.0154 at the end"),
+        ({"stop_rules": {"time_s": 60.0}}, "36 s of 60 s · about 24 s left · about $0.0234 at the end"),
+        ({"budget_usd": 0.02}, "epoch 10 · $0.0140 of $0.02 · about 15 s left · about $0.0200 at the end"),
+        ({"budget_usd": 0.5}, "epoch 10 of 25 · about 54 s left · about $0.0355 at the end"),
+        (
+            {"stop_rules": {"epochs": 50.0, "may_settle": True}},
+            "epoch 10 of at most 50 · at most 2 min 24 s left · at most",
+        ),
+        ({"target": 0.868}, "epoch 10 of 25 · at most 54 s left"),
+        ({"stop_rules": {}}, "epoch 10 · ends when you stop it"),
+    ],
+)
+def test_the_end_that_comes_first_is_told(fields: dict[str, Any], says: str) -> None:
+    assert progress_of(changed(**fields), rows())["text"].startswith(says)
+
+
+def test_a_run_that_has_just_begun_has_no_time_left() -> None:
+    assert progress_of(RUNNING, rows(3))["text"] == "epoch 10 of 25"
+    assert progress_of(RUNNING, rows(0)) == {"share": None, "text": ""}
+    assert progress_of(changed(status="capped"), rows()) == {"share": 1.0, "text": ""}
+
+
+FORECAST = {
+    "loss_at_end": 0.8655,
+    "loss_at_cap": None,
+    "is_rough": False,
+    "usd_to_target": [0.0155, 0.0161, 0.018],
+    "s_to_target": [40.4, 42.4, 47.4],
+    "usd_per_percent": None,
+    "path": [[364, 36.4, 0.014, 0.872, 0.872, 0.872], [400, 40.0, 0.0154, 0.87, 0.868, 0.872]],
+}
+
+
+def test_the_target_is_forecast_with_its_band() -> None:
+    state = changed(target=0.868, forecast=FORECAST)
+    assert target_text(state) == "target 0.8680 in about 6.0 s (4.0 s to 11 s), at about $0.0161"
+    assert view_of(state, rows())["forecast_path"] == FORECAST["path"]
+    assert "beyond the budget" in target_text(changed(target=0.868, forecast=FORECAST, budget_usd=0.015))
+    early = changed(target=0.868, forecast={**FORECAST, "usd_to_target": None, "s_to_target": None})
+    assert target_text(early) == "target 0.8680: too early to say when"
+    assert forecast_lines(early)[0] == "target 0.8680: too early to say when"
+    ended = dataclasses.replace(state, status="finished")
+    assert (target_text(ended), view_of(ended, rows())["forecast_path"]) == ("", [])
+
+
+def test_a_rough_forecast_of_the_loss_is_not_told() -> None:
+    assert loss_text(changed(forecast=FORECAST)) == "loss 0.8655 at the end"
+    rough = changed(forecast={**FORECAST, "is_rough": True})
+    assert loss_text(rough) == ""
+    assert not any("0.8655" in line for line in forecast_lines(rough))
+
+
+def test_figures_that_still_change_have_three_digits() -> None:
+    assert [rounded(usd) for usd in (0.014238, 12.345, 123.4, 1e-7, 0, None)] == [
+        *("$0.0142", "$12.3", "$123", "$0.000000100", "$0.00", "–")
+    ]
+    assert [rough_metric(loss) for loss in (0.86784, 0.0123456, 12.345, 123.4, 1.2e6, None)] == [
+        *("0.868", "0.0123", "12.3", "123", "1.2e+06", "–")
+    ]
+    view = view_of(changed(metric="RMSE", validation_loss=0.86784), rows())
+    assert (view["metric_text"], view["spent_text"]) == ("0.868", "$0.0140")
+    view = view_of(changed(metric="RMSE", validation_loss=0.86784, status="capped"), rows())
+    assert (view["metric_text"], view["spent_text"]) == ("0.8678", "$0.01400")
+
+
+# ------------------------------------------------------------------------------------------------------- the workers
+
+
+def entry(slot: int, compute_s: float = 0.015, left: int = 0, leaving: int = 0, replaced: int = 0) -> list[Any]:
+    return [slot, 1, compute_s, 0.008, 0.004, left, 231 if left else 0, leaving, replaced]
+
+
+def test_each_worker_is_shown_with_what_is_special_about_it() -> None:
+    times = [entry(0), entry(1, 0.027), entry(2, left=1), entry(3, leaving=1), entry(4, replaced=2), entry(5)]
+    strip = strip_of(times)
+    assert json.loads(json.dumps(strip)) == strip
+    assert [worker["kind"] for worker in strip] == ["", "slow", "left", "leaving", "replaced", ""]
+    assert strip[0]["shares"] == [0.385, 0.205, 0.103]
+    assert sum(strip[1]["shares"]) == pytest.approx(1)
+    assert strip[0]["text"] == "Worker 0 computes 15 ms, exchanges 8.0 ms, waits 4.0 ms"
+    assert strip[2]["text"] == "Worker 2 left after step 231"
+    assert strip[4]["text"] == "Worker 4 was replaced 2 times"
+    assert note_of(times, strip) == "Worker 1 computes 1.8x as long as the median · 1 leaving · 1 left · 2 replaced"
+    assert (strip_of([]), note_of([], [])) == ([], "")
+
+
+def test_groups_of_workers_are_named_as_such() -> None:
+    (group,) = strip_of([[4, 4, 0.015, 0.008, 0.004, 1, 99, 0, 0]])
+    assert (group["label"], group["kind"]) == ("4-7", "")
+    assert group["text"] == "Workers 4 to 7 computes 15 ms, exchanges 8.0 ms, waits 4.0 ms; 1 of them have left"
+
+
+# ----------------------------------------------------------------------------------------------------- the loss axis
+
+
+def test_the_first_steps_do_not_stretch_the_axis() -> None:
+    steps = np.arange(1.0, 101.0)
+    losses = np.where(steps <= 3, 2.0, 0.9 - steps * 1e-4)
+    assert loss_range([(steps, losses)], 104.0, []).high < 0.9
+    assert loss_range([(steps[:10], losses[:10])], 10.0, []).high == 2.0  # too few to leave any out
+    assert loss_range([], 1.0, []) == (0.0, 1.0, False, None)
+
+
+def test_a_run_that_diverges_has_a_logarithmic_axis_that_is_clipped() -> None:
+    steps = np.arange(1.0, 101.0)
+    assert not loss_range([(steps, 1 + steps / 10)], 100.0, []).is_log
+    rising = loss_range([(steps, 10.0 ** (steps / 25))], 100.0, [])
+    assert (rising.is_log, rising.clipped) == (True, None)
+    wild = loss_range([(steps, np.where(steps == 100, np.inf, 10.0 ** (steps / 5)))], 100.0, [0.5])
+    assert wild.is_log
+    assert wild.high == pytest.approx(0.5e6)
+    assert wild.clipped == pytest.approx(10.0 ** (99 / 5))
+
+
+# ----------------------------------------------------------------------------------------------------------- the end
+
+
+def test_the_end_says_what_is_next_and_what_it_cost() -> None:
+    ended = view_of(changed(status="capped"), rows())
+    assert ended["next_text"] == (
+        'first.model.save("first.npz") keeps the model; %%mlless --resume first --budget 0.05 goes on from it.'
+    )
+    assert view_of(RUNNING, rows())["next_text"] == ""
+    assert cost_text(Cost(workers=0.01214, supervisor=0.001, redis=0.0009)) == (
+        "Cost: workers $0.0121 · supervisor $0.00100 · redis $0.000900"
+    )
+    assert cost_text(Cost()) == ""
+
+
+def test_a_browser_knows_what_to_say_when_the_kernel_is_gone() -> None:
+    gone = view_of(RUNNING, rows())["if_restarted"]
+    assert gone["reason"] == "The kernel was restarted; the run was stopped and saved: mlless_nb.attach('first')"
+    assert not gone["is_live"]
+    assert view_of(changed(status="capped"), rows())["if_restarted"] == {}
