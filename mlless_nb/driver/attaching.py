@@ -179,10 +179,13 @@ class Attached:
             self._process.wait()
         self._on_end(self.run)
         self._stream.close()
-        if message is not None:
-            _end(self.run, self._state, message["end"], self._folder)
-        else:
-            self._end_by_record()
+        try:
+            if message is not None:
+                _end(self.run, self._state, message["end"], self._folder)
+            else:
+                self._end_by_record()
+        except Exception as error:  # e.g. a model's file that is damaged: nobody may wait for ever
+            self.run._end(None, self.run.cost, status="failed", reason=f"how it ended cannot be read: {error}")
         with self._answered:
             self._answered.notify_all()
 
