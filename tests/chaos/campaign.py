@@ -25,7 +25,7 @@ from servers import RedisProcess
 import mlless_nb
 from mlless_nb import ISP, Stop
 
-CHOSEN = os.environ.get("MLLESS_CHAOS", "2026:68:8:100")
+CHOSEN = os.environ.get("MLLESS_CHAOS", "2026:62:9:100")
 SEED, N_JOBS, N_FAULTS, N_KILLS = map(int, CHOSEN.split(":"))
 ONLY = os.environ.get("MLLESS_CHAOS_CASE")
 PAUSES_S = (1.0, 3.0, 10.0, 30.0)
