@@ -53,7 +53,7 @@ def done() -> Iterator[Done]:
     text = report.report(SEED, done.outcomes, trials)
     print("\n" + text)
     if not ONLY and "MLLESS_CHAOS" not in os.environ:
-        report.write(text)
+        report.write(text, done.outcomes)
 
 
 def cases() -> list[Case]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -56,9 +57,19 @@ def report(seed: int, outcomes: list[Outcome], trials: list[Trials]) -> str:
     return "\n".join(lines)
 
 
-def write(text: str) -> None:
-    """Put the report between the markers of the document."""
-    before, _, rest = DOCUMENT.read_text().partition(BEGIN)
+def write(text: str, outcomes: list[Outcome]) -> None:
+    """Put the report between the markers of the document, and the figures of faults into its table.
+
+    A cell of the table ends with ``<!-- chaos: a fault + another one -->`` and the figure.
+    """
+    faults = [(one.kind, bool(outcome.wrong)) for outcome in outcomes for one in outcome.followed]
+
+    def figure(found: re.Match[str]) -> str:
+        of_kinds = [is_wrong for kind, is_wrong in faults if kind in found[2].split(" + ")]
+        return f"{found[1]} {len(of_kinds)} in `make chaos`, {sum(of_kinds)} in jobs that went wrong |"
+
+    whole = re.sub(r"(<!-- chaos: ([^>]*) -->)[^|]*\|", figure, DOCUMENT.read_text())
+    before, _, rest = whole.partition(BEGIN)
     DOCUMENT.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
 
 
