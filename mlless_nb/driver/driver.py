@@ -296,10 +296,11 @@ class Driver:
 
     def _hear_out(self, patience_s: float) -> Ended | None:
         """Handle messages until the final one, which is returned, or until none came for ``patience_s`` seconds."""
+        give_up_at = time.monotonic() + 10 * patience_s  # somebody may still be talking
         while True:
             asked_at = time.monotonic()
             ended = self._hear(patience_s)
-            if ended is not None or time.monotonic() - asked_at >= patience_s:
+            if ended is not None or time.monotonic() > min(asked_at + patience_s, give_up_at):
                 return ended
 
     def _replayed(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ..redaction import remember
 from ..storage.objects import LithopsObjects
 from .interpreter import interpreter
 from .lithops_config import for_functions, secrets_of
-from .processes import is_running
+from .processes import has_members, is_running
 
 #: Lifetime of a local function, seconds.
 LOCAL_LIFETIME_S = 7 * 86_400
@@ -271,9 +271,13 @@ class LithopsLauncher:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def has_ended(self) -> bool:
-        """Whether all local functions have exited; False if that cannot be known."""
+        """Whether all local functions have exited; False if that cannot be known.
+
+        Those of a process of Lithops that was killed may go on.
+        """
         processes = self._processes
-        return bool(processes) and all(process.poll() is not None for process in processes)
+        have_exited = bool(processes) and all(process.poll() is not None for process in processes)
+        return have_exited and not any(has_members(process.pid) for process in processes)
 
     def has_died(self, pid: int) -> bool:
         """Whether a local function that was seen running has exited; False if that cannot be known.
@@ -294,9 +298,9 @@ class LithopsLauncher:
     def close(self) -> None:
         """Wait for the functions' processes, then remove Lithops' files. Idempotent."""
         for process in self._processes:
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
+            if process.returncode is None or process.returncode < 0:  # its children may outlive one that was killed
                 self.kill()
         paths = self.temporary_paths  # Lithops forgets its jobs when it is cleared
         for executor in self._executors:

@@ -251,6 +251,20 @@ def test_the_private_redis_is_started_again(undisturbed: str) -> None:
     assert run.telemetry.state.events[-1].text.endswith(DONE)
 
 
+def test_functions_outlive_the_process_that_started_them(undisturbed: str) -> None:
+    run = mlless_nb.train(job(**STEADY))
+    wait_for_step(run, 50)
+    (group,) = services_of(run).launcher.process_groups
+    os.kill(group, signal.SIGKILL)
+    wait_for_step(run, 150)
+    os.kill(int(services_of(run).log.at_work([1])[1].partition("-")[0]), signal.SIGKILL)
+    assert run.wait(PATIENCE_S) == "finished", run.reason
+    assert digest(run) == undisturbed
+    assert "Worker 1 was lost" in told(run)
+    assert "Every function was lost" not in told(run)
+    assert eventually(lambda: is_gone(group))
+
+
 def test_a_supervisor_whose_end_nobody_sees_is_found_by_its_lease(
     undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
