@@ -271,10 +271,7 @@ class LithopsLauncher:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def has_ended(self) -> bool:
-        """Whether all local functions have exited; False if that cannot be known.
-
-        Those of a process of Lithops that was killed may go on.
-        """
+        """Whether all local functions have exited, also those of a killed process of Lithops; False if unknown."""
         processes = self._processes
         have_exited = bool(processes) and all(process.poll() is not None for process in processes)
         return have_exited and not any(has_members(process.pid) for process in processes)
