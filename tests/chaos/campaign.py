@@ -29,7 +29,7 @@ CHOSEN = os.environ.get("MLLESS_CHAOS", "2026:62:9:100")
 SEED, N_JOBS, N_FAULTS, N_KILLS = map(int, CHOSEN.split(":"))
 ONLY = os.environ.get("MLLESS_CHAOS_CASE")
 PAUSES_S = (1.0, 3.0, 10.0, 30.0)
-STEADY = {"sync": ISP(0.7), "stop": Stop(steps=600), "checkpoint_every": 40}
+STEADY = {"sync": ISP(0.7), "stop": Stop(steps=400), "checkpoint_every": 30}
 SINGLE = Case(0, "", "PMF", "default", "ISP", 4, "embedded", "broadcast", False, False, False, ())
 
 
@@ -60,13 +60,6 @@ def cases() -> list[Case]:
     """Those of the campaign."""
     drawn = draw(SEED, N_JOBS, N_FAULTS)
     return [drawn[int(number)] for number in ONLY.split(",")] if ONLY else drawn
-
-
-@pytest.mark.parametrize("case", cases(), ids=lambda case: str(case.number))
-def test_case(case: Case, servers: Callable[[str], Servers], done: Done) -> None:
-    outcome = play(case, servers(case.place))
-    done.outcomes.append(outcome)
-    assert not outcome.wrong, outcome.wrong
 
 
 @pytest.fixture(scope="session")
@@ -113,3 +106,10 @@ def test_redis_is_stopped(pause_s: float, own_redis: RedisProcess, undisturbed: 
     assert digest(run) == undisturbed[0]
     assert leftovers(scene) == []
     done.paused[pause_s] = True
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: str(case.number))
+def test_case(case: Case, servers: Callable[[str], Servers], done: Done) -> None:
+    outcome = play(case, servers(case.place))
+    done.outcomes.append(outcome)
+    assert not outcome.wrong, outcome.wrong

@@ -78,7 +78,7 @@ PLACES = ("embedded", "redis", "redis+rabbitmq", "storage", "s3")
 DEALT = (*PLACES, *PLACES[:4], *PLACES[:4])
 WORKERS = (4, 3, 8, 1)
 #: Steps that a run takes at least, by its number of workers: long enough for its faults.
-STEPS = {1: 5000, 3: 1800, 4: 1500, 8: 600}
+STEPS = {1: 3000, 3: 1200, 4: 1000, 8: 500}
 
 ON_FUNCTIONS = (
     "worker killed",

@@ -251,6 +251,20 @@ def test_the_private_redis_is_started_again(undisturbed: str) -> None:
     assert run.telemetry.state.events[-1].text.endswith(DONE)
 
 
+def test_redis_and_functions_are_lost_at_once(undisturbed: str) -> None:
+    run = mlless_nb.train(job(**STEADY))
+    wait_for_step(run, 100)
+    assert eventually(lambda: set(services_of(run).log.at_work([-1, 2])) == {-1, 2}, PATIENCE_S)
+    with redis.Redis.from_url(services_of(run).redis_urls[0]) as client:
+        victims = [int(nonce.partition("-")[0]) for nonce in services_of(run).log.at_work([-1, 2]).values()]
+        for process in (*victims, client.info("server")["process_id"]):
+            os.kill(process, signal.SIGKILL)
+    assert run.wait(PATIENCE_S) == "finished", run.reason
+    assert digest(run) == undisturbed
+    assert "The supervisor was lost and invoked again" in told(run)
+    assert run.telemetry.state.events[-1].text.endswith(DONE)
+
+
 def test_functions_outlive_the_process_that_started_them(undisturbed: str) -> None:
     run = mlless_nb.train(job(**STEADY))
     wait_for_step(run, 50)
