@@ -29,7 +29,8 @@ CHOSEN = os.environ.get("MLLESS_CHAOS", "2026:62:9:100")
 SEED, N_JOBS, N_FAULTS, N_KILLS = map(int, CHOSEN.split(":"))
 ONLY = os.environ.get("MLLESS_CHAOS_CASE")
 PAUSES_S = (1.0, 3.0, 10.0, 30.0)
-STEADY = {"sync": ISP(0.7), "stop": Stop(steps=400), "checkpoint_every": 30}
+STEPS = 400
+STEADY = {"sync": ISP(0.7), "stop": Stop(steps=STEPS), "checkpoint_every": 30}
 SINGLE = Case(0, "", "PMF", "default", "ISP", 4, "embedded", "broadcast", False, False, False, ())
 
 
@@ -63,47 +64,54 @@ def cases() -> list[Case]:
 
 
 @pytest.fixture(scope="session")
-def undisturbed() -> tuple[str, float]:
-    """Digest of the model of the steady job, and the seconds that it takes."""
-    began = time.monotonic()
-    return digest(finish(job(**STEADY))), time.monotonic() - began
+def undisturbed() -> str:
+    """Digest of the model of the steady job."""
+    return digest(finish(job(**STEADY)))
+
+
+def everybody(scene: Scene) -> dict[str, int]:
+    """The processes of a run by name, as far as they are there yet."""
+    found: dict[str, int] = {}
+    with contextlib.suppress(Exception):  # not all are there at every moment
+        found |= {f"Lithops' runner {i}": group for i, group in enumerate(scene.services.launcher.process_groups)}
+        found["the watchdog"] = scene.services.embedded._finalizer.peek()[2][0].pid
+        found["the private Redis"] = scene.redis_process()
+        found |= {name_of(slot): process for slot, process in scene.processes().items()}
+    return found
 
 
 @pytest.mark.parametrize("number", range(0 if ONLY else N_KILLS))
-def test_one_process_is_killed_at_a_random_moment(number: int, undisturbed: tuple[str, float], done: Done) -> None:
-    bits, seconds = undisturbed
+def test_one_process_is_killed_at_a_random_moment(number: int, undisturbed: str, done: Done) -> None:
     rng, done.killed[number] = random.Random(f"{SEED}.{number}"), False
     run = mlless_nb.train(job(**STEADY))
-    scene, moment = Scene(SINGLE, run, Servers(), 15.0), time.monotonic() + rng.uniform(0.0, seconds)
-    scene.until(lambda: time.monotonic() >= moment)
-    found: dict[str, int] = {}
-    with contextlib.suppress(Exception):  # not all are there at every moment
-        found["the private Redis"] = scene.redis_process()
-        found["the watchdog"] = scene.services.embedded._finalizer.peek()[2][0].pid
-        found |= {f"runner {number}": group for number, group in enumerate(scene.services.launcher.process_groups)}
-        found |= {name_of(slot): process for slot, process in scene.processes().items()}
-    victim = rng.choice(sorted(found)) if found else "nobody"
-    step = scene.step
-    with contextlib.suppress(ProcessLookupError, KeyError):
+    scene, start = Scene(SINGLE, run, Servers(), 15.0), rng.randrange(-STEPS // 8, STEPS * 3 // 4)
+    if start < 0:  # while the functions start
+        moment = time.monotonic() + rng.uniform(0.0, 1.0)
+        scene.until(lambda: time.monotonic() >= moment)
+    else:
+        scene.until(lambda: scene.step >= start)
+    found = everybody(scene)
+    victim, step = rng.choice(sorted(found)), scene.step
+    with contextlib.suppress(ProcessLookupError):
         os.kill(found[victim], signal.SIGKILL)
     status = run.wait(PATIENCE_S)
     events = [event.text for event in run.telemetry.state.events]
     print(f"   kill {number}: {victim} at step {step} -> {status}: {run.reason}")
     assert status == "finished", (run.reason, events)
-    assert digest(run) == bits, events
+    assert digest(run) == undisturbed, events
     assert leftovers(scene) == []
     done.killed[number] = True
 
 
 @pytest.mark.parametrize("pause_s", () if ONLY else PAUSES_S)
-def test_redis_is_stopped(pause_s: float, own_redis: RedisProcess, undisturbed: tuple[str, float], done: Done) -> None:
+def test_redis_is_stopped(pause_s: float, own_redis: RedisProcess, undisturbed: str, done: Done) -> None:
     done.paused[pause_s] = False
     run = mlless_nb.train(job(redis=own_redis.url, **STEADY))
     scene = Scene(SINGLE, run, Servers(own_redis), 15.0)
     assert scene.until(lambda: scene.step >= 50)
     print(f"   {pause_redis(scene, pause_s)} at step {scene.step}")
     assert run.wait(PATIENCE_S) == "finished", run.reason
-    assert digest(run) == undisturbed[0]
+    assert digest(run) == undisturbed
     assert leftovers(scene) == []
     done.paused[pause_s] = True
 

@@ -37,8 +37,8 @@ def report(seed: int, outcomes: list[Outcome], trials: list[Trials]) -> str:
     lines = [
         f"`make chaos`, seed {seed}, commit {_commit()}, {_machine()}: **{len(faults)} faults in {len(outcomes)} drawn "
         f"jobs, of which {len(outcomes) - len(wrong)} finished as they must.** {exact} of them had to have the SHA-256 "
-        "of an undisturbed run's model (BSP and ISP), the others its loss within 2 %; all had to leave no process, key, "
-        "queue or file.",
+        "of an undisturbed run's model (BSP and ISP), the others its loss within 2 %; all had to leave no process, "
+        "key, queue or file.",
         "",
         *(f"- {one.what}: {one.n_right} of {one.n}" for one in trials),
         *_replacements(outcomes),
