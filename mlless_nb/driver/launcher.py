@@ -94,7 +94,7 @@ class LithopsLauncher:
     ) -> None:
         self.is_local = is_local(backend)
         self._memory_mb = memory_mb
-        self._seen: set[int] = set()  # processes of functions
+        self._has_seen = False  # whether the processes of functions can be seen
         self._newest = ""  # key of the newest Lithops job
         config, name = (None, str(backend)) if isinstance(backend, str) else (_copy(backend), None)
         if self.is_local:
@@ -277,14 +277,13 @@ class LithopsLauncher:
         return have_exited and not any(has_members(process.pid) for process in processes)
 
     def has_died(self, pid: int) -> bool:
-        """Whether a local function that was seen running has exited; False if that cannot be known.
+        """Whether a local function has exited; False if that cannot be known.
 
-        A process that was never seen running may belong to somebody else, e.g. in a container.
+        Where no function was ever seen running, its number may be that of another process, e.g. in a container.
         """
         is_there = is_running(pid, self.process_groups)
-        if is_there:
-            self._seen.add(pid)
-        return not is_there and pid in self._seen
+        self._has_seen = self._has_seen or is_there
+        return self._has_seen and not is_there
 
     def kill(self) -> None:
         """Kill the local functions. Clouds offer no kill; there functions end by their leases and budget."""

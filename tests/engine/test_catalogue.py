@@ -251,6 +251,17 @@ def test_the_private_redis_is_started_again(undisturbed: str) -> None:
     assert run.telemetry.state.events[-1].text.endswith(DONE)
 
 
+def test_a_worker_that_dies_as_it_starts_is_seen_to_die(undisturbed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invocations, "LEASE_S", 1000.0)  # no lease says it in time
+    run = mlless_nb.train(job(**STEADY))
+    log = services_of(run).log
+    assert eventually(lambda: log.at_work([0]), PATIENCE_S)
+    os.kill(int(log.at_work([0])[0].partition("-")[0]), signal.SIGKILL)
+    assert run.wait(PATIENCE_S) == "finished", run.reason
+    assert digest(run) == undisturbed
+    assert "Worker 0 was lost" in told(run)
+
+
 def test_redis_and_functions_are_lost_at_once(undisturbed: str) -> None:
     run = mlless_nb.train(job(**STEADY))
     wait_for_step(run, 100)
