@@ -34,11 +34,13 @@ def report(seed: int, outcomes: list[Outcome], trials: list[Trials]) -> str:
     faults = [one for outcome in outcomes for one in outcome.followed]
     wrong = [outcome for outcome in outcomes if outcome.wrong]
     exact = sum(outcome.case.is_exact for outcome in outcomes)
+    singles, right = sum(one.n for one in trials), sum(one.n_right for one in trials)
     lines = [
-        f"`make chaos`, seed {seed}, commit {_commit()}, {_machine()}: **{len(faults)} faults in {len(outcomes)} drawn "
-        f"jobs, of which {len(outcomes) - len(wrong)} finished as they must.** {exact} of them had to have the SHA-256 "
-        "of an undisturbed run's model (BSP and ISP), the others its loss within 2 %; all had to leave no process, "
-        "key, queue or file.",
+        f"`make chaos`, seed {seed}, commit {_commit()}, {_machine()}: **{len(faults) + singles} faults in "
+        f"{len(outcomes) + singles} runs, of which {len(outcomes) - len(wrong) + right} finished as they must.** "
+        f"{singles} runs had one fault each; {len(outcomes)} were drawn jobs with several. {exact} of the latter had "
+        "to have the SHA-256 of an undisturbed run's model (BSP and ISP), the others its loss within 2 %; all had to "
+        "leave no process, key, queue or file.",
         "",
         *(f"- {one.what}: {one.n_right} of {one.n}" for one in trials),
         *_replacements(outcomes),

@@ -134,7 +134,7 @@ def test_no_message_waits_for_its_acknowledgement(rabbitmq_program: str, tmp_pat
         conf.write("consumer_timeout = 10000\n")  # looked at once a minute
     try:
         server.start()
-        run = finish(job(bus=server.url, sync=BSP(), stop=Stop(time_s=130.0)))
+        run = finish(job(bus=server.url, sync=BSP(), workers=2, stop=Stop(time_s=130.0)))
         assert run.status == "finished", run.reason
         assert "lost" not in told(run)
     finally:
