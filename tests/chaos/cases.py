@@ -193,8 +193,11 @@ def draw(seed: int, n_cases: int, n_faults: int) -> list[Case]:
     while len(cases) < n_cases:
         number = len(cases)
         place, model, workers = (next(decks[name]) for name in ("place", "model", "P"))
+        n = n_faults
+        if place == "s3":  # the emulator is slow
+            workers, n = min(workers, 3), min(n_faults, 5)
         while True:
-            case = _case(rng, number, f"{seed}.{number}", place, model, workers, n_faults)
+            case = _case(rng, number, f"{seed}.{number}", place, model, workers, n)
             try:
                 case.job()
             except JobError:
