@@ -40,7 +40,7 @@ RABBITMQ_PROGRAMS = (
 
 #: Folders whose tests take the longest: they begin with these, so that no worker of the test run is left alone in the
 #: end with a long file.
-FIRST = ("engine", "browser", "notebooks", "kernels", "magics", "job", "supervisor", "simulate")
+FIRST = ("engine", "chaos", "browser", "notebooks", "kernels", "magics", "job", "supervisor", "simulate")
 
 # Examples may take any time: machines differ, and are busy with other things.
 hypothesis.settings.register_profile(

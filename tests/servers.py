@@ -298,9 +298,19 @@ class Relay:
         """Serve new connections; those of before stay silent for ever."""
         self._is_silent = False
 
+    def turn_to(self, port: int) -> None:
+        """Pass new connections on to another port, and close those of before."""
+        self._target = port
+        for pair in self._pairs:
+            self._close(*pair[:2])
+
     def close(self) -> None:
         """Close the port and all connections."""
-        for closable in [self._listener, *(end for near, far, _ in self._pairs for end in (near, far))]:
+        self._close(self._listener, *(end for near, far, _ in self._pairs for end in (near, far)))
+
+    @staticmethod
+    def _close(*sockets: socket.socket) -> None:
+        for closable in sockets:
             with contextlib.suppress(OSError):
                 closable.shutdown(socket.SHUT_RDWR)
             closable.close()
@@ -309,9 +319,13 @@ class Relay:
         while True:
             try:
                 near = self._listener.accept()[0]
-                far = socket.create_connection(("127.0.0.1", self._target))
             except OSError:
                 return
+            try:
+                far = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:  # nobody listens there for now
+                near.close()
+                continue
             passes = threading.Event()
             if not self._is_silent:
                 passes.set()
@@ -321,10 +335,11 @@ class Relay:
 
     @staticmethod
     def _pump(source: socket.socket, sink: socket.socket, passes: threading.Event) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # a killed process resets its connections
             while part := source.recv(65536):
                 if passes.is_set():
                     sink.sendall(part)
+        with contextlib.suppress(OSError):
             if passes.is_set():
                 sink.shutdown(socket.SHUT_WR)
 

@@ -11,6 +11,8 @@ from .services import Services
 SILENCE_LEASES = 1.5
 #: Seconds without a message after which a supervisor is lost though it has its lease, unless RabbitMQ may be away.
 SILENCE_S = 60.0
+#: Seconds between two questions after which the driver itself was held up, and could not hear anything.
+HELD_UP_S = 2.0
 #: Longest wait for servers that do not answer, seconds.
 AWAY_S = 120.0
 
@@ -28,6 +30,7 @@ class Contact:
     def __init__(self, services: Services, lease_s: float) -> None:
         self._services, self._lease_s = services, lease_s
         self._away_since: float | None = None
+        self._asked_at = time.monotonic()
         self.invoked()
 
     def invoked(self) -> None:
@@ -38,16 +41,16 @@ class Contact:
         """A message came from the supervisor."""
         self._heard_at, self._patience_s = time.monotonic(), SILENCE_LEASES * self._lease_s
 
-    @property
-    def silence_s(self) -> float:
-        """Seconds since the supervisor was heard."""
-        return time.monotonic() - self._heard_at
-
     def is_silent(self) -> bool:
-        """Whether the supervisor counts as lost."""
-        if self.silence_s <= self._patience_s:
+        """Whether the supervisor counts as lost. To be asked all the time: what passes in between may be a pause."""
+        now = time.monotonic()
+        if now - self._asked_at > HELD_UP_S:
+            self._heard_at += now - self._asked_at
+        self._asked_at = now
+        silence_s = now - self._heard_at
+        if silence_s <= self._patience_s:
             return False
-        is_mute = self.silence_s > max(SILENCE_S, self._patience_s) and not self._services.has_broker
+        is_mute = silence_s > max(SILENCE_S, self._patience_s) and not self._services.has_broker
         return is_mute or not self._services.log.alive(["supervisor"])[0]
 
     def answered(self) -> None:

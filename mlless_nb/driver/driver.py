@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import redis
 from ..bus.messages import Aged, Command, Ended, Invocation, Message, Trouble, Update
 from ..data.prepare import Manifest
 from ..errors import DecodeError, MllessError, ServiceError
+from ..exchange import LostData
 from ..job import defaults
 from ..job.job import TrainingJob
 from ..job.partitioning import held_bytes
@@ -96,7 +98,7 @@ class Driver:
         self.run = TrainingRun(job, run_id, name, self._send)
         self._is_launched = False
         self._launched_at = 0.0  # not yet
-        self._contact: Contact | None = None
+        self._contact: Contact  # from the launch on
         self._invocation: Invocation | None = None  # the supervisor's
         # Nano-dollars for this process' own requests: as sent to the functions, and as in the supervisor's bill.
         self._spent_before = self._set_aside = 0
@@ -207,17 +209,17 @@ class Driver:
         self._feed.record = Record(self.run.id)
         self._feed.record.begin({"state": self.run.telemetry.state.to_json(), "cost": {}, "job": self._replayed()})
         self._launched_at = time.monotonic()
-        self._contact = contact = Contact(self._services, invocations[0].lease_s)
+        self._contact = Contact(self._services, invocations[0].lease_s)
         self._invoke(plan.invoked_here(invocations))
         self._is_launched = True
         telemetry = self.run.telemetry
         recovery = Recovery(self._services, invocations, plan.money, plan.rates, telemetry, self._invoke)
-        self._mending = Mending(self._services, recovery, contact, telemetry, job.workers)
+        self._mending = Mending(self._services, recovery, self._contact, telemetry, job.workers)
 
     def _invoke(self, invocations: list[Invocation]) -> None:
         """Invoke functions, and make sure that they end if this process is killed."""
         if invocations:
-            if self._contact is not None and invocations[0].role == "supervisor":
+            if invocations[0].role == "supervisor":
                 self._contact.invoked()
             self._services.launcher.invoke([invocation.encode().decode() for invocation in invocations])
             self._services.watch_functions(f"runs/{self.run.id}")
@@ -226,8 +228,6 @@ class Driver:
         """Turn the supervisor's updates into telemetry until its final message, which is returned."""
         launcher, log = self._services.launcher, self._services.log
         starting = StartPayments(self._plan.money, log)
-        contact = self._contact
-        assert contact is not None
         renewed_at = looked_at = time.monotonic()
         while True:
             if self._is_abandoned.is_set() or not threading.main_thread().is_alive():
@@ -240,6 +240,10 @@ class Driver:
                     renewed_at = now
                     log.renew("driver", DRIVER_LEASE_S)
                     self._services.keep_user()
+                is_due = now - looked_at > LOST_POLL_S
+                if (ended := self._mend(is_due)) is not None:
+                    return ended
+                looked_at = now if is_due else looked_at
                 if self._services.dues is not None:
                     self._services.dues.pay()
                 self._commands.resend(now, self._is_launched)
@@ -247,13 +251,11 @@ class Driver:
                 if is_starting and not starting.pay(now - self._launched_at):
                     launcher.kill()
                     return self._give_up("the budget was used up before all functions had started", "capped")
-                is_due = now - looked_at > LOST_POLL_S
-                if (ended := self._mend(is_due)) is not None:
-                    return ended
-                looked_at = now if is_due else looked_at
-                contact.answered()
+                self._contact.answered()
+            except LostData:
+                looked_at = -math.inf  # it is mended first
             except (redis.ConnectionError, redis.TimeoutError) as error:
-                if contact.unanswered():
+                if self._contact.unanswered():
                     return self._give_up(f"the run's servers do not answer: {error}")
                 time.sleep(BUS_POLL_S)
 
@@ -277,8 +279,7 @@ class Driver:
         except ServiceError as error:
             raise redis.ConnectionError(str(error)) from None  # whichever server carries messages
         for body in bodies:
-            if self._contact is not None:
-                self._contact.heard()
+            self._contact.heard()
             try:
                 message = Message.decode(body)
             except DecodeError:
@@ -296,10 +297,11 @@ class Driver:
 
     def _hear_out(self, patience_s: float) -> Ended | None:
         """Handle messages until the final one, which is returned, or until none came for ``patience_s`` seconds."""
+        give_up_at = time.monotonic() + 10 * patience_s  # somebody may still be talking
         while True:
             asked_at = time.monotonic()
             ended = self._hear(patience_s)
-            if ended is not None or time.monotonic() - asked_at >= patience_s:
+            if ended is not None or time.monotonic() > min(asked_at + patience_s, give_up_at):
                 return ended
 
     def _replayed(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ..redaction import remember
 from ..storage.objects import LithopsObjects
 from .interpreter import interpreter
 from .lithops_config import can_functions_invoke, copied, for_functions, secrets_of
-from .processes import is_running
+from .processes import has_members, is_running
 
 #: Lifetime of a local function, seconds.
 LOCAL_LIFETIME_S = 7 * 86_400
@@ -94,7 +94,7 @@ class LithopsLauncher:
     ) -> None:
         self.is_local = is_local(backend)
         self._memory_mb = memory_mb
-        self._seen: set[int] = set()  # processes of functions
+        self._has_seen = False  # whether the processes of functions can be seen
         self._newest = ""  # key of the newest Lithops job
         config, name = (None, str(backend)) if isinstance(backend, str) else (copied(backend), None)
         if self.is_local:
@@ -276,19 +276,19 @@ class LithopsLauncher:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def has_ended(self) -> bool:
-        """Whether all local functions have exited; False if that cannot be known."""
+        """Whether all local functions have exited, also those of a killed process of Lithops; False if unknown."""
         processes = self._processes
-        return bool(processes) and all(process.poll() is not None for process in processes)
+        have_exited = bool(processes) and all(process.poll() is not None for process in processes)
+        return have_exited and not any(has_members(process.pid) for process in processes)
 
     def has_died(self, pid: int) -> bool:
-        """Whether a local function that was seen running has exited; False if that cannot be known.
+        """Whether a local function has exited; False if that cannot be known.
 
-        A process that was never seen running may belong to somebody else, e.g. in a container.
+        Where no function was ever seen running, its number may be that of another process, e.g. in a container.
         """
         is_there = is_running(pid, self.process_groups)
-        if is_there:
-            self._seen.add(pid)
-        return not is_there and pid in self._seen
+        self._has_seen = self._has_seen or is_there
+        return self._has_seen and not is_there
 
     def kill(self) -> None:
         """Kill the local functions. Clouds offer no kill; there functions end by their leases and budget."""
@@ -299,9 +299,9 @@ class LithopsLauncher:
     def close(self) -> None:
         """Wait for the functions' processes, then remove Lithops' files. Idempotent."""
         for process in self._processes:
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
+            if process.returncode is None or process.returncode < 0:  # its children may outlive one that was killed
                 self.kill()
         paths = self.temporary_paths  # Lithops forgets its jobs when it is cleared
         for executor in self._executors:

@@ -75,6 +75,17 @@ def kill(processes: Collection[Process]) -> None:
         time.sleep(0.02)
 
 
+def has_members(group: int) -> bool:
+    """Whether a process of ``group`` runs."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return any(process.group == group for process in all_processes())  # those that are dead and not buried are not
+
+
 def is_running(pid: int, groups: list[int]) -> bool:
     """Whether process ``pid`` belongs to one of these groups and is neither dead nor a zombie."""
     try:

@@ -80,6 +80,7 @@ class Recovery:
         self._launched = time.monotonic()
         self.restart, self._plan = Restart(), Plan()
         self._seen: set[int] = set()  # slots whose function has started
+        self._at_work: dict[int, str] = {}  # as of the newest look
         self._identities = services.log.identities()
         self._furthest, self._n_stuck = -1, 0
         self.n_replaced = 0
@@ -93,16 +94,21 @@ class Recovery:
 
     def look(self) -> list[int]:
         """The slots whose local processes have died at work; -1 is the supervisor. Raises `LostData`."""
-        log, launcher = self._services.log, self._services.launcher
+        log = self._services.log
         log.restart()
         if log.identities() != self._identities:
             raise LostData("a server was restarted")
         self._plan = log.read_plan()
         at_work = log.at_work([SUPERVISOR, *range(self._n_workers)])
         self._seen.update(at_work)
-        gone = [slot for slot, nonce in at_work.items() if launcher.has_died(int(nonce.partition("-")[0]))]
+        self._at_work = at_work
         # A function that settled its budget before it exited is no longer listed as at work: it was not lost.
-        return list(log.at_work(gone))
+        return list(log.at_work(self._dead()))
+
+    def _dead(self) -> list[int]:
+        """The slots whose local processes have died since they were at work."""
+        died = self._services.launcher.has_died
+        return [slot for slot, nonce in self._at_work.items() if died(int(nonce.partition("-")[0]))]
 
     def is_over(self) -> bool:
         """Whether the run has ended for its workers: all have settled, or the model is stored. Raises `LostData`."""
@@ -181,6 +187,7 @@ class Recovery:
     def restore(self, lost: Sequence[int], reason: str) -> None:
         """As `replace`, after the servers lost the run's data: plan and money are those known here."""
         log, state = self._services.log, self._telemetry.state
+        lost = {*lost, *self._dead()}  # nobody would miss them: the servers have forgotten them
         # The step log is lost, too: a later checkpoint would leave a gap in the rows.
         step, run_s = self._checkpoint(reason, int(state.step)), self._run_s
         self._services.keep_user()
@@ -194,7 +201,7 @@ class Recovery:
         log.renew("driver", 4 * self._of_slot[SUPERVISOR].lease_s)
         log.create(cap_nusd=cap, reserved_nusd=reserved, restart=self.restart, plan=plan)
         self._identities = log.identities()
-        replaced = [slot for slot in self._to_replace(set(lost), step, is_restored=True) if slot >= 0]
+        replaced = [slot for slot in self._to_replace(lost, step, is_restored=True) if slot >= 0]
         granted = self._reserve_each(replaced)
         if SUPERVISOR in lost:
             self.replace_supervisor()

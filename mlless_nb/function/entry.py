@@ -9,11 +9,9 @@ import time
 import uuid
 from typing import Any
 
-import redis
-
 from ..bus import Bus
 from ..bus.messages import HANDED_OVER, Invocation, Left, Message
-from ..errors import DecodeError, ServiceError
+from ..errors import DecodeError
 from ..exchange.factory import JobCoordinator, leave, open_coordinator, slice_s
 from ..exchange.protocol import key_prefix
 from ..exchange.stores import FrameStore, open_store, store_servers
@@ -171,7 +169,7 @@ def _keep_lease(invocation: Invocation, log: JobCoordinator, is_over: threading.
     """Renew the lease while the function is busy; a process that is stopped or killed loses it."""
     role = "supervisor" if invocation.role == "supervisor" else str(invocation.slot)
     while True:
-        with contextlib.suppress(redis.RedisError, ServiceError):  # the main thread meets the same error and reports it
+        with contextlib.suppress(Exception):  # the main thread meets the same error and reports it
             log.renew(role, invocation.lease_s)
         if is_over.wait(invocation.lease_s / 3):
             return

@@ -119,7 +119,8 @@ class StepRows:
         self.exit_s = max(all_of.exit_s)
         for slot, report in entry.reports.items():
             self._bill.note_requests(slot, report.storage_nusd)
-        has_residuals = all_of.dual_residual[0] >= 0  # False for NaN, where the run has diverged
+        # False for NaN, where the run has diverged. A function that has just taken over a slot has none yet.
+        has_residuals = all(one >= 0 for one in all_of.dual_residual)
         evaluated = [one for one, rows in zip(all_of.interaction, all_of.val_count, strict=True) if rows]
         return _NextReports(
             mean_loss(self.model, all_of.val_sum, all_of.val_count),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -33,11 +34,13 @@ def report(seed: int, outcomes: list[Outcome], trials: list[Trials]) -> str:
     faults = [one for outcome in outcomes for one in outcome.followed]
     wrong = [outcome for outcome in outcomes if outcome.wrong]
     exact = sum(outcome.case.is_exact for outcome in outcomes)
+    singles, right = sum(one.n for one in trials), sum(one.n_right for one in trials)
     lines = [
-        f"`make chaos`, seed {seed}, commit {_commit()}, {_machine()}: **{len(faults)} faults in {len(outcomes)} jobs; "
-        f"{len(outcomes) - len(wrong)} finished as they must.** Of these, {exact} had to have the SHA-256 of an "
-        "undisturbed run's model (BSP and ISP), the others its loss within 2 %; all had to leave no process, key, "
-        "queue or file.",
+        f"`make chaos`, seed {seed}, commit {_commit()}, {_machine()}: **{len(faults) + singles} faults in "
+        f"{len(outcomes) + singles} runs, of which {len(outcomes) - len(wrong) + right} finished as they must.** "
+        f"{singles} runs had one fault each; {len(outcomes)} were drawn jobs with several. {exact} of the latter had "
+        "to have the SHA-256 of an undisturbed run's model (BSP and ISP), the others its loss within 2 %; all had to "
+        "leave no process, key, queue or file.",
         "",
         *(f"- {one.what}: {one.n_right} of {one.n}" for one in trials),
         *_replacements(outcomes),
@@ -56,9 +59,19 @@ def report(seed: int, outcomes: list[Outcome], trials: list[Trials]) -> str:
     return "\n".join(lines)
 
 
-def write(text: str) -> None:
-    """Put the report between the markers of the document."""
-    before, _, rest = DOCUMENT.read_text().partition(BEGIN)
+def write(text: str, outcomes: list[Outcome]) -> None:
+    """Put the report between the markers of the document, and the figures of faults into its table.
+
+    A cell of the table ends with ``<!-- chaos: a fault + another one -->`` and the figure.
+    """
+    faults = [(one.kind, bool(outcome.wrong)) for outcome in outcomes for one in outcome.followed]
+
+    def figure(found: re.Match[str]) -> str:
+        of_kinds = [is_wrong for kind, is_wrong in faults if kind in found[2].split(" + ")]
+        return f"{found[1]} {len(of_kinds)} in `make chaos`, {sum(of_kinds)} in jobs that went wrong |"
+
+    whole = re.sub(r"(<!-- chaos: ([^>]*) -->)[^|]*\|", figure, DOCUMENT.read_text())
+    before, _, rest = whole.partition(BEGIN)
     DOCUMENT.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
 
 

@@ -9,14 +9,17 @@ import os
 from collections.abc import Callable
 
 import pytest
-from chaos.cases import Case, draw
+from chaos.cases import ON_RABBITMQ, ON_REDIS, Case, draw
+from chaos.faults import FAULTS
 from chaos.runner import play
 from chaos.scene import Servers
 
 SEED = int(os.environ.get("MLLESS_CHAOS_SEED", "1"))
-ON_REDIS = ("worker killed", "Redis restarted from an older file", "checkpoint part with a flipped byte")
+SEVERAL = ("worker killed", "Redis restarted from an older file", "checkpoint part with a flipped byte")
+#: Where a fault is possible, if not on the private Redis.
+PLACES = dict.fromkeys(ON_REDIS, "redis") | dict.fromkeys(ON_RABBITMQ, "redis+rabbitmq") | {"storage throttled": "s3"}
 SHORT = (
-    Case(0, f"{SEED}.a", "PMF", "default", "ISP", 3, "redis", "scatter-reduce", True, False, False, ON_REDIS),
+    Case(0, f"{SEED}.a", "PMF", "default", "ISP", 3, "redis", "scatter-reduce", True, False, False, SEVERAL),
     Case(1, f"{SEED}.b", "SVM", "default", "BSP", 3, "embedded", "broadcast", False, False, False, ("all killed",)),
 )
 
@@ -34,5 +37,15 @@ def test_a_job_under_faults(case: Case, servers: Callable[[str], Servers]) -> No
 def test_a_drawn_job_under_faults(case: Case, servers: Callable[[str], Servers]) -> None:
     print(f"seed {case.seed}")
     outcome = play(case, servers(case.place))
+    assert outcome.followed
+    assert not outcome.wrong, outcome
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_alone(kind: str, servers: Callable[[str], Servers]) -> None:
+    place, evicts = PLACES.get(kind, "embedded"), "eviction" in kind
+    case = Case(2, f"{SEED}.c", "PMF", "default", "ISP", 3, place, "broadcast", False, False, evicts, (kind,) * 2)
+    outcome = play(case, servers(place))
     assert outcome.followed
     assert not outcome.wrong, outcome
