@@ -187,7 +187,7 @@ class Recovery:
     def restore(self, lost: Sequence[int], reason: str) -> None:
         """As `replace`, after the servers lost the run's data: plan and money are those known here."""
         log, state = self._services.log, self._telemetry.state
-        lost = {*lost, *self._dead()}  # nobody would miss them: the servers have forgotten them
+        gone = {*lost, *self._dead()}  # nobody would miss them: the servers have forgotten them
         # The step log is lost, too: a later checkpoint would leave a gap in the rows.
         step, run_s = self._checkpoint(reason, int(state.step)), self._run_s
         self._services.keep_user()
@@ -201,9 +201,9 @@ class Recovery:
         log.renew("driver", 4 * self._of_slot[SUPERVISOR].lease_s)
         log.create(cap_nusd=cap, reserved_nusd=reserved, restart=self.restart, plan=plan)
         self._identities = log.identities()
-        replaced = [slot for slot in self._to_replace(lost, step, is_restored=True) if slot >= 0]
+        replaced = [slot for slot in self._to_replace(gone, step, is_restored=True) if slot >= 0]
         granted = self._reserve_each(replaced)
-        if SUPERVISOR in lost:
+        if SUPERVISOR in gone:
             self.replace_supervisor()
         self._go_on(replaced, granted, reason)
         self._telemetry.update(time_s=run_s)
