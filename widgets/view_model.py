@@ -107,15 +107,19 @@ def _if_restarted(state: RunState) -> dict[str, Any]:
     if not state.is_live:
         return {}
     name = state.name or state.run_id
+    reason = f"the run was stopped and saved: mlless_nb.attach({name!r})"
+    next_text = f"%%mlless --resume {name} --budget 0.05 goes on from its last checkpoint."
+    if state.is_detached:
+        reason, next_text = f"the run goes on: %mlless attach {name} shows it", ""
     return {
         "status": "gone",
         "word": "Kernel restarted",
         "icon": "■",
         "is_live": False,
-        "reason": f"The kernel was restarted; the run was stopped and saved: mlless_nb.attach({name!r})",
+        "reason": f"The kernel was restarted; {reason}",
         "pending": [],
         "refusal": "",
-        "next_text": f"%%mlless --resume {name} --budget 0.05 goes on from its last checkpoint.",
+        "next_text": next_text,
     }
 
 

@@ -131,6 +131,7 @@ def main() -> None:
             return
         except KeyboardInterrupt:
             return
+        run.telemetry.update(is_detached=True)
         run.telemetry.tell(0.0, f"Goes on without its notebook: mlless_nb.attach({run.name!r}) finds it")
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: run.stop())

@@ -75,6 +75,7 @@ class RunState:
     status: str = "starting"
     reason: str = ""
     resumed_from: str = ""  # the run that this one resumes from
+    is_detached: bool = False  # whether a process of its own drives it, which outlives the notebook
     description: str = ""  # e.g. "PMF rank 20 · MovieLens-1M · ISP 0.7"
     metric: str = "loss"  # "RMSE" or "log loss"
     target: float | None = None

@@ -137,6 +137,7 @@ def test_the_notebook_and_a_worker_are_killed_and_two_others_go_on(notebook: Cal
     run = mlless_nb.attach("first")
     assert mlless_nb.attach(run_id) is run
     assert run in mlless_nb.runs()
+    assert run.telemetry.state.is_detached
     assert run.job is not None
     assert run.job.data.fingerprint() == job().data.fingerprint()
     assert repr(run.job.model) == repr(job().model)

@@ -185,4 +185,7 @@ def test_a_browser_knows_what_to_say_when_the_kernel_is_gone() -> None:
     gone = view_of(RUNNING, rows())["if_restarted"]
     assert gone["reason"] == "The kernel was restarted; the run was stopped and saved: mlless_nb.attach('first')"
     assert not gone["is_live"]
+    gone = view_of(changed(is_detached=True), rows())["if_restarted"]
+    assert gone["reason"] == "The kernel was restarted; the run goes on: %mlless attach first shows it"
+    assert gone["next_text"] == ""
     assert view_of(changed(status="capped"), rows())["if_restarted"] == {}
