@@ -185,7 +185,7 @@ class ScaleInTuner:
         text = (
             f"Removed {{worker}} ({n_workers} -> {n_workers - 1}): forecast loss in {projected.horizon_s:.2g} s "
             f"{projected.loss:.4f} against {projected.reference:.4f} with all {self._n_all} workers, "
-            f"{'' if is_known else 'about '}{max(estimate.usd_saved, 0.0):.0%} cheaper"
+            f"{'' if is_known else 'about '}{100 * max(estimate.usd_saved, 0.0):.0f} % cheaper"
         )
         return [self._say("remove", text, numbers)]
 
