@@ -25,8 +25,8 @@ from virtual_clock import Course, RoundTrip, Setting
 from mlless_nb import DBW, AdaSync, BackupWorkers
 from mlless_nb.data.download import data_home
 
-#: Workers, and the learning rate of a step that waits for all, which is the best of `RATES` for it; a fixed k has
-#: ``RATE * k / N`` (the proportional rule).
+#: Workers, and the learning rate of a step that waits for all, its knee: at 0.9 it takes a third more steps. A fixed k
+#: has ``RATE * k / N`` (the proportional rule).
 N, RATE = 16, 0.6
 #: Where the loss stops falling steeply. The paper's convolutional network is at 0.2 there.
 TARGET = 0.35
@@ -38,7 +38,7 @@ GAINS = ("estimated", "paper", "blind")
 #: Of the settings above and below, and DBW's estimates, which were chosen on seeds 0 to 21.
 FIRST_SEED = 100
 #: Grid for the best rate of a fixed k where each has its own: the knee rule, by search on a seed of its own.
-RATES, PILOT_SEED = (0.2, 0.3, 0.45, 0.6, 0.9), 50
+RATES, PILOT_SEED = (0.2, 0.3, 0.45, 0.6), 50
 BATCHES, BATCH_FIXED = (16, 128, 500), (1, 2, 4, 6, 8, 12, 16)
 #: Rows of a minibatch beside AdaSync, and the alphas.
 ADASYNC_BATCHES, ADASYNC_ALPHAS = (128, 500), (0.1, 0.2, 0.3, 0.5)
@@ -48,7 +48,20 @@ SLOW_FROM_S, SLOW = 160.0, 5.0
 
 #: What can be measured by itself.
 TABLES = ("variability", "slowdown", "batches", "adasync")
-REMARK = ""
+REMARK = (
+    "The paper trains a network of two convolutional layers. A part of DBW's lead in the first table, there and "
+    "here, is its larger rate: at a given k < n it has the rate of n. *As printed* is DBW by the paper's formulas; "
+    "*DBW* bounds the estimated smoothness of the loss by the inverse of the rate, takes a loss as risen only "
+    "beyond its noise, and takes k for the gain while none is known or positive (`mlless_nb/supervisor/policy`). By"
+    " B the best fixed k falls from 8 (6 is as quick) to 1, in the paper from 6 to 1, and DBW has 0.8 to 0.9 of its"
+    " speed: two steps with nearly all workers, from which it has its first estimates, are a tenth of these short "
+    "runs. As printed DBW waits for too many: it is the gain of one step that is compared, and k that lower the "
+    "loss the most in one step are not those that lower it the most in twenty. (Choosing by the true gain of the "
+    "next step, on 6,000 rows, took 147, 68 and 81 s for B = 16, 128 and 500, the best fixed k 75, 47 and 39 s; "
+    "that rule was measured once, with 3 seeds, and is not part of this benchmark.) Beside AdaSync DBW is ahead for"
+    " small alpha and behind for large ones, as in the paper, where they meet at 0.3. AdaSync begins with k = 1 and"
+    " is told nothing of the round trips."
+)
 
 
 class Shifted:
