@@ -52,7 +52,8 @@ def table(
         pandas, Polars, Arrow or other tables with the Arrow C stream interface; a NumPy structured array or 2-D array
         (its columns are named "0", "1" and so on); a dictionary of columns; or the path of CSV or Parquet files: a
         path, a glob, a zip archive, a URL of an object storage, or a list of these. Files are read in batches, once at
-        the call and again when rows are needed, and may be larger than memory.
+        the call and again when rows are needed, and may be larger than memory. What a column of a CSV file holds is
+        decided by its first megabyte, and blanks are missing values.
     label : str or array_like (n,), optional
         Name of the label's column, or the labels of a table in memory. Numbers stay as they are. Other labels are
         numbered in ascending order, and the model answers with them. None: no labels, as for `KMeans`.
