@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .job.sync import ASP, BSP, DBW, ISP, SSP, AdaSync, BackupWorkers
     from .models import (
         PMF,
+        ImplicitMF,
         KMeans,
         LinearRegression,
         LinearSVM,
@@ -83,6 +84,7 @@ __all__ = [
     "DataError",
     "DataWarning",
     "GradientAveraging",
+    "ImplicitMF",
     "JobError",
     "KMeans",
     "LinearRegression",
@@ -135,6 +137,7 @@ _HOMES = {
     "job.model_averaging": ["ModelAveraging"],
     "models": [
         "PMF",
+        "ImplicitMF",
         "KMeans",
         "LinearRegression",
         "LinearSVM",

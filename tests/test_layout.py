@@ -29,6 +29,7 @@ FLOORS = [
     ("errors", "kernels"),
     ("money",),
     ("validation", "storage"),
+    ("frames",),
     ("models", "data"),
     ("telemetry", "exchange", "bus"),
     ("job", "server"),
@@ -37,7 +38,7 @@ FLOORS = [
     ("preparation",),
     ("function",),
     ("driver",),
-    ("simulate", "adviser"),
+    ("simulate", "adviser", "estimators"),
 ]
 TOP_LEVEL_FOLDERS = {*ROOMS, "notebooks", "binder", "tests", "benchmarks", "docs"}
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..frames.locations import check_unchanged, located, name_of
 from .checks import MOST_IDS, checked_count
 from .format import BadLine, Facts, Float64, Format, extremes, scaled
 from .minibatches import Float32
-from .numbers import FileState, checked_path, line_blocks, open_bytes, to_numbers
+from .numbers import first_line, text_blocks, to_numbers
 from .stream import CsrStream, Rows
 
 N_NUMERIC, N_CATEGORIES = 13, 26
@@ -35,7 +36,7 @@ class _Layout:
     has_header: bool
 
 
-def criteo(path: str | Path, n_features: int = 100_000) -> CsrStream:
+def criteo(path: str | Path | Sequence[str | Path], n_features: int = 100_000) -> CsrStream:
     """Criteo click logs: Kaggle's TSV (no header), or CSV/TSV with a header Label, I1.., C1.. in any order.
 
     Feature ``k`` < 13 is number I(k+1) scaled to [0, 1] by the least and greatest value in the file; a blank is 0.
@@ -47,7 +48,7 @@ def criteo(path: str | Path, n_features: int = 100_000) -> CsrStream:
 
     Parameters
     ----------
-    path : path of the file
+    path : path, glob, zip archive or URL of an object storage, or a list of these
     n_features : int
         Buckets of the categories; the dataset has 13 more features.
 
@@ -55,30 +56,31 @@ def criteo(path: str | Path, n_features: int = 100_000) -> CsrStream:
     ----------
     Weinberger et al. (2009): Feature hashing for large scale multitask learning. MLLess, section 6.1 (data sets).
     """
-    file = checked_path("path", path)
+    files = located("path", path)
     n_buckets = checked_buckets(n_features)
-    state = FileState.of(file)
-    with open_bytes(file) as opened:
-        layout = _layout(file, opened.readline().rstrip(b"\r\n"))
+    first = first_line(files[0])
+    layout = _layout(files[0].name, first)
+    header = first if layout.has_header else None
     format_ = CriteoFormat(n_buckets)
     # The header is not among the lines, and columns may be in any order.
     sha = hashlib.sha256(f"criteo 1 {layout}".encode())
     facts = Facts()
     is_one: list[NDArray[np.bool_]] = []
-    for block, number in _blocks(file, layout):
-        sha.update(b"".join([line + b"\n" for line in _lines(block) if line]))
-        try:
-            labels, found = format_.facts_of(block, layout)
-        except BadLine as bad:
-            raise bad.error(file, number) from None
-        is_one.append(labels)
-        facts = facts.merged(found)
+    for file in files:
+        for block, number in text_blocks(file, header):
+            sha.update(b"".join([line + b"\n" for line in _lines(block) if line]))
+            try:
+                labels, found = format_.facts_of(block, layout)
+            except BadLine as bad:
+                raise bad.error(file.name, number) from None
+            is_one.append(labels)
+            facts = facts.merged(found)
     format_.check(path, facts)
 
     def read(keep: NDArray[np.bool_] | None) -> Iterator[Rows]:
-        state.check_unchanged()
+        check_unchanged(files)
         at = 0
-        for block, _ in _blocks(file, layout):
+        for block, _ in chain.from_iterable(text_blocks(file, header) for file in files):
             lines = [line for line in _lines(block) if line]
             taken = lines if keep is None else list(compress(lines, keep[at : at + len(lines)].tolist()))
             at += len(lines)
@@ -86,7 +88,7 @@ def criteo(path: str | Path, n_features: int = 100_000) -> CsrStream:
                 yield _features(taken, layout, facts, n_buckets)
 
     content, n_columns = f"{sha.hexdigest()} {n_buckets}", format_.n_features(layout, facts)
-    name = f"Criteo {file.name}"
+    name = f"Criteo {name_of(files)}"
     return CsrStream(read, facts.n_rows, n_columns, facts.n_values, content, name, np.concatenate(is_one))
 
 
@@ -141,18 +143,6 @@ def _layout(path: object, first: bytes) -> _Layout:
     last_number = 1 + N_NUMERIC
     has_header = "Label" in names
     return _Layout(separator, len(fields), at[0], tuple(at[1:last_number]), tuple(at[last_number:]), has_header)
-
-
-def _blocks(path: Path, layout: _Layout) -> Iterator[tuple[bytes, int]]:
-    """(whole lines, number of the first one), block by block."""
-    with open_bytes(path) as file:
-        number = 1
-        if layout.has_header:
-            file.readline()
-            number = 2
-        for block in line_blocks(file, path):
-            yield block, number
-            number += block.count(b"\n")
 
 
 def _lines(block: bytes) -> list[bytes]:

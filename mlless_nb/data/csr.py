@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .cutter import MinibatchCutter
 from .dataset import Dataset, Owners, digest
 from .minibatches import CsrMinibatch, Float32
-from .sampling import check_size, check_split, draw, row_order
+from .sampling import check_size, row_order
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -75,14 +75,12 @@ class Csr(Dataset):
         other._fingerprint = hashlib.sha256(f"{self.fingerprint()} {key}".encode()).hexdigest()
         return other
 
-    def split(self, fraction: float, seed: int) -> tuple[Csr, Csr]:
+    def taken(self, mask: NDArray[np.bool_]) -> Csr:
         """See `Dataset`."""
-        held = draw(self.n, check_split(self.n, fraction, seed), seed)
-        return self._take(~held), self._take(held)
-
-    def _take(self, mask: NDArray[np.bool_]) -> Csr:
         y = self.y[mask] if self.has_labels else None
-        return Csr(self.X[np.flatnonzero(mask)], y, self.name, is_synthetic=self.is_synthetic)
+        taken = Csr(self.X[np.flatnonzero(mask)], y, self.name, is_synthetic=self.is_synthetic)
+        self._mark(taken, mask)
+        return taken
 
     @property
     def most_bytes(self) -> int:

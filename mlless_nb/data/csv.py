@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..frames.files import separator_of
+from ..frames.locations import check_unchanged, located, name_of
 from .format import BadLine, Facts, Float64, Format, extremes, scaled
 from .minibatches import Float32
-from .numbers import FileState, checked_path, line_blocks, open_bytes, to_numbers
+from .numbers import first_line, text_blocks, to_numbers
 from .stream import CsrStream, Rows
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-SEPARATORS = (b"\t", b";", b",")
 
 
 @dataclass(frozen=True)
@@ -34,45 +35,46 @@ class _Layout:
     has_header: bool
 
 
-def csv(path: str | Path, label: str | int = "label") -> CsrStream:
+def csv(path: str | Path | Sequence[str | Path], label: str | int = "label") -> CsrStream:
     """A CSV or TSV file of numbers, with or without a header.
 
     Each column but the label's is scaled to [0, 1] by the least and greatest value in the file; a blank is 0.
+
+    `table` reads files with text, categories and missing values, and leaves numbers as they are.
 
     The file is read once at the call, for the checks and the scaling, and again whenever rows are needed. It may be
     larger than memory, and compressed (.gz, .bz2, .xz).
 
     Parameters
     ----------
-    path : path of the file
-        Columns are separated by commas, semicolons or tabs; values are not quoted.
+    path : path, glob, zip archive or URL of an object storage, or a list of these
+        All files have the same header. Columns are separated by commas, semicolons or tabs; values are not quoted.
     label : str or int
         Name of the label's column, or its 0-based number; -1 is the last one.
     """
-    file, format_ = checked_path("path", path), CsvFormat(checked_label(label))
-    state = FileState.of(file)
-    with open_bytes(file) as opened:
-        layout = format_.layout(file, opened.readline().rstrip(b"\r\n"))
+    files, format_ = located("path", path), CsvFormat(checked_label(label))
+    first = first_line(files[0])
+    layout = format_.layout(files[0].name, first)
+    header = first if layout.has_header else None
     sha = hashlib.sha256(f"csv 1 {layout}".encode())
     facts: list[Facts] = [Facts()]
     labels: list[NDArray[np.float32]] = []
-    number = 1 + layout.has_header
-    for block in _blocks(file, layout):
-        sha.update(block)
-        try:
-            found, facts_here = format_.facts_of(block, layout)
-        except BadLine as bad:
-            raise bad.error(file, number) from None
-        number += block.count(b"\n")
-        labels.append(found)
-        facts.append(facts_here)
+    for file in files:
+        for block, number in text_blocks(file, header):
+            sha.update(block)
+            try:
+                found, facts_here = format_.facts_of(block, layout)
+            except BadLine as bad:
+                raise bad.error(file.name, number) from None
+            labels.append(found)
+            facts.append(facts_here)
     merged = reduce(Facts.merged, facts)
     format_.check(path, merged)
 
     def read(keep: NDArray[np.bool_] | None) -> Iterator[Rows]:
-        state.check_unchanged()
+        check_unchanged(files)
         at = 0
-        for block in _blocks(file, layout):
+        for block, _ in chain.from_iterable(text_blocks(file, header) for file in files):
             X, y = format_.rows_of(block, layout, merged)
             taken = slice(None) if keep is None else np.flatnonzero(keep[at : at + len(y)])
             at += len(y)
@@ -80,7 +82,7 @@ def csv(path: str | Path, label: str | int = "label") -> CsrStream:
 
     n_features = format_.n_features(layout, merged)
     return CsrStream(
-        read, merged.n_rows, n_features, merged.n_values, sha.hexdigest(), file.name, np.concatenate(labels)
+        read, merged.n_rows, n_features, merged.n_values, sha.hexdigest(), name_of(files), np.concatenate(labels)
     )
 
 
@@ -101,7 +103,7 @@ class CsvFormat(Format):
 
     def layout(self, place: object, first: bytes) -> _Layout:
         """See `Format`."""
-        separator = next((one for one in SEPARATORS if one in first), SEPARATORS[-1])
+        separator = separator_of(first)
         fields = [field.strip() for field in first.split(separator)]
         has_header = any(to_numbers(field) is None for field in fields)
         names = [field.strip(b'"').decode(errors="replace") for field in fields]
@@ -143,13 +145,6 @@ def scaled_rows(numeric: Float64, facts: Facts) -> csr_array:
     from scipy.sparse import csr_array
 
     return csr_array(scaled(numeric, facts).astype(np.float32))
-
-
-def _blocks(path: Path, layout: _Layout) -> Iterator[bytes]:
-    with open_bytes(path) as file:
-        if layout.has_header:
-            file.readline()
-        yield from line_blocks(file, path)
 
 
 def _columns(block: bytes, layout: _Layout) -> tuple[Float32, Float64]:

@@ -6,12 +6,14 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..frames.names import RatingNames, TableNames
 from .minibatches import Minibatch
+from .sampling import check_split, draw
 
 #: The shard of each user, int32 (n_users,).
 Owners = NDArray[np.int32]
@@ -32,6 +34,12 @@ class Dataset(ABC):
         Number of rows.
     shape : tuple of int
         (n_users, n_items) for ratings, (n_features,) for CSR.
+    names : RatingNames, TableNames or None
+        The user's ids or columns, if the data came with some.
+    times : float64 (n,) or None
+        The time of each row, if it was given; any unit.
+    groups : int32 (n,) or None
+        The group of each row, if it was given.
     origin, deviation : float
         A rating ``r`` of this dataset stands for ``origin + deviation * r``; 0 and 1 unless it was standardised.
     """
@@ -41,6 +49,9 @@ class Dataset(ABC):
     is_synthetic: bool
     n: int
     shape: tuple[int, ...]
+    names: RatingNames | TableNames | None = None
+    times: NDArray[np.float64] | None = None
+    groups: NDArray[np.int32] | None = None
     origin: float = 0.0
     deviation: float = 1.0
 
@@ -58,8 +69,7 @@ class Dataset(ABC):
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the content: shape and rows, not the name."""
 
-    @abstractmethod
-    def split(self, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
+    def split(self, fraction: float, seed: int) -> tuple[Self, Self]:
         """(training rows, validation rows), drawn by ``seed``; both keep the stored order.
 
         Parameters
@@ -69,6 +79,18 @@ class Dataset(ABC):
         seed : int
             >= 0; equal seeds draw equal rows.
         """
+        held = draw(self.n, check_split(self.n, fraction, seed), seed)
+        return self.taken(~held), self.taken(held)
+
+    @abstractmethod
+    def taken(self, mask: NDArray[np.bool_]) -> Self:
+        """The rows in ``mask``, bool (n,), in the stored order."""
+
+    def _mark(self, taken: Dataset, mask: NDArray[np.bool_]) -> None:
+        """Give ``taken``, the rows in ``mask``, their names, times and groups."""
+        taken.names = self.names
+        taken.times = None if self.times is None else self.times[mask]
+        taken.groups = None if self.groups is None else self.groups[mask]
 
     @property
     @abstractmethod

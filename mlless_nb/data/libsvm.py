@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..frames.locations import Location, check_unchanged, located, name_of
 from .checks import MOST_IDS, checked_count
 from .csr import Csr
 from .format import BadLine, Facts, Format, NoHeader
 from .minibatches import Float32
-from .numbers import FileState, checked_path, line_blocks, open_bytes, to_numbers
+from .numbers import text_blocks, to_numbers
 from .stream import CsrStream, Rows
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ VALID_LINE = (
 )
 
 
-def libsvm(path: str | Path, n_features: int | None = None) -> Csr | CsrStream:
+def libsvm(path: str | Path | Sequence[str | Path], n_features: int | None = None) -> Csr | CsrStream:
     """A file in LIBSVM format; decompressed while reading if its name ends in .gz, .bz2 or .xz.
 
     Parameters
     ----------
-    path : path of the file
+    path : path, glob, zip archive or URL of an object storage, or a list of these
         Labels are 0 and 1, or -1 and 1 (which become 0 and 1).
     n_features : int, optional
         By default the largest index in the file. For a test file, pass that of its training file.
@@ -45,15 +46,14 @@ def libsvm(path: str | Path, n_features: int | None = None) -> Csr | CsrStream:
     Csr or CsrStream
         In memory up to 1 GiB; beyond that the rows are read from the file whenever they are needed.
     """
-    file = checked_path("path", path)
+    files = located("path", path)
     n_features = checked_width(n_features)
-    state = FileState.of(file)
     sha = hashlib.sha256(b"libsvm 1")
     kept: list[tuple[csr_array, Float32]] | None = []
     n_rows = n_values = width = 0
     label_values: set[float] = set()
     is_one: list[NDArray[np.bool_]] = []
-    for X, labels, text in _blocks(file, n_features):
+    for X, labels, text in _blocks(files, n_features):
         sha.update(text)
         n_rows, n_values, width = n_rows + len(labels), n_values + X.nnz, max(width, X.shape[1])
         label_values |= set(np.unique(labels).tolist())
@@ -68,22 +68,22 @@ def libsvm(path: str | Path, n_features: int | None = None) -> Csr | CsrStream:
     n_features = n_features or max(width, 1)
 
     def read(keep: NDArray[np.bool_] | None) -> Iterator[Rows]:
-        state.check_unchanged()
+        check_unchanged(files)
         at = 0
-        for X, labels, _ in _blocks(file, n_features):
+        for X, labels, _ in _blocks(files, n_features):
             taken = slice(None) if keep is None else np.flatnonzero(keep[at : at + len(labels)])
             at += len(labels)
             yield X[taken], (labels[taken] > 0).astype(np.float32)
 
     if kept is None:
         content = f"{sha.hexdigest()} {n_features}"
-        return CsrStream(read, n_rows, n_features, n_values, content, file.name, np.concatenate(is_one))
+        return CsrStream(read, n_rows, n_features, n_values, content, name_of(files), np.concatenate(is_one))
     from scipy.sparse import vstack
 
     for X, _ in kept:
         X.resize(X.shape[0], n_features)
     y = (np.concatenate([labels for _, labels in kept]) > 0).astype(np.float32)
-    return Csr(vstack([X for X, _ in kept], format="csr", dtype=np.float32), y, file.name)
+    return Csr(vstack([X for X, _ in kept], format="csr", dtype=np.float32), y, name_of(files))
 
 
 def checked_width(n_features: int | None) -> int | None:
@@ -128,16 +128,14 @@ class LibsvmFormat(Format):
         _check_labels(place, facts.labels)
 
 
-def _blocks(path: Path, n_features: int | None) -> Iterator[tuple[csr_array, Float32, bytes]]:
+def _blocks(files: Sequence[Location], n_features: int | None) -> Iterator[tuple[csr_array, Float32, bytes]]:
     """(X, labels as in the file, text) block by block; without ``n_features``, X is as wide as its largest index."""
-    line_number = 1
-    with open_bytes(path) as file:
-        for text in line_blocks(file, path):
+    for file in files:
+        for text, number in text_blocks(file):
             try:
                 X, labels = _parsed(text, n_features)
             except BadLine as bad:
-                raise bad.error(path, line_number) from None
-            line_number += text.count(b"\n")
+                raise bad.error(file.name, number) from None
             if len(labels):
                 yield X, labels, text
 

@@ -2,66 +2,23 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import lzma
 import warnings
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..frames.locations import LocalFile, Location
 
 #: Bytes of text read and converted at once.
 BLOCK_BYTES = 8 << 20
 #: Longest line, bytes.
 LINE_BYTES = 64 << 20
-_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-
-
-def open_bytes(path: Path) -> IO[bytes]:
-    """``path`` opened for reading; decompressed if its name ends in .gz, .bz2 or .xz."""
-    return cast("IO[bytes]", _OPENERS.get(path.suffix, open)(path, "rb"))
-
-
-def checked_path(field: str, path: Any) -> Path:
-    """``path`` as a Path to a file that can be read."""
-    if not isinstance(path, (str, Path)):
-        raise DataError(field, path, "the path of a file")
-    found = Path(path).expanduser()
-    if not found.is_file():
-        elsewhere = "; what is elsewhere is to be downloaded first" if "://" in str(path) else ""
-        raise DataError(field, str(path), f"an existing file{elsewhere}")
-    try:
-        with found.open("rb"):
-            return found
-    except OSError as error:
-        raise DataError(field, str(path), f"a readable file ({error.strerror})") from None
-
-
-@dataclass(frozen=True)
-class FileState:
-    """A file as it was when its rows were counted and checked."""
-
-    path: Path
-    n_bytes: int
-    changed_ns: int
-
-    @classmethod
-    def of(cls, path: Path) -> FileState:
-        """The file as it is now."""
-        found = path.stat()
-        return cls(path, found.st_size, found.st_mtime_ns)
-
-    def check_unchanged(self) -> None:
-        """Raise DataError if the file was deleted or changed."""
-        if not self.path.is_file() or FileState.of(self.path) != self:
-            raise DataError("path", str(self.path), "the file that it was when the dataset was made: make it anew")
 
 
 class Readable(Protocol):
@@ -80,7 +37,7 @@ def line_blocks(file: Readable, path: Path | str) -> Iterator[bytes]:
         When the file cannot be decompressed, or has a line longer than `LINE_BYTES`.
     """
     rest = b""
-    while block := _read(file, path):
+    while block := _read(file, path, BLOCK_BYTES):
         end = block.rfind(b"\n") + 1
         if end:
             yield rest + block[:end]
@@ -93,9 +50,10 @@ def line_blocks(file: Readable, path: Path | str) -> Iterator[bytes]:
         yield rest + b"\n"
 
 
-def _read(file: Readable, path: Path | str) -> bytes:
+def _read(file: Any, path: Path | str, n: int, how: str = "read") -> bytes:
     try:
-        return file.read(BLOCK_BYTES)
+        found: bytes = getattr(file, how)(n)
+        return found
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise DataError("path", str(path), f"a file that can be read to its end ({error})") from None
 
@@ -114,6 +72,32 @@ def to_numbers(text: bytes) -> NDArray[np.float64] | None:
             return None
 
 
+def text_blocks(file: Location, header: bytes | None = None) -> Iterator[tuple[bytes, int]]:
+    """(whole lines, number of the first one) of a file, block by block; without its first line, which is ``header``.
+
+    Raises
+    ------
+    DataError
+        When the file begins with another line.
+    """
+    number = 1
+    with file.text() as opened:
+        if header is not None:
+            first, number = opened.readline().rstrip(b"\r\n"), 2
+            if first != header:
+                valid = f"{header.decode(errors='replace')!r}, as in the first file"
+                raise DataError(f"{file.name}, line 1", first.decode(errors="replace"), valid)
+        for block in line_blocks(opened, file.name):
+            yield block, number
+            number += block.count(b"\n")
+
+
+def first_line(file: Location) -> bytes:
+    """The first line of a text file, without its end."""
+    with file.text() as opened:
+        return _read(opened, file.name, LINE_BYTES, "readline").rstrip(b"\r\n")
+
+
 def number_blocks(path: Path, separator: bytes, n_columns: int, skip_lines: int = 0) -> Iterator[NDArray[np.float64]]:
     """The first ``n_columns`` columns of a file of numbers, float64 (k, n_columns), block by block.
 
@@ -124,7 +108,7 @@ def number_blocks(path: Path, separator: bytes, n_columns: int, skip_lines: int 
     """
     n_fields = 0
     line_number = 1 + skip_lines
-    with open_bytes(path) as file:
+    with LocalFile.of(path).text() as file:
         for _ in range(skip_lines):
             file.readline()
         for block in line_blocks(file, path):

@@ -13,7 +13,7 @@ from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..frames.locations import check_unchanged, located, name_of
 from .csv import checked_label, label_position, scaled_rows
 from .format import BadLine, Facts, Float64, Format, extremes
 from .minibatches import Float32
-from .numbers import FileState, checked_path
 from .spans import Files, Span
 from .stream import CsrStream, Rows
 
@@ -41,7 +41,7 @@ def check_pyarrow() -> None:
         raise DataError("format", "parquet", "used with pyarrow, which is missing: pip install 'mlless_nb[parquet]'")
 
 
-def parquet(path: str | Path, label: str | int = "label") -> CsrStream:
+def parquet(path: str | Path | Sequence[str | Path], label: str | int = "label") -> CsrStream:
     """A Parquet file of numbers; without a value means 0.
 
     Each column but the label's is scaled to [0, 1] by the least and greatest value in the file. The file is read once
@@ -50,40 +50,42 @@ def parquet(path: str | Path, label: str | int = "label") -> CsrStream:
 
     Parameters
     ----------
-    path : path of the file
+    path : path, glob, zip archive or URL of an object storage, or a list of these
+        All files have the same columns.
     label : str or int
         Name of the label's column, or its 0-based number; -1 is the last one.
     """
     check_pyarrow()
-    file, form = checked_path("path", path), ParquetFormat(checked_label(label))
-    state = FileState.of(file)
-    with _opened(file, file) as opened:
+    files, form = located("path", path), ParquetFormat(checked_label(label))
+    with _opened(files[0].opened(), files[0].name) as opened:
         first = _first(opened)
-    layout = form.layout(file, first)
+    layout = form.layout(files[0].name, first)
     sha = hashlib.sha256(f"parquet 1 {first!r} {layout.label}".encode())
-    facts, labels, number = [Facts()], [], 1
-    for block in _groups(file, file, None, first):
-        sha.update(block.tobytes())
-        try:
-            found, facts_here = form.facts_of(block, layout)
-        except BadLine as bad:
-            raise bad.error(file, number, form.unit) from None
-        number += len(block)
-        labels.append(found)
-        facts.append(facts_here)
+    facts, labels = [Facts()], []
+    for file in files:
+        number = 1
+        for block in _groups(file.opened(), file.name, None, first):
+            sha.update(block.tobytes())
+            try:
+                found, facts_here = form.facts_of(block, layout)
+            except BadLine as bad:
+                raise bad.error(file.name, number, form.unit) from None
+            number += len(block)
+            labels.append(found)
+            facts.append(facts_here)
     merged = reduce(Facts.merged, facts)
     form.check(path, merged)
 
     def read(keep: NDArray[np.bool_] | None) -> Iterator[Rows]:
-        state.check_unchanged()
+        check_unchanged(files)
         at = 0
-        for block in _groups(file, file, None, first):
+        for block in chain.from_iterable(_groups(file.opened(), file.name, None, first) for file in files):
             X, y = form.rows_of(block, layout, merged)
             taken = slice(None) if keep is None else np.flatnonzero(keep[at : at + len(y)])
             at += len(y)
             yield X[taken], y[taken]
 
-    content = merged.n_rows, form.n_features(layout, merged), merged.n_values, sha.hexdigest(), file.name
+    content = merged.n_rows, form.n_features(layout, merged), merged.n_values, sha.hexdigest(), name_of(files)
     return CsrStream(read, *content, np.concatenate(labels))
 
 

@@ -107,7 +107,7 @@ class StoredFiles(Dataset):
         raise DataError("data", self, "rows that are here, e.g. datasets.libsvm(path): functions read these in a run")
 
     n = shape = most_bytes = property(_unknown)
-    fingerprint = split = minibatches = _unknown  # type: ignore[assignment]
+    fingerprint = split = taken = minibatches = _unknown  # type: ignore[assignment]
 
 
 def listed(store: Files, spec: StoredFiles) -> list[tuple[str, int]]:

@@ -19,7 +19,7 @@ from .csr import Csr
 from .cutter import MinibatchCutter
 from .dataset import Dataset
 from .minibatches import CsrMinibatch, Float32
-from .sampling import ORDER, check_size, check_split, draw
+from .sampling import ORDER, check_size
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -60,6 +60,7 @@ class CsrStream(Dataset):
 
     kind = "csr"
     is_synthetic = False
+    has_labels = True
 
     def __init__(
         self,
@@ -98,18 +99,16 @@ class CsrStream(Dataset):
         """See `Dataset`; made from the file's bytes, not from the rows."""
         return self._fingerprint
 
-    def split(self, fraction: float, seed: int) -> tuple[Self, Self]:
-        """See `Dataset`. Nothing is read: each part stores a mask of its rows."""
-        held = draw(self.n, check_split(self.n, fraction, seed), seed)
-        return self._take(~held), self._take(held)
-
-    def _take(self, mask: NDArray[np.bool_]) -> Self:
+    def taken(self, mask: NDArray[np.bool_]) -> Self:
+        """See `Dataset`. Nothing is read: a mask of the rows is stored."""
         if self._keep is None:
             keep = mask
         else:
             keep = self._keep.copy()
             keep[self._keep] = mask
-        return self._changed(n=int(mask.sum()), _keep=keep)
+        taken = self._changed(n=int(mask.sum()), _keep=keep)
+        self._mark(taken, mask)
+        return taken
 
     def _changed(self, **changes: Any) -> Self:
         """A copy with other attributes."""

@@ -50,6 +50,8 @@ class JobData:
         The shard of each user if users are sharded.
     held_out : str or None
         Fingerprint of the held-out rows.
+    names : RatingNames, TableNames or None
+        The user's ids or columns, if the data came with some.
     """
 
     def __init__(self, job: TrainingJob, preparation: Preparation | None = None) -> None:
@@ -57,6 +59,7 @@ class JobData:
         self._train_set, self._validation_set = _split(job)
         self.baseline_loss = baseline_loss(job.model, self._train_set, self._validation_set)
         self.held_out = self._validation_set.fingerprint() if self._validation_set is not None else None
+        self.names = self._train_set.names
         self._units = units_of(job.model, self._train_set)
         self._train_set = self._units.apply(self._train_set)
         if self._validation_set is not None:
@@ -126,7 +129,9 @@ class JobData:
         model = self._units.restore(model)
         if self._kept:
             model = type(model)({**model.params, **self._kept})
-        return model.with_seen(*self._seen) if isinstance(model, PMFModel) and self._seen is not None else model
+        if isinstance(model, PMFModel) and self._seen is not None:
+            model = model.with_seen(*self._seen)
+        return model.with_names(self.names)
 
     def n_puts(self, objects: ObjectStore) -> int:
         """The most objects that `pack` still has to write."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import CommandError, DecodeError, JobError
+from ..frames.names import digest_of
 from ..job.algorithm import GradientAveraging, algorithm_from_json
 from ..job.optimizers import Optimizer, optimizer_from_json
 from ..models import FittedModel, Model, load_model, model_from_json
@@ -51,6 +52,8 @@ class Earlier:
         See `JobData`.
     kept_loss : float or None
         Validation loss of its returned model.
+    names : str or None
+        Digest of the ids or columns of its data; None if it had none.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Earlier:
     units: str
     held_out: str | None
     kept_loss: float | None
+    names: str | None = None
 
     def check(self, job: TrainingJob) -> None:
         """Raise JobError unless ``job`` has the same model and table shape."""
@@ -73,6 +77,9 @@ class Earlier:
             raise JobError("model", job.model, f"{type(self.model).__name__}(...), which {run} trained")
         if job.data.shape != self.shape:
             raise JobError("data", job.data, f"of shape {self.shape}, as that of {run}; it is {job.data.shape}")
+        if digest_of(job.data.names) != self.names:
+            valid = f"with the ids or columns of {run}, as by datasets.ratings or table(..., like=model)"
+            raise JobError("data", job.data, valid)
         table = self.model.table_shape(self.shape)
         if job.model.table_shape(job.data.shape) != table:
             ours, theirs = vars(job.model), vars(self.model)
@@ -115,6 +122,7 @@ def summary(job: TrainingJob, data: JobData, kept_loss: float | None) -> dict[st
         "units": data.units,
         "held_out": data.held_out,
         "kept_loss": kept_loss,
+        "names": digest_of(data.names),
     }
 
 
@@ -155,6 +163,7 @@ def find(run: TrainingRun | str) -> Earlier:
             spec["units"],
             spec["held_out"],
             spec["kept_loss"],
+            spec.get("names"),
         )
         found.model.table_shape(found.shape)
         if found.kept_loss is not None and not math.isfinite(found.kept_loss):

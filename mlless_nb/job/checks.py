@@ -13,7 +13,8 @@ from ..data.dataset import Dataset
 from ..data.ratings import Ratings
 from ..errors import DataError, JobError
 from ..exchange.stores import check_store, store_kind
-from ..models import registered_models
+from ..frames.sources import column_names, is_frame
+from ..models import Model, registered_models
 from ..money.catalogue import price_profile, profile_names
 from ..redaction import in_configuration, remember
 from ..validation import check_choice, check_positive_integer, is_integer
@@ -56,11 +57,7 @@ def check_types(job: TrainingJob) -> None:
             (*OPTIMIZERS.values(), type(None)),
             ", ".join(f"{optimizer.__name__}(...)" for optimizer in OPTIMIZERS.values()) + " or None",
         ),
-        (
-            "data",
-            (Dataset,),
-            "a dataset of mlless_nb.datasets, e.g. datasets.ratings(users, items, ratings) or datasets.csr(X, y)",
-        ),
+        ("data", (Dataset,), ""),
         ("sync", (Sync,), "BSP(), ISP(threshold), SSP(staleness), ASP(), BackupWorkers(k), DBW() or AdaSync()"),
         (
             "algorithm",
@@ -78,6 +75,8 @@ def check_types(job: TrainingJob) -> None:
         ("detach", (bool, type(None)), "True, False or None"),
     ):
         if not isinstance(value := getattr(job, name), kinds):
+            if name == "data":
+                raise _no_dataset(value, job.model)
             raise JobError(name, _masked(value) if name == "backend" else value, valid)
     if isinstance(job.backend, Mapping) and not isinstance(job.backend.get("lithops", {}), Mapping):
         raise JobError("backend", type(job.backend), "a Lithops configuration, with a dict under 'lithops'")
@@ -85,6 +84,25 @@ def check_types(job: TrainingJob) -> None:
         raise JobError("bus", _masked(job.bus), "a string or None")
     if not isinstance(job.name, (str, type(None))):
         raise JobError("name", job.name, "a string or None")
+
+
+def _no_dataset(value: object, model: Model) -> JobError:
+    """The error for ``data`` that is no dataset; it names the one call that makes a dataset of a table."""
+    if not is_frame(value):
+        valid = "a dataset, e.g. datasets.ratings(frame, user=...) or datasets.table(frame, label=...)"
+        return JobError("data", value, valid)
+    names = column_names(value)
+    shown: object = (
+        value
+        if isinstance(value, Mapping)
+        else f"{type(value).__name__} with columns {', '.join(names[:8])}" + (", ..." if len(names) > 8 else "")
+    )
+    if model.data_kind == "ratings":
+        columns = [*names[:3], "...", "...", "..."][:3]
+        arguments = (f"{field}={name!r}" for field, name in zip(("user", "item", "rating"), columns, strict=True))
+        return JobError("data", shown, f"a dataset: datasets.ratings(frame, {', '.join(arguments)})")
+    label = f", label={(names or ['...'])[-1]!r}" if model.needs_labels else ""
+    return JobError("data", shown, f"a dataset: datasets.table(frame{label})")
 
 
 def check_values(job: TrainingJob) -> None:
@@ -150,8 +168,11 @@ def check_validation_set(job: TrainingJob) -> None:
             "validation",
             validation,
             f"of the same kind and shape as data ({job.data.kind}, {job.data.shape}); it is "
-            f"{validation.kind}, {validation.shape}",
+            f"{validation.kind}, {validation.shape}" + ("; like=data codes it alike" if job.data.names else ""),
         )
+    if validation.names != job.data.names:
+        valid = "coded as data, as by datasets.ratings or datasets.table(..., like=data); its ids or columns are others"
+        raise JobError("validation", validation, valid)
     job.model.check_data(validation, "validation")
 
 

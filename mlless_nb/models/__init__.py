@@ -1,10 +1,11 @@
 """Models: what is trained, its loss and its sparse gradient.
 
-``base`` is the interface and the registry. ``factorization``, ``logistic``, ``svm``, ``linear_regression``, ``softmax``
-and ``kmeans`` are one model each with its fitted form. ``linear`` is what linear models share, ``tables`` what models
-of several columns do, ``kmeans_start`` the first centroids. ``numpy_model`` and ``torch_model`` are models that a user
-wrote (``written``), which travel as a ``definition``. ``storage`` is the file of a fitted model. Optimisers are in
-`mlless_nb.job`.
+``base`` is the interface and the registry, ``fitted`` what trained models share, ``fitted_factors`` the fitted
+factorisation. ``factorization``, ``implicit``, ``logistic``, ``svm``, ``linear_regression``, ``softmax`` and ``kmeans``
+are one model each. ``factors`` and ``linear`` are what factorisations and linear models share, ``tables`` what models
+of several columns do, ``kmeans_start`` the first centroids, ``metrics`` the measures of predictions. ``numpy_model``
+and ``torch_model`` are models that a user wrote (``written``), which travel as a ``definition``. ``storage`` is the
+file of a fitted model. Optimisers are in `mlless_nb.job`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DecodeError, JobError
-from .base import FittedModel, Model, register_model, registered_models
-from .factorization import PMF, PMFModel
+from ..frames.names import PREFIX, names_of
+from .base import Model, register_model, registered_models
+from .factorization import PMF
+from .fitted import FittedModel
+from .fitted_factors import PMFModel
+from .implicit import ImplicitMF, ImplicitModel
 from .kmeans import KMeans, KMeansModel
 from .linear import FittedLinearModel, LinearModel
 from .linear_regression import LinearRegression, LinearRegressionModel
@@ -32,6 +37,8 @@ __all__ = [
     "FittedLinearModel",
     "FittedModel",
     "FittedTorch",
+    "ImplicitMF",
+    "ImplicitModel",
     "KMeans",
     "KMeansModel",
     "LinearModel",
@@ -77,12 +84,14 @@ def load_model(path: str | Path) -> FittedModel:
     DecodeError
         When the file is not a model's file, or its arrays do not match.
     """
-    kind, params = read_arrays(path)
+    kind, arrays = read_arrays(path)
+    names = {name: array for name, array in arrays.items() if name.startswith(PREFIX)}
+    params = {name: array for name, array in arrays.items() if name not in names}
     kinds = registered_models()
     if kind not in kinds:
         raise DecodeError(f"{path}: holds a model of kind {kind!r}, must be one of {', '.join(kinds)}")
     try:
-        return kinds[kind].fitted_type(params)
+        return kinds[kind].fitted_type(params).with_names(names_of(names))
     except (KeyError, ValueError) as error:
         why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise DecodeError(f"{path}: must be a whole {kind} model; {why}") from None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JobError
+from .fitted import FittedModel
 
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
@@ -18,23 +18,10 @@ Kind = TypeVar("Kind", bound="type[Model]")
 
 #: Description, for error messages, of the data that a model needs: by `Dataset.kind`.
 DATA_KINDS = {
-    "ratings": "ratings (user, item, rating) for {}, e.g. datasets.movielens('1m')",
-    "csr": "feature rows with labels for {}, e.g. datasets.csr(X, y)",
+    "ratings": "ratings for {}, e.g. datasets.ratings(frame, user='...', item='...', rating='...')",
+    "csr": "feature rows with labels for {}, e.g. datasets.table(frame, label='...') or datasets.csr(X, y)",
 }
 _registered: dict[str, type[Model]] = {}
-
-
-class FittedModel(Protocol):
-    """A trained model, as the user gets it; ``params`` has its arrays by name, ``kind`` is that of its `Model`."""
-
-    kind: ClassVar[str]
-    params: dict[str, NDArray[Any]]
-
-    def __init__(self, params: dict[str, NDArray[Any]]) -> None:
-        """Raise ValueError or KeyError if the arrays do not match."""
-
-    def save(self, path: str | Path) -> None:
-        """Write the model to ``path`` as .npz; `mlless_nb.models.load_model` reads it."""
 
 
 class Model(ABC):

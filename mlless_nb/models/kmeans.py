@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,9 +12,10 @@ from numpy.typing import NDArray
 from ..errors import JobError
 from ..kernels import rows_product
 from ..validation import check_choice, check_positive_integer, specification
+from . import exports
 from .base import Model, register_model
+from .fitted import FittedModel
 from .kmeans_start import first_centers
-from .storage import write_arrays
 from .tables import entries_of, features_of, padded_width, rows_with_last
 
 Float32 = NDArray[np.float32]
@@ -26,7 +26,7 @@ Int32 = NDArray[np.int32]
 MOST_DISTANCES = 1 << 21
 
 
-class KMeansModel:
+class KMeansModel(FittedModel):
     """A fitted k-means.
 
     Attributes
@@ -52,9 +52,10 @@ class KMeansModel:
         centers: Float32 = self.params["centers"]
         return centers
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to ``path`` as .npz; :func:`mlless_nb.models.load_model` reads it."""
-        write_arrays(path, self.kind, self.params)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """See `FittedModel`."""
+        return self.params["centers"].shape[1:]
 
     def transform(self, X: Any) -> Float64:
         """Squared distances of the rows of X, scipy sparse or array (n, n_features), to the centroids; float64 (n, k).
@@ -62,7 +63,7 @@ class KMeansModel:
         ValueError when X has another number of columns.
         """
         centers = self.cluster_centers_.astype(np.float64)
-        rows = features_of(X, centers.shape[1])
+        rows = features_of(self.features(X), centers.shape[1])
         lengths = np.asarray(rows.multiply(rows).sum(1)).reshape(-1, 1)
         squares: Float64 = lengths - 2.0 * np.asarray(rows @ centers.T) + np.square(centers).sum(1)
         return np.maximum(squares, 0.0)
@@ -75,6 +76,15 @@ class KMeansModel:
     def inertia(self, X: Any) -> float:
         """Sum of the squared distances of the rows of X to their nearest centroids."""
         return float(self.transform(X).min(1).sum())
+
+    def to_sklearn(self) -> Any:
+        """See `FittedModel`."""
+        return exports.sklearn_kmeans(self.params["centers"])
+
+    def evaluate(self, data: Any) -> dict[str, float]:
+        """Inertia, and the mean squared distance to the nearest centroid, of a dataset's rows; see `FittedModel`."""
+        _, squares = self.predicted(data, lambda X: self.transform(X).min(1))
+        return {"mean squared distance": float(squares.mean()), "inertia": float(squares.sum())}
 
     def __repr__(self) -> str:
         k, n_features = self.params["centers"].shape

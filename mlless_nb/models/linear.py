@@ -10,23 +10,27 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..kernels import linear_gradient, linear_loss, linear_margins
+from . import exports
 from .base import Model
-from .storage import write_arrays
+from .fitted import FittedModel
 
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 
 
-class FittedLinearModel:
+class FittedLinearModel(FittedModel):
     """A fitted linear model: ``w.x + intercept`` of a row, from which a subclass makes predictions.
 
     Attributes
     ----------
     params : dict
         weights (n_features,), intercept (1,); float32.
+    link : str
+        The ONNX operator that makes the predictions from the scores; "" if they are the predictions.
     """
 
     kind: ClassVar[str]
+    link: ClassVar[str] = ""
 
     def __init__(self, params: dict[str, NDArray[Any]]) -> None:
         weights, intercept = params["weights"], params["intercept"]
@@ -39,16 +43,17 @@ class FittedLinearModel:
             "intercept": np.asarray(intercept, np.float32),
         }
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to ``path`` as .npz; :func:`mlless_nb.models.load_model` reads it."""
-        write_arrays(path, self.kind, self.params)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """See `FittedModel`."""
+        return self.params["weights"].shape
 
     def _margins(self, X: Any) -> Float32:
-        """``w.x + intercept`` of each row of X, scipy sparse or array (n, n_features); float32 (n,)."""
+        """``w.x + intercept`` of each row of X, scipy sparse, array (n, n_features) or table; float32 (n,)."""
         n_features = len(self.params["weights"])
         from scipy.sparse import csr_matrix  # takes 0.25 s, and no function needs it
 
-        rows = csr_matrix(X, dtype=np.float32)
+        rows = csr_matrix(self.features(X), dtype=np.float32)
         if rows.shape[1] != n_features:
             raise ValueError(f"X has {rows.shape[1]} columns: must have {n_features}")
         if rows.nnz > 2**31 - 1:
@@ -59,6 +64,14 @@ class FittedLinearModel:
             params, rows.indptr.astype(np.int32), rows.indices.astype(np.int32), np.ascontiguousarray(rows.data), out
         )
         return out
+
+    def to_torch(self) -> Any:
+        """See `FittedModel`."""
+        return exports.torch_linear(self.params["weights"], self.params["intercept"])
+
+    def to_onnx(self, path: str | Path) -> None:
+        """See `FittedModel`."""
+        exports.onnx_linear(path, self.params["weights"], self.params["intercept"], self.link)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {len(self.params['weights'])} features>"

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..validation import check_flag, check_number, specification
+from . import exports
 from .base import register_model
 from .linear import FittedLinearModel, LinearModel
+from .metrics import errors
 
 Float32 = NDArray[np.float32]
 
@@ -32,6 +34,15 @@ class LinearRegressionModel(FittedLinearModel):
         ValueError when X has another number of columns.
         """
         return self._margins(X)
+
+    def to_sklearn(self) -> Any:
+        """See `FittedModel`."""
+        params = self.params
+        return exports.sklearn_linear("LinearRegression", params["weights"], params["intercept"], None)
+
+    def evaluate(self, data: Any) -> dict[str, float]:
+        """RMSE, MAE and R2 of a dataset's rows, in the units of the labels; see `FittedModel`."""
+        return errors(*self.predicted(data, self._margins))
 
 
 @register_model

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..validation import check_flag, check_number, specification
+from . import exports
 from .base import register_model
 from .linear import FittedLinearModel, LinearModel, check_binary
+from .metrics import auc, probabilities
 
 Float32 = NDArray[np.float32]
 
@@ -26,13 +28,15 @@ class LogisticModel(FittedLinearModel):
     """
 
     kind: ClassVar[str] = "logistic"
+    link: ClassVar[str] = "Sigmoid"
 
     def predict_proba(self, X: Any) -> Float32:
         """Probabilities of class 0 and class 1.
 
         Parameters
         ----------
-        X : scipy sparse matrix or array (n, n_features)
+        X : scipy sparse matrix or array (n, n_features), or table
+            A table is one with the columns of the training data, of a model whose data came from one.
 
         Returns
         -------
@@ -46,9 +50,24 @@ class LogisticModel(FittedLinearModel):
         one = self._sigmoid(self._margins(X))
         return np.column_stack([1.0 - one, one]).astype(np.float32)
 
-    def predict(self, X: Any) -> NDArray[np.int64]:
-        """The more probable class, 0 or 1, of each row; int64 (n,)."""
-        return (self._margins(X) > 0).astype(np.int64)
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The more probable class of each row, (n,): 0 or 1, int64, or the label that the training rows had."""
+        found: NDArray[Any] = self.labels((self._margins(X) > 0).astype(np.int64))
+        return found
+
+    def to_sklearn(self) -> Any:
+        """See `FittedModel`."""
+        params = self.params
+        return exports.sklearn_linear(
+            "LogisticRegression", params["weights"], params["intercept"], self.class_labels(2)
+        )
+
+    def evaluate(self, data: Any) -> dict[str, float]:
+        """Log loss (nats), AUC, accuracy, Brier score and calibration error of a dataset's rows; see `FittedModel`."""
+        y, margins = self.predicted(data, self._margins)
+        is_one = y > 0
+        measures = probabilities(is_one, self._sigmoid(margins))
+        return {**measures, "AUC": auc(is_one, margins), "accuracy": float(np.mean((margins > 0) == is_one))}
 
     @staticmethod
     def _sigmoid(margins: Float32) -> NDArray[np.float64]:

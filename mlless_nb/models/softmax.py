@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from ..errors import DataError, JobError
 from ..kernels import rows_product, transposed_product
 from ..validation import check_flag, check_number, is_integer, specification
+from . import exports
 from .base import Model, register_model
-from .storage import write_arrays
+from .fitted import FittedModel
+from .metrics import LEAST, calibration_error
 from .tables import entries_of, features_of, padded_width, rows_with_last
 
 Float32 = NDArray[np.float32]
@@ -21,7 +23,7 @@ Float64 = NDArray[np.float64]
 Int32 = NDArray[np.int32]
 
 
-class SoftmaxModel:
+class SoftmaxModel(FittedModel):
     """A fitted softmax regression.
 
     Attributes
@@ -43,16 +45,17 @@ class SoftmaxModel:
             "intercept": np.asarray(intercept, np.float32),
         }
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to ``path`` as .npz; :func:`mlless_nb.models.load_model` reads it."""
-        write_arrays(path, self.kind, self.params)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """See `FittedModel`."""
+        return self.params["weights"].shape[1:]
 
     def decision_function(self, X: Any) -> Float64:
         """Scores ``w_c.x + intercept_c`` of the rows of X, sparse or array (n, n_features); float64 (n, n_classes).
 
         ValueError when X has another number of columns.
         """
-        rows, weights = features_of(X, self.params["weights"].shape[1]), self.params["weights"]
+        rows, weights = features_of(self.features(X), self.params["weights"].shape[1]), self.params["weights"]
         scores: Float64 = np.asarray(rows @ weights.T.astype(np.float64)) + self.params["intercept"]
         return scores
 
@@ -64,10 +67,35 @@ class SoftmaxModel:
         probabilities: Float32 = (powers / powers.sum(1, keepdims=True)).astype(np.float32)
         return probabilities
 
-    def predict(self, X: Any) -> NDArray[np.int64]:
-        """The most probable class of each row, the lowest in a tie; int64 (n,)."""
-        classes: NDArray[np.int64] = self.decision_function(X).argmax(1)
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row, the lowest in a tie, (n,): int64, or the label of the training rows."""
+        classes: NDArray[Any] = self.labels(self.decision_function(X).argmax(1))
         return classes
+
+    def to_sklearn(self) -> Any:
+        """See `FittedModel`."""
+        params = self.params
+        classes = self.class_labels(len(params["intercept"]))
+        return exports.sklearn_linear("LogisticRegression", params["weights"], params["intercept"], classes)
+
+    def to_torch(self) -> Any:
+        """See `FittedModel`."""
+        return exports.torch_linear(self.params["weights"], self.params["intercept"])
+
+    def to_onnx(self, path: str | Path) -> None:
+        """See `FittedModel`."""
+        exports.onnx_linear(path, self.params["weights"], self.params["intercept"], "Softmax")
+
+    def evaluate(self, data: Any) -> dict[str, float]:
+        """Log loss (nats), accuracy and calibration error (of the most probable class) of a dataset's rows."""
+        y, chances = self.predicted(data, self.predict_proba)
+        of_own = np.maximum(chances[np.arange(len(y)), y.astype(np.int64)].astype(np.float64), LEAST)
+        is_right = chances.argmax(1) == y
+        return {
+            "log loss": float(-np.log(of_own).mean()),
+            "accuracy": float(is_right.mean()),
+            "calibration error": calibration_error(is_right, chances.max(1)),
+        }
 
     def __repr__(self) -> str:
         n_classes, n_features = self.params["weights"].shape

@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..frames.names import TableNames
 from ..validation import check_flag, check_number, specification
+from . import exports
 from .base import register_model
 from .linear import FittedLinearModel, LinearModel
+from .metrics import auc
 
 Float32 = NDArray[np.float32]
 
@@ -42,10 +45,28 @@ class LinearSVMModel(FittedLinearModel):
         """
         return self._margins(X)
 
-    def predict(self, X: Any) -> NDArray[np.int64]:
-        """The class of each row, coded as in the training data; int64 (n,)."""
+    @property
+    def _class_labels(self) -> NDArray[Any]:
+        is_named = isinstance(self.names, TableNames) and self.names.classes is not None
+        return self.class_labels(2) if is_named else self.params["classes"].astype(np.int64)
+
+    def to_sklearn(self) -> Any:
+        """See `FittedModel`."""
+        params = self.params
+        return exports.sklearn_linear("LinearSVC", params["weights"], params["intercept"], self._class_labels)
+
+    def evaluate(self, data: Any) -> dict[str, float]:
+        """Hinge loss, AUC and accuracy of a dataset's rows; see `FittedModel`."""
+        y, margins = self.predicted(data, self._margins)
+        is_one = y > 0
+        hinge = np.maximum(0.0, 1.0 - np.where(is_one, margins, -margins))
+        accuracy = float(np.mean((margins > 0) == is_one))
+        return {"hinge loss": float(hinge.mean(dtype=np.float64)), "AUC": auc(is_one, margins), "accuracy": accuracy}
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class of each row, (n,): int64, coded as in the training data, or the label that its rows had."""
         negative, positive = self.params["classes"].astype(np.int64)
-        classes: NDArray[np.int64] = np.where(self._margins(X) > 0, positive, negative)
+        classes: NDArray[Any] = self.labels(np.where(self._margins(X) > 0, positive, negative))
         return classes
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from abc import abstractmethod
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from ..errors import JobError
 from ..validation import check_number
 from .base import Model
 from .definition import Definition
-from .storage import write_arrays
+from .fitted import FittedModel
 
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
@@ -26,7 +25,7 @@ WIDTH = 64
 TRIED_ROWS = 32
 
 
-class FittedArrays:
+class FittedArrays(FittedModel):
     """The trained parameters of a model that a user wrote.
 
     Attributes
@@ -41,10 +40,6 @@ class FittedArrays:
         if not params:
             raise ValueError("there are no arrays")
         self.params: dict[str, NDArray[Any]] = {name: np.asarray(array, np.float32) for name, array in params.items()}
-
-    def save(self, path: str | Path) -> None:
-        """Write the model to ``path`` as .npz; :func:`mlless_nb.models.load_model` reads it."""
-        write_arrays(path, self.kind, self.params)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(f'{name} {array.shape}' for name, array in self.params.items())}>"

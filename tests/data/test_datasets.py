@@ -27,7 +27,7 @@ from mlless_nb.errors import DataError, DataWarning
         (([], [], []), "users=.*must be not empty"),
         (([[0, 1]], [0, 1], [1, 2]), "users=.*must be one-dimensional"),
         (([[0], [0, 1]], [0, 1], [1, 2]), "users=.*must be an array"),
-        ((["a", "b"], [0, 1], [1, 2]), "users=.*must be 0-based integer ids"),
+        (([b"a", b"b"], [0, 1], [1, 2]), "users=.*must be 0-based integer ids"),
         (([0, 1], [0, 1], ["x", "y"]), "ratings=.*must be numbers"),
         (([0, 1], [0, 1], [1, None]), r"ratings\[1\]=None: must be numbers"),
         (([True, False], [0, 1], [1, 2]), "users=.*bool"),

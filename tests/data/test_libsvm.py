@@ -124,8 +124,8 @@ def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_arguments_that_are_wrong_are_named(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="must be an existing file; what is elsewhere is to be downloaded first"):
-        datasets.libsvm("s3://bucket/a9a")
+    with pytest.raises(DataError, match=r"path='nowhere://bucket/a9a': must be a file that can be read"):
+        datasets.libsvm("nowhere://bucket/a9a")
     with pytest.raises(DataError, match=r"path=.*must be an existing file"):
         datasets.libsvm(tmp_path / "nowhere")
     with pytest.raises(DataError, match="path=3: must be the path"):

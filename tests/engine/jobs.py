@@ -10,8 +10,7 @@ import numpy as np
 
 import mlless_nb
 from mlless_nb import ISP, PMF, SGD, ScaleIn, Stop, TrainingJob, TrainingRun, datasets
-from mlless_nb.models import FittedModel
-from mlless_nb.models.factorization import PMFModel
+from mlless_nb.models import FittedModel, PMFModel
 
 #: Generous for a slow machine that is busy with other things; a run takes one to three seconds.
 PATIENCE_S = 180.0

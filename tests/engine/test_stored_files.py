@@ -96,7 +96,7 @@ def test_the_model_is_that_of_local_data_bit_for_bit(bucket: Path, tmp_path: Pat
     path.write_text("\n".join(LINES) + "\n")
     here = finish(job(datasets.libsvm(path), execution=execution, partition="rows"))
     there = finish(job(stored(bucket, LINES), execution=execution, budget=0.5))
-    assert there.status == here.status == "finished"
+    assert there.status == here.status == "finished", (there.reason, here.reason)
     for name, array in here.model.params.items():
         np.testing.assert_array_equal(there.model.params[name], array)
     np.testing.assert_array_equal(there.history["validation_loss"], here.history["validation_loss"])

@@ -28,9 +28,13 @@ from mlless_nb.exchange.plan import Plan
 from mlless_nb.exchange.seals import Seal
 from mlless_nb.exchange.step_report import Report
 from mlless_nb.exchange.stores import parts, wire
+from mlless_nb.frames.coding import Column, TableCoding
+from mlless_nb.frames.ids import Ids
+from mlless_nb.frames.names import RatingNames, TableNames
 from mlless_nb.job.column_sums import ColumnSums
 from mlless_nb.kernels import crc32c
 from mlless_nb.kernels.resp import ReplyReader
+from mlless_nb.models import LogisticModel, PMFModel, load_model
 from mlless_nb.models.definition import Definition
 from mlless_nb.models.storage import read_arrays
 from mlless_nb.preparation.rows import decode_head, decode_rows
@@ -174,6 +178,25 @@ def _model() -> bytes:
     return file.getvalue()
 
 
+def _named_models() -> list[bytes]:
+    users, items = (Ids(["a", "bé"], "text"), Ids(np.array([-1, 7]), "integers"))
+    columns = Column("age", fill=2.5, is_filled=True, has_mark=True), Column("city", users), Column("zip", buckets=3)
+    ones = np.ones(2, np.float32)
+    pmf = {"user_factors": np.ones((2, 1)), "item_factors": np.ones((2, 1)), "user_bias": ones, "item_bias": ones}
+    models = [
+        PMFModel({**pmf, "mean": np.array(3.0)}).with_names(RatingNames(users, items)),
+        LogisticModel({"weights": np.ones(7), "intercept": np.ones(1)}).with_names(
+            TableNames(TableCoding(columns), Ids(["no", "yes"], "text"))
+        ),
+    ]
+    files = []
+    for model in models:
+        with tempfile.NamedTemporaryFile() as file:
+            model.save(file.name)
+            files.append(Path(file.name).read_bytes())
+    return files
+
+
 def _manifest() -> bytes:
     counts = {"n": 100, "size": 30, "n_minibatches": 4, "minibatch_bytes": 500, "n_touched": 5}
     names = {"key": "data/abc", "kind": "ratings", "name": "numbers", "is_synthetic": False}
@@ -271,6 +294,7 @@ DECODERS: dict[str, Decoder] = {
         errors=(ValueError, EOFError),
     ),
     "model": Decoder(_from_file(read_arrays), [_model()]),
+    "named model": Decoder(_from_file(load_model), _named_models()),
     "definition": Decoder(_definition, [json.dumps(_DEFINED).encode()], errors=_JSON),
     "rows": Decoder(
         lambda body: decode_rows(body, 10),

@@ -259,7 +259,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (vast(1 << 31) | {"store": f"server://:t@localhost/{'0' * 64}"}, "store", "this one takes at most 2147483648"),
     (vast(1 << 30) | {"memory_mb": 1769}, "memory_mb", "(MB): PMF rank 4095 has"),
     # model and data
-    (of("PMF", data=CLICKS), "data", "ratings (user, item, rating) for PMF"),
+    (of("PMF", data=CLICKS), "data", "ratings for PMF"),
     ({"data": RATINGS}, "data", "feature rows with labels for LogisticRegression"),
     ({"data": ROWS}, "data.y", "labels for LogisticRegression"),
     ({"data": CLASSES}, "data.y", ""),

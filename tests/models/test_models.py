@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from mlless_nb.errors import DecodeError, JobError
 from mlless_nb.models import PMF, LogisticModel, LogisticRegression, PMFModel, load_model, model_from_json
-from mlless_nb.models.factorization import N_SAMPLED
+from mlless_nb.models.factors import N_SAMPLED
 
 INSTANCES = [PMF(), PMF(rank=3, l2=0.1, biases=False, init_scale=0.5), LogisticRegression(), LogisticRegression(l2=1)]
 

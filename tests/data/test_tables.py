@@ -1,0 +1,269 @@
+"""Tables as feature rows: columns by name, categories, missing values, labels; and ratings of the user's ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from scipy.sparse import coo_matrix
+
+from mlless_nb import datasets
+from mlless_nb.data import table_pass
+from mlless_nb.data.csr import Csr
+from mlless_nb.data.stream import CsrStream
+from mlless_nb.errors import DataError, DataWarning
+from mlless_nb.frames import coding, sources
+
+ROWS = pd.DataFrame({
+    "age": [30.0, 0.0, 50.0, 20.0],
+    "city": ["Rome", "Oslo", "Rome", "Bonn"],
+    "zip": [7, 7, -1, 9],
+    "pro": [True, False, False, True],
+    "who": ["p", "q", "q", "r"],
+    "day": pd.to_datetime(["2020-01-03", "2020-01-01", "2020-01-02", "2020-01-04"]),
+    "sold": ["no", "yes", "yes", "no"],
+})  # fmt: skip
+FEATURES = ["age", "city=Bonn", "city=Oslo", "city=Rome", "zip=-1", "zip=7", "zip=9", "pro"]
+X = [
+    [30, 0, 0, 1, 0, 1, 0, 1],
+    [0, 0, 1, 0, 0, 1, 0, 0],
+    [50, 0, 0, 1, 1, 0, 0, 0],
+    [20, 1, 0, 0, 0, 0, 1, 1],
+]
+
+
+def forms(frame: pd.DataFrame, folder: Path) -> list[Any]:
+    frame.to_csv(folder / "rows.csv", index=False)
+    frame.to_parquet(folder / "rows.parquet")
+    tables = [frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)]
+    return [*tables, folder / "rows.csv", folder / "rows.parquet"]
+
+
+def dense(data: Csr | CsrStream) -> Any:
+    return (data if isinstance(data, Csr) else data.load()).X.toarray()
+
+
+@pytest.mark.parametrize("n_rows", [1 << 16, 3, 1])
+def test_every_form_gives_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_rows: int) -> None:
+    monkeypatch.setattr(sources, "BATCH_ROWS", n_rows)
+    monkeypatch.setattr(coding, "MOST_ENTRIES", 5)
+    for form in forms(ROWS, tmp_path):
+        data = datasets.table(form, "sold", categorical=["zip"], group="who", time="day")
+        assert data.names.coding.features == FEATURES
+        np.testing.assert_array_equal(dense(data), X)
+        assert np.asarray(data.y).tolist() == [0, 1, 1, 0]
+        assert data.names.classes[[0, 1]].tolist() == ["no", "yes"]
+        assert data.groups.tolist() == [0, 1, 1, 2]
+        assert isinstance(data, CsrStream) == isinstance(form, Path)
+        assert np.diff(data.times).tolist() == [-172800.0, 86400.0, 172800.0]
+
+
+def test_files_are_fingerprinted_by_their_rows(tmp_path: Path) -> None:
+    dated = ROWS.drop(columns="day")
+    _, _, _, text, parquet = forms(dated, tmp_path)
+    first = datasets.table(text, "sold").fingerprint()
+    text.touch()
+    assert datasets.table(text, "sold").fingerprint() == first
+    assert datasets.table(text, "sold", features=["age"]).fingerprint() != first
+    dated.assign(age=[1.0, 2.0, 3.0, 4.0]).to_csv(text, index=False)
+    assert datasets.table(text, "sold").fingerprint() != first
+    assert datasets.table(parquet, "sold").n == 4
+
+
+def test_labels_may_be_numbers_texts_arrays_or_none() -> None:
+    assert datasets.table(ROWS, "age", features=["zip"]).y.tolist() == [30, 0, 50, 20]
+    assert datasets.table(ROWS[["age"]], np.array([1, 0, 0, 1])).y.tolist() == [1, 0, 0, 1]
+    named = datasets.table(ROWS[["age"]], ROWS["sold"])
+    assert (named.y.tolist(), named.names.classes[1]) == ([0, 1, 1, 0], "yes")
+    assert not datasets.table(ROWS[["age"]]).has_labels
+
+
+def test_many_categories_are_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_pass, "MOST_CATEGORIES", 2)
+    made = [datasets.table(form, "sold", features=["city", "who"], buckets=8) for form in forms(ROWS, tmp_path)]
+    assert made[0].shape == (16,)
+    assert made[0].names.coding.features[0] == "city in bucket 0"
+    for data in made:
+        np.testing.assert_array_equal(dense(data), dense(made[0]))
+        assert (dense(data).sum(1) == 2).all()
+    one = datasets.table(ROWS, "sold", features=["city", "who"], hashed=["who"], buckets=8)
+    assert one.shape == (3 + 8,)
+
+
+HOLED = ROWS.assign(age=[30.0, None, 50.0, 10.0], city=["Rome", "Oslo", None, "Bonn"])
+
+
+@pytest.mark.parametrize(
+    ("missing", "features", "rows"),
+    [
+        (
+            "mean",
+            ["age", "city=Bonn", "city=Oslo", "city=Rome"],
+            [[30, 0, 0, 1], [30, 0, 1, 0], [50, 0, 0, 0], [10, 1, 0, 0]],
+        ),
+        (
+            "indicator",
+            ["age", "age is missing", "city=Bonn", "city=Oslo", "city=Rome", "city is missing"],
+            [[30, 0, 0, 0, 1, 0], [0, 1, 0, 1, 0, 0], [50, 0, 0, 0, 0, 1], [10, 0, 1, 0, 0, 0]],
+        ),
+        ("drop", ["age", "city=Bonn", "city=Rome"], [[30, 0, 1], [10, 1, 0]]),
+    ],
+)  # fmt: skip
+def test_missing_values_follow_the_rule(tmp_path: Path, missing: str, features: Any, rows: Any) -> None:
+    for form in forms(HOLED, tmp_path):
+        data = datasets.table(form, "sold", features=["age", "city"], missing=missing)
+        assert data.names.coding.features == features
+        np.testing.assert_array_equal(dense(data), rows)
+
+
+def test_a_missing_value_is_named_with_its_column_and_row(tmp_path: Path) -> None:
+    for form in forms(HOLED.drop(columns="day"), tmp_path):
+        with pytest.raises(DataError, match=r"column 'age', row 1=None: must be a value; missing='mean'"):
+            datasets.table(form, "sold")
+    with pytest.raises(DataError, match=r"column 'label', row 0|column 'sold', row 0|label, row 0"):
+        datasets.table(ROWS.assign(sold=[None, "a", "b", "a"]), "sold", features=["age"])
+    labels = ROWS.assign(sold=[None, "a", "b", "a"])
+    assert datasets.table(labels, "sold", features=["age"], missing="drop").n == 3
+    assert datasets.table(ROWS[["age"]], [None, "a", "b", "a"], missing="drop").n == 3
+    assert datasets.table(ROWS[["age"]], [np.nan, 1, 0, 1], missing="drop").n == 3
+
+
+def test_other_rows_are_coded_like_the_first(tmp_path: Path) -> None:
+    data = datasets.table(ROWS, "sold", features=["age", "city", "zip"], categorical=["zip"], missing="mean")
+    others = pd.DataFrame(
+        {"zip": [9, 8], "city": ["Rome", "Kiew"], "age": [None, 2.0], "sold": ["yes", "no"], "more": 1}
+    )
+    for form in forms(others, tmp_path):
+        again = datasets.table(form, "sold", like=data)
+        np.testing.assert_array_equal(dense(again), [[25, 0, 0, 1, 0, 0, 1], [2, 0, 0, 0, 0, 0, 0]])
+        assert datasets.table(form, like=data).names == data.names
+        assert (np.asarray(again.y).tolist(), again.names) == ([1, 0], data.names)
+    with pytest.raises(DataError, match=r"label, row 1='perhaps': must be one of 'no', 'yes'"):
+        datasets.table(others.assign(sold=["yes", "perhaps"]), "sold", like=data)
+    with pytest.raises(DataError, match="like='city': must be the name of a column"):
+        datasets.table(others.drop(columns="city"), "sold", like=data)
+    with pytest.raises(DataError, match=r"must be a dataset of datasets\.table"):
+        datasets.table(others, "sold", like=datasets.csr(np.eye(2), [0, 1]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"label": "price"}, r"label='price': must be the name of a column; there are age, city, zip, pro"),
+        ({"label": "day"}, "label, column 'day'='times': must be numbers or text"),
+        ({"label": [1, 2]}, "label='2 labels': must be as many as the table has rows, 4"),
+        ({"features": "age"}, r"features='age': must be a list of columns, e.g. \['age'\]"),
+        ({"features": []}, "must be at least one column"),
+        ({"features": ["age", "age"]}, "must be columns that differ"),
+        ({"features": ["age", "sold"]}, "columns that differ from each other and from label"),
+        ({"features": ["age"], "categorical": ["zip"]}, "categorical='zip': must be one of the features: age"),
+        ({"missing": "zero"}, "missing='zero': must be 'error' or 'mean' or 'indicator' or 'drop'"),
+        ({"buckets": 0}, "buckets=0"),
+        ({"features": ["age", "day"]}, "features, column 'day'='times': must be numbers or text; the days since"),
+        ({"group": "day"}, "group, column 'day'"),
+        ({"group": "sold"}, r"label, time, group=\('sold', None, 'sold'\): must be different columns"),
+        ({"time": "city"}, "time, column 'city'='text': must be numbers or times"),
+    ],
+)
+def test_an_argument_that_is_wrong_is_named(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(DataError, match=says) if "missing" not in arguments else pytest.raises(ValueError, match=says):
+        datasets.table(ROWS, **{"label": "sold", **arguments})
+
+
+@pytest.mark.parametrize("value", [np.inf, 1e300])
+def test_a_number_that_float32_cannot_hold_is_named(tmp_path: Path, value: float) -> None:
+    for form in forms(ROWS.assign(age=[1, 2, value, 3]), tmp_path):
+        with pytest.raises(DataError, match=r"column 'age', row 2=.*: must be a finite number"):
+            datasets.table(form, "sold", features=["age"])
+        with pytest.raises(DataError, match=r"column 'age', row 2=.*: must be a finite number"):
+            datasets.table(form, "sold", like=datasets.table(ROWS, "sold", features=["age"]))
+
+
+def test_no_rows_are_refused() -> None:
+    with pytest.raises(DataError, match="must be a table with at least one row"):
+        datasets.table(ROWS.iloc[:0], "sold", features=["age"])
+    with pytest.raises(DataError, match="at least one row, in which no value is missing"):
+        datasets.table(HOLED.iloc[1:3], "sold", features=["age", "city"], missing="drop")
+
+
+# -- ratings
+
+RATINGS = pd.DataFrame({
+    "user": ["u9", "u1", "u10", "u9"],
+    "film": [-4, 10, 10, 3],
+    "stars": [1.0, 2.0, 3.0, 4.0],
+    "day": pd.to_datetime(["2020-01-03", "2020-01-01", "2020-01-02", "2020-01-04"]),
+})  # fmt: skip
+COLUMNS = {"user": "user", "item": "film", "rating": "stars"}
+
+
+def test_ratings_of_every_form_are_numbered_alike(tmp_path: Path) -> None:
+    for form in [*forms(RATINGS, tmp_path), {name: RATINGS[name].to_numpy() for name in RATINGS}]:
+        made = datasets.ratings(form, **COLUMNS, time="day")
+        assert (made.users.tolist(), made.items.tolist()) == ([2, 0, 1, 2], [0, 2, 2, 1])
+        assert (made.ratings.tolist(), made.shape) == ([1, 2, 3, 4], (3, 3))
+        assert made.names.users[[0, 1, 2]].tolist() == ["u1", "u10", "u9"]
+        assert made.names.items[[0, 1, 2]].tolist() == [-4, 3, 10]
+
+
+def test_ratings_without_a_rating_are_ones() -> None:
+    assert datasets.ratings(RATINGS, user="user", item="film").ratings.tolist() == [1, 1, 1, 1]
+
+
+def test_texts_in_arrays_are_ids_too() -> None:
+    for users in (["b", "a"], np.array(["b", "a"]), pd.Series(["b", "a"]), pl.Series(["b", "a"])):
+        made = datasets.ratings(users, [0, 5], [1, 2])
+        assert (made.users.tolist(), made.items.tolist(), made.names.users[0]) == ([1, 0], [0, 1], "a")
+
+
+def test_a_sparse_matrix_is_ratings() -> None:
+    made = datasets.ratings(coo_matrix(([1.0, 2.0], ([0, 2], [1, 0])), shape=(4, 2)).tocsr())
+    assert (made.users.tolist(), made.items.tolist(), made.shape) == ([0, 2], [1, 0], (4, 2))
+
+
+def test_ratings_of_other_rows_are_numbered_like_the_first() -> None:
+    made = datasets.ratings(RATINGS, **COLUMNS)
+    again = datasets.ratings(RATINGS.iloc[2:], **COLUMNS, like=made)
+    assert (again.users.tolist(), again.items.tolist(), again.shape) == ([1, 2], [2, 1], (3, 3))
+    others = RATINGS.assign(user=["u9", "new", "u1", None])
+    says = r"column 'user', row 1='new': must be one of the 3 ids of `like` \('u1', 'u10'\)"
+    with pytest.raises(DataError, match=says):
+        datasets.ratings(others.iloc[:3], **COLUMNS, like=made)
+    assert datasets.ratings(others, **COLUMNS, like=made, missing="drop").users.tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"user": None}, "user=None: must be the name of a column; there are user, film, stars, day"),
+        ({"item": "movie"}, "item='movie': must be the name of a column"),
+        ({"rating": "user"}, "rating, column 'user'='text': must be numbers; convert it to numbers first"),
+        ({"rating": "film"}, "must be different columns"),
+        ({"user": "day"}, "user, column 'day'='times'"),
+        ({"missing": "mean"}, "missing='mean': must be 'error' or 'drop'"),
+        ({"like": 3}, "like=3: must be a dataset of datasets.ratings"),
+    ],
+)
+def test_a_wrong_argument_of_ratings_is_named(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        datasets.ratings(RATINGS, **{**COLUMNS, **arguments})
+
+
+def test_missing_values_of_ratings_are_named_or_dropped(tmp_path: Path) -> None:
+    holed = RATINGS.assign(user=["u9", None, "u1", "u1"], stars=[1.0, 2.0, None, 3.0])
+    for form in forms(holed, tmp_path):
+        with pytest.raises(DataError, match=r"column 'user', row 1=None: must be a value; missing='drop'"):
+            datasets.ratings(form, **COLUMNS)
+        made = datasets.ratings(form, **COLUMNS, missing="drop")
+        assert made.ratings.tolist() == [1, 3]
+        assert made.names.users[[0, 1]].tolist() == ["u1", "u9"]
+
+
+def test_what_looks_wrong_is_said() -> None:
+    with pytest.warns(DataWarning, match="all 4 are 3"):
+        datasets.ratings(RATINGS.assign(stars=3), **COLUMNS)
