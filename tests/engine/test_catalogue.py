@@ -265,6 +265,21 @@ def test_a_worker_that_dies_as_it_starts_is_seen_to_die(undisturbed: str, monkey
     assert "Worker 0 was lost" in told(run)
 
 
+def test_a_run_that_was_restored_is_concluded_without_its_supervisor(
+    own_redis: RedisProcess, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LithopsLauncher, "has_died", lambda *_: False)  # the workers end before it is missed
+    run = mlless_nb.train(job(redis=own_redis.url, **STEADY))
+    wait_for_step(run, 100)
+    redis.Redis.from_url(own_redis.url).flushall()
+    assert eventually(lambda: "training goes on from" in told(run), PATIENCE_S)
+    assert eventually(lambda: -1 in services_of(run).log.at_work([-1]), PATIENCE_S)
+    os.kill(int(services_of(run).log.at_work([-1])[-1].partition("-")[0]), signal.SIGKILL)
+    assert run.wait(PATIENCE_S) == "finished", run.reason
+    assert digest(run) == undisturbed
+    assert run.history["step"].tolist() == list(range(1, 601))
+
+
 @pytest.mark.long
 def test_redis_and_functions_are_lost_at_once(undisturbed: str) -> None:
     run = mlless_nb.train(job(**STEADY))
