@@ -216,6 +216,7 @@ def test_functions_that_cannot_be_invoked_are_told(monkeypatch: pytest.MonkeyPat
     assert run.cost.workers == 0
 
 
+@pytest.mark.long
 def test_a_redis_that_fails_over_to_its_replica(
     redis_program: str, tmp_path: Path, relay: Callable[[int], Relay], undisturbed: str
 ) -> None:
