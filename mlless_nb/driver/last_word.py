@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..bus.messages import Ended
 from ..job.stop_rules import StopRules
 from ..supervisor.loop import Supervisor
+from ..supervisor.takeover import whole_log
 
 
 class Successor(Supervisor):
@@ -19,8 +20,8 @@ class Successor(Supervisor):
             Status and reason with which the run was aborted, if it was.
         """
         self._workers.aborted = called_off
-        while self._read_steps(0.001):
-            pass
+        for entries in whole_log(self._log, self._rows):
+            self._take_in(entries)
         while self._hearing.hear(0.0):
             pass
         return self._last_word()

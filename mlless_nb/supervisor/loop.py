@@ -35,7 +35,7 @@ from .policy.policy import Policy, Prices
 from .quorum import QuorumControl
 from .step_rows import StepRows
 from .successors import Successors, left_s
-from .takeover import departed
+from .takeover import departed, whole_log
 from .worker_times import WorkerTimes
 from .worker_watch import WorkerWatch
 
@@ -186,12 +186,8 @@ class Supervisor:
 
     def _take_over(self) -> None:
         """Learn from the step log, the bus and the plan what a lost supervisor knew, before anything is decided."""
-        entries = self._log.read_steps(0.001)
-        if entries:
-            self._rows.begin_at(entries[0].step - 1)
-        while entries:
+        for entries in whole_log(self._log, self._rows):
             self._take_in(entries)
-            entries = self._log.read_steps(0.001)
         self._hearing.restart = self._log.restart().number
         while self._hearing.hear(0.0, is_past=True):  # the driver sends those again that were not carried out
             pass

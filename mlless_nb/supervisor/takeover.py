@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ..bus.messages import Failed, Left
-from ..exchange import Coordinator, Plan
+from ..exchange import Coordinator, Plan, StepEntry
 from ..money import Rates
+from .step_rows import StepRows
+
+
+def whole_log(log: Coordinator, rows: StepRows) -> Iterator[list[StepEntry]]:
+    """The entries of the step log, which ``rows`` begin with: a log that was restored has not those from the start."""
+    entries = log.read_steps(0.001)
+    if entries:
+        rows.begin_at(entries[0].step - 1)
+    while entries:
+        yield entries
+        entries = log.read_steps(0.001)
 
 
 def departed(

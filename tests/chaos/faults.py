@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 from chaos.scene import Scene, name_of
 
+from mlless_nb.bus.messages import Aged
+
 Fault = Callable[[Scene], str]
 FAULTS: dict[str, Fault] = {}
 
@@ -115,7 +117,7 @@ def kill_during_eviction(scene: Scene) -> str:
 def kill_during_hand_over(scene: Scene) -> str:
     """Ask the driver for a successor of a function, as an old one does, and kill -9 it or another one meanwhile."""
     slot, before = scene.rng.randrange(-1, scene.case.workers), set(scene.services.launcher.process_groups)
-    scene.driver._mending.aged.append(slot)
+    scene.driver._mending.aged.append(Aged([slot]))
     scene.until(lambda: bool(set(scene.services.launcher.process_groups) - before), 20.0)
     time.sleep(scene.rng.uniform(0.0, 0.5))
     victims = (

@@ -95,6 +95,7 @@ def test_a_worker_dies(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run.history["step"].tolist() == list(range(1, 151))
 
 
+@pytest.mark.long
 def test_two_runs_on_one_redis_have_their_own_bits(redis_url: str, undisturbed: str) -> None:
     one = mlless_nb.train(job(redis=redis_url, **STEADY))
     other = mlless_nb.train(job(redis=redis_url, **STEADY | {"sync": BSP(), "stop": Stop(steps=200)}))
@@ -172,6 +173,7 @@ exec(open({audit!r}).read())
 """
 
 
+@pytest.mark.long
 def test_the_clocks_of_functions_may_be_an_hour_off(
     undisturbed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +187,7 @@ def test_the_clocks_of_functions_may_be_an_hour_off(
     assert run.history["time_s"][-1] < 600.0
 
 
+@pytest.mark.long
 def test_a_function_that_never_starts_is_invoked_again(undisturbed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     invoke, dropped = LithopsLauncher.invoke, list[str]()
 
@@ -213,6 +216,7 @@ def test_functions_that_cannot_be_invoked_are_told(monkeypatch: pytest.MonkeyPat
     assert run.cost.workers == 0
 
 
+@pytest.mark.long
 def test_a_redis_that_fails_over_to_its_replica(
     redis_program: str, tmp_path: Path, relay: Callable[[int], Relay], undisturbed: str
 ) -> None:
@@ -262,6 +266,22 @@ def test_a_worker_that_dies_as_it_starts_is_seen_to_die(undisturbed: str, monkey
     assert "Worker 0 was lost" in told(run)
 
 
+def test_a_run_that_was_restored_is_concluded_without_its_supervisor(
+    own_redis: RedisProcess, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LithopsLauncher, "has_died", lambda *_: False)  # the workers end before it is missed
+    run = mlless_nb.train(job(redis=own_redis.url, **STEADY))
+    wait_for_step(run, 100)
+    redis.Redis.from_url(own_redis.url).flushall()
+    assert eventually(lambda: "training goes on from" in told(run), PATIENCE_S)
+    assert eventually(lambda: -1 in services_of(run).log.at_work([-1]), PATIENCE_S)
+    os.kill(int(services_of(run).log.at_work([-1])[-1].partition("-")[0]), signal.SIGKILL)
+    assert run.wait(PATIENCE_S) == "finished", run.reason
+    assert digest(run) == undisturbed
+    assert run.history["step"].tolist() == list(range(1, 601))
+
+
+@pytest.mark.long
 def test_redis_and_functions_are_lost_at_once(undisturbed: str) -> None:
     run = mlless_nb.train(job(**STEADY))
     wait_for_step(run, 100)
@@ -290,6 +310,7 @@ def test_functions_outlive_the_process_that_started_them(undisturbed: str) -> No
     assert eventually(lambda: is_gone(group))
 
 
+@pytest.mark.long
 def test_a_supervisor_whose_end_nobody_sees_is_found_by_its_lease(
     undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,9 +331,9 @@ def test_a_supervisor_whose_end_nobody_sees_is_found_by_its_lease(
     assert steps == list(range(1, len(steps) + 1))
 
 
-@pytest.mark.parametrize("away_s", [pytest.param(25.0, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_rabbitmq_is_cut_off_for_longer_than_anybody_waits_in_a_call(
-    away_s: float, rabbitmq_server: RabbitProcess, rabbitmq_url: str, relay: Callable[[int], Relay]
+    rabbitmq_server: RabbitProcess, rabbitmq_url: str, relay: Callable[[int], Relay]
 ) -> None:
     network = relay(rabbitmq_server.port)
     run = mlless_nb.train(
@@ -323,7 +344,7 @@ def test_rabbitmq_is_cut_off_for_longer_than_anybody_waits_in_a_call(
     )
     wait_for_step(run, 50)
     network.go_silent()
-    time.sleep(away_s)
+    time.sleep(25.0)
     step = run.telemetry.state.step
     network.come_back()
     wait_for_step(run, int(step) + 100)
