@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..bus.messages import Ended
+from ..exchange import FROM_THE_START, LostData
 from ..job.baseline import shortfall
 from ..job.job import TrainingJob
 from ..models import FittedModel
@@ -113,10 +114,16 @@ class Conclusion:
         """Remove the run's objects."""
         # If the supervisor sent the final message, nothing failed and nothing was interrupted, the objects are known.
         is_known = self._set_aside_nusd > 0 and self._ended.status in ("finished", "stopped")
-        if is_known:
-            plan = self._services.log.read_plan()
-            is_known = not plan.checkpoint and not self._job.checkpoint_every
+        is_known = is_known and not self._job.checkpoint_every and not self._has_checkpoints()
         run_objects.remove(self._services.launcher.objects, self._run.id, is_known=is_known)
+
+    def _has_checkpoints(self) -> bool:
+        """Whether the run may have stored checkpoints: one was announced, or the plan that says so may be lost."""
+        log = self._services.log
+        try:
+            return bool(log.read_plan().checkpoint) or log.restart() != FROM_THE_START
+        except LostData:
+            return True
 
     @property
     def _costs_nusd(self) -> dict[str, int]:

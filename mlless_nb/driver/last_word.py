@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..bus.messages import Ended
 from ..job.stop_rules import StopRules
+from ..storage import run_objects
 from ..supervisor.loop import Supervisor
 from ..supervisor.takeover import whole_log
 
@@ -32,5 +33,7 @@ class Successor(Supervisor):
         step = self._rows.step
         if plan.stop_after is not None and step >= plan.stop_after:
             return plan.stop_status, plan.stop_reason
-        verdict = rules.end(step, self._rows.epoch) if step else None
+        # All steps are of no use without their model, which workers store last.
+        is_stored = run_objects.model_key(self._job.job_id) in self._objects.list(f"runs/{self._job.job_id}/")
+        verdict = rules.end(step, self._rows.epoch) if step and is_stored else None
         return (verdict.status, verdict.reason) if verdict is not None else super()._judge()

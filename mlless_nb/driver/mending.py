@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ..bus.messages import Aged, Trouble
 from ..exchange import SUPERVISOR, Aborted, LostData
+from ..exchange.slots import role_of
 from ..telemetry.live import Telemetry
 from .contact import Contact
 from .recovery import GaveUp, Recovery
@@ -53,7 +54,7 @@ class Mending:
         Parameters
         ----------
         is_due : bool
-            Whether to look which local functions have died.
+            Whether to look which local functions have died, and whether the run's data is there.
         """
         try:
             while self.aged:
@@ -63,6 +64,8 @@ class Mending:
                 self._replace_lost(self._recovery.look())
             elif self._contact.is_silent():
                 self._recovery.replace_supervisor()
+            elif is_due and self._services.redis_urls:  # the object storage loses no data, and its requests are billed
+                self._recovery.note()
         except LostData as error:
             return self._restore([], str(error))
         except Aborted:
@@ -119,8 +122,10 @@ class Mending:
 
     def _end(self, error: GaveUp) -> Over | None:
         """End a run that cannot go on; None while its supervisor concludes."""
-        self._services.log.abort(str(error), len(self._everybody) - 1, error.status)
-        return Over(str(error), error.status) if self._services.launcher.has_ended() else None
+        log, launcher = self._services.log, self._services.launcher
+        log.abort(str(error), len(self._everybody) - 1, error.status)
+        is_concluded = not launcher.has_ended() and log.alive([role_of(SUPERVISOR)])[0]
+        return None if is_concluded else Over(str(error), error.status)
 
 
 def _were_lost(workers: list[int], step: int) -> str:

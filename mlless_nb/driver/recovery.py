@@ -83,6 +83,8 @@ class Recovery:
         self._at_work: dict[int, str] = {}  # as of the newest look
         self._identities = services.log.identities()
         self._furthest, self._n_stuck = -1, 0
+        # Whether a step log was lost: checkpoints of steps that nobody has heard of would leave a gap in the rows.
+        self._is_restored = False
         self.n_replaced = 0
 
     @property
@@ -94,21 +96,24 @@ class Recovery:
 
     def look(self) -> list[int]:
         """The slots whose local processes have died at work; -1 is the supervisor. Raises `LostData`."""
-        log = self._services.log
-        log.restart()
-        if log.identities() != self._identities:
-            raise LostData("a server was restarted")
-        self._plan = log.read_plan()
-        at_work = log.at_work([SUPERVISOR, *range(self._n_workers)])
-        self._seen.update(at_work)
-        self._at_work = at_work
+        self.note()
         # A function that settled its budget before it exited is no longer listed as at work: it was not lost.
-        return list(log.at_work(self._dead()))
+        return list(self._services.log.at_work(self._dead()))
 
     def _dead(self) -> list[int]:
         """The slots whose local processes have died since they were at work."""
         died = self._services.launcher.has_died
         return [slot for slot, nonce in self._at_work.items() if died(int(nonce.partition("-")[0]))]
+
+    def note(self) -> None:
+        """Note the plan, which `restore` needs, and who is at work. Raises `LostData`."""
+        log = self._services.log
+        plan, at_work = log.read_plan(), log.at_work([SUPERVISOR, *range(self._n_workers)])
+        log.restart()  # what was read is that of the run, unless its data is lost
+        if log.identities() != self._identities:
+            raise LostData("a server was restarted")
+        self._plan, self._at_work = plan, at_work
+        self._seen.update(at_work)
 
     def is_over(self) -> bool:
         """Whether the run has ended for its workers: all have settled, or the model is stored. Raises `LostData`."""
@@ -176,7 +181,7 @@ class Recovery:
             The run's data is gone from the servers: see `restore`.
         """
         log = self._services.log
-        step = self._checkpoint(reason)
+        step = self._checkpoint(reason, int(self._telemetry.state.step) if self._is_restored else math.inf)
         replaced = self._to_replace(set(lost), step)
         granted = self._reserve_each(replaced)
         known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers)
@@ -188,7 +193,7 @@ class Recovery:
         """As `replace`, after the servers lost the run's data: plan and money are those known here."""
         log, state = self._services.log, self._telemetry.state
         gone = {*lost, *self._dead()}  # nobody would miss them: the servers have forgotten them
-        # The step log is lost, too: a later checkpoint would leave a gap in the rows.
+        self._is_restored = True
         step, run_s = self._checkpoint(reason, int(state.step)), self._run_s
         self._services.keep_user()
         log.delete()
@@ -196,6 +201,7 @@ class Recovery:
         unknown = (self._n_workers + 1) * each + self._rates.servers_nusd(UNKNOWN_S)
         cap = None if state.budget_usd is None else to_nusd(state.budget_usd)
         reserved = round(max(state.committed_usd, state.spent_usd) * NUSD) + unknown
+        reserved = reserved if cap is None else min(reserved, cap)  # more was never granted
         self.restart = Restart(self.restart.number + 1, step)
         plan = dataclasses.replace(self._plan, version=self._plan.version + 1)
         log.renew("driver", 4 * self._of_slot[SUPERVISOR].lease_s)

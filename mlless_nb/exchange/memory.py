@@ -36,13 +36,12 @@ class MemoryCoordinator:
         self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
     ) -> None:
         """See `Coordinator`."""
-        self._hub.cap, self._hub.reserved = cap_nusd, reserved_nusd
+        self._hub.create(cap_nusd, reserved_nusd, restart, plan)
 
     def delete(self) -> int:
         """See `Coordinator`."""
         n_keys = len(self._hub.frames) + len(self._hub.arrivals)
-        self._hub.frames.clear()
-        self._hub.arrivals.clear()
+        self._hub.lose()
         return n_keys
 
     def close(self) -> None:
@@ -66,7 +65,7 @@ class MemoryCoordinator:
         """See `Coordinator`."""
         hub = self._hub
         with hub.changed:
-            return {slot: hub.claims[slot] for slot in slots if slot in hub.claims and (slot, 0) not in hub.refunded}
+            return {slot: hub.claims[slot] for slot in slots if slot in hub.claims and not self.is_settled(slot)}
 
     def is_settled(self, slot: int) -> bool:
         """See `Coordinator`."""
@@ -79,7 +78,7 @@ class MemoryCoordinator:
 
     def restart(self) -> Restart:
         """See `Coordinator`."""
-        return self._hub.restart
+        return self._there.restart
 
     def join(self, restart: Restart) -> None:
         """See `Coordinator`."""
@@ -87,7 +86,7 @@ class MemoryCoordinator:
 
     def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int) -> Restart:
         """See `Coordinator`."""
-        hub = self._hub
+        hub = self._there
         with hub.changed:
             if hub.called_off is not None:
                 raise Aborted(hub.called_off[1], hub.called_off[0])
@@ -97,16 +96,23 @@ class MemoryCoordinator:
 
     def identities(self) -> list[str]:
         """See `Coordinator`."""
-        return []
+        return [self._hub.identity]
 
     def release(self, slot: int) -> None:
         """See `Coordinator`."""
         with self._hub.changed:
             self._hub.release(slot)
 
+    @property
+    def _there(self) -> MemoryHub:
+        """The job's data; raises `LostData` if it is gone."""
+        if self._hub.is_lost:
+            raise LostData("the run's data is gone")
+        return self._hub
+
     def _check(self) -> None:
         """Raise `Aborted` or `Restarted` if the rounds of this worker are over."""
-        hub = self._hub
+        hub = self._there
         if hub.restart.number != self._restart.number:
             raise Restarted(hub.restart)
         if hub.called_off is not None:
@@ -146,7 +152,8 @@ class MemoryCoordinator:
     def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
         """See `Coordinator`."""
         with self._hub.changed:
-            self._hub.called_off = self._hub.called_off or (status, reason)
+            if not self._hub.is_lost:
+                self._hub.called_off = self._hub.called_off or (status, reason)
             self._hub.changed.notify_all()
 
     def aborted(self) -> tuple[str, str] | None:
@@ -155,16 +162,17 @@ class MemoryCoordinator:
 
     def money(self) -> tuple[int | None, int]:
         """See `Coordinator`."""
-        return self._hub.cap, self._hub.reserved
+        hub = self._there
+        return hub.cap, hub.reserved
 
     def reserve(self, nusd: int, least_nusd: int | None = None, request_id: str = "") -> int:
         """See `Coordinator`."""
         wanted = BudgetRequest(nusd, nusd if least_nusd is None else least_nusd)
-        return self._hub.answer_once(request_id, lambda: self._hub.take(wanted))
+        return self._there.answer_once(request_id, lambda: self._hub.take(wanted))
 
     def reserve_start(self, nusd: dict[int, int], request_id: str = "") -> bool:
         """See `Coordinator`."""
-        return bool(self._hub.answer_once(request_id, lambda: self._hub.take_start(nusd)))
+        return bool(self._there.answer_once(request_id, lambda: self._hub.take_start(nusd)))
 
     def start_grant(self, slot: int) -> int:
         """See `Coordinator`."""
@@ -173,14 +181,14 @@ class MemoryCoordinator:
     def refund(self, nusd: int, slot: int, part: int = 0) -> None:
         """See `Coordinator`."""
         with self._hub.changed:
-            if (slot, part) not in self._hub.refunded:
+            if not self._hub.is_lost and (slot, part) not in self._hub.refunded:
                 self._hub.refunded.add((slot, part))
                 self._hub.reserved -= nusd
 
     def set_cap(self, cap_nusd: int) -> bool:
         """See `Coordinator`."""
         with self._hub.changed:
-            if cap_nusd < self._hub.reserved:
+            if cap_nusd < self._there.reserved:
                 return False
             self._hub.cap = cap_nusd
             return True
@@ -275,7 +283,7 @@ class MemoryCoordinator:
         give_up_at, mine = time.monotonic() + part.deadline_s, self._restart.number
         with hub.changed:
             while not hub.changed.wait_for(
-                lambda: hub.called_off is not None or hub.restart.number != mine or is_there(),
+                lambda: hub.is_lost or hub.called_off is not None or hub.restart.number != mine or is_there(),
                 min(WAIT_POLL_S, part.deadline_s),
             ):
                 pay()
@@ -319,9 +327,9 @@ class MemoryCoordinator:
         """See `Coordinator`."""
         hub = self._hub
         with hub.changed:
-            hub.changed.wait_for(lambda: len(hub.steps) > self._n_read, timeout_s)
-            entries = hub.steps[self._n_read :]
-            self._n_read += len(entries)
+            hub.changed.wait_for(lambda: hub.n_past_steps + len(hub.steps) > self._n_read, timeout_s)
+            entries = hub.steps[max(self._n_read - hub.n_past_steps, 0) :]
+            self._n_read = hub.n_past_steps + len(hub.steps)
             return entries
 
     def read_late(self) -> list[LateArrival]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from ..money.request import BudgetRequest
@@ -21,6 +21,8 @@ class MemoryHub:
     """The state that the coordinators of one job share."""
 
     changed: threading.Condition = field(default_factory=threading.Condition)
+    is_lost: bool = False  # whether the job's data is gone, as from a server that was emptied
+    identity: str = "memory"  # changes when the server is restarted
     cap: int | None = None
     reserved: int = 0
     latest: int = 0
@@ -37,9 +39,31 @@ class MemoryHub:
     claims: dict[int, str] = field(default_factory=dict)
     leases: dict[str, float] = field(default_factory=dict)
     steps: list[StepEntry] = field(default_factory=list)
+    n_past_steps: int = 0  # entries of the step log that were lost with the data
+
+    def lose(self) -> None:
+        """Lose all data of the job; every waiting worker learns of it."""
+        with self.changed:
+            n_past = self.n_past_steps + len(self.steps)
+            for one in fields(MemoryHub):
+                if one.name not in ("changed", "identity", "n_past_steps"):
+                    made = one.default_factory
+                    setattr(self, one.name, one.default if made is MISSING else made())
+            self.is_lost, self.n_past_steps = True, n_past
+            self.changed.notify_all()
+
+    def create(self, cap: int | None, reserved: int, restart: Restart, plan: Plan) -> None:
+        """Create the job's data, whose workers go on from ``restart`` with ``plan``."""
+        with self.changed:
+            self.cap, self.reserved, self.restart, self.plan = cap, reserved, restart, plan
+            self.latest, self.quorum = restart.step, QuorumRounds(restart.step)
+            self.is_lost = False
+            self.changed.notify_all()
 
     def announce(self, **changes: Any) -> None:
-        """Replace fields of the plan under a new version."""
+        """Replace fields of the plan under a new version, unless the job's data is lost."""
+        if self.is_lost:
+            return
         with self.changed:
             self.plan = replace(self.plan, version=self.plan.version + 1, **changes)
             self.changed.notify_all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..exchange import KINDS, Aborted, Arrival, FrameKey, MemoryHub, Plan, RoundRequest
+from ..exchange import KINDS, Aborted, Arrival, FrameKey, MemoryHub, Plan, Restart, RoundRequest
 from ..exchange.step_report import Report
 from .events import Process
 from .machine import Machine
@@ -157,6 +157,10 @@ class SimulatedHub(MemoryHub):
         self.listener: tuple[Process, int] | None = None  # the process that waits for a step's end
         #: Frames kept, and frames read.
         self.n_kept = self.n_read = 0
+
+    def create(self, cap: int | None, reserved: int, restart: Restart, plan: Plan) -> None:
+        """See `MemoryHub`."""
+        super().create(cap, reserved, restart, SharedPlan(**vars(plan)))
 
     def gathering(self, round_id: str) -> Gathering:
         """The round called ``round_id``."""

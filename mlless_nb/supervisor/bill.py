@@ -84,9 +84,11 @@ class Bill:
     def hand_over(self, slot: int, spent: int, storage: int, stored: int) -> int:
         """The function of ``slot`` has ended, and its successor goes on; amounts as of `close`.
 
-        Returns what the successor cost while both were there, nano-dollars.
+        Returns what the successor cost while both were there, nano-dollars. Of a successor that only an earlier
+        supervisor has heard, the bill begins too early until it ends.
         """
-        began_s, invoked_s = self._invoked_s.get(slot, 0.0), self._waiting_s.pop(slot)
+        began_s = self._invoked_s.get(slot, 0.0)
+        invoked_s = self._waiting_s.pop(slot, began_s)
         self.close(slot, spent, storage, stored)
         self._storage_before += self._storage.pop(slot)
         self._invoked_s[slot] = invoked_s

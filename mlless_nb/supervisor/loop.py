@@ -257,7 +257,7 @@ class Supervisor:
         limit_s = self._job.stop.get("time_s")
         if limit_s is not None and self._time_s >= limit_s:
             self._log.announce_stop("finished", f"{limit_s:g} seconds are over")
-        self._successors.watch_ages(self._time_s, self._workers.ended)
+        self._successors.watch_ages(self._time_s, self._workers.started - self._workers.ended.keys())
         # The supervisor exits after the workers, once it has received their final messages: that time is prepaid too.
         exit_s = max(self._rows.exit_s, self._prepaid.plain_exit_s)
         self._prepaid.keep_for_exit(LAST_WORDS_S + exit_s - self._prepaid.plain_exit_s)

@@ -56,9 +56,12 @@ class Successors:
                 work_s = {slot: one.compute_s + counts * one.exchange_s for slot, one in reports.items()}
                 self._speculation.note(entry.at_s, work_s)
 
-    def watch_ages(self, time_s: float, ended: Collection[int]) -> None:
-        """Ask the driver for successors of old functions; end the run in good order if they do not come."""
-        at_work = [SUPERVISOR, *(slot for slot in range(self._job.n_workers) if slot not in ended)]
+    def watch_ages(self, time_s: float, workers: Collection[int]) -> None:
+        """Ask the driver for successors of old functions; end the run in good order if they do not come.
+
+        ``workers`` are those that have started and not ended: others have nothing to hand over.
+        """
+        at_work = [SUPERVISOR, *sorted(workers)]
         aged = self.lifetimes.due(time_s, at_work)
         if aged:
             self._bus.send("driver", Aged(aged).encode())

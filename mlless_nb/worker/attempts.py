@@ -23,9 +23,7 @@ def work(invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStor
             log.join(restart)
             if not log.claim(invocation.slot):
                 return None
-            # A successor goes on from where the slot was handed over; a restart has forgotten earlier hand-overs.
-            step = log.read_plan().hand_overs.get(invocation.slot, restart.step)
-            begin = Restart(restart.number, step)
+            begin = Restart(restart.number, _first_step(invocation, log, restart))
             try:
                 return _worker(invocation, log, bus, objects, prepaid, begin).run()
             except Restarted as news:
@@ -43,6 +41,17 @@ def work(invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStor
         log.abort(str(error), invocation.n_workers, error.status)
         bus.send("supervisor", left.encode())
         return left
+
+
+def _first_step(invocation: Invocation, log: Coordinator, restart: Restart) -> int:
+    """The step after which a function begins: where its slot was handed over, or that of the newest restart.
+
+    A restart has forgotten earlier hand-overs. A slot that leaves before the announced one was not handed over: a
+    successor took it over from a function that never came.
+    """
+    slot, plan = invocation.slot, log.read_plan()
+    step = plan.hand_overs.get(slot, restart.step)
+    return step if slot in plan.active(step + 1, invocation.n_workers) else restart.step
 
 
 def _worker(

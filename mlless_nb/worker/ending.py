@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable
 
 from ..bus.messages import Invocation
+from ..errors import ServiceError
 from ..job.stop_rules import Verdict
 from ..storage import run_objects
 from ..storage.objects import ObjectStore
@@ -15,6 +18,8 @@ from .replica import Float32, Replica
 
 #: Assumed speed of storing a model until it has been measured, bytes/s.
 PUT_BYTES_S = 25e6
+#: Pauses before storing a model is tried again, seconds.
+PUT_PAUSES_S = (0.1, 0.3, 1.0, 3.0)
 #: The step of the model that is returned, and the loss sum and row count of its evaluation in this worker.
 Kept = tuple[int, float, float]
 
@@ -107,5 +112,12 @@ class Ending:
 
     def _store(self, key: str, step: int, active: list[int], state: list[Float32]) -> None:
         """Store the model and the optimiser's ``state`` under ``key`` if this is the first active worker."""
-        if self._slot == active[0] and self._replica.is_finite:
-            self._objects.put(key, self._replica.progress(step, state).encode())
+        if self._slot != active[0] or not self._replica.is_finite:
+            return
+        blob = self._replica.progress(step, state).encode()
+        for pause_s in PUT_PAUSES_S:
+            with contextlib.suppress(ServiceError):
+                self._objects.put(key, blob)
+                return
+            time.sleep(pause_s)
+        self._objects.put(key, blob)

@@ -9,8 +9,9 @@ import pytest
 from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD
+from mlless_nb.driver.mending import Mending
 from mlless_nb.driver.recovery import GaveUp, Recovery, newest_whole
-from mlless_nb.exchange import FROM_THE_START
+from mlless_nb.exchange import FROM_THE_START, SUPERVISOR, MemoryCoordinator, MemoryHub, Plan, Restart
 from mlless_nb.exchange.plan import NO_PLAN
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.start import StartingMoney
@@ -99,3 +100,64 @@ def test_a_duplicate_is_paid_first_and_a_refusal_is_told_and_changes_nothing(can
     assert event.text.endswith("at step 90; a duplicate was invoked")
     (duplicate,) = invoked
     assert (duplicate.slot, duplicate.is_successor, duplicate.granted_nusd) == (1, True, reserved[0])
+
+
+def of_three(*, is_local: bool, is_silent: bool = False) -> tuple[Mending, MemoryHub, list[int]]:
+    """The mending of a run of three workers, its data, and the slots of functions that were invoked."""
+    hub, invoked = MemoryHub(), list[int]()
+    log: Any = MemoryCoordinator(hub, "driver")
+    log.create(cap_nusd=1000, reserved_nusd=900, plan=Plan(leaves={2: 9}))
+    seen = {"has_ended": lambda: False, "has_died": lambda _: False}
+    launcher = SimpleNamespace(is_local=is_local, objects=MemoryObjects(), **seen)
+    bus = SimpleNamespace(send=lambda *_: None)
+    services: Any = SimpleNamespace(
+        log=log, launcher=launcher, bus=bus, keep_user=lambda: None, redis_urls=["redis://here"]
+    )
+    invocations: Any = [
+        SimpleNamespace(slot=slot, n_workers=3, job_id="run", lease_s=15.0) for slot in (SUPERVISOR, 0, 1, 2)
+    ]
+    telemetry = Telemetry()
+    telemetry.update(budget_usd=1e-6, committed_usd=0.9e-6)
+
+    def invoke(those: list[Any]) -> None:
+        invoked.extend(one.slot for one in those)
+
+    doing = Recovery(services, invocations, StartingMoney(RATES, 3, is_local), RATES, telemetry, invoke)
+    contact: Any = SimpleNamespace(is_silent=lambda: is_silent)
+    return Mending(services, doing, contact, telemetry, 3), hub, invoked
+
+
+def test_a_supervisor_that_is_out_of_sight_and_that_the_budget_does_not_replace_ends_the_run() -> None:
+    mending, hub, invoked = of_three(is_local=False, is_silent=True)
+    over = mending.mend(is_due=True)
+    assert over is not None
+    assert (over.status, invoked, hub.called_off) == ("capped", [], ("capped", over.reason))
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_what_is_restored_is_what_was_known_and_no_more_than_the_cap(is_local: bool) -> None:
+    mending, hub, _ = of_three(is_local=is_local)
+    assert mending.mend(is_due=True) is None
+    create, leased = hub.create, list[bool]()
+
+    def watched(*given: Any) -> None:
+        leased.append("driver" in hub.leases)
+        create(*given)
+
+    hub.create = watched  # type: ignore[method-assign]
+    hub.lose()
+    assert mending.mend(is_due=True) is None
+    assert (hub.plan.leaves, hub.reserved, hub.restart.number) == ({2: 9}, 1000, 1)
+    assert leased == [True]  # without a lease the supervisor takes the driver for gone
+
+
+def test_after_lost_data_the_run_goes_on_from_no_step_that_nobody_has_heard_of() -> None:
+    mending, hub, _ = of_three(is_local=True)
+    objects = mending._services.launcher.objects
+    for slot in range(3):
+        objects.put(part_key("run", 3, slot), WorkerState(3, slot, [0, 1, 2], {}).encode())
+    mending._telemetry.update(step=2.0)
+    hub.lose()
+    assert mending.mend(is_due=True) is None
+    mending._recovery.replace([], "a reason")
+    assert hub.restart == Restart(2, 0)

@@ -115,8 +115,6 @@ def test_an_aborted_run_is_not_restarted(make: Make) -> None:  # noqa: F811
 
 
 def test_a_run_whose_data_is_lost_is_created_again(make: Make, request: pytest.FixtureRequest) -> None:  # noqa: F811
-    if request.node.callspec.params["make"] == "memory":
-        pytest.skip("memory ends with its process")
     driver, logs = make("driver"), three(make)
     step(logs, 1)
     driver.delete()

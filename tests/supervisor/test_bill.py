@@ -73,3 +73,12 @@ def test_a_successor_is_billed_beside_the_function_that_hands_over_to_it() -> No
     assert (bill.waiting, bill.n_running) == ([], 1)
     costs = bill.by_component(80.0)
     assert (costs["workers"], costs["storage"]) == (65_000 + RATES.function_nusd(30.0), 5000)
+
+
+def test_a_hand_over_to_a_successor_of_which_only_an_earlier_supervisor_has_heard() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 1, prepaid, 0)
+    bill.hand_over(0, spent=70_000, storage=5000, stored=0)
+    assert bill.n_running == 1
+    bill.close(0, spent=30_000, storage=1000)
+    assert (bill.by_component(80.0)["workers"], bill.by_component(80.0)["storage"]) == (94_000, 6000)

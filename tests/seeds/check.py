@@ -1,0 +1,94 @@
+"""What must hold after every seed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+from unittest import mock
+
+from mlless_nb.exchange import FROM_THE_START, Plan
+
+from .scenario import Problem, Scenario, scenario_of
+from .servers import WrongError
+from .world import Outcome, World, simulate
+
+#: The command that replays a seed, with all that happened in it.
+REPLAY = "(cd tests && ../.venv/bin/python -m seeds {})"
+#: How a run may end that had faults or commands.
+ENDS = ("finished", "stopped", "capped")
+#: Reasons of "failed" that are right: a run that gets no further is given up.
+GIVEN_UP = ("restarts the run is no further than step",)
+
+
+def check(world: World, outcome: Outcome) -> None:
+    """Raise `WrongError` if an invariant does not hold after a run."""
+    scenario, hub = world.scenario, world.hub
+    if outcome.status not in ENDS and not any(why in outcome.reason for why in GIVEN_UP):
+        raise WrongError(f"{outcome.status}: {outcome.reason}")
+    if outcome.status == "finished" and (not outcome.rows or outcome.rows[-1] != scenario.problem.steps):
+        raise WrongError(f"finished with the rows {outcome.rows}")
+    # A row that is on the bus when its Redis loses all data is lost.
+    can_lack = scenario.keeps_messages and any(fault.kind in ("emptied", "restarted") for fault in scenario.faults)
+    whole = sorted(set(outcome.rows)) if can_lack else list(range(1, len(outcome.rows) + 1))
+    if outcome.rows != whole:
+        raise WrongError(f"the rows are {outcome.rows}")
+    left = sorted(set(world.objects.blobs) - world.before)
+    if left:
+        raise WrongError(f"objects are left: {left}")
+    if not hub.is_lost:
+        raise WrongError("the coordinator's data is left")
+    for name in ("frames", "arrivals", "grants", "answers", "started_late", "refunded", "steps"):
+        if getattr(hub, name):
+            raise WrongError(f"the coordinator's {name} are left: {getattr(hub, name)}")
+    # What functions send that come back after the end expires within a day.
+    if any(world.topics.messages.values()) and not world.outlived:
+        raise WrongError(f"messages are left: {world.topics.messages}")
+    is_last = outcome.status == "finished" or (outcome.status == "stopped" and "the model is" not in outcome.reason)
+    if is_last and scenario.problem.promises_bits and outcome.params is not None:
+        # A run that is stopped while it goes on from a checkpoint ends before the newest step of its history.
+        last_step = scenario.problem.steps
+        if outcome.status == "stopped":
+            last_step = min(outcome.plan.stop_after, last_step)
+        if outcome.params != undisturbed(scenario.problem, tuple(sorted(outcome.plan.leaves.items())), last_step):
+            raise WrongError(f"{outcome.status} after step {last_step}, but the model is another one")
+
+
+@functools.lru_cache(maxsize=4096)
+def undisturbed(problem: Problem, leaves: tuple[tuple[int, int], ...], last_step: int) -> bytes | None:
+    """The model's bytes of a run without faults whose workers leave as planned and which ends after ``last_step``."""
+    stop_after = None if last_step == problem.steps else last_step
+    plan = Plan(1, dict(leaves), stop_after, "stopped", "as planned")
+    world = World(Scenario(0, problem, latency_s=1e-4, step_s=0.01, start_s=0.3))
+    create = world.hub.create
+
+    def planned(cap: int | None, reserved: int, restart: Any, none: Plan) -> None:
+        create(cap, reserved, FROM_THE_START, plan)
+
+    with mock.patch.object(world.hub, "create", planned):
+        outcome = simulate(world)
+    assert outcome.last_step == last_step, outcome
+    return outcome.params
+
+
+def run(scenario: Scenario, *, traces: bool = False) -> tuple[World, Outcome]:
+    """Simulate a scenario and check it; raises `WrongError`, or whatever the code under test raised, with the trace."""
+    world = World(scenario, traces=traces)
+    try:
+        outcome = simulate(world)
+        check(world, outcome)
+    except Exception as error:
+        error.add_note("\n".join([*world.trace, str(scenario)]))
+        raise
+    return world, outcome
+
+
+def run_seeds(seeds: Iterable[int]) -> list[str]:
+    """Simulate seeds; returns a sentence for each that has failed, with the command that replays it."""
+    failed = []
+    for seed in seeds:
+        try:
+            run(scenario_of(seed))
+        except Exception as error:
+            failed.append(f"seed {seed}: {type(error).__name__}: {error}; to replay it: {REPLAY.format(seed)}")
+    return failed

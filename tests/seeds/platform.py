@@ -1,0 +1,179 @@
+"""What a simulated run stands on: a launcher, the driver's services, the record, and the workers' minibatches."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from mlless_nb.data.bundle import decode_index
+from mlless_nb.data.minibatches import decode_minibatch
+from mlless_nb.data.prepare import Manifest
+from mlless_nb.driver.data_preparation import JobData
+from mlless_nb.storage.objects import MemoryObjects
+
+from .clock import current
+from .scenario import Problem
+from .servers import SimBus, SimObjects
+
+_minibatches: dict[tuple[str, int], Any] = {}
+
+
+class Launcher:
+    """See `LithopsLauncher`."""
+
+    n_cores = 0
+    executor_id, folder, can_functions_invoke = "simulated", "", False
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self.is_local, self.lifetime_s = world.scenario.is_local, world.scenario.lifetime_s
+        self.objects = SimObjects(world.objects, world.network, lambda: False)
+        self._seen: set[int] = set()
+
+    def invoke(self, payloads: list[str]) -> None:
+        """See `LithopsLauncher`."""
+        for payload in payloads:
+            self._world.invoke(payload)
+
+    def has_ended(self) -> bool:
+        """See `LithopsLauncher`."""
+        return self.is_local and bool(self._world.processes) and not self._world.living
+
+    def has_died(self, pid: int) -> bool:
+        """See `LithopsLauncher`."""
+        if not self.is_local:
+            return False
+        is_there = any(process.pid == pid for process in self._world.living)
+        if is_there:
+            self._seen.add(pid)
+        return not is_there and pid in self._seen
+
+    def kill(self) -> None:
+        """See `LithopsLauncher`."""
+        clock = self._world.clock
+        if self.is_local:
+            for process in self._world.living:
+                clock.at(clock.now, process.kill)
+            clock.sleep(0.0)
+
+    def close(self) -> None:
+        """See `LithopsLauncher`: waits for local functions, and kills them."""
+        clock = self._world.clock
+        give_up_s = clock.now + 5.0
+        while self.is_local and self._world.living and clock.now < give_up_s:
+            clock.sleep(0.1)
+        self.kill()
+
+    def place_of(self, key: str) -> str:
+        """See `LithopsLauncher`."""
+        return key
+
+
+class Services:
+    """See `mlless_nb.driver.services.Services`."""
+
+    redis_urls = urls_for_functions = ("redis://simulated",)
+    bus_url = bus_for_functions = "redis://simulated"
+    store, frame_key, dues = "redis", "", None
+    embedded = True
+
+    def __init__(self, world: Any) -> None:
+        self.launcher, self.has_broker = Launcher(world), not world.scenario.keeps_messages
+        self.log = world.open_log("driver")
+        self.bus = SimBus(world.topics, world.network)
+        self.told: list[str] = []
+
+    def check_room(self, n_bytes: int) -> None:
+        """Room for all."""
+
+    def keep_user(self) -> None:
+        """No user."""
+
+    def watch_functions(self, run_folder: str) -> None:
+        """The driver is never killed here."""
+
+    def sweep(self) -> None:
+        """Nothing unfinished."""
+
+    def close(self) -> list[str]:
+        """See `Services`."""
+        self.launcher.close()
+        return []
+
+
+class Record:
+    """See `mlless_nb.telemetry.record.Record`; keeps nothing."""
+
+    is_complete = True
+
+    def __init__(self, run_id: str) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+class Feed:
+    """See `MinibatchFeed`: one request for each bundle, and then the time that the step's computation takes."""
+
+    has_all = False
+    step_s: Callable[[], float] = staticmethod(lambda: 0.0)
+
+    def __init__(self, objects: Any, manifest: Manifest) -> None:
+        self._objects, self._manifest = objects, manifest
+        self._read: dict[int, bytes] = {}
+
+    def expect(self, indices: Any) -> None:
+        """See `MinibatchFeed`."""
+
+    def get(self, index: int) -> Any:
+        """See `MinibatchFeed`."""
+        manifest = self._manifest
+        bundle = manifest.bundle_of(index)
+        if bundle not in self._read:
+            self._read[bundle] = self._fetched(manifest.object_key(bundle))
+        current().process.clock.sleep(Feed.step_s())
+        key = manifest.key, index
+        if key not in _minibatches:
+            blob = self._read[bundle]
+            part = decode_index(blob, manifest.minibatch_bytes).part(blob, 0, index)
+            _minibatches[key] = decode_minibatch(part, manifest.n_ids)
+        return _minibatches[key]
+
+    def _fetched(self, key: str) -> bytes:
+        for _ in range(8):
+            with contextlib.suppress(Exception):
+                blob: bytes = self._objects.get(key)
+                return blob
+            current().process.clock.sleep(0.5)
+        raise AssertionError(key)
+
+    def has(self, index: int) -> bool:
+        """See `MinibatchFeed`."""
+        return self._manifest.bundle_of(index) in self._read
+
+    def prefetch(self, index: int) -> None:
+        """See `MinibatchFeed`."""
+
+    def n_gets(self, indices: Any) -> int:
+        """See `MinibatchFeed`."""
+        return len({self._manifest.bundle_of(index) for index in indices} - self._read.keys())
+
+    def close(self) -> None:
+        """See `MinibatchFeed`."""
+
+
+def packed(problem: Problem) -> dict[str, bytes]:
+    """The objects of the job's packed data."""
+    return _packed(problem.kind, problem.sync, problem.workers, problem.has_held_out)
+
+
+@functools.cache
+def _packed(kind: str, sync: str, workers: int, has_held_out: bool) -> dict[str, bytes]:
+    objects = MemoryObjects()
+    data = JobData(Problem(kind, sync, workers, 10, has_held_out=has_held_out).job())
+    data.n_puts(objects)
+    data.pack(objects, lambda: False)
+    return objects.blobs
