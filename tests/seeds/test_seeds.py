@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("greenlet")
@@ -32,24 +34,20 @@ def test_and_after_ten_thousand_seeds(first: int) -> None:
 
 def test_a_seed_gives_the_same_run_again() -> None:
     for seed in (3, 30):
-        first, again = (run(scenario_of(seed), traces=True) for _ in range(2))
-        assert [line for line in first[0].trace if '"id"' not in line and "reserve" not in line] == [
-            line for line in again[0].trace if '"id"' not in line and "reserve" not in line
-        ]
-        assert first[1].params == again[1].params
-        assert len(first[0].trace) > 100
+        traces, models = [], []
+        for _ in range(2):
+            world, outcome = run(scenario_of(seed), traces=True)
+            # Invocations, requests and commands have names that are never used again.
+            traces.append([re.sub(r"[0-9a-f]{12,32}", "", line) for line in world.trace])
+            models.append(outcome.params)
+        assert traces[0] == traces[1]
+        assert models[0] == models[1]
+        assert len(traces[0]) > 100
 
 
 # -- what seeds found once
 
 SMALL = Problem("logistic", "BSP", 2, 12)
-
-
-@pytest.mark.parametrize("is_local", [True, False])
-def test_a_supervisor_whose_budget_ends_while_it_is_paused(is_local: bool) -> None:
-    """On a cloud, the driver waited for ever for a supervisor that the budget did not replace."""
-    paused = Fault("pause", 0.4, -1, 25.0)
-    assert run(Scenario(1, SMALL, (paused,), is_local=is_local, room_s=1.0))[1].status == "capped"
 
 
 @pytest.mark.parametrize("at_s", [0.2 + 0.06 * number for number in range(20)])
@@ -58,14 +56,6 @@ def test_data_that_is_lost_at_any_time(at_s: float) -> None:
     for room_s in (None, 20.0):
         emptied = Fault("emptied", at_s)
         assert run(Scenario(2, SMALL, (emptied,), latency_s=5e-3, room_s=room_s))[1].status == "finished"
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_hand_overs_past_a_supervisor_that_has_read_their_messages(seed: int) -> None:
-    """With RabbitMQ a new supervisor does not hear who waits to take over: it failed at the next hand-over."""
-    slow = Problem("pmf", "BSP", 3, 24)
-    scenario = Scenario(seed, slow, keeps_messages=False, lifetime_s=6.7, latency_s=4e-3, step_s=0.25, start_s=0.27)
-    assert run(scenario)[1].status == "finished"
 
 
 def test_a_storage_that_fails_while_the_model_is_stored() -> None:
