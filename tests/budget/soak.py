@@ -2,7 +2,8 @@
 
 ``python tests/budget/soak.py [--minutes 30] [--workers 4] [--most-mb 1.0]``. Samples what is private to the processes
 of a worker, the supervisor, Redis and the notebook, and fits a line to each after the warm-up. Flat means that it rises
-by less than ``--most-mb`` MB in 10,000 steps. The notebook keeps a row for each step, which is taken off.
+by less than ``--most-mb`` MB in 10,000 steps. What the notebook and the supervisor keep of each step is taken off: its row,
+and the part of it that the auto-tuner decides on.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ if __name__ == "__main__":
 import numpy as np
 from budget.trial import Trial
 
+from mlless_nb.supervisor.policy.loss_history import NAMES
+from mlless_nb.telemetry.live import COLUMNS
+
 #: Steps after which everything that is kept for a while is there: the step log has 10,000 entries.
 WARM_UP_STEPS = 12_000
 #: Seconds between two samples.
 SAMPLE_S = 5.0
-#: Bytes of a row in the notebook: a number for each column, twice where the array has just grown.
-ROW_BYTES = 8 * 22
+#: Bytes that are kept of a step: in the notebook its row, in the supervisor the tuner's columns, in arrays that are
+#: doubled, so that the smaller ones before are there, too.
+ROW_BYTES = {"notebook": 8 * len(COLUMNS), "supervisor": 2 * 8 * len(NAMES)}
 
 
 def private_bytes(pid: int) -> int:
@@ -78,7 +83,8 @@ def soak(minutes: float, workers: int) -> tuple[list[float], dict[str, list[floa
             except OSError:
                 break  # the run ends
             step = next(line["step"] for line in reversed(trial.lines) if "step" in line)
-            sample["notebook"] -= step * ROW_BYTES / 1e6
+            for name, n_bytes in ROW_BYTES.items():
+                sample[name] -= step * n_bytes / 1e6
             steps.append(step)
             for name, value in sample.items():
                 mb.setdefault(name, []).append(value)

@@ -115,7 +115,7 @@ def test_a_duplicate_is_paid_first_and_a_refusal_is_told_and_changes_nothing(can
         return nusd * can_pay
 
     invoked: list[Any] = []
-    trying = recovery({"reserve": reserve}, {})
+    trying = recovery({"reserve": reserve}, {"objects": MemoryObjects()})
     trying._of_slot[1] = Job(PMF(rank=2), SGD(0.2), BSP(), 3, 5, "mean", {}).invocation(1)
     trying._invoke = invoked.extend
     trying.succeed([1], "worker 1 is 5.0 times as slow as the median at step 90")
