@@ -2,8 +2,8 @@
 
 ``python tests/budget/soak.py [--minutes 30] [--workers 4] [--most-mb 1.0]``. Samples what is private to the processes
 of a worker, the supervisor, Redis and the notebook, and fits a line to each after the warm-up. Flat means that it rises
-by less than ``--most-mb`` MB in 10,000 steps. What the notebook and the supervisor keep of each step is taken off: its row,
-and the part of it that the auto-tuner decides on.
+by less than ``--most-mb`` MB in 10,000 steps. What the notebook and the supervisor keep of each step is taken off: its
+row, and the part of it that the auto-tuner decides on.
 """
 
 from __future__ import annotations

@@ -115,12 +115,15 @@ def test_a_duplicate_is_paid_first_and_a_refusal_is_told_and_changes_nothing(can
         return nusd * can_pay
 
     invoked: list[Any] = []
+    sent: list[tuple[str, bytes]] = []
     trying = recovery({"reserve": reserve}, {"objects": MemoryObjects()})
+    trying._services.bus = SimpleNamespace(send=lambda *what: sent.append(what))  # type: ignore[assignment]
     trying._of_slot[1] = Job(PMF(rank=2), SGD(0.2), BSP(), 3, 5, "mean", {}).invocation(1)
     trying._invoke = invoked.extend
     trying.succeed([1], "worker 1 is 5.0 times as slow as the median at step 90")
     (event,) = trying._telemetry.state.events
     assert len(reserved) == 1
+    assert [topic for topic, _ in sent] == ["supervisor"] * can_pay  # it bills the duplicate from now on
     if not can_pay:
         assert invoked == []
         assert event.text.endswith("at step 90; the budget does not pay for a duplicate")
