@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -153,7 +154,9 @@ def of_three(*, is_local: bool, is_silent: bool = False) -> tuple[Mending, Memor
     def invoke(those: list[Any]) -> None:
         invoked.extend(one.slot for one in those)
 
-    doing = Recovery(services, invocations, StartingMoney(RATES, 3, is_local), RATES, telemetry, invoke)
+    doing = Recovery(
+        services, invocations, StartingMoney(RATES, 3, is_local), RATES, telemetry, time.monotonic(), invoke
+    )
     contact: Any = SimpleNamespace(is_silent=lambda: is_silent)
     return Mending(services, doing, contact, telemetry, 3), hub, invoked
 
@@ -187,7 +190,7 @@ def test_after_lost_data_the_run_goes_on_from_no_step_that_nobody_has_heard_of()
     objects = mending._services.launcher.objects
     for slot in range(3):
         objects.put(part_key("run", 3, slot), WorkerState(3, slot, [0, 1, 2], {}).encode())
-    mending._telemetry.update(step=2.0)
+    mending._telemetry.update(step=2.0, budget_usd=None)  # the driver pays for looking for checkpoints
     hub.lose()
     assert mending.mend(is_due=True) is None
     mending._recovery.replace([], "a reason")
