@@ -4,6 +4,8 @@
 #   make lab      the same notebook in JupyterLab
 #   make test     the tests; ARGS="-k magics" chooses some
 #   make test-long  what takes longer: more variants, many repetitions; TORCH=1 installs PyTorch and compares with it
+#   make budget-proof  200 trials of random caps and faults (TRIALS=, SEED=): what a run's processes have lived never costs more
+#   make soak     one long run, whose processes' memory stays flat (MINUTES=30)
 #   make chaos    hundreds of faults in real processes, in about an hour: writes its report into docs/reliability.md
 #   make check    format, lint and types
 #   make bench    the benchmarks, with their peers, in about 45 minutes: benchmarks/RESULTS.md, and the README's figures;
@@ -28,7 +30,7 @@ TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # rabbitmq-server lies in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: demo lab test test-long chaos check bench clean services wheel wheel-again
+.PHONY: demo lab test test-long budget-proof soak chaos check bench clean services wheel wheel-again
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -46,6 +48,12 @@ ifneq ($(TORCH),)
 	@$(PIP) install torch==2.13.0
 endif
 	@$(BIN)/pytest $(TEST_JOBS) -m "long or torch" $(ARGS)
+
+budget-proof: $(VENV)/.installed-test services
+	@$(BIN)/python tests/budget/proof.py $(if $(TRIALS),--trials $(TRIALS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+soak: $(VENV)/.installed-test
+	@$(BIN)/python tests/budget/soak.py $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 chaos: $(VENV)/.installed-test services
 	@$(BIN)/pytest tests/chaos/campaign.py -n 0 -s -q --no-header $(ARGS)

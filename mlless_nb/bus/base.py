@@ -55,6 +55,9 @@ class Bus(Protocol):
             As for `send`.
         """
 
+    def discard(self, topic: str) -> None:
+        """Allow the server to remove what this bus has received of ``topic``: nobody reads it again. Never raises."""
+
     def close(self, *, delete: bool = False) -> None:
         """Deliver what was sent, then release the connection. Idempotent, never raises.
 

@@ -60,6 +60,9 @@ class MemoryBus:
         if self._closed:
             raise ServiceError("the control bus is closed")
 
+    def discard(self, topic: str) -> None:
+        """See `Bus`. Messages are kept."""
+
     def close(self, *, delete: bool = False) -> None:
         """See `Bus`."""
         with self._hub.changed:

@@ -170,16 +170,24 @@ class FromWorker(Message):
 
 @dataclass(frozen=True)
 class Started(FromWorker):
-    """The worker's function has started; seconds since its invocation."""
+    """The worker's function has started, ``start_s`` seconds after its invocation.
+
+    Its bill runs from ``began_s`` seconds after the run.
+    """
 
     start_s: float
+    began_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Ready(FromWorker):
-    """The function that will take over ``slot`` waits; it was invoked ``invoked_s`` seconds after the run."""
+    """The function that will take over ``slot`` waits, from ``ready_s`` seconds after the run on.
 
-    invoked_s: float
+    Its bill runs from ``began_s`` seconds after the run.
+    """
+
+    began_s: float
+    ready_s: float
 
 
 @dataclass(frozen=True)
@@ -193,6 +201,8 @@ class RateCut(FromWorker):
 @dataclass(frozen=True)
 class Left(FromWorker):
     """The worker has ended after ``step``. The sums are this worker's part of the evaluation of the last model.
+
+    If it handed over, it did so ``left_s`` seconds after the run.
 
     ``kept_step`` is the step of the model that the run returns; the kept sums are those of its evaluation.
     """
@@ -209,6 +219,7 @@ class Left(FromWorker):
     kept_sum: float = 0.0
     kept_count: float = 0.0
     store_nusd: int = 0  # the part of ``storage_nusd`` that is for the frame store
+    left_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -252,6 +263,8 @@ class Aged(Message):
 class Replaced(Message):
     """To the supervisor: the run goes on from the checkpoint after ``step``, with new functions for ``slots``.
 
+    A new supervisor, slot -1, has a message of its own and goes on from where the log ends.
+
     They were invoked ``invoked_s`` seconds after the run; the functions that they replace had ended ``lost_s`` seconds
     after it.
     """
@@ -260,6 +273,14 @@ class Replaced(Message):
     step: int
     slots: list[int]
     lost_s: float
+    invoked_s: float
+
+
+@dataclass(frozen=True)
+class Invoked(Message):
+    """To the supervisor: successors of the functions of ``slots`` were invoked ``invoked_s`` seconds after the run."""
+
+    slots: list[int]
     invoked_s: float
 
 

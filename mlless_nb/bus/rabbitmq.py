@@ -97,6 +97,9 @@ class RabbitMqBus:
             self._connection.wake()
         return bodies
 
+    def discard(self, topic: str) -> None:
+        """See `Bus`. The broker has removed it already."""
+
     def close(self, *, delete: bool = False) -> None:
         """See `Bus`. Waits until the broker has confirmed what was sent: the last message says how a run ends.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -120,6 +121,15 @@ class RedisBus:
         if entries:
             reader.last_id = entries[-1][0]
         return [fields[b"b"] for _, fields in entries if b"b" in fields and reader.seen.is_new(fields.get(b"i"))]
+
+    def discard(self, topic: str) -> None:
+        """See `Bus`. The newest message that was received stays."""
+        with self._lock:
+            reader = self._readers.get(topic)
+        last_id = reader.last_id if reader is not None else None
+        if last_id is not None and not self._closed.is_set():
+            with contextlib.suppress(redis.exceptions.RedisError, OSError):
+                self._client.xtrim(self._prefix + topic, minid=last_id, approximate=True)
 
     def _try(self, action: Callable[[], Answer], patience: Patience) -> tuple[Answer | None, float | None]:
         """(result of ``action``, None), or (None, seconds to wait before the next try)."""

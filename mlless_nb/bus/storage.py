@@ -140,6 +140,9 @@ class StorageBus:
         if self._closed.is_set():
             raise ServiceError("the control bus is closed")
 
+    def discard(self, topic: str) -> None:
+        """See `Bus`. A removal is a request, too; messages are kept until the end."""
+
     def close(self, *, delete: bool = False) -> None:
         """See `Bus`."""
         if self._closed.is_set():

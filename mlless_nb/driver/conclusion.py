@@ -13,6 +13,7 @@ from ..job.baseline import shortfall
 from ..job.job import TrainingJob
 from ..models import FittedModel
 from ..money import Cost, Rates
+from ..money.meter import to_nusd
 from ..storage import run_objects
 from ..storage.checkpoint import Progress
 from ..telemetry.record import Record
@@ -41,6 +42,8 @@ class Conclusion:
         Whether functions were invoked.
     set_aside_nusd : int
         Nano-dollars in the bill for the driver's own requests, estimated before the launch; 0 if they were counted.
+    recovery_nusd : int
+        Nano-dollars that were reserved for such requests later.
 
     Attributes
     ----------
@@ -60,10 +63,11 @@ class Conclusion:
         *,
         is_launched: bool,
         set_aside_nusd: int,
+        recovery_nusd: int = 0,
     ) -> None:
         self._ended, self._job, self._run, self._data, self._services = ended, job, run, data, services
         self._rates, self._start = rates, start
-        self._is_launched, self._set_aside_nusd = is_launched, set_aside_nusd
+        self._is_launched, self._set_aside_nusd, self._recovery_nusd = is_launched, set_aside_nusd, recovery_nusd
         self._model: FittedModel | None = None
         self._last_model: FittedModel | None = None  # if it is not the returned model
         self._progress: Progress | None = None  # needed to resume from this run
@@ -133,7 +137,9 @@ class Conclusion:
             made = self._rates.requests_nusd(objects.gets, objects.puts)
             rest = self._set_aside_nusd - made
             # What was set aside is more than enough, or was added to while the run went on.
-            costs["storage"] -= rest if self._services.dues is not None else max(rest, 0)
+            costs["storage"] -= rest if self._services.dues is not None else max(rest, -self._recovery_nusd)
+            if (cap_usd := self._run.telemetry.state.budget_usd) is not None:
+                costs = teardown.cut(costs, to_nusd(cap_usd))  # lost functions are billed all that was granted
         return costs
 
     @property

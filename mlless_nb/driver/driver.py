@@ -36,7 +36,6 @@ from .recovery import Recovery
 from .resumption import Earlier, start_of
 from .run import TrainingRun
 from .services import Services
-from .start_payments import StartPayments
 from .stored_data import StoredData
 from .update_feed import UpdateFeed
 
@@ -96,8 +95,7 @@ class Driver:
         self._left_open, self.job = job, self._data.job
         job = self.job
         self.run = TrainingRun(job, run_id, name, self._send)
-        self._is_launched = False
-        self._launched_at = 0.0  # not yet
+        self._is_launched, self._launched_at = False, 0.0  # not yet
         self._contact: Contact  # from the launch on
         self._invocation: Invocation | None = None  # the supervisor's
         # Nano-dollars for this process' own requests: as sent to the functions, and as in the supervisor's bill.
@@ -156,6 +154,7 @@ class Driver:
             self._start,
             is_launched=self._is_launched,
             set_aside_nusd=self._set_aside,
+            recovery_nusd=self._mending.requests_nusd if self._mending is not None else 0,
         )
         try:
             conclusion.clean_up()
@@ -205,15 +204,15 @@ class Driver:
         invocations = plan.invocations(
             job, manifest, validation, run_id=self.run.id, start_key=start_key, spent_before_nusd=spent_before
         )
-        self._invocation = invocations[0]
+        self._invocation, self._launched_at = invocations[0], time.monotonic()
         self._feed.record = Record(self.run.id)
         self._feed.record.begin({"state": self.run.telemetry.state.to_json(), "cost": {}, "job": self._replayed()})
-        self._launched_at = time.monotonic()
         self._contact = Contact(self._services, invocations[0].lease_s)
         self._invoke(plan.invoked_here(invocations))
         self._is_launched = True
         telemetry = self.run.telemetry
-        recovery = Recovery(self._services, invocations, plan.money, plan.rates, telemetry, self._invoke)
+        known = plan.money, plan.rates, telemetry, self._launched_at
+        recovery = Recovery(self._services, invocations, *known, self._invoke)
         self._mending = Mending(self._services, recovery, self._contact, telemetry, job.workers)
 
     def _invoke(self, invocations: list[Invocation]) -> None:
@@ -226,8 +225,7 @@ class Driver:
 
     def _follow(self) -> Ended:
         """Turn the supervisor's updates into telemetry until its final message, which is returned."""
-        launcher, log = self._services.launcher, self._services.log
-        starting = StartPayments(self._plan.money, log)
+        log = self._services.log
         renewed_at = looked_at = time.monotonic()
         while True:
             if self._is_abandoned.is_set() or not threading.main_thread().is_alive():
@@ -240,6 +238,7 @@ class Driver:
                     renewed_at = now
                     log.renew("driver", DRIVER_LEASE_S)
                     self._services.keep_user()
+                    self._services.bus.discard("driver")  # rows of steps, which would fill the server
                 is_due = now - looked_at > LOST_POLL_S
                 if (ended := self._mend(is_due)) is not None:
                     return ended
@@ -247,10 +246,6 @@ class Driver:
                 if self._services.dues is not None:
                     self._services.dues.pay()
                 self._commands.resend(now, self._is_launched)
-                is_starting = launcher.is_local and self.run.telemetry.state.n_workers_started < self.job.workers
-                if is_starting and not starting.pay(now - self._launched_at):
-                    launcher.kill()
-                    return self._give_up("the budget was used up before all functions had started", "capped")
                 self._contact.answered()
             except LostData:
                 looked_at = -math.inf  # it is mended first
@@ -336,7 +331,6 @@ class Driver:
 
     def _failure(self, reason: str, status: str = "failed") -> Ended:
         """A final message by the driver, if the supervisor sent none: aborts the functions and bills them up to now."""
-        launched_s = time.monotonic() - self._launched_at if self._launched_at else None
         prepared = self._data.prepared_nusd
         return teardown.failure(
             self._services,
@@ -344,7 +338,7 @@ class Driver:
             self.job.workers,
             self.run.telemetry.state,
             Ended(status, reason, self.run.telemetry.state.step, None, None, {}, 0.0),
-            launched_s,
+            self._launched_at,
             prepared,
             is_launched=self._is_launched,
         )

@@ -10,7 +10,19 @@ from ..supervisor.takeover import whole_log
 
 
 class Successor(Supervisor):
-    """A `Supervisor` for a run whose functions have all ended: it reads their messages and reports, decides nothing."""
+    """A `Supervisor` for a run whose functions have all ended: it reads their messages and reports, decides nothing.
+
+    Attributes
+    ----------
+    over_s : float
+        When they had ended, seconds after the run.
+    """
+
+    over_s = 0.0
+
+    @property
+    def _time_s(self) -> float:
+        return self.over_s
 
     def conclude(self, called_off: tuple[str, str] | None) -> Ended:
         """Send all rows again, then the final message, which is returned.

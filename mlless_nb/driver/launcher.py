@@ -94,8 +94,8 @@ class LithopsLauncher:
     ) -> None:
         self.is_local = is_local(backend)
         self._memory_mb = memory_mb
-        self._has_seen = False  # whether the processes of functions can be seen
-        self._newest = ""  # key of the newest Lithops job
+        self._has_seen, self._newest = False, ""  # whether processes can be seen; the key of the newest Lithops job
+        self.gone_at: float | None = None  # when all local functions had exited or were killed, monotonic clock
         config, name = (None, str(backend)) if isinstance(backend, str) else (copied(backend), None)
         if self.is_local:
             config = config or {"lithops": {"backend": "localhost", "storage": "localhost"}}
@@ -141,6 +141,7 @@ class LithopsLauncher:
         """Start a function for each payload, all in one call."""
         from ..function.entry import run_function
 
+        self.gone_at = None
         try:
             futures = self._free_executor().map(
                 run_function,
@@ -229,8 +230,7 @@ class LithopsLauncher:
             return []
         identities = [executor.executor_id for executor in self._executors]
         keys = list(self._jobs) or [f"{identities[0]}-M000"]  # Lithops' key of the first map
-        folder = f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/{JOBS_PREFIX}"
-        shared = [f"{folder}/{identity}" for identity in identities]
+        shared = [f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/{JOBS_PREFIX}/{identity}" for identity in identities]
         return [*shared, *(path for key in keys for path in self._paths_of(key))]
 
     def _paths_of(self, job: str) -> list[str]:
@@ -278,8 +278,10 @@ class LithopsLauncher:
     def has_ended(self) -> bool:
         """Whether all local functions have exited, also those of a killed process of Lithops; False if unknown."""
         processes = self._processes
-        have_exited = bool(processes) and all(process.poll() is not None for process in processes)
-        return have_exited and not any(has_members(process.pid) for process in processes)
+        is_over = bool(processes) and all(process.poll() is not None for process in processes)
+        is_over = is_over and not any(has_members(process.pid) for process in processes)
+        self.gone_at = self.gone_at or (time.monotonic() if is_over else None)
+        return is_over
 
     def has_died(self, pid: int) -> bool:
         """Whether a local function has exited; False if that cannot be known.
@@ -295,6 +297,7 @@ class LithopsLauncher:
         for group in self.process_groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
+        self.gone_at = self.gone_at or (time.monotonic() if self.is_local else None)
 
     def close(self) -> None:
         """Wait for the functions' processes, then remove Lithops' files. Idempotent."""

@@ -48,6 +48,11 @@ class Mending:
         self.troubles: list[Trouble] = []
         self.aged: list[Aged] = []
 
+    @property
+    def requests_nusd(self) -> int:
+        """See `Recovery`."""
+        return self._recovery.requests_nusd
+
     def mend(self, *, is_due: bool) -> Over | None:
         """Replace what was lost while functions run.
 
@@ -57,6 +62,9 @@ class Mending:
             Whether to look which local functions have died, and whether the run's data is there.
         """
         try:
+            if self._services.launcher.is_local and not self._recovery.pay_for_starts():
+                self._services.launcher.kill()
+                return Over("the budget was used up before all functions had started", "capped")
             while self.aged:
                 message = self.aged.pop(0)
                 self._recovery.succeed(message.slots, message.reason)

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from ..bus.messages import Invocation, Replaced
+from ..bus.messages import Invocation, Invoked, Replaced
 from ..errors import DecodeError, ServiceError
 from ..exchange import SUPERVISOR, LostData, Plan, Restart
 from ..money import Rates
@@ -26,6 +26,7 @@ from ..storage.worker_state import WorkerState
 from ..telemetry.live import Telemetry
 from .fan_out import inviter_of
 from .services import Services
+from .start_payments import StartPayments
 
 #: Restarts without a step further than before, after which the run fails.
 MOST_WITHOUT_PROGRESS = 3
@@ -53,6 +54,8 @@ class Recovery:
         What a function needs to start.
     rates : Rates
     telemetry : Telemetry
+    launched_at : float
+        When the run was invoked, on the monotonic clock.
     invoke : callable
         Invokes functions, and has them watched.
 
@@ -62,6 +65,8 @@ class Recovery:
         The newest one.
     n_replaced : int
         Functions that were invoked in the place of others.
+    requests_nusd : int
+        Nano-dollars that were reserved for this process' own requests to the storage: it looks for checkpoints.
     """
 
     def __init__(
@@ -71,13 +76,14 @@ class Recovery:
         money: StartingMoney,
         rates: Rates,
         telemetry: Telemetry,
+        launched_at: float,
         invoke: Callable[[list[Invocation]], None],
     ) -> None:
         self._services, self._money, self._rates, self._telemetry = services, money, rates, telemetry
         self._of_slot = {one.slot: one for one in invocations}
         self._invoke = invoke
         self._n_workers = invocations[0].n_workers
-        self._launched = time.monotonic()
+        self._launched_at = launched_at
         self.restart, self._plan = Restart(), Plan()
         self._seen: set[int] = set()  # slots whose function has started
         self._at_work: dict[int, str] = {}  # as of the newest look
@@ -85,12 +91,21 @@ class Recovery:
         self._furthest, self._n_stuck = -1, 0
         # Whether a step log was lost: checkpoints of steps that nobody has heard of would leave a gap in the rows.
         self._is_restored = False
-        self.n_replaced = 0
+        self._reserved_nusd = 0  # of the budget, when it was last looked at
+        self._starting = StartPayments(money, services.log)
+        self._starting.begin(self._of_slot, 0.0)
+        self.n_replaced = self.requests_nusd = 0
+        self._made_before = self._made
+
+    @property
+    def _made(self) -> tuple[int, int]:
+        """Reads and writes of this process."""
+        return self._services.launcher.objects.gets, self._services.launcher.objects.puts
 
     @property
     def _run_s(self) -> float:
         """Seconds since the run was invoked."""
-        return time.monotonic() - self._launched
+        return time.monotonic() - self._launched_at
 
     # -- finding out
 
@@ -109,11 +124,22 @@ class Recovery:
         """Note the plan, which `restore` needs, and who is at work. Raises `LostData`."""
         log = self._services.log
         plan, at_work = log.read_plan(), log.at_work([SUPERVISOR, *range(self._n_workers)])
+        reserved_nusd = log.money()[1]  # the supervisor tells of it, too, but not while it is lost
         log.restart()  # what was read is that of the run, unless its data is lost
         if log.identities() != self._identities:
             raise LostData("a server was restarted")
-        self._plan, self._at_work = plan, at_work
+        self._plan, self._at_work, self._reserved_nusd = plan, at_work, reserved_nusd
         self._seen.update(at_work)
+
+    def pay_for_starts(self) -> bool:
+        """Reserve money for local functions that start later than was planned; False if the budget is used up.
+
+        Raises
+        ------
+        LostData
+            The run's data is gone from the servers: see `restore`.
+        """
+        return self._starting.pay(self._run_s, self._seen)
 
     def is_over(self) -> bool:
         """Whether the run has ended for its workers: all have settled, or the model is stored. Raises `LostData`."""
@@ -137,7 +163,10 @@ class Recovery:
         granted = self._reserve(self._money.supervisor_nusd + gap_nusd, "the supervisor")
         log.release(SUPERVISOR)
         self._seen.discard(SUPERVISOR)
+        self._starting.begin([SUPERVISOR], run_s)
         invocation = dataclasses.replace(self._of_slot[SUPERVISOR], granted_nusd=granted, invoked_s=run_s)
+        news = Replaced(self.restart.number, self.restart.step, [SUPERVISOR], run_s, run_s)
+        self._services.bus.send("supervisor", news.encode())  # before it starts: it reads what was said
         self._invoke([invocation])
         self.n_replaced += 1
         self.tell("The supervisor was lost and invoked again; training went on")
@@ -161,6 +190,9 @@ class Recovery:
             self._seen.discard(slot)
             one = dataclasses.replace(self._of_slot[slot], granted_nusd=granted, invoked_s=run_s)
             invocations.append(dataclasses.replace(one, is_successor=True))
+        if invocations:  # before one of them is a supervisor, which reads what was said
+            news = Invoked([one.slot for one in invocations], run_s)
+            self._services.bus.send("supervisor", news.encode())
         self._invoke(invocations)
 
     def replace(self, lost: Sequence[int], reason: str) -> None:
@@ -181,6 +213,7 @@ class Recovery:
             The run's data is gone from the servers: see `restore`.
         """
         log = self._services.log
+        self._pay_requests(self._reserve)
         step = self._checkpoint(reason, int(self._telemetry.state.step) if self._is_restored else math.inf)
         replaced = self._to_replace(set(lost), step)
         granted = self._reserve_each(replaced)
@@ -194,13 +227,16 @@ class Recovery:
         log, state = self._services.log, self._telemetry.state
         gone = {*lost, *self._dead()}  # nobody would miss them: the servers have forgotten them
         self._is_restored = True
+        owed: list[int] = []
+        self._pay_requests(lambda nusd, _: owed.append(nusd))
         step, run_s = self._checkpoint(reason, int(state.step)), self._run_s
         self._services.keep_user()
         log.delete()
         each = self._rates.function_nusd(UNKNOWN_S)
         unknown = (self._n_workers + 1) * each + self._rates.servers_nusd(UNKNOWN_S)
         cap = None if state.budget_usd is None else to_nusd(state.budget_usd)
-        reserved = round(max(state.committed_usd, state.spent_usd) * NUSD) + unknown
+        known = round(max(state.committed_usd, state.spent_usd) * NUSD)
+        reserved = max(known, self._reserved_nusd) + unknown + sum(owed)
         reserved = reserved if cap is None else min(reserved, cap)  # more was never granted
         self.restart = Restart(self.restart.number + 1, step)
         plan = dataclasses.replace(self._plan, version=self._plan.version + 1)
@@ -218,6 +254,7 @@ class Recovery:
         """Invoke functions for ``replaced`` slots, and tell the supervisor and the user."""
         run_s, step = self._run_s, self.restart.step
         self._seen.difference_update(replaced)
+        self._starting.begin(replaced, run_s)
         self._invoke(
             [dataclasses.replace(self._of_slot[slot], granted_nusd=granted[slot], invoked_s=run_s) for slot in replaced]
         )
@@ -248,6 +285,14 @@ class Recovery:
         if self._n_stuck >= MOST_WITHOUT_PROGRESS:
             raise GaveUp(f"{reason}; after {self._n_stuck} restarts the run is no further than step {furthest}")
         return newest_whole(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id, most)
+
+    def _pay_requests(self, reserve: Callable[[int, str], object]) -> None:
+        """Reserve money for the requests so far, and for looking for a whole checkpoint."""
+        gets, puts = (made - before for made, before in zip(self._made, self._made_before, strict=True))
+        due = self._rates.requests_nusd(gets + self._n_workers, puts + 1) - self.requests_nusd
+        if due > 0:
+            reserve(due, "functions")
+            self.requests_nusd += due
 
     def _reserve_each(self, slots: list[int]) -> dict[int, int]:
         """Reserve what functions for ``slots`` need to start."""

@@ -62,7 +62,7 @@ def estimate_bill_nusd(
     most = None if state.budget_usd is None else to_nusd(state.budget_usd)
     with contextlib.suppress(Exception):  # the reservations may be lost with Redis; the cap still holds
         most = services.log.money()[1]
-    return _cut(costs, most)
+    return cut(costs, most)
 
 
 def failure(
@@ -71,7 +71,7 @@ def failure(
     n_workers: int,
     state: RunState,
     said: Ended,
-    launched_s: float | None,
+    launched_at: float,
     prepared_nusd: int,
     *,
     is_launched: bool,
@@ -82,8 +82,8 @@ def failure(
     ----------
     said : Ended
         Status, reason and step.
-    launched_s : float or None
-        Seconds since the functions were invoked; None if they were not.
+    launched_at : float
+        When the functions were invoked, on the monotonic clock; 0 if they were not.
     prepared_nusd : int
         Nano-dollars that preparing the data has cost.
     is_launched : bool
@@ -91,9 +91,11 @@ def failure(
     """
     objects = services.launcher.objects
     costs = {"storage": rates.requests_nusd(objects.gets, objects.puts)}
-    time_s = launched_s if launched_s is not None and is_launched else 0.0
-    if launched_s is not None:
+    if launched_at:
         abort_functions(services, n_workers, said.reason, 2 * LEASE_S)
+    # Functions run on until they are known to have ended.
+    gone_at = services.launcher.gone_at or time.monotonic()
+    time_s = gone_at - launched_at if is_launched else 0.0
     if is_launched:
         costs = estimate_bill_nusd(services, rates, n_workers, time_s, state)
     if prepared_nusd:
@@ -102,7 +104,7 @@ def failure(
     return dataclasses.replace(said, costs_nusd=costs, time_s=time_s)
 
 
-def _cut(costs: dict[str, int], most: int | None) -> dict[str, int]:
+def cut(costs: dict[str, int], most: int | None) -> dict[str, int]:
     """``costs`` by component, reduced so that their sum is at most ``most`` (None: not reduced)."""
     over = 0 if most is None else max(sum(costs.values()) - most, 0)
     for component in costs:
@@ -164,10 +166,11 @@ def conclude(
     try:
         prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
         successor = Successor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
+        successor.over_s = failure.time_s
         ended = successor.conclude(called_off)
         if ended.reason == LOST:
             ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)
-        return dataclasses.replace(ended, costs_nusd=_cut(ended.costs_nusd, services.log.money()[1]))
+        return dataclasses.replace(ended, costs_nusd=cut(ended.costs_nusd, services.log.money()[1]))
     except Exception:
         return failure
 

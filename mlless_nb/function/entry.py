@@ -23,6 +23,7 @@ from ..redaction import in_configuration, in_url, remember, scrub
 from ..stateless.messages import Call
 from ..storage.objects import LithopsObjects, ObjectStore
 from ..worker.attempts import work
+from .age import runtime_age_s
 from .inviting import invite
 from .malloc import keep_memory
 from .patience import open_patiently
@@ -101,7 +102,7 @@ def _run(invocation: Message, storage: Any) -> str:
         bus = open_patiently(invocation, objects)
         try:
             if invocation.is_successor:
-                if not await_slot(invocation, log, bus):
+                if not await_slot(invocation, log, bus, prepaid.elapsed_s):
                     log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot, UNUSED)
                     prepaid.end()
                     return ""
@@ -184,7 +185,8 @@ def _call_off(invocation: Invocation, objects: ObjectStore) -> None:
 
 def _prepaid(invocation: Invocation, log: JobCoordinator, objects: ObjectStore, store: FrameStore | None) -> Prepaid:
     began, invoked_at_s = time.monotonic(), invocation.launched_at_s + invocation.invoked_s
-    late_s = max(log.now_s() - invoked_at_s, 0.0)
+    # Until the runtime was started nothing was billed; one that has served others before is billed from the call on.
+    late_s = min(max(log.now_s() - invoked_at_s, 0.0), runtime_age_s())
     rates = Rates(
         price_profile(invocation.prices),
         invocation.memory_mb,

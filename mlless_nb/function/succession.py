@@ -14,9 +14,13 @@ PATIENCE_S, LOOK_S = 120.0, 0.02
 UNUSED = 1 << 30
 
 
-def await_slot(invocation: Invocation, log: Coordinator, bus: Bus) -> bool:
-    """Say that this function is ready, and wait until it has its slot; False if it is not needed any more."""
-    bus.send("supervisor", Ready(invocation.slot, invocation.invoked_s).encode())
+def await_slot(invocation: Invocation, log: Coordinator, bus: Bus, elapsed_s: float) -> bool:
+    """Say that this function is ready, and wait until it has its slot; False if it is not needed any more.
+
+    ``elapsed_s`` are the seconds that are billed so far.
+    """
+    ready_s = log.now_s() - invocation.launched_at_s
+    bus.send("supervisor", Ready(invocation.slot, ready_s - elapsed_s, ready_s).encode())
     give_up_at = time.monotonic() + PATIENCE_S
     while not log.claim(invocation.slot):
         if log.is_settled(invocation.slot) or log.aborted() or time.monotonic() > give_up_at:

@@ -53,7 +53,7 @@ class Prepaid:
     granted_nusd : int
         Initial grant, nano-dollars.
     elapsed_s : callable
-        Seconds since the function was invoked; the bill runs from there.
+        Seconds since the function was started; the bill runs from there.
     requests_nusd : callable
         Nano-dollars of its storage requests so far.
     with_servers : bool
@@ -121,6 +121,11 @@ class Prepaid:
     def spent_nusd(self) -> int:
         """Bill if the function ended now, including storage requests."""
         return self.cost_nusd(self._elapsed_s()) + self._requests_nusd()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds that are billed so far."""
+        return self._elapsed_s()
 
     @property
     def storage_nusd(self) -> int:

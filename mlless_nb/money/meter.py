@@ -93,11 +93,6 @@ class Rates:
         parts = {name: round(running * self.server_usd_s[name] / self.servers_usd_s) if nusd else 0 for name in names}
         return {**parts, last: nusd - sum(parts.values())}
 
-    def others_nusd(self, span_s: float) -> dict[str, int]:
-        """Bills of the supervisor and of the servers, by component, after ``span_s`` seconds."""
-        servers = self.servers_nusd(span_s + self.profile.function.tail_s)
-        return {"supervisor": self.function_nusd(span_s), **self.servers_by_component(servers)}
-
     def store_nusd(self, component: str, **counts: int) -> int:
         """Bill of a store's requests; ``counts`` are numbers of requests by kind, as in `PriceProfile.requests`."""
         price = self.profile.requests[component]

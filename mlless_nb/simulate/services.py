@@ -63,6 +63,9 @@ class SimulatedBus:
         self._n_read[topic] = first + len(batch)
         return batch
 
+    def discard(self, topic: str) -> None:
+        """See `Bus`."""
+
     def close(self, *, delete: bool = False) -> None:
         """See `Bus`."""
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from typing import Self
 
+from ..bus.messages import Invocation
+from ..exchange import SUPERVISOR
+from ..exchange.stores import store_kind
 from ..money.budget import Prepaid
 from ..money.cost import PREPARATION
 from ..money.meter import Rates
@@ -19,6 +24,13 @@ class Bill:
         Functions that train; each is billed until it reports its end.
     prepaid : Prepaid
         The supervisor's own prepaid slice of the budget.
+    began_s : float
+        When this supervisor's bill began, seconds after the run; the servers' begins with the run.
+    invoked_s : float
+        When it was invoked in the place of another one; 0 if it is the first.
+    was_told : bool
+        Whether it hears all that the supervisors before it heard. A broker delivers messages once: then a slot is
+        billed from the run's start on, whichever functions have had it.
     spent_before : int
         Nano-dollars that the driver had spent on requests before it invoked the functions.
     prepared : int
@@ -29,86 +41,183 @@ class Bill:
     """
 
     def __init__(
-        self, rates: Rates, n_workers: int, prepaid: Prepaid, spent_before: int, store: str = "", prepared: int = 0
+        self,
+        rates: Rates,
+        n_workers: int,
+        prepaid: Prepaid,
+        spent_before: int,
+        store: str = "",
+        prepared: int = 0,
+        *,
+        began_s: float = 0.0,
+        invoked_s: float = 0.0,
+        was_told: bool = True,
     ) -> None:
         self._rates, self._prepaid, self._spent_before = rates, prepaid, spent_before
         self._store, self._stored = store, 0
         self._prepared = prepared
-        # When the functions that have not ended were invoked, by slot, seconds after the run.
-        self._invoked_s = dict.fromkeys(range(n_workers), 0.0)
+        self._own_s, self._taken_over_s = began_s, invoked_s
+        self._known = set(range(n_workers)) if was_told else set()  # slots whose functions before are billed
+        self._changes: list[tuple[float, float]] = []  # when a supervisor ended, and when that of the next one began
+        # When the bills of the functions that have not ended began, by slot, seconds after the run.
+        self._began_s = dict.fromkeys(range(n_workers), 0.0)
         self._ended = 0  # cost of the workers that have ended, without requests
-        self._storage: dict[int, int] = {}  # cost of requests by slot
-        self._storage_before = 0  # of functions that were replaced
-        self._waiting_s: dict[int, float] = {}  # when successors were invoked that wait for their slot
+        # Cost of requests by slot and by when its function took it over, seconds after the run.
+        self._requests_of = {slot: {0.0: 0} for slot in range(n_workers)}
+        self._requested = 0  # their sum
+        self._unreported = 0  # cost of requests that lost functions may have made after their last report
+        # When the bills of successors began that wait for their slots, and the slots of those that have not started.
+        self._waiting_s: dict[int, float] = {}
+        self._starting: set[int] = set()
+        #: Seconds that a start takes, to be billed for successors that start in vain as the run ends.
+        self.start_s = 0.0
+
+    @classmethod
+    def of(cls, invocation: Invocation, rates: Rates, prepaid: Prepaid, time_s: float) -> Self:
+        """The bill of the supervisor of ``invocation``, ``time_s`` seconds after the run."""
+        store = store_kind(invocation.store)
+        component = store.component if store is not None else ""
+        before = invocation.spent_before_nusd, component, invocation.prepared_nusd
+        return cls(
+            rates,
+            invocation.n_workers,
+            prepaid,
+            *before,
+            began_s=time_s - prepaid.elapsed_s,
+            invoked_s=invocation.invoked_s,
+            was_told=not (invocation.invoked_s and invocation.has_broker),
+        )
 
     @property
     def n_running(self) -> int:
         """Workers that have not ended."""
-        return len(self._invoked_s)
+        return len(self._began_s)
 
-    def note_requests(self, slot: int, nusd: int) -> None:
-        """Note that ``slot`` has spent ``nusd`` on requests; a report may be read after the slot's final message."""
-        self._storage[slot] = max(nusd, self._storage.get(slot, 0))
+    @property
+    def is_estimate(self) -> bool:
+        """Whether functions were lost or have not ended: how much they have spent is not known."""
+        return bool(self._began_s or self._waiting_s or self._unreported or self._changes or self._taken_over_s)
+
+    def begin(self, slot: int, began_s: float) -> None:
+        """The function of ``slot`` has started, and says when its bill began."""
+        if slot in self._began_s and slot in self._known:
+            self._began_s[slot] = max(began_s, self._began_s[slot])
+
+    def change_supervisor(self, ended_s: float, began_s: float) -> None:
+        """A supervisor has ended, at the latest ``ended_s`` seconds after the run; the next one's bill began."""
+        self._waiting_s.pop(SUPERVISOR, None)
+        self._starting.discard(SUPERVISOR)
+        self._changes.append((ended_s, began_s))
+
+    def note_requests(self, slot: int, nusd: int, at_s: float = math.inf) -> None:
+        """Note that ``slot`` had spent ``nusd`` on requests ``at_s`` seconds after the run.
+
+        A report may be read after the slot's final message, and after it was given to another function.
+        """
+        of_slot = self._requests_of[slot]
+        since_s = next(reversed(of_slot))
+        if at_s < since_s:
+            since_s = max((since_s for since_s in of_slot if since_s <= at_s), default=0.0)
+        more = nusd - of_slot[since_s]
+        if more > 0:  # called for each worker and step
+            of_slot[since_s] = nusd
+            self._requested += more
 
     def close(self, slot: int, spent: int, storage: int, stored: int = 0) -> None:
         """Close the bill of ``slot``, which has ended.
 
         It ``spent`` so much in all, ``storage`` of it on requests, ``stored`` of these to the frame store.
         """
-        self._invoked_s.pop(slot, None)
+        self._began_s.pop(slot, None)
         self._stored += stored
         self._ended += spent - storage
-        self._storage[slot] = storage
+        of_slot = self._requests_of[slot]
+        newest_s = next(reversed(of_slot))
+        self._requested += storage - of_slot[newest_s]
+        of_slot[newest_s] = storage
 
     def replace(self, slot: int, lost_s: float, invoked_s: float) -> None:
         """The function of ``slot``, if it had not ended, was lost at ``lost_s``; another one was invoked.
 
-        Seconds after the invocation of the run.
+        Seconds after the invocation of the run. When it died is not known, so it is billed until it was missed, and for
+        the requests that it may have made since its last report: a minibatch, and its part of a checkpoint.
         """
-        began_s = self._invoked_s.get(slot)
+        began_s = self._began_s.get(slot)
         if began_s is not None:
             self._ended += self._rates.function_nusd(max(lost_s - began_s, 0.0))
-        self._storage_before += self._storage.pop(slot, 0)
+            self._unreported += self._rates.requests_nusd(1, 1)
+        self._requests_of[slot][invoked_s] = 0
+        self._known.add(slot)
         self._waiting_s.pop(slot, None)
-        self._invoked_s[slot] = invoked_s
+        self._starting.discard(slot)
+        self._began_s[slot] = invoked_s
 
-    def succeed(self, slot: int, invoked_s: float) -> None:
-        """A successor of ``slot`` was invoked, and waits."""
-        self._waiting_s[slot] = invoked_s
+    def invoke(self, slot: int, invoked_s: float) -> None:
+        """A successor of ``slot`` was invoked ``invoked_s`` seconds after the run."""
+        if slot not in self._waiting_s:
+            self._waiting_s[slot] = invoked_s
+            self._starting.add(slot)
+
+    def succeed(self, slot: int, began_s: float) -> None:
+        """A successor of ``slot`` has started and waits; its bill began then."""
+        self._waiting_s[slot] = began_s
+        self._starting.discard(slot)
 
     @property
     def waiting(self) -> list[int]:
-        """The slots whose successors wait."""
-        return list(self._waiting_s)
+        """The slots of workers whose successors wait."""
+        return [slot for slot in self._waiting_s if slot not in self._starting]
 
-    def hand_over(self, slot: int, spent: int, storage: int, stored: int) -> int:
-        """The function of ``slot`` has ended, and its successor goes on; amounts as of `close`.
+    def hand_over(self, slot: int, left_s: float, spent: int, storage: int, stored: int) -> int:
+        """The function of ``slot`` has ended ``left_s`` seconds after the run, and its successor goes on.
 
-        Returns what the successor cost while both were there, nano-dollars. Of a successor that only an earlier
-        supervisor has heard, the bill begins too early until it ends.
+        Amounts as of `close`. Returns what the successor cost while both were there, nano-dollars.
         """
-        began_s = self._invoked_s.get(slot, 0.0)
-        invoked_s = self._waiting_s.pop(slot, began_s)
+        following_s = self._waiting_s.pop(slot, left_s)
         self.close(slot, spent, storage, stored)
-        self._storage_before += self._storage.pop(slot)
-        self._invoked_s[slot] = invoked_s
-        return max(spent - storage - self._rates.function_nusd(max(invoked_s - began_s, 0.0)), 0)
+        self._requests_of[slot][left_s] = 0
+        self._began_s[slot] = following_s
+        self._starting.discard(slot)
+        return self._rates.function_nusd(max(left_s - following_s, 0.0))
+
+    def _supervisors(self, time_s: float) -> int:
+        """Cost of this supervisor's time and of those before it."""
+        changes, began_s, nusd = self._changes, 0.0, 0
+        if not changes and self._taken_over_s:
+            changes = [(self._taken_over_s, self._own_s)]  # the bus has forgotten the messages that told of them
+        for ended_s, following_s in changes:
+            nusd += self._rates.function_nusd(max(ended_s - began_s, 0.0))
+            began_s = following_s
+        return nusd + self._rates.function_nusd(max(time_s - self._own_s, 0.0)) + self._wait(SUPERVISOR, time_s)
+
+    def _servers(self, time_s: float) -> int:
+        """Cost of the servers, which are needed until the supervisor's very end."""
+        return self._rates.servers_nusd(time_s + self._rates.profile.function.tail_s)
 
     def _running(self, time_s: float) -> int:
         """Cost of the workers that have not ended, without requests."""
-        began = Counter([*self._invoked_s.values(), *self._waiting_s.values()])
-        return sum(n * self._rates.function_nusd(max(time_s - began_s, 0.0)) for began_s, n in began.items())
+        began = Counter(self._began_s.values())
+        running = sum(n * self._rates.function_nusd(max(time_s - began_s, 0.0)) for began_s, n in began.items())
+        return running + sum(self._wait(slot, time_s) for slot in self._waiting_s if slot != SUPERVISOR)
+
+    def _wait(self, slot: int, time_s: float) -> int:
+        """Cost of the successor of ``slot``, 0 if there is none; one that starts in vain leaves once it has started."""
+        if slot not in self._waiting_s:
+            return 0
+        least_s = self.start_s if slot in self._starting else 0.0
+        return self._rates.function_nusd(max(time_s - self._waiting_s[slot], least_s))
 
     def spent(self, time_s: float) -> int:
         """The run's cost ``time_s`` seconds after the invocation."""
         running = self._running(time_s)
-        return self._ended + running + self._prepaid.cost_nusd(time_s) + self._requests + self._prepared
+        others = self._supervisors(time_s) + self._servers(time_s)
+        return self._ended + running + others + self._requests + self._prepared
 
     @property
     def _requests(self) -> int:
         """Cost of the requests of the driver, the supervisor and all workers."""
         own = self._spent_before + self._prepaid.storage_nusd
-        return own + sum(self._storage.values()) + self._storage_before
+        return own + self._requested + self._unreported
 
     def by_component(self, time_s: float) -> dict[str, int]:
         """The bill by component of `Cost`. A worker that was lost without a final message is billed up to now.
@@ -116,7 +225,9 @@ class Bill:
         Such a worker's requests to the frame store are among those of the storage.
         """
         workers = self._ended + self._running(time_s)
-        costs = {"workers": workers, **self._rates.others_nusd(time_s), "storage": self._requests - self._stored}
+        costs = {"workers": workers, "supervisor": self._supervisors(time_s)}
+        costs |= self._rates.servers_by_component(self._servers(time_s))
+        costs["storage"] = self._requests - self._stored
         if self._prepared:
             costs[PREPARATION] = self._prepared
         if self._stored:

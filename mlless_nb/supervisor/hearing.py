@@ -12,6 +12,7 @@ from ..bus.messages import (
     Command,
     Failed,
     FromWorker,
+    Invoked,
     Left,
     Message,
     RateCut,
@@ -101,6 +102,9 @@ class Hearing:
                 self.take(message)
             elif isinstance(message, Replaced):
                 self._learn_of_restart(message)
+            elif isinstance(message, Invoked):
+                for slot in message.slots:
+                    self._bill.invoke(slot, message.invoked_s)
             elif isinstance(message, Command) and message.id not in self._commands_done and not is_past:
                 self._commands_done.add(message.id)
                 self.done[message.id] = self._carry_out(message)
@@ -108,6 +112,9 @@ class Hearing:
 
     def _learn_of_restart(self, message: Replaced) -> None:
         """The driver has replaced functions: their slots are billed and watched anew."""
+        if SUPERVISOR in message.slots:
+            self._bill.change_supervisor(message.lost_s, message.invoked_s)
+            return
         self.restart = message.number
         self._workers.replace(message.slots, message.invoked_s)
         for slot in message.slots:
@@ -118,6 +125,9 @@ class Hearing:
     def take(self, message: FromWorker) -> None:
         """Take in a worker's message."""
         workers, n_workers = self._workers, self._n_workers
+        if isinstance(message, Started):
+            self._bill.begin(message.slot, message.began_s)
+            self._bill.start_s = max(message.start_s, self._bill.start_s)
         if isinstance(message, Started) and message.slot not in workers.started:
             workers.started.add(message.slot)
             if not self.restart:  # a worker that goes on from a checkpoint says so again
@@ -129,7 +139,7 @@ class Hearing:
             self._take_successor(message)
         elif isinstance(message, Left) and message.status == HANDED_OVER:
             amounts = message.spent_nusd, message.storage_nusd, message.store_nusd
-            overlap_nusd = self._bill.hand_over(message.slot, *amounts)
+            overlap_nusd = self._bill.hand_over(message.slot, message.left_s, *amounts)
             self._tell(self._successors.told(message.slot, message.reason, overlap_nusd))
         elif isinstance(message, RateCut) and message.rate < self._learning_rate:
             self._learning_rate = message.rate  # several workers may report one cut
@@ -152,10 +162,11 @@ class Hearing:
     def _take_successor(self, message: Ready) -> None:
         """A function waits to take over a slot: let the present one hand over after the next checkpoint."""
         if message.slot == SUPERVISOR:
+            self._bill.change_supervisor(message.ready_s, message.began_s)
             self.is_succeeded = not self._is_past
         elif message.slot not in self._workers.ended:
-            self._bill.succeed(message.slot, message.invoked_s)
-            self._successors.begin(message.slot, message.invoked_s)
+            self._bill.succeed(message.slot, message.began_s)
+            self._successors.begin(message.slot, message.began_s)
             if not self._is_past:
                 self._log.announce_hand_over([message.slot])
 

@@ -18,7 +18,7 @@ from ..bus import Bus
 from ..bus.messages import HANDED_OVER, Ended, Invocation, Left, Trouble
 from ..errors import ServiceError
 from ..exchange import SUPERVISOR, Aborted, Coordinator, Fenced, LostData, StepEntry
-from ..exchange.stores import store_kind, store_servers
+from ..exchange.stores import store_servers
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
 from ..money.meter import NUSD
@@ -86,14 +86,10 @@ class Supervisor:
         self._quorum = QuorumControl(invocation.sync, invocation.n_workers)
         self._overfitting = Overfitting(invocation.stop)
         prepaid.puts_ahead = 0  # the supervisor writes nothing to the storage
-        store = store_kind(invocation.store)
-        component = store.component if store is not None else ""
-        before = invocation.spent_before_nusd, component, invocation.prepared_nusd
-        self._bill = Bill(self._rates, invocation.n_workers, prepaid, *before)
+        self._late_s, self._began = log.now_s() - invocation.launched_at_s, self._clock()
+        self._bill = Bill.of(invocation, self._rates, prepaid, self._late_s)
         self._rows = StepRows(invocation, self._rates, self._bill)
         self._workers = WorkerWatch(invocation, log, clock)
-        self._late_s = log.now_s() - invocation.launched_at_s
-        self._began = self._clock()
         self._cap_usd: float | None = None  # as of the newest poll
         self._outgoing = Outgoing(bus)
         self._due_at = -math.inf  # time of the next update to the driver
@@ -166,7 +162,10 @@ class Supervisor:
             self._advise()
             self._send_update()
         left_s = self._look_s - (self._clock() - looked_at)
+        known = self._hearing.restart
         self._hearing.hear(max(left_s, 0.0) if self._rows.n_rows else 0.0)
+        if self._hearing.restart != known:
+            self._outgoing.repeat()
         return not self._hearing.is_succeeded
 
     def _save(self) -> None:
@@ -179,6 +178,7 @@ class Supervisor:
     def _wait_for_servers(self, error: Exception) -> None:
         """Pause while a server is away or has lost the run's data, which the driver restores; raises after a while."""
         now = self._clock()
+        self._outgoing.repeat()
         self._is_away_since = now if self._is_away_since is None else self._is_away_since
         if now - self._is_away_since > AWAY_S:
             raise error
@@ -186,11 +186,13 @@ class Supervisor:
 
     def _take_over(self) -> None:
         """Learn from the step log, the bus and the plan what a lost supervisor knew, before anything is decided."""
-        for entries in whole_log(self._log, self._rows):
-            self._take_in(entries)
-        self._hearing.restart = self._log.restart().number
         while self._hearing.hear(0.0, is_past=True):  # the driver sends those again that were not carried out
             pass
+        for entries in whole_log(
+            self._log, self._rows
+        ):  # after who was replaced: it says what whoever it was has spent
+            self._take_in(entries)
+        self._hearing.restart = self._log.restart().number
         plan = self._log.read_plan()
         self._hearing.leaving.update(plan.leaves)
         self._workers.started.update(self._log.at_work(list(range(self._job.n_workers))))
@@ -337,9 +339,9 @@ class Supervisor:
         return "failed", LOST
 
     def _costs_nusd(self, time_s: float) -> dict[str, int]:
-        """The bill by component. Workers lost without a final message are never billed more than was granted."""
+        """The bill by component. Functions that were lost are never billed more than was granted."""
         costs = self._bill.by_component(time_s)
-        if self._bill.n_running:
+        if self._bill.is_estimate:
             with contextlib.suppress(Aborted, redis.RedisError, ServiceError):
                 _, reserved = self._log.money()
                 costs["workers"] -= max(0, min(sum(costs.values()) - reserved, costs["workers"]))

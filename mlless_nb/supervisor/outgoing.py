@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from typing import Any
 
 from ..bus import Bus
@@ -10,8 +11,8 @@ from ..bus.messages import Update
 from ..telemetry.live import Row
 from .policy.decision import Decision
 
-#: Most rows of one message.
-MOST_ROWS = 500
+#: Most rows of one message, and most that are kept after they were sent.
+MOST_ROWS, KEPT_ROWS = 500, 4000
 
 
 class Outgoing:
@@ -24,6 +25,7 @@ class Outgoing:
 
     def __init__(self, bus: Bus) -> None:
         self._bus, self._update = bus, Update()
+        self._sent: deque[list[Any]] = deque(maxlen=KEPT_ROWS)
 
     def tell(self, time_s: float, text: str) -> None:
         """Add an event, ``time_s`` seconds after the invocation."""
@@ -36,6 +38,11 @@ class Outgoing:
     def add(self, row: Row) -> None:
         """Add a step's row."""
         self._update.rows.append(list(row))
+
+    def repeat(self) -> None:
+        """Send the newest rows again: the server may have lost them unread, and the driver skips those that it has."""
+        self._update.rows[:0] = self._sent
+        self._sent.clear()
 
     def record(self, decision: Decision, worker: int | None) -> None:
         """Add a decision of the policy, for the record."""
@@ -53,4 +60,5 @@ class Outgoing:
             if first == 0:
                 part = dataclasses.replace(update, rows=part.rows, done=done)
             self._bus.send("driver", part.encode())
+        self._sent.extend(update.rows)
         self._update = Update()

@@ -118,7 +118,7 @@ class StepRows:
         self.reports = {**self.reports, **entry.reports} if n_counted < n_workers else entry.reports
         self.exit_s = max(all_of.exit_s)
         for slot, report in entry.reports.items():
-            self._bill.note_requests(slot, report.storage_nusd)
+            self._bill.note_requests(slot, report.storage_nusd, entry.at_s - self._job.launched_at_s)
         # False for NaN, where the run has diverged. A function that has just taken over a slot has none yet.
         has_residuals = all(one >= 0 for one in all_of.dual_residual)
         evaluated = [one for one, rows in zip(all_of.interaction, all_of.val_count, strict=True) if rows]

@@ -155,8 +155,9 @@ class Worker:
         Raises `Restarted`, `Fenced` or `LostData`, see `mlless_nb.exchange.restarts`.
         """
         prepaid = self._prepaid
-        start_s = self._log.now_s() - self._job.launched_at_s - self._job.invoked_s
-        self._bus.send("supervisor", Started(self._slot, start_s).encode())
+        run_s = self._log.now_s() - self._job.launched_at_s
+        started = Started(self._slot, run_s - self._job.invoked_s, run_s - prepaid.elapsed_s)
+        self._bus.send("supervisor", started.encode())
         try:
             verdict = self._train()
             last: Left | Failed = self._finish(verdict)
@@ -181,12 +182,11 @@ class Worker:
     def _left(
         self, status: str, reason: str, sums: tuple[float, float] = (0.0, 0.0), kept: Kept = (0, 0.0, 0.0)
     ) -> Left:
+        self._checkpoints.close()  # the part that is being stored is on the bill
         spent, storage, merged = self._prepaid.spent_nusd, self._prepaid.storage_nusd, self._exchange.tally.merged_bytes
-        step, loss_sum, count = kept
-        stored = self._prepaid.store_nusd
-        return Left(
-            self._slot, self._step, spent, storage, *sums, status, reason, merged, step, loss_sum, count, stored
-        )
+        left_s = self._log.now_s() - self._job.launched_at_s if status == HANDED_OVER else 0.0
+        said = *sums, status, reason, merged, *kept, self._prepaid.store_nusd, left_s
+        return Left(self._slot, self._step, spent, storage, *said)
 
     # -- the loop
 

@@ -194,6 +194,34 @@ def test_another_reader_reads_from_the_start_or_from_now(opener: Opener) -> None
 # Leaving nothing behind
 
 
+def test_what_was_received_may_be_discarded_and_later_messages_stay(opener: Opener) -> None:
+    sender, reader = opener(), opener()
+    reader.discard("driver")  # nothing was received
+    for number in range(300):
+        sender.send("driver", b"%d" % number)
+    received = receive(reader, "driver", 300)
+    reader.discard("driver")
+    for number in range(300, 310):
+        sender.send("driver", b"%d" % number)
+    received += receive(reader, "driver", 10)
+    assert received == [b"%d" % number for number in range(310)]
+    reader.close()
+    reader.discard("driver")
+
+
+def test_redis_forgets_what_was_discarded(redis_url: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        sender, reader = open_bus(redis_url, "job"), open_bus(redis_url, "job")
+        for _ in range(20):
+            for _ in range(10):
+                sender.send("driver", bytes(5000))
+            receive(reader, "driver", 10)
+            reader.discard("driver")
+        assert client.xlen("mlless:job:bus:driver") < 30  # whole blocks are removed
+        for bus in (sender, reader):
+            bus.close(delete=True)
+
+
 def test_redis_keys_expire_and_are_deleted(redis_url: str) -> None:
     client = redis.Redis.from_url(redis_url)
     bus = open_bus(redis_url, "tidy", ttl_s=1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,10 +26,15 @@ RATES = Rates(price_profile("aws-lambda-x86"), 1769)
 
 def recovery(log: dict[str, Any], launcher: dict[str, Any]) -> Recovery:
     """The recovery of a run of three workers that stands on these."""
-    always = {"identities": list, "restart": lambda: FROM_THE_START, "read_plan": lambda: NO_PLAN}
+    always = {
+        "identities": list,
+        "restart": lambda: FROM_THE_START,
+        "read_plan": lambda: NO_PLAN,
+        "money": lambda: (None, 7_000),
+    }
     stands_on: Any = SimpleNamespace(log=SimpleNamespace(**{**always, **log}), launcher=SimpleNamespace(**launcher))
     invocations: Any = [SimpleNamespace(slot=slot, n_workers=3, job_id="run") for slot in (-1, 0, 1, 2)]
-    return Recovery(stands_on, invocations, StartingMoney(RATES, 3, True), RATES, Telemetry(), lambda _: None)
+    return Recovery(stands_on, invocations, StartingMoney(RATES, 3, True), RATES, Telemetry(), 0.0, lambda _: None)
 
 
 def test_a_function_that_died_at_work_is_lost_and_one_that_settled_its_money_is_not() -> None:
@@ -42,7 +48,7 @@ def test_a_function_that_died_at_work_is_lost_and_one_that_settled_its_money_is_
     def listed(slots: list[int]) -> dict[int, str]:
         return {slot: at_work[slot] for slot in slots if slot in at_work}
 
-    looking = recovery({"at_work": listed}, {"has_died": has_died})
+    looking = recovery({"at_work": listed}, {"has_died": has_died, "objects": MemoryObjects()})
     assert looking.look() == [1]
     gone.add(10)
     assert looking.look() == [-1, 1]
@@ -50,19 +56,42 @@ def test_a_function_that_died_at_work_is_lost_and_one_that_settled_its_money_is_
 
 def test_a_run_that_gets_no_further_is_given_up() -> None:
     restarts: list[int] = []
+    reserved: list[int] = []
 
     def roll_back(known: Any, step: int, replaced: list[int], n_workers: int) -> Any:
         restarts.append(step)
         return known._replace(number=known.number + 1)
 
-    log = {"at_work": lambda slots: {}, "reserve": lambda nusd: nusd, "roll_back": roll_back}
-    trying = recovery(log, {"objects": MemoryObjects()})
+    log = {"at_work": lambda slots: {}, "reserve": lambda nusd: reserved.append(nusd) or nusd, "roll_back": roll_back}
+    trying = recovery(log, {"objects": (objects := MemoryObjects())})
     trying._services.bus = SimpleNamespace(send=lambda *_: None)  # type: ignore[assignment]
     for _ in range(3):
         trying.replace([], "a reason")
     with pytest.raises(GaveUp, match="a reason; after 3 restarts the run is no further than step 0"):
         trying.replace([], "a reason")
     assert restarts == [0, 0, 0]
+    # What the driver itself asks of the storage is paid for.
+    assert sum(reserved) == trying.requests_nusd >= RATES.requests_nusd(objects.gets, objects.puts) > 0
+
+
+def test_money_that_was_reserved_while_no_supervisor_told_of_it_counts_after_servers_lost_their_data() -> None:
+    created: list[dict[str, Any]] = []
+    log = {
+        "at_work": lambda slots: {},
+        "delete": lambda: None,
+        "create": lambda **what: created.append(what),
+        "renew": lambda *_: None,
+    }
+    for has_looked in (False, True):
+        restoring = recovery(log, {"has_died": lambda pid: False, "objects": MemoryObjects()})
+        restoring._services.bus = SimpleNamespace(send=lambda *_: None)  # type: ignore[assignment]
+        restoring._services.keep_user = lambda: None  # type: ignore[method-assign]
+        restoring._of_slot[-1].lease_s = 1.0  # type: ignore[misc]
+        if has_looked:
+            restoring.look()
+        restoring.restore([], "a reason")
+    before, after = (what["reserved_nusd"] for what in created)
+    assert after == before + 7_000
 
 
 def test_only_a_checkpoint_of_which_all_parts_are_whole_is_gone_on_from() -> None:
@@ -87,12 +116,15 @@ def test_a_duplicate_is_paid_first_and_a_refusal_is_told_and_changes_nothing(can
         return nusd * can_pay
 
     invoked: list[Any] = []
-    trying = recovery({"reserve": reserve}, {})
+    sent: list[tuple[str, bytes]] = []
+    trying = recovery({"reserve": reserve}, {"objects": MemoryObjects()})
+    trying._services.bus = SimpleNamespace(send=lambda *what: sent.append(what))  # type: ignore[assignment]
     trying._of_slot[1] = Job(PMF(rank=2), SGD(0.2), BSP(), 3, 5, "mean", {}).invocation(1)
     trying._invoke = invoked.extend
     trying.succeed([1], "worker 1 is 5.0 times as slow as the median at step 90")
     (event,) = trying._telemetry.state.events
     assert len(reserved) == 1
+    assert [topic for topic, _ in sent] == ["supervisor"] * can_pay  # it bills the duplicate from now on
     if not can_pay:
         assert invoked == []
         assert event.text.endswith("at step 90; the budget does not pay for a duplicate")
@@ -122,7 +154,9 @@ def of_three(*, is_local: bool, is_silent: bool = False) -> tuple[Mending, Memor
     def invoke(those: list[Any]) -> None:
         invoked.extend(one.slot for one in those)
 
-    doing = Recovery(services, invocations, StartingMoney(RATES, 3, is_local), RATES, telemetry, invoke)
+    doing = Recovery(
+        services, invocations, StartingMoney(RATES, 3, is_local), RATES, telemetry, time.monotonic(), invoke
+    )
     contact: Any = SimpleNamespace(is_silent=lambda: is_silent)
     return Mending(services, doing, contact, telemetry, 3), hub, invoked
 
@@ -156,7 +190,7 @@ def test_after_lost_data_the_run_goes_on_from_no_step_that_nobody_has_heard_of()
     objects = mending._services.launcher.objects
     for slot in range(3):
         objects.put(part_key("run", 3, slot), WorkerState(3, slot, [0, 1, 2], {}).encode())
-    mending._telemetry.update(step=2.0)
+    mending._telemetry.update(step=2.0, budget_usd=None)  # the driver pays for looking for checkpoints
     hub.lose()
     assert mending.mend(is_due=True) is None
     mending._recovery.replace([], "a reason")

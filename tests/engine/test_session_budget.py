@@ -1,4 +1,4 @@
-"""Four notebooks spend from one session's budget at once, and one of them is killed: together they stay within it."""
+"""Four notebooks spend from one session's budget at once; functions and one of them are killed: they stay within it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ import mlless_nb
 from mlless_nb import CommandError, Stop
 from mlless_nb.driver import spending
 
-#: A notebook: joins the session, and trains runs until the session pays for no other, or it is killed.
+#: A notebook: joins the session, and trains runs until the session pays for no other, or it is killed. Of every other
+#: run it kills a function, a worker or the supervisor.
 NOTEBOOK = """
-import sys
+import contextlib, os, random, signal, sys
 sys.path.insert(0, sys.argv[1])
-from engine.jobs import finish, job
+from engine.jobs import job
+from engine.test_faults import function_processes, group_of
 import mlless_nb
 from mlless_nb import BudgetError, Stop
 mlless_nb.session("shared")
@@ -30,6 +32,12 @@ for number in range(50):
         print("refused", error, flush=True)
         break
     print("began", run.id, flush=True)
+    if number % 2:
+        seen = 0
+        while run.telemetry.state.step < 2 and run.telemetry.state.is_live:
+            seen = run.telemetry.wait_for_change(seen, 180)
+        with contextlib.suppress(Exception):  # the run has ended
+            os.kill(random.choice(list(function_processes(group_of(run)).values())), signal.SIGKILL)
     run.wait(180)
     print("ended", run.id, run.status, repr(run.cost.total), flush=True)
 """
@@ -49,8 +57,9 @@ def notebook(cap_usd: float) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", NOTEBOOK, *arguments], stdout=subprocess.PIPE, text=True, env=env)
 
 
-def test_four_notebooks_stay_within_one_budget() -> None:
-    cap_usd = round(3 * cost_of_a_start(), 9)
+@pytest.mark.parametrize("budget_usd", [None, pytest.param(0.05, marks=pytest.mark.long)])
+def test_four_notebooks_stay_within_one_budget(budget_usd: float | None) -> None:
+    cap_usd = round(3 * cost_of_a_start() if budget_usd is None else budget_usd / 10, 9)
     session = mlless_nb.session("shared", budget=10 * cap_usd)
     notebooks = [notebook(cap_usd) for _ in range(4)]
     words: list[list[str]] = []

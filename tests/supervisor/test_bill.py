@@ -50,26 +50,65 @@ def test_functions_that_are_replaced_are_billed_until_they_were_lost_and_from_wh
     bill = Bill(RATES, 2, prepaid, 0)
     bill.note_requests(0, 500)
     bill.replace(0, 10.0, 12.0)
-    bill.note_requests(0, 300)
+    bill.note_requests(0, 300, 13.0)
+    bill.note_requests(0, 400, 9.0)  # of the lost one
     costs = bill.by_component(20.0)
     spans = RATES.function_nusd(10.0) + RATES.function_nusd(8.0) + RATES.function_nusd(20.0)
-    assert (costs["workers"], costs["storage"]) == (spans, 800)
+    unknown = RATES.requests_nusd(1, 1)  # since the lost one's last report
+    assert (costs["workers"], costs["storage"]) == (spans, 800 + unknown)
     # One that had ended is not billed twice.
     bill.close(1, spent=9000, storage=1000)
     bill.replace(1, 30.0, 30.0)
     costs = bill.by_component(30.0)
     assert costs["workers"] == RATES.function_nusd(10.0) + RATES.function_nusd(18.0) + 8000 + RATES.function_nusd(0.0)
-    assert costs["storage"] == 1800
+    assert costs["storage"] == 1800 + unknown
+
+
+def test_a_function_is_billed_from_its_start_and_not_from_the_call_that_asked_for_it() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 2, prepaid, 0, began_s=0.5)
+    assert bill.by_component(10.0)["workers"] == 2 * RATES.function_nusd(10.0)  # it is not known yet
+    bill.begin(0, 0.7)
+    bill.begin(1, 0.9)
+    costs = bill.by_component(10.0)
+    assert costs["workers"] == RATES.function_nusd(10.0 - 0.7) + RATES.function_nusd(10.0 - 0.9)
+    assert costs["supervisor"] == RATES.function_nusd(9.5)
+    assert costs["redis"] == RATES.servers_nusd(10.0 + RATES.profile.function.tail_s)
+    bill.replace(0, 20.0, 21.0)
+    bill.begin(0, 20.5)  # of the lost one, heard late
+    bill.begin(0, 21.5)
+    bill.close(1, spent=0, storage=0)
+    bill.begin(1, 1.0)  # it has ended
+    assert bill.by_component(30.0)["workers"] == RATES.function_nusd(20.0 - 0.7) + RATES.function_nusd(30.0 - 21.5)
+
+
+def test_a_supervisor_that_takes_over_bills_those_before_it() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    third = Bill(RATES, 0, prepaid, 0, began_s=30.5, invoked_s=30.0)
+    third.change_supervisor(10.0, 10.2)  # the first one was lost
+    third.change_supervisor(31.0, 30.5)  # the second one waited until this one was ready
+    spans = RATES.function_nusd(10.0) + RATES.function_nusd(20.8) + RATES.function_nusd(9.5)
+    assert third.by_component(40.0)["supervisor"] == spans
+    assert third.spent(40.0) == sum(third.by_component(40.0).values())
+    # A broker delivers messages once: then only the time is known, and who had a slot first is billed, too.
+    untold = Bill(RATES, 1, prepaid, 0, invoked_s=30.0, was_told=False)
+    untold.begin(0, 29.0)
+    assert untold.by_component(40.0)["workers"] == RATES.function_nusd(40.0)
+    alone = Bill(RATES, 0, prepaid, 0, began_s=30.5, invoked_s=30.0)
+    assert alone.by_component(40.0)["supervisor"] == RATES.function_nusd(30.0) + RATES.function_nusd(9.5)
 
 
 def test_a_successor_is_billed_beside_the_function_that_hands_over_to_it() -> None:
     prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
     bill = Bill(RATES, 1, prepaid, 0)
+    bill.invoke(0, 49.9)
+    assert bill.waiting == []
+    assert bill.by_component(60.0)["workers"] == RATES.function_nusd(60.0) + RATES.function_nusd(60.0 - 49.9)
     bill.succeed(0, 50.0)
     assert bill.waiting == [0]
     assert bill.by_component(60.0)["workers"] == RATES.function_nusd(60.0) + RATES.function_nusd(10.0)
-    overlap = bill.hand_over(0, spent=70_000, storage=5000, stored=0)
-    assert overlap == max(65_000 - RATES.function_nusd(50.0), 0)
+    overlap = bill.hand_over(0, 70.0, spent=70_000, storage=5000, stored=0)
+    assert overlap == RATES.function_nusd(20.0)
     assert (bill.waiting, bill.n_running) == ([], 1)
     costs = bill.by_component(80.0)
     assert (costs["workers"], costs["storage"]) == (65_000 + RATES.function_nusd(30.0), 5000)
@@ -78,7 +117,20 @@ def test_a_successor_is_billed_beside_the_function_that_hands_over_to_it() -> No
 def test_a_hand_over_to_a_successor_of_which_only_an_earlier_supervisor_has_heard() -> None:
     prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
     bill = Bill(RATES, 1, prepaid, 0)
-    bill.hand_over(0, spent=70_000, storage=5000, stored=0)
+    bill.hand_over(0, 60.0, spent=70_000, storage=5000, stored=0)
     assert bill.n_running == 1
     bill.close(0, spent=30_000, storage=1000)
     assert (bill.by_component(80.0)["workers"], bill.by_component(80.0)["storage"]) == (94_000, 6000)
+
+
+def test_successors_that_start_in_vain_as_the_run_ends_are_billed_for_their_start() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 1, prepaid, 0)
+    bill.start_s = 2.5
+    for slot in (0, -1):
+        bill.invoke(slot, 59.0)
+    costs = bill.by_component(60.0)
+    both = RATES.function_nusd(60.0) + RATES.function_nusd(2.5)
+    assert (costs["workers"], costs["supervisor"]) == (both, both)
+    bill.change_supervisor(60.5, 59.1)  # it has started, and takes over
+    assert bill.by_component(61.0)["supervisor"] == RATES.function_nusd(60.5) + RATES.function_nusd(61.0)

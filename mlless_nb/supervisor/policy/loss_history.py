@@ -53,7 +53,7 @@ class History:
     def append(self, row: Sequence[float | None]) -> None:
         """Append a row, with the columns of `mlless_nb.telemetry.live.COLUMNS`."""
         if self.n == self._block.shape[1]:
-            self._block = np.concatenate((self._block, np.empty_like(self._block)), axis=1)
+            self._block = _doubled(self._block)
         values = [math.nan if (value := row[index]) is None else value for index in _PICKED]
         self._block[:, self.n] = values
         step, loss, validation, interaction = (values[index] for index in (0, 3, 4, -1))
@@ -61,7 +61,7 @@ class History:
         self.is_finite &= math.isfinite(loss)
         if validation == validation:
             if self.n_evaluations == self._evaluated.shape[1]:
-                self._evaluated = np.concatenate((self._evaluated, np.empty_like(self._evaluated)), axis=1)
+                self._evaluated = _doubled(self._evaluated)
             self._evaluated[:, self.n_evaluations] = step, validation, interaction
             self.n_evaluations += 1
             self.is_finite &= math.isfinite(validation)
@@ -115,3 +115,10 @@ class History:
         workers = self.column("n_workers")
         changed = np.flatnonzero(workers != workers[-1])
         return int(changed[-1]) + 1 if len(changed) else 0
+
+
+def _doubled(block: Float64) -> Float64:
+    """``block`` with twice the columns; the new ones are not touched, so that they take no memory yet."""
+    wide = np.empty((len(block), 2 * block.shape[1]))
+    wide[:, : block.shape[1]] = block
+    return wide

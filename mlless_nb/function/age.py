@@ -1,0 +1,22 @@
+"""How long a function's runtime has lived: providers bill from its start, not from the call that asked for it."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+
+
+def runtime_age_s() -> float:
+    """Seconds since the process of this function's runtime was started: the leader of its process group.
+
+    Infinity where the system does not tell (no /proc, or the leader is outside the container).
+    """
+    try:
+        stat = Path(f"/proc/{os.getpgid(0) or os.getpid()}/stat").read_text()
+        # "Field 22 (starttime)" of proc(5), in ticks since the boot; the name in field 2 may contain spaces.
+        began_s = int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - began_s, 0.0)
+    except (OSError, AttributeError, IndexError, ValueError):
+        return math.inf
