@@ -18,7 +18,7 @@ PATIENCE_S, LOOK_S = 60.0, 0.05
 def work(invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message | None:
     """Work until the run's end; returns the final message, None if another invocation has taken over the slot."""
     try:
-        restart = log.restart()
+        restart = _newest_restart(invocation, log, bus, prepaid)
         while True:
             log.join(restart)
             if not log.claim(invocation.slot):
@@ -31,8 +31,7 @@ def work(invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStor
             except Fenced:
                 raise
             except LostData as error:
-                bus.send("driver", Trouble(invocation.slot, restart.number, str(error), is_lost=False).encode())
-                restart = _await_restart(log, restart, prepaid, str(error))
+                restart = _after_loss(invocation, log, bus, prepaid, restart, str(error))
     except Fenced:
         return None
     except Aborted as error:
@@ -41,6 +40,22 @@ def work(invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStor
         log.abort(str(error), invocation.n_workers, error.status)
         bus.send("supervisor", left.encode())
         return left
+
+
+def _newest_restart(invocation: Invocation, log: Coordinator, bus: Bus, prepaid: Prepaid) -> Restart:
+    """The run's newest restart; the next one if the data was lost before this function knew any."""
+    try:
+        return log.restart()
+    except LostData as error:
+        return _after_loss(invocation, log, bus, prepaid, Restart(), str(error))
+
+
+def _after_loss(
+    invocation: Invocation, log: Coordinator, bus: Bus, prepaid: Prepaid, known: Restart, reason: str
+) -> Restart:
+    """Tell the driver that data was lost, and wait for the restart after the ``known`` one."""
+    bus.send("driver", Trouble(invocation.slot, known.number, reason, is_lost=False).encode())
+    return _await_restart(log, known, prepaid, reason)
 
 
 def _first_step(invocation: Invocation, log: Coordinator, restart: Restart) -> int:

@@ -31,15 +31,19 @@ class Launcher:
         self.is_local, self.lifetime_s = world.scenario.is_local, world.scenario.lifetime_s
         self.objects = SimObjects(world.objects, world.network, lambda: False)
         self._seen: set[int] = set()
+        self.gone_at: float | None = None
 
     def invoke(self, payloads: list[str]) -> None:
         """See `LithopsLauncher`."""
+        self.gone_at = None
         for payload in payloads:
             self._world.invoke(payload)
 
     def has_ended(self) -> bool:
         """See `LithopsLauncher`."""
-        return self.is_local and bool(self._world.processes) and not self._world.living
+        is_over = self.is_local and bool(self._world.processes) and not self._world.living
+        self.gone_at = self.gone_at or (self._world.clock.now if is_over else None)
+        return is_over
 
     def has_died(self, pid: int) -> bool:
         """See `LithopsLauncher`."""
@@ -57,6 +61,7 @@ class Launcher:
             for process in self._world.living:
                 clock.at(clock.now, process.kill)
             clock.sleep(0.0)
+            self.gone_at = self.gone_at or clock.now
 
     def close(self) -> None:
         """See `LithopsLauncher`: waits for local functions, and kills them."""

@@ -299,6 +299,14 @@ class SimBus:
         if not process.is_alive and not self._closed:
             self._topics.messages[topic][:0] = batch
 
+    def discard(self, topic: str) -> None:
+        """See `Bus`. The newest message that was received stays."""
+        topics = self._topics
+        n_passed = self._n_read.get(topic, 0) - topics.n_lost[topic] - 1
+        if topics.keeps and n_passed > 0 and not self._closed:
+            del topics.messages[topic][:n_passed]
+            topics.n_lost[topic] += n_passed
+
     def close(self, *, delete: bool = False) -> None:
         """See `Bus`."""
         if not self._closed and not self._topics.keeps:
