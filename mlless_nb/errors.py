@@ -55,7 +55,7 @@ class JobError(MllessError, ValueError):
         self.field, self.value, self.valid = field, value, valid
         shown = " ".join(repr(value).split())  # one line, also for a table
         if len(shown) > 80:
-            shown = shown[:77] + "..."
+            shown = f"{shown[:38]}...{shown[-39:]}"  # a path says most at its end
         super().__init__(f"{field}={shown}: must be {valid}")
 
     def __reduce__(self) -> tuple[type[JobError], tuple[str, object, str]]:

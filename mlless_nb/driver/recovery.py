@@ -214,7 +214,7 @@ class Recovery:
         """
         log = self._services.log
         self._pay_requests(self._reserve)
-        step = self._checkpoint(reason, int(self._telemetry.state.step) if self._is_restored else math.inf)
+        step = self._checkpoint(reason, self._telemetry.n_rows if self._is_restored else math.inf)
         replaced = self._to_replace(set(lost), step)
         granted = self._reserve_each(replaced)
         known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers)
@@ -229,7 +229,7 @@ class Recovery:
         self._is_restored = True
         owed: list[int] = []
         self._pay_requests(lambda nusd, _: owed.append(nusd))
-        step, run_s = self._checkpoint(reason, int(state.step)), self._run_s
+        step, run_s = self._checkpoint(reason, self._telemetry.n_rows), self._run_s
         self._services.keep_user()
         log.delete()
         each = self._rates.function_nusd(UNKNOWN_S)
@@ -247,10 +247,10 @@ class Recovery:
         granted = self._reserve_each(replaced)
         if SUPERVISOR in gone:
             self.replace_supervisor()
-        self._go_on(replaced, granted, reason)
+        self._go_on(replaced, granted, reason, is_restored=True)
         self._telemetry.update(time_s=run_s)
 
-    def _go_on(self, replaced: list[int], granted: dict[int, int], reason: str) -> None:
+    def _go_on(self, replaced: list[int], granted: dict[int, int], reason: str, *, is_restored: bool = False) -> None:
         """Invoke functions for ``replaced`` slots, and tell the supervisor and the user."""
         run_s, step = self._run_s, self.restart.step
         self._seen.difference_update(replaced)
@@ -259,7 +259,7 @@ class Recovery:
             [dataclasses.replace(self._of_slot[slot], granted_nusd=granted[slot], invoked_s=run_s) for slot in replaced]
         )
         self.n_replaced += len(replaced)
-        news = Replaced(self.restart.number, step, replaced, run_s, run_s)
+        news = Replaced(self.restart.number, step, replaced, run_s, run_s, is_restored)
         self._services.bus.send("supervisor", news.encode())
         what = f"; worker{'s' * (len(replaced) > 1)} {', '.join(map(str, replaced))} replaced" if replaced else ""
         where = f"from step {step}" if step else "from the start"

@@ -52,6 +52,8 @@ class Hearing:
     ----------
     restart : int
         Number of the run's newest restart.
+    restored_step : int
+        Step after which the step log begins since its data was lost; 0 if it never was.
     is_succeeded : bool
         Whether another supervisor waits to take over.
     leaving : set of int
@@ -78,7 +80,7 @@ class Hearing:
         self._workers, self._bill, self._policy = workers, bill, policy
         self._successors, self._metric, self._tell = successors, metric, tell
         self.is_succeeded = self._is_past = False
-        self.restart = 0
+        self.restart = self.restored_step = 0
         self.leaving: set[int] = set()
         self.replacements: dict[int, int] = {}
         self.done: dict[str, str] = {}
@@ -116,6 +118,8 @@ class Hearing:
             self._bill.change_supervisor(message.lost_s, message.invoked_s)
             return
         self.restart = message.number
+        if message.is_restored:
+            self.restored_step = message.step
         self._workers.replace(message.slots, message.invoked_s)
         for slot in message.slots:
             self.replacements[slot] = self.replacements.get(slot, 0) + 1

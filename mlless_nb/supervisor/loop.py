@@ -166,6 +166,7 @@ class Supervisor:
         self._hearing.hear(max(left_s, 0.0) if self._rows.n_rows else 0.0)
         if self._hearing.restart != known:
             self._outgoing.repeat()
+            self._rows.begin_at(self._hearing.restored_step)
         return not self._hearing.is_succeeded
 
     def _save(self) -> None:
@@ -188,6 +189,7 @@ class Supervisor:
         """Learn from the step log, the bus and the plan what a lost supervisor knew, before anything is decided."""
         while self._hearing.hear(0.0, is_past=True):  # the driver sends those again that were not carried out
             pass
+        self._rows.begin_at(self._hearing.restored_step)
         for entries in whole_log(
             self._log, self._rows
         ):  # after who was replaced: it says what whoever it was has spent

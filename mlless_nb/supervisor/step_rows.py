@@ -89,8 +89,9 @@ class StepRows:
                 yield self._row(held, later)
 
     def begin_at(self, step: int) -> None:
-        """Begin after ``step``, for a supervisor whose step log has no earlier steps any more."""
-        self.step = step
+        """Begin after ``step`` if it is a later one: the step log has no earlier steps any more."""
+        if step > self.step:
+            self.step, self._held = step, None
 
     def last(self, validation_loss: float | None, merged_bytes: int) -> Iterator[Row]:
         """The last step's row; no step follows it, so the missing part comes from the workers' final messages."""

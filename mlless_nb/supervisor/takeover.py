@@ -13,8 +13,7 @@ from .step_rows import StepRows
 def whole_log(log: Coordinator, rows: StepRows) -> Iterator[list[StepEntry]]:
     """The entries of the step log, which ``rows`` begin with: a log that was restored has not those from the start."""
     entries = log.read_steps(0.001)
-    if entries:
-        rows.begin_at(entries[0].step - 1)
+    rows.begin_at(entries[0].step - 1 if entries else log.restart().step)
     while entries:
         yield entries
         entries = log.read_steps(0.001)

@@ -95,6 +95,8 @@ def mended(n_inviters: int, at_work: dict[int, str], lost: list[int], troubles: 
         restart=lambda: FROM_THE_START,
         read_plan=lambda: NO_PLAN,
         reserve=lambda nusd: nusd,
+        reserve_start=lambda nusd: True,
+        money=lambda: (None, 0),
         is_settled=lambda slot: False,
         at_work=lambda slots: {slot: nonce for slot, nonce in at_work.items() if slot in slots},
         roll_back=lambda known, step, replaced, n_workers: known._replace(number=known.number + 1),
@@ -102,7 +104,7 @@ def mended(n_inviters: int, at_work: dict[int, str], lost: list[int], troubles: 
     launcher = SimpleNamespace(objects=MemoryObjects(), has_died=lambda pid: pid in lost, is_local=True)
     services: Any = SimpleNamespace(log=log, launcher=launcher, bus=SimpleNamespace(send=lambda *_: None))
     money, telemetry = StartingMoney(RATES, 4, True, n_inviters=n_inviters), Telemetry()
-    recovery = Recovery(services, invocations(4), money, RATES, telemetry, invoked.extend)
+    recovery = Recovery(services, invocations(4), money, RATES, telemetry, 0.0, invoked.extend)
     contact: Any = SimpleNamespace(is_silent=lambda: False)
     mending = Mending(services, recovery, contact, telemetry, 4)
     mending.troubles = troubles

@@ -34,6 +34,7 @@ def test_a_server_that_was_killed_serves_again_at_the_same_place(victim: str, tm
         os.kill(process if victim == "the server" else watchdog, signal.SIGKILL)
         assert ended(process)
         server.revive()
+        client.connection_pool.disconnect()  # what it has is connected to the server that was killed
         assert client.get("key") is None
         assert client.info("server")["process_id"] != process
         folder = server.folder

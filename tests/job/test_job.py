@@ -101,7 +101,7 @@ def test_a_wrong_field_is_named_with_its_value_and_what_is_valid(field: str, val
     assert may_be_secret or error.value is value
     value = error.value
     assert valid in error.valid
-    shown = repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + "..."
+    shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:38]}...{repr(value)[-39:]}"
     assert str(error) == f"{field}={shown}: must be {error.valid}"
     assert "\n" not in str(error)
     assert isinstance(error, ValueError)

@@ -113,7 +113,7 @@ def test_ctrl_c_stops_the_run_in_good_order(tmp_path: Path) -> None:
 
     assert process.returncode == 0
     assert "run: interrupted at step" in printed
-    assert "stopped 7" in printed  # five arrays, and what had training rows
+    assert "stopped 8" in printed  # five arrays, what had training rows, and how many each item had
 
 
 @pytest.mark.long
