@@ -293,7 +293,8 @@ class Prepaid:
                 continue
 
     def _end_in_time(self, reserve: Reserve, last_call: Callable[[], None]) -> None:
-        while not self._is_over_after(min(max(self.left_s - self._late_margin_s, 0.0), 0.25)):
+        # A wait of no time at all would let a clock of finite precision stand just before the deadline.
+        while not self._is_over_after(min(max(self.left_s - self._late_margin_s, 1e-5), 0.25)):
             if self.left_s <= self._late_margin_s and not self._pays_late(reserve, last_call):
                 os._exit(75)
 
