@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from ..bus.messages import Invocation, Invoked, Replaced
@@ -88,7 +89,7 @@ class Recovery:
         self._seen: set[int] = set()  # slots whose function has started
         self._at_work: dict[int, str] = {}  # as of the newest look
         self._identities = services.log.identities()
-        self._furthest, self._n_stuck = -1, 0
+        self._furthest, self._n_stuck = -1, Counter[int]()
         # Whether a step log was lost: checkpoints of steps that nobody has heard of would leave a gap in the rows.
         self._is_restored = False
         self._reserved_nusd = 0  # of the budget, when it was last looked at
@@ -214,7 +215,7 @@ class Recovery:
         """
         log = self._services.log
         self._pay_requests(self._reserve)
-        step = self._checkpoint(reason, self._telemetry.n_rows if self._is_restored else math.inf)
+        step = self._checkpoint(reason, lost, self._telemetry.n_rows if self._is_restored else math.inf)
         replaced = self._to_replace(set(lost), step)
         granted = self._reserve_each(replaced)
         known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers)
@@ -229,7 +230,7 @@ class Recovery:
         self._is_restored = True
         owed: list[int] = []
         self._pay_requests(lambda nusd, _: owed.append(nusd))
-        step, run_s = self._checkpoint(reason, self._telemetry.n_rows), self._run_s
+        step, run_s = self._checkpoint(reason, lost, self._telemetry.n_rows), self._run_s
         self._services.keep_user()
         log.delete()
         each = self._rates.function_nusd(UNKNOWN_S)
@@ -274,16 +275,20 @@ class Recovery:
         gone = {slot for slot in active if slot in self._seen or inviter_of(slot, n) in lost} - at_work
         return [slot for slot in active if slot in lost or slot in gone]
 
-    def _checkpoint(self, reason: str, most: float = math.inf) -> int:
+    def _checkpoint(self, reason: str, lost: Sequence[int], most: float = math.inf) -> int:
         """The step of the newest whole checkpoint, at ``most`` this one, 0 if there is none.
 
-        Counts restarts without progress; ``reason`` is that of this one.
+        Counts for each of the ``lost`` slots the restarts without progress; ``reason`` is that of this one. Workers
+        that are lost together may be missed one after another.
         """
         furthest = int(self._telemetry.state.step)
-        self._n_stuck = self._n_stuck + 1 if furthest <= self._furthest else 0
-        self._furthest = max(self._furthest, furthest)
-        if self._n_stuck >= MOST_WITHOUT_PROGRESS:
-            raise GaveUp(f"{reason}; after {self._n_stuck} restarts the run is no further than step {furthest}")
+        if furthest > self._furthest:
+            self._furthest = furthest
+            self._n_stuck.clear()
+        self._n_stuck.update(lost or [SUPERVISOR])
+        n_before = max(self._n_stuck.values()) - 1
+        if n_before >= MOST_WITHOUT_PROGRESS:
+            raise GaveUp(f"{reason}; after {n_before} restarts the run is no further than step {furthest}")
         return newest_whole(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id, most)
 
     def _pay_requests(self, reserve: Callable[[int, str], object]) -> None:
