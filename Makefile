@@ -4,6 +4,7 @@
 #   make lab      the same notebook in JupyterLab
 #   make test     the tests; ARGS="-k magics" chooses some
 #   make test-long  what takes longer: more variants, many repetitions; TORCH=1 installs PyTorch and compares with it
+#   make test-proof  campaigns of faults and endings, and whole measurements, in about half an hour
 #   make budget-proof  200 trials of random caps and faults (TRIALS=, SEED=): what a run's processes have lived never costs more
 #   make soak     one long run, whose processes' memory stays flat (MINUTES=30)
 #   make chaos    hundreds of faults in real processes, in about an hour: writes its report into docs/reliability.md
@@ -30,7 +31,7 @@ TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # rabbitmq-server lies in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: demo lab test test-long budget-proof soak chaos check bench clean services wheel wheel-again
+.PHONY: demo lab test test-long test-proof budget-proof soak chaos check bench clean services wheel wheel-again
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -48,6 +49,9 @@ ifneq ($(TORCH),)
 	@$(PIP) install torch==2.13.0
 endif
 	@$(BIN)/pytest $(TEST_JOBS) -m "long or torch" $(ARGS)
+
+test-proof: $(VENV)/.installed-test services
+	@$(BIN)/pytest $(TEST_JOBS) -m proof $(ARGS)
 
 budget-proof: $(VENV)/.installed-test services
 	@$(BIN)/python tests/budget/proof.py $(if $(TRIALS),--trials $(TRIALS)) $(if $(SEED),--seed $(SEED)) $(ARGS)

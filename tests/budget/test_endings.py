@@ -153,7 +153,7 @@ def left_of(files: set[str], keys: set[bytes], folder: Path, client: Any) -> lis
 
 def marked(endings: dict[str, Any], short: set[str]) -> list[Any]:
     """Parameters of a test: those that are not in ``short`` run in the long tests."""
-    return [pytest.param(name, marks=[] if name in short else pytest.mark.long) for name in endings]
+    return [pytest.param(name, marks=[] if name in short else pytest.mark.proof) for name in endings]
 
 
 @pytest.mark.parametrize("name", marked(ENDINGS, SHORT))
@@ -162,14 +162,14 @@ def test_nothing_is_left_after_a_run_on_redis(name: str, folder: Path, redis_url
     check(told, status, folder, redis_url, None)
 
 
-@pytest.mark.long
+@pytest.mark.proof
 @pytest.mark.parametrize("name", ENDINGS)
 def test_nothing_is_left_after_a_run_over_rabbitmq(name: str, folder: Path, redis_url: str, rabbitmq_url: str) -> None:
     status, told = ENDINGS[name]
     check(told, status, folder, redis_url, rabbitmq_url)
 
 
-@pytest.mark.long
+@pytest.mark.proof
 @pytest.mark.parametrize("name", OTHERS)
 def test_nothing_is_left_after_a_run_of_another_kind(name: str, folder: Path) -> None:
     status, told = OTHERS[name]

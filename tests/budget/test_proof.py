@@ -39,6 +39,6 @@ def test_a_run_whose_functions_are_killed_and_whose_clocks_are_off_keeps_its_cap
     assert outcome.spent > 0
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_caps_are_kept_in_random_trials(server: RedisProcess) -> None:
     assert all(outcome.is_kept for outcome in prove(20, range(12), server))

@@ -48,9 +48,9 @@ def test_the_meter_agrees_with_the_spans_of_an_undisturbed_run() -> None:
     "victims",
     [
         (1, -1),
-        pytest.param((0,), marks=pytest.mark.long),
-        pytest.param((-1,), marks=pytest.mark.long),
-        pytest.param((0, 1, 1, -1, -1), marks=pytest.mark.long),
+        pytest.param((0,), marks=pytest.mark.proof),
+        pytest.param((-1,), marks=pytest.mark.proof),
+        pytest.param((0, 1, 1, -1, -1), marks=pytest.mark.proof),
     ],
 )
 def test_the_meter_agrees_with_the_spans_of_a_run_whose_functions_are_killed(victims: tuple[int, ...]) -> None:
@@ -62,7 +62,7 @@ def test_the_meter_agrees_with_the_spans_of_a_run_whose_functions_are_killed(vic
         assert len(trial.observer.spans()) >= 3 + len(victims)
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_the_meter_agrees_with_the_spans_of_functions_that_hand_over() -> None:
     with Trial(workers=2, stop={"time_s": 60.0}, lifetime_s=25.0) as trial:
         said = agrees(trial)
@@ -70,7 +70,7 @@ def test_the_meter_agrees_with_the_spans_of_functions_that_hand_over() -> None:
         assert len(trial.observer.spans()) >= 6
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_the_meter_agrees_with_the_spans_of_a_run_over_rabbitmq(rabbitmq_url: str) -> None:
     with Trial(workers=2, bus=rabbitmq_url, **STEADY) as trial:
         assert trial.observer.wait(lambda: len(trial.observer.functions()) == 3)

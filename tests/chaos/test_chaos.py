@@ -32,7 +32,7 @@ def test_a_job_under_faults(case: Case, servers: Callable[[str], Servers]) -> No
     assert not outcome.wrong, outcome
 
 
-@pytest.mark.long
+@pytest.mark.proof
 @pytest.mark.parametrize("case", draw(SEED, 5, 5), ids=lambda case: str(case.number))
 def test_a_drawn_job_under_faults(case: Case, servers: Callable[[str], Servers]) -> None:
     print(f"seed {case.seed}")
@@ -41,7 +41,7 @@ def test_a_drawn_job_under_faults(case: Case, servers: Callable[[str], Servers])
     assert not outcome.wrong, outcome
 
 
-@pytest.mark.long
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_fault_alone(kind: str, servers: Callable[[str], Servers]) -> None:
     place, evicts = PLACES.get(kind, "embedded"), "eviction" in kind

@@ -174,7 +174,7 @@ def test_a_budget_holds_with_nobody_there(notebook: Callable[..., Any], redis_ur
     assert set(private) == {0}
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_a_driver_that_is_killed_is_told(notebook: Callable[..., Any]) -> None:
     _, run_id = notebook(name="lost", detach=True)
     places = places_of(run_id)

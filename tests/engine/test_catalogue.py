@@ -95,7 +95,7 @@ def test_a_worker_dies(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run.history["step"].tolist() == list(range(1, 151))
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_two_runs_on_one_redis_have_their_own_bits(redis_url: str, undisturbed: str) -> None:
     one = mlless_nb.train(job(redis=redis_url, **STEADY))
     other = mlless_nb.train(job(redis=redis_url, **STEADY | {"sync": BSP(), "stop": Stop(steps=200)}))
@@ -116,7 +116,7 @@ def test_a_redis_that_gets_full_ends_the_run_with_its_model(own_redis: RedisProc
     assert eventually(lambda: is_gone(group))
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_a_redis_that_stays_away_ends_the_run_with_its_model(own_redis: RedisProcess) -> None:
     run = mlless_nb.train(job(redis=own_redis.url, **STEADY | {"stop": Stop(steps=10**6)}))
     wait_for_step(run, 100)
@@ -127,7 +127,7 @@ def test_a_redis_that_stays_away_ends_the_run_with_its_model(own_redis: RedisPro
     assert eventually(lambda: is_gone(group))
 
 
-@pytest.mark.long
+@pytest.mark.proof
 @pytest.mark.rabbitmq
 def test_no_message_waits_for_its_acknowledgement(rabbitmq_program: str, tmp_path: Path) -> None:
     server = RabbitProcess(rabbitmq_program, tmp_path)
@@ -173,7 +173,7 @@ exec(open({audit!r}).read())
 """
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_the_clocks_of_functions_may_be_an_hour_off(
     undisturbed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +187,7 @@ def test_the_clocks_of_functions_may_be_an_hour_off(
     assert run.history["time_s"][-1] < 600.0
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_a_function_that_never_starts_is_invoked_again(undisturbed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     invoke, dropped = LithopsLauncher.invoke, list[str]()
 
@@ -216,7 +216,7 @@ def test_functions_that_cannot_be_invoked_are_told(monkeypatch: pytest.MonkeyPat
     assert run.cost.workers == 0
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_a_redis_that_fails_over_to_its_replica(
     redis_program: str, tmp_path: Path, relay: Callable[[int], Relay], undisturbed: str
 ) -> None:
@@ -281,7 +281,7 @@ def test_a_run_that_was_restored_is_concluded_without_its_supervisor(
     assert run.history["step"].tolist() == list(range(1, 601))
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_redis_and_functions_are_lost_at_once(undisturbed: str) -> None:
     run = mlless_nb.train(job(**STEADY))
     wait_for_step(run, 100)
@@ -310,7 +310,7 @@ def test_functions_outlive_the_process_that_started_them(undisturbed: str) -> No
     assert eventually(lambda: is_gone(group))
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_a_supervisor_whose_end_nobody_sees_is_found_by_its_lease(
     undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,7 +331,7 @@ def test_a_supervisor_whose_end_nobody_sees_is_found_by_its_lease(
     assert steps == list(range(1, len(steps) + 1))
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_rabbitmq_is_cut_off_for_longer_than_anybody_waits_in_a_call(
     rabbitmq_server: RabbitProcess, rabbitmq_url: str, relay: Callable[[int], Relay]
 ) -> None:

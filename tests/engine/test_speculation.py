@@ -70,7 +70,7 @@ def told_by(run: mlless_nb.TrainingRun) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "sync", [ISP(0.7), *(pytest.param(sync, marks=pytest.mark.long) for sync in (BSP(), SSP(2)))], ids=str
+    "sync", [ISP(0.7), *(pytest.param(sync, marks=pytest.mark.proof) for sync in (BSP(), SSP(2)))], ids=str
 )
 def test_a_duplicate_takes_over_and_the_model_is_that_of_an_undisturbed_run(sync: Sync) -> None:
     run, told = stalled(sync)

@@ -101,7 +101,7 @@ def test_wrong_data_is_named_at_fit() -> None:
         MLLessPMF().fit(pairs()[0], [1.0])
 
 
-@pytest.mark.long
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "made", [MLLessClassifier(workers=1, random_state=0), MLLessKMeans(n_clusters=3, workers=1, random_state=0)]
 )

@@ -56,7 +56,7 @@ def written(folder: Path, suffix: str) -> tuple[Path, int]:
     return path, n_bytes
 
 
-@pytest.mark.long
+@pytest.mark.proof
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_files_are_read_within_twice_the_memory_of_their_table(tmp_path: Path, suffix: str) -> None:
     path, n_bytes = written(tmp_path, suffix)
