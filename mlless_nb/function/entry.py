@@ -12,6 +12,7 @@ from typing import Any
 from ..bus import Bus
 from ..bus.messages import HANDED_OVER, Invocation, Left, Message
 from ..errors import DecodeError
+from ..exchange import LostData
 from ..exchange.factory import JobCoordinator, leave, open_coordinator, slice_s
 from ..exchange.protocol import key_prefix
 from ..exchange.stores import FrameStore, open_store, store_servers
@@ -28,6 +29,9 @@ from .inviting import invite
 from .malloc import keep_memory
 from .patience import open_patiently
 from .succession import UNUSED, await_slot
+
+#: Longest wait for data that is lost while a function starts, seconds (`driver.recovery.UNKNOWN_S`), and between looks.
+RESTORED_S, LOOK_S = 2.0, 0.05
 
 
 def run_function(payload: str, storage: Any) -> str:
@@ -85,11 +89,8 @@ def _run(invocation: Message, storage: Any) -> str:
     is_over = threading.Event()
     try:
         prepaid = _prepaid(invocation, log, objects, store)
-        if not invocation.is_successor and not log.claim(invocation.slot):
+        if not _begin(invocation, log, prepaid):
             return ""  # another invocation with the same payload is running
-        prepaid.add(log.start_grant(invocation.slot))
-        prepaid.learn(*log.money())
-        prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
         prepaid.watch(
             log.reserve,
             lambda: _call_off(invocation, objects),
@@ -133,6 +134,27 @@ def _run(invocation: Message, storage: Any) -> str:
     finally:
         is_over.set()
         log.close()
+
+
+def _begin(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid) -> bool:
+    """Claim the slot, and learn of the budget; False if another function has the slot.
+
+    Data that is lost meanwhile is waited for: the driver restores it, and counts the time as spent.
+    """
+    give_up_at = time.monotonic() + RESTORED_S
+    while True:
+        try:
+            if not invocation.is_successor and not log.claim(invocation.slot):
+                return False
+            granted_nusd, money = log.start_grant(invocation.slot), log.money()
+            prepaid.add(granted_nusd)
+            prepaid.learn(*money)
+            prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
+            return True
+        except LostData:
+            if time.monotonic() > give_up_at:
+                raise
+            time.sleep(LOOK_S)
 
 
 def _open_log(
