@@ -71,6 +71,7 @@ class StepRows:
         self._job, self._rates, self._bill = invocation, rates, bill
         self.model = model_from_json(invocation.model)
         self._n_minibatches = Manifest.from_json(invocation.manifest).n_minibatches
+        self._spent = 0  # nano-dollars in the newest row
         self._held: _Step | None = None  # the newest step: its validation loss and timings come with the next one
         self._early: dict[int, StepEntry] = {}  # complete steps that follow a step which is not complete yet
         self.reports: dict[int, Report] = {}
@@ -141,6 +142,8 @@ class StepRows:
         # If updates are merged, each is read by one worker, in parts or as a whole, and a sum by all others.
         n_readers = 1 if self._job.merges(step.n_workers) else n_peers
         self.n_rows += 1
+        # A function may say after the first step that it began later than assumed; what was shown stays.
+        self._spent = max(self._spent, self._bill.spent(time_s))
         return Row(
             step=step.step,
             epoch=step.epoch,
@@ -148,7 +151,7 @@ class StepRows:
             loss=step.loss,
             validation_loss=later.validation_loss,
             n_workers=step.n_workers,
-            spent_usd=self._bill.spent(time_s) / NUSD,
+            spent_usd=self._spent / NUSD,
             servers_usd=self._rates.servers_nusd(time_s) / NUSD,
             sent_bytes=step.sent_bytes + later.merged_bytes,
             received_bytes=n_readers * step.sent_bytes + n_peers * later.merged_bytes,

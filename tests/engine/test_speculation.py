@@ -28,8 +28,10 @@ with __import__("contextlib").suppress(ProcessLookupError):
             os.kill(int(sys.argv[1]), how)
             time.sleep(seconds)
 """
-#: Many steps, of which few are done before the straggler is found: at its pace they would take minutes.
-STEADY = {"stop": Stop(steps=700), "scale_in": ScaleIn.off(), "speculation": 2.0}
+#: Many steps, of which few are done before the straggler is found, however late the notebook hears of step 20: at its
+#: pace they would take minutes.
+N_STEPS = 2000
+STEADY = {"stop": Stop(steps=N_STEPS), "scale_in": ScaleIn.off(), "speculation": 2.0}
 
 
 def services_of(run: mlless_nb.TrainingRun) -> Services:
@@ -81,7 +83,7 @@ def test_a_duplicate_takes_over_and_the_model_is_that_of_an_undisturbed_run(sync
     assert " to its duplicate, which cost $0.0" in cost
     assert not any("replaced" in text for text in told), told
     assert told[-1].endswith("0 functions, 0 keys, 0 queues left")
-    assert run.history["step"].tolist() == list(range(1, 701))
+    assert run.history["step"].tolist() == list(range(1, N_STEPS + 1))
     if sync != SSP(2):
         assert digest(run) == digest(finish(job(sync=sync, **STEADY)))
 
