@@ -23,6 +23,8 @@ import pytest
 START_S = 60.0
 #: Where the ports of tests begin, and how many the tests of one process choose from.
 FIRST_PORT, PORTS = 16_000, 2_000
+#: The ports that this process was given: a server may be told of its port long before it starts.
+given_ports: set[int] = set()
 #: The bucket of the S3 server, and a Lithops configuration with functions here and objects there.
 S3_BUCKET = "notebooks"
 S3_BACKEND = {
@@ -354,8 +356,11 @@ def free_port() -> int:
     first = FIRST_PORT + number % 8 * PORTS
     while True:
         port = first + secrets.randbelow(PORTS)
+        if port in given_ports:
+            continue
         with socket.socket() as listener, contextlib.suppress(OSError):
             listener.bind(("127.0.0.1", port))
+            given_ports.add(port)
             return port
 
 
