@@ -72,6 +72,7 @@ def test_keys_stay_in_the_dashboard_and_nothing_is_done_before_the_supervisor_sa
     assert "Stop" not in dashboard(opened).get_by_role("button").all_inner_texts()
 
 
+@pytest.mark.long
 def test_one_crosshair_for_all_charts_zoom_axes_and_a_run_that_diverges(notebook: Open) -> None:
     diverges = "run = FakeRun(n_steps=100_000, budget_usd=None)\nrun.diverges = 1.12\nrun.advance(300)\nshow(run)"
     opened = notebook([SETUP, "run = FakeRun(n_steps=100_000)\nrun.advance(200)\nshow(run)", diverges])
@@ -166,6 +167,7 @@ def cut_off(notebook: Notebook) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_the_end_keeps_hover_zoom_and_axes_and_goes_on_in_its_place(notebook: Open) -> None:
     opened = shown_run(notebook, "run.end('capped', 'The budget is used up.')", "print(run.commands)")
     wait_for_rows(opened, 10)

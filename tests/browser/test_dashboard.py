@@ -111,6 +111,7 @@ def test_chart_moves_and_presses_act_while_another_cell_is_busy(notebook: Open, 
     assert (removed[0], stopped[0]) == ("scale_in", "stop")
 
 
+@pytest.mark.long
 def test_the_best_evaluation_and_the_base_line_are_drawn(notebook: Open) -> None:
     rising = "run.rises = 2e-4\nrun.telemetry.update(baseline_loss=0.92)\nrun.advance(480)\nrun.start(0.05)\nshow(run)"
     opened = notebook([SETUP, f"run = FakeRun(n_steps=100_000, budget_usd=50.0)\n{rising}"])
@@ -162,6 +163,7 @@ def test_reload_keeps_the_whole_curve_and_goes_on(notebook: Open) -> None:
     wait_for_rows(opened, drawn_rows(opened) + 5)
 
 
+@pytest.mark.long
 def test_the_end_stays_in_the_saved_notebook_without_a_kernel(notebook: Open) -> None:
     opened = shown_run(notebook, "run.end('capped', 'The budget is used up.')")
     opened.run(2)
@@ -180,6 +182,7 @@ def test_the_end_stays_in_the_saved_notebook_without_a_kernel(notebook: Open) ->
     assert charts.evaluate_all("(images) => images.map((image) => image.naturalWidth > 200)") == [True] * 3
 
 
+@pytest.mark.long
 def test_axes_and_themes_change_what_is_drawn(notebook: Open) -> None:
     opened = shown_run(notebook)
     for axis in ("seconds", "dollars", "step"):

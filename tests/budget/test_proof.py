@@ -32,6 +32,7 @@ def test_plans_follow_from_the_seed() -> None:
     assert any(plan.times_least == 1.0 for plan in plans)
 
 
+@pytest.mark.long
 def test_a_run_whose_functions_are_killed_and_whose_clocks_are_off_keeps_its_cap(server: RedisProcess) -> None:
     plan = Plan(0, 2, "ISP", 4.0, (50, 1.5), 3600.0, ((0.5, "1"), (1.5, SUPERVISOR)))
     outcome = tried(plan, server)

@@ -63,6 +63,7 @@ def test_a_full_redis_is_told_at_once(redis_url: str) -> None:
         bus.close(delete=True)
 
 
+@pytest.mark.long
 def test_rabbitmq_may_be_killed_and_restarted(rabbitmq_url: str, rabbitmq_server) -> None:
     job_id = secrets.token_hex(4)
     sender, reader = (RabbitMqBus(rabbitmq_url, job_id, patience_s=6 * SOON_S) for _ in range(2))

@@ -189,6 +189,7 @@ def test_a_driver_that_is_killed_is_told(notebook: Callable[..., Any]) -> None:
     assert mlless_nb.attach("lost").history.n_steps == run.history.n_steps
 
 
+@pytest.mark.long
 def test_a_detached_run_is_commanded_and_what_cannot_be_is_told(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="detach='yes': must be True, False or None"):
         job(detach="yes")

@@ -131,6 +131,7 @@ def test_what_is_killed_is_replaced_and_the_model_is_that_of_an_undisturbed_run(
     assert not left_of(traces)
 
 
+@pytest.mark.long
 def test_a_worker_that_is_lost_again_and_again_ends_the_run_with_its_newest_model() -> None:
     run = mlless_nb.train(job(stop=LONG, checkpoint_every=5, scale_in=ScaleIn.off(), budget=0.02))
     wait_for_step(run, 20)
@@ -159,7 +160,7 @@ def test_a_worker_that_is_lost_again_and_again_ends_the_run_with_its_newest_mode
     assert len(lost) >= 2
 
 
-@pytest.mark.parametrize("budget", [None, 1.0])
+@pytest.mark.parametrize("budget", [pytest.param(None, marks=pytest.mark.long), 1.0])
 @pytest.mark.parametrize("fault", ["paused", "emptied", "restarted"])
 def test_a_redis_that_pauses_or_forgets_costs_time_and_no_bit(
     fault: str, budget: float | None, undisturbed: dict[str, str], own_redis: RedisProcess

@@ -89,7 +89,7 @@ def is_child(pid: int, parent: int) -> bool:
         return False
 
 
-@pytest.fixture(params=["embedded", "redis"])
+@pytest.fixture(params=[pytest.param("embedded", marks=pytest.mark.long), "redis"])
 def notebooks(request: pytest.FixtureRequest) -> Iterator[tuple[Notebook, Notebook, str | None]]:
     """Two notebooks, and the server of both if they have none of their own."""
     url = request.getfixturevalue("redis_url") if request.param == "redis" else None

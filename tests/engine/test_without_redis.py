@@ -90,7 +90,7 @@ def test_a_budget_may_be_set_while_it_runs() -> None:
     assert run.cost.total <= 0.02
 
 
-@pytest.mark.parametrize("victims", [[2], [-1]])
+@pytest.mark.parametrize("victims", [[2], pytest.param([-1], marks=pytest.mark.long)])
 def test_what_is_lost_is_replaced_and_the_bits_stay(victims: list[int]) -> None:
     steady: dict[str, Any] = {"sync": ISP(0.7), "stop": Stop(steps=250), "checkpoint_every": 20}
     plain = finish(job(scale_in=ScaleIn.off(), **steady))
@@ -142,6 +142,7 @@ def test_a_killed_notebook_leaves_nothing(tmp_path: Path) -> None:
     assert eventually(lambda: is_gone(group) and not left_of(traces), 60.0), left_of(traces)
 
 
+@pytest.mark.long
 def test_a_killed_notebook_leaves_nothing_in_a_bucket(s3: Any, tmp_path: Path) -> None:
     group, traces = killed_owner(S3_BACKEND, tmp_path)
     assert eventually(lambda: is_gone(group) and not left_of(traces), 60.0), left_of(traces)

@@ -58,6 +58,7 @@ def test_quickstart_on_movielens(tmp_path: Path) -> None:
     assert sum(part.values()) == pytest.approx(total, abs=1e-5)
 
 
+@pytest.mark.long
 def test_saved_notebook_keeps_a_picture_and_no_widget(tmp_path: Path) -> None:
     """Without the data and a network the notebook says so and goes on with generated ratings."""
     no_network = {
