@@ -15,7 +15,12 @@ import signal
 import socket
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).parent))  # the interpreter of local functions leaves it out
+
+import mortal
 
 
 def serve(path: str) -> None:
@@ -72,6 +77,7 @@ def run(request: dict[str, Any]) -> int:
     os.chdir(request["cwd"])
     sys.argv = request["argv"]
     try:
+        mortal.prepare()
         runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -54,8 +54,10 @@ class Definition:
         JobError
             If it is neither, its source cannot be found, is too long, or does not define the same by itself.
         """
-        if not isinstance(kind, (type, types.FunctionType)):
-            raise JobError(field_name, kind, "a class or a function, which is defined in the notebook or in a module")
+        if not isinstance(kind, (type, types.FunctionType)) or kind.__name__ == "<lambda>":
+            raise JobError(field_name, kind, "a class, or a function with a name, of the notebook or of a module")
+        if not _functions(kind):
+            raise JobError(field_name, kind, "a class with methods of its own; it has none")
         source = _source_of(kind)
         if source is None:
             raise JobError(field_name, kind, "a definition in the notebook or in a module, whose source is at hand")

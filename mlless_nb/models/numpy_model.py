@@ -14,6 +14,9 @@ from .base import register_model
 from .definition import Definition, said
 from .written import Arrays, FittedArrays, Float32, WrittenModel, dense_rows
 
+#: What the user's class has.
+METHODS = ("parameters", "loss", "gradients")
+
 
 @register_model
 @specification
@@ -99,22 +102,24 @@ class NumpyModel(WrittenModel):
 @functools.lru_cache(maxsize=8)
 def _made(definition: Definition) -> Any:
     """The user's class, made."""
+    kind = definition.load("model")
     try:
-        return definition.load("model")()
-    except JobError:
-        raise
+        made = kind()
     except Exception as error:
         raise JobError("model", definition.name, f"a class that is made without arguments; {said(error)}") from error
+    if missing := [name for name in METHODS if not callable(getattr(made, name, None))]:
+        valid = f"a class with the methods {', '.join(METHODS)}; it has no {' and no '.join(missing)}"
+        raise JobError("model", definition.name, valid)
+    return made
 
 
 @functools.lru_cache(maxsize=8)
 def _start(definition: Definition, n_features: int, seed: int) -> Arrays:
     """The user's parameters at the start."""
+    user = _made(definition)
     try:
-        made = _made(definition).parameters(n_features, seed)
+        made = user.parameters(n_features, seed)
         arrays = {str(name): np.asarray(array, np.float32) for name, array in made.items()}
-    except JobError:
-        raise
     except Exception as error:
         valid = f"a class whose parameters are a dict of arrays; {said(error)}"
         raise JobError("model", definition.name, valid) from error

@@ -117,8 +117,14 @@ class TorchModel(WrittenModel):
 
     def try_out(self, X: Float32, y: Float32) -> None:
         """See `WrittenModel`."""
+        import torch
+
         try:
             module, loss = self._loss(self.init((X.shape[1],), 0.0, 0), X, y, trains=True)
+            if not isinstance(loss, torch.Tensor):
+                raise self.wrong(f"a module whose loss is a tensor; on the first rows it is {loss!r:.60}")
+            if not loss.requires_grad:
+                raise self.wrong("a module whose loss depends on its parameters")
             if tuple(loss.shape) != ():
                 raise self.wrong(f"a module whose loss is a scalar; on the first rows it has shape {tuple(loss.shape)}")
             module.zero_grad()

@@ -6,8 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from engine.jobs import ratings
+from engine.models import MODELS as BY_KIND
 from servers import S3_BACKEND
 
 from mlless_nb import (
@@ -15,51 +14,28 @@ from mlless_nb import (
     BSP,
     DBW,
     ISP,
-    PMF,
     SGD,
     SSP,
     BackupWorkers,
     JobError,
-    KMeans,
-    LinearRegression,
-    LinearSVM,
-    LogisticRegression,
     ModelAveraging,
-    NumpyModel,
     ScaleIn,
-    SoftmaxRegression,
     Stop,
     TrainingJob,
-    datasets,
 )
 
-RNG = np.random.default_rng(7)
-X = RNG.normal(size=(2400, 6)).astype(np.float32)
-SCORES = X @ RNG.normal(size=(6, 3)) + RNG.normal(size=(2400, 3))
-SIDE = (SCORES[:, 0] > 0).astype(float)
-
-
-class Ridge:
-    """A least-squares model as a user writes it."""
-
-    def parameters(self, n_features: int, seed: int) -> dict[str, Any]:
-        return {"w": np.zeros(n_features)}
-
-    def loss(self, params: dict[str, Any], X: Any, y: Any) -> Any:
-        return 0.5 * np.mean((X @ params["w"] - y) ** 2)
-
-    def gradients(self, params: dict[str, Any], X: Any, y: Any) -> dict[str, Any]:
-        return {"w": X.T @ (X @ params["w"] - y) / len(y)}
-
-
+#: Models by the names that reports use.
 MODELS: dict[str, tuple[Any, Any]] = {
-    "PMF": (PMF(rank=3, l2=0.02, init_scale=0.1), ratings()),
-    "logistic regression": (LogisticRegression(l2=1e-3), datasets.csr(X, SIDE)),
-    "softmax": (SoftmaxRegression(3, l2=1e-3), datasets.csr(X, SCORES.argmax(axis=1))),
-    "SVM": (LinearSVM(l2=1e-3), datasets.csr(X, 2 * SIDE - 1)),
-    "linear regression": (LinearRegression(l2=1e-3), datasets.csr(X, SCORES[:, 0])),
-    "k-means": (KMeans(3), datasets.csr(X)),
-    "NumpyModel": (NumpyModel(Ridge), datasets.csr(X, SCORES[:, 0])),
+    name: BY_KIND[kind]
+    for name, kind in {
+        "PMF": "pmf",
+        "logistic regression": "logistic",
+        "softmax": "softmax",
+        "SVM": "svm",
+        "linear regression": "linear regression",
+        "k-means": "k-means",
+        "NumpyModel": "numpy",
+    }.items()
 }
 ALGORITHMS: dict[str, Any] = {"default": None, "model averaging": ModelAveraging(every=2), "ADMM": ADMM(scans=2)}
 SYNCS: dict[str, Any] = {

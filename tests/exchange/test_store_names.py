@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 from exchange import dict_store  # noqa: F401 - registers the store "dict"
 
+import mlless_nb
 from mlless_nb import PMF, SGD, JobError, ServiceError, TrainingJob, datasets
 from mlless_nb.exchange.stores import MemcachedStore, StorageStore, check_store, open_store
 from mlless_nb.storage.objects import MemoryObjects
@@ -78,6 +80,27 @@ def test_secrets_of_an_address_are_not_shown() -> None:
     job = make(store=f"server://:planted-secret@10.0.0.7/{'0' * 64}")
     assert "planted-secret" not in repr(job)
     assert "store='server://:***@10.0.0.7/" in repr(job)
+
+
+@pytest.mark.parametrize(
+    ("store", "valid"),
+    [
+        ("dynamodb", "with a region, e.g. 'dynamodb://eu-west-1'; boto3 finds none (AWS_DEFAULT_REGION)"),
+        ("dynamodb://eu-west-1", "used where boto3 finds credentials; it finds none"),
+    ],
+)
+def test_what_boto3_lacks_is_one_line_that_names_the_store(
+    store: str, valid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, os.devnull)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(JobError) as caught:
+        mlless_nb.train(make(store=store, workers=2, minibatch=100))
+    assert (caught.value.field, caught.value.value) == ("store", store)
+    assert valid in caught.value.valid
 
 
 def test_a_store_that_does_not_answer_is_refused_before_anything_is_launched() -> None:

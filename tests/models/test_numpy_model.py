@@ -211,6 +211,9 @@ def defined(body: str) -> Any:
         ("    def parameters", "    here = os.getcwd()\n    def parameters", "imports what it uses; its source raises"),
         ("    def parameters", "    def __init__(self, n): ...\n    def parameters", "made without arguments"),
         ('return {"w": X.T', 'params["w"] += 1\n        return {"w": X.T', "raises ValueError"),
+        ("def loss", "def losses", "methods parameters, loss, gradients; it has no loss$"),
+        ("def gradients", "def gradient", "methods parameters, loss, gradients; it has no gradients$"),
+        ("def parameters", "gradients = parameters = 3\n    def start", "it has no parameters$"),
     ],
 )
 def test_what_cannot_run_is_refused_in_one_line(old: str, new: str, message: str) -> None:
@@ -231,9 +234,15 @@ def test_what_has_no_source_is_refused() -> None:
     changed.loss = lambda self, params, X, y: 0.0
     with pytest.raises(JobError, match="without changes afterwards"):
         NumpyModel(changed)
-    for wrong in (type("Line", (), {}), int):
-        with pytest.raises(JobError, match="whose source is at hand"):
+    with pytest.raises(JobError, match="whose source is at hand"):
+        NumpyModel(type("Line", (), {"loss": changed.loss}))
+    for wrong in (type("Line", (), {}), type("Line", (defined(BODY),), {"gradients": 3}), int):
+        with pytest.raises(JobError, match="a class with methods of its own; it has none"):
             NumpyModel(wrong)
+    with pytest.raises(
+        JobError, match=r"NumpyModel\.definition=<function .*: must be a class, or a function with a name"
+    ):
+        NumpyModel(lambda: None)
     with pytest.raises(JobError, match=r"NumpyModel\.definition=.*: must be a class"):
         NumpyModel("Line")
 

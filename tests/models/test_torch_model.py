@@ -189,6 +189,30 @@ class Normed(torch.nn.Module):
         return self.norm(X).sum()
 
 
+class Number(torch.nn.Module):
+    """Its loss is no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = torch.nn.Linear(7, 1)
+
+    def forward(self, X: Any, y: Any) -> Any:
+        """A float."""
+        return self.line(X).sum().item()
+
+
+class Constant(torch.nn.Module):
+    """Its loss has nothing to do with its parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = torch.nn.Linear(7, 1)
+
+    def forward(self, X: Any, y: Any) -> Any:
+        """A scalar."""
+        return y.mean()
+
+
 def no_module() -> int:
     """Makes something else."""
     return 3
@@ -197,7 +221,9 @@ def no_module() -> int:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (Buffered, "whose source is at hand"),
+        (Buffered, "a class with methods of its own; it has none"),
+        (Number, "loss is a tensor; on the first rows it is "),
+        (Constant, "loss depends on its parameters"),
         (Rows, r"loss is a scalar; on the first rows it has shape \(32,\)"),
         (Infinite, "finite on the first rows"),
         (Normed, "without buffers"),

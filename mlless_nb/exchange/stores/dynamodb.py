@@ -80,8 +80,20 @@ class DynamoDBStore(FrameStore):
     # -- the table
 
     def check(self) -> None:
-        """See `FrameStore`."""
-        self._asked("list_tables", lambda: self._client.list_tables(Limit=1))
+        """See `FrameStore`; JobError if boto3 finds no region, or no credentials."""
+        from botocore.exceptions import NoCredentialsError, NoRegionError
+
+        store = f"dynamodb://{self.address}" if self.address else "dynamodb"
+        try:
+            self._asked("list_tables", lambda: self._client.list_tables(Limit=1))
+        except ServiceError as error:
+            if isinstance(error.__cause__, NoRegionError):
+                valid = "with a region, e.g. 'dynamodb://eu-west-1'; boto3 finds none (AWS_DEFAULT_REGION)"
+                raise JobError("store", store, valid) from error
+            if isinstance(error.__cause__, NoCredentialsError):
+                valid = "used where boto3 finds credentials; it finds none (AWS_ACCESS_KEY_ID, AWS_PROFILE, or a role)"
+                raise JobError("store", store, valid) from error
+            raise
 
     def create(self) -> None:
         """See `FrameStore`. Takes some ten seconds, in which nothing is billed."""

@@ -1,0 +1,132 @@
+"""The contract of every combination of model, algorithm, protocol, store and P that a job accepts, on real servers.
+
+A worker dies at a step that is drawn for the combination, and all go on from a checkpoint. The run trains all the same;
+the model that it returns has the loss that it told, so that no update was lost and all replicas agree, and where bits
+are promised it has those of an undisturbed run on Redis; its bill is whole, and it leaves nothing.
+
+`make test` runs a few in which every model, algorithm, protocol, store and P is once; `make test-long` those in which
+any two of them are together that go together; `make test-proof` all others.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tempfile
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mortal
+import pytest
+from engine.designs import (
+    ALGORITHMS,
+    STEPS,
+    STORES,
+    SYNCS,
+    Design,
+    address_of,
+    allowed,
+    check,
+    cover,
+    product,
+    refusal,
+    registered,
+)
+from engine.jobs import digest, finish
+from engine.models import HAS_TORCH, MODELS
+from exchange.places import kept_on, listed
+from runtimes import SharedRuntime
+
+from mlless_nb import TrainingJob, TrainingRun
+
+#: Parts of the bill beside workers, supervisor and storage.
+SERVERS = {
+    "redis": {"redis"},
+    "storage": set[str](),  # it needs no Redis
+    "memcached": {"redis", "memcached"},
+    "dynamodb": {"redis", "dynamodb"},
+    "server": {"redis", "server"},
+}
+
+
+def parameters() -> list[Any]:
+    """Every allowed design, with the marker of those who run it."""
+    once, in_pairs = cover([design for design in allowed() if design.model != "torch"], 1), cover(allowed(), 2)
+    without_torch = pytest.mark.skip(reason="PyTorch is not installed; make test-long TORCH=1")
+    left_out = [] if HAS_TORCH else [pytest.param(None, id="torch", marks=[pytest.mark.long, without_torch])]
+    return left_out + [
+        pytest.param(
+            design,
+            id=str(design),
+            marks=[] if design in once else pytest.mark.long if design in in_pairs else pytest.mark.proof,
+        )
+        for design in allowed()
+    ]
+
+
+@functools.cache
+def undisturbed(design: Design) -> str:
+    """The model of a run of ``design`` in which nobody dies, on Redis."""
+    return digest(finish(TrainingJob(**replace(design, store="redis").job_fields())))
+
+
+@pytest.mark.parametrize("design", parameters())
+def test_a_worker_dies_and_the_contract_holds(
+    design: Design,
+    function_server: SharedRuntime | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    address = address_of(design.store, request)
+    promised = undisturbed(design) if design.is_exact else None
+    number, died = zlib.crc32(str(design).encode()), tmp_path / "died"
+    for name, value in mortal.worker(number % design.workers, 3 + number % (STEPS - 3), died).items():
+        monkeypatch.setenv(name, value)
+    job = TrainingJob(**design.job_fields(address))
+    run = finish(job)
+    check(run, job)
+    if function_server is not None:  # elsewhere nobody dies
+        assert died.exists()
+        (gone_on,) = re.findall(r"training goes on from step (\d+)", told(run))
+        assert int(gone_on) > 0
+    if promised is not None:
+        assert digest(run) == promised
+    bill = {component for component, usd in run.cost.items() if usd > 0}
+    assert bill == {"workers", "supervisor", "storage"} | SERVERS[design.store]
+    # no file, and no frame on a server
+    assert [*Path(tempfile.gettempdir()).rglob(f"*{run.id}*")] == []
+    if design.store == "memcached":
+        assert listed(address) == []
+    elif design.store == "server":
+        assert kept_on(address, f"mlless:{run.id}:") == []
+    elif design.store == "dynamodb":
+        assert request.getfixturevalue("dynamodb").list_tables()["TableNames"] == []
+
+
+def told(run: TrainingRun) -> str:
+    """All that a run has told."""
+    return " | ".join(event.text for event in run.telemetry.state.events)
+
+
+def test_every_kind_that_is_registered_is_in_the_contract() -> None:
+    examples = {"algorithms": ALGORITHMS, "protocols": SYNCS, "stores": STORES}
+    models = {*MODELS, "torch"}  # where PyTorch is not, it has no example
+    assert registered() == {"models": models, **{name: {*kinds} for name, kinds in examples.items()}}
+    assert {kind for name in examples for kind in examples[name] if kind not in STORES} == {
+        one.kind for kinds in (ALGORITHMS, SYNCS) for group in kinds.values() for one in group
+    }
+    # Who adds a kind, or lets a job accept what it refused, has the new number here.
+    assert len(allowed()) == (1050 if HAS_TORCH else 925)
+
+
+def test_what_is_refused_is_one_line_that_names_what_does_not_go_together() -> None:
+    refused = [(design, error) for design in product() if (error := refusal(design)) is not None]
+    assert len(refused) + len(allowed()) == len([*product()])
+    for design, error in refused:
+        assert error.field in ("algorithm", "sync", "BackupWorkers.k"), design
+        assert str(error).startswith(f"{error.field}="), design
+        assert str(error).endswith(f"must be {error.valid}"), design
+        assert "\n" not in str(error), design
