@@ -38,6 +38,7 @@ from mlless_nb.exchange.stores import REDIS
 from mlless_nb.exchange.stores import base as stores
 from mlless_nb.job import algorithm as algorithms
 from mlless_nb.job.algorithm import Algorithm
+from mlless_nb.job.partitioning import is_by_user
 from mlless_nb.job.sync import Sync
 from mlless_nb.job.sync import base as syncs
 from mlless_nb.models import registered_models
@@ -194,9 +195,11 @@ def check(run: TrainingRun, job: TrainingJob) -> None:
 
 def loss_of(model: Any, job: TrainingJob) -> float:
     """The loss of a returned model on the rows that the job holds out."""
-    _, held_out = job.data.split(0.1, job.seed)
+    train, held_out = job.data.split(0.1, job.seed)
     if job.model.kind == "pmf":
         return rmse_in_training(model, held_out)
     params = job.model.table_of(model)
-    losses = [job.model.evaluate(params, minibatch, 0.0) for minibatch in held_out.minibatches(60, None)]
+    # As they are packed: an implicit model draws items within each minibatch.
+    owners = train.owners(job.workers) if is_by_user(job) else None
+    losses = [job.model.evaluate(params, cut(), 0.0) for cut in held_out.cuts(60, None, owners)[1]]
     return float(job.model.metric_value(sum(losses), held_out.n))
