@@ -1,6 +1,6 @@
 """A worker that dies by itself at a chosen step, once in a run: tests see no race between its end and the run's.
 
-The test's environment says which (`kill`), and `runtime_server` hands it over to the functions that it forks.
+The test's environment says which (`worker`): `runtime_server` prepares functions that it forks, `sitecustomize` others.
 """
 
 from __future__ import annotations

@@ -37,7 +37,6 @@ from engine.designs import (
 from engine.jobs import digest, finish
 from engine.models import HAS_TORCH, MODELS
 from exchange.places import kept_on, listed
-from runtimes import SharedRuntime
 
 from mlless_nb import TrainingJob, TrainingRun
 
@@ -77,7 +76,6 @@ def undisturbed(design: Design) -> str:
 @pytest.mark.parametrize("design", parameters())
 def test_a_worker_dies_and_the_contract_holds(
     design: Design,
-    function_server: SharedRuntime | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
@@ -90,10 +88,9 @@ def test_a_worker_dies_and_the_contract_holds(
     job = TrainingJob(**design.job_fields(address))
     run = finish(job)
     check(run, job)
-    if function_server is not None:  # elsewhere nobody dies
-        assert died.exists()
-        (gone_on,) = re.findall(r"training goes on from step (\d+)", told(run))
-        assert int(gone_on) > 0
+    assert died.exists()
+    (gone_on,) = re.findall(r"training goes on from step (\d+)", told(run))
+    assert int(gone_on) > 0
     if promised is not None:
         assert digest(run) == promised
     bill = {component for component, usd in run.cost.items() if usd > 0}

@@ -57,7 +57,9 @@ def notebook(cap_usd: float) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", NOTEBOOK, *arguments], stdout=subprocess.PIPE, text=True, env=env)
 
 
-@pytest.mark.parametrize("budget_usd", [pytest.param(None, marks=pytest.mark.long), pytest.param(0.05, marks=pytest.mark.proof)])
+@pytest.mark.parametrize(
+    "budget_usd", [pytest.param(None, marks=pytest.mark.long), pytest.param(0.05, marks=pytest.mark.proof)]
+)
 def test_four_notebooks_stay_within_one_budget(budget_usd: float | None) -> None:
     cap_usd = round(3 * cost_of_a_start() if budget_usd is None else budget_usd / 10, 9)
     session = mlless_nb.session("shared", budget=10 * cap_usd)
