@@ -1,4 +1,4 @@
-"""The packages that functions import, in a folder: those of `function_set.txt`, and mlless_nb less what notebooks need."""
+"""The packages that functions import, in a folder: those of `function_set.txt`, and our own."""
 
 from __future__ import annotations
 
@@ -47,16 +47,14 @@ def extension_suffix() -> str:
     return f".cpython-3{minor()}-x86_64-linux-gnu.so"
 
 
-def install(folder: Path, wheels: Path | None = None, lock: Path = LOCK) -> None:
-    """Install what ``lock`` lists into ``folder``, for AWS Lambda's platform; nothing is compiled or run.
+def install(folder: Path, wheels: Path | None = None) -> None:
+    """Install what `LOCK` lists into ``folder``, for AWS Lambda's platform; nothing is compiled or run.
 
     Parameters
     ----------
     folder : Path
     wheels : Path, optional
         A folder with all of the wheels, instead of the package index.
-    lock : Path
-        Requirements with hashes.
 
     Raises
     ------
@@ -75,7 +73,7 @@ def install(folder: Path, wheels: Path | None = None, lock: Path = LOCK) -> None
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PIP_TARGET")}
     try:
         done = subprocess.run(
-            [*command, "-r", str(lock)],
+            [*command, "-r", str(LOCK)],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

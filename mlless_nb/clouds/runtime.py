@@ -10,6 +10,7 @@ from pathlib import Path
 from ..driver.package_digest import digest_in
 from . import packages
 from .archive import digest_of, pack
+from .lithops_lambda import runtime_name
 
 #: A program that AWS Lambda starts instead of Python's, with Python's command line as its arguments.
 WRAPPER = "mlless-preload"
@@ -57,8 +58,13 @@ class Runtime:
     unzipped_bytes: int
     zipped_bytes: int
 
+    @property
+    def name(self) -> str:
+        """Lithops' name of it."""
+        return runtime_name(self.python)
 
-def build(folder: Path, wheel: Path | None = None, wheels: Path | None = None, lock: Path = packages.LOCK) -> Runtime:
+
+def build(folder: Path, wheel: Path | None = None, wheels: Path | None = None) -> Runtime:
     """Build the layer in ``folder``, which must be empty.
 
     Parameters
@@ -68,8 +74,6 @@ def build(folder: Path, wheel: Path | None = None, wheels: Path | None = None, l
         A wheel of mlless_nb; None: the package as it is installed here.
     wheels : Path, optional
         A folder with the wheels of the other packages; None: the package index.
-    lock : Path
-        The list of the other packages.
 
     Raises
     ------
@@ -78,7 +82,7 @@ def build(folder: Path, wheel: Path | None = None, wheels: Path | None = None, l
     """
     layer = folder / "layer"
     python = layer / "python"
-    packages.install(python, wheels, lock)
+    packages.install(python, wheels)
     packages.add_own(python, wheel)
     packages.prune(python)
     (layer / WRAPPER).write_text(WRAPPER_TEXT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -12,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from clouds.wheels import wheel
 
 from mlless_nb.clouds import archive, packages, runtime
 from mlless_nb.driver.package_digest import digest_here
@@ -28,37 +28,9 @@ on_linux = pytest.mark.skipif(
 MOST_BYTES = 65_000_000
 
 
-def wheel(folder: Path, name: str, files: dict[str, str], version: str = "1.0") -> Path:
-    """A wheel without dependencies."""
-    info = f"{name}-{version}.dist-info"
-    files = {
-        **files,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = "".join(f"{path},,\n" for path in files) + f"{info}/RECORD,,\n"
-    path = folder / f"{name}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as target:
-        for inside, text in {**files, f"{info}/RECORD": record}.items():
-            target.writestr(inside, text)
-    return path
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> tuple[Path, Path]:
-    """A folder with one wheel, and the lock file that names it."""
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    files = {"thing/__init__.py": "x = 1\n", "thing/tests/test_thing.py": "", "thing/thing.pyi": "", "bin/thing": ""}
-    made = wheel(wheels, "thing", files)
-    lock = tmp_path / "lock.txt"
-    lock.write_text(f"thing==1.0 --hash=sha256:{hashlib.sha256(made.read_bytes()).hexdigest()}\n")
-    return wheels, lock
-
-
-def built(folder: Path, small: tuple[Path, Path]) -> runtime.Runtime:
+def built(folder: Path, wheels: Path) -> runtime.Runtime:
     folder.mkdir()
-    return runtime.build(folder, None, *small)
+    return runtime.build(folder, None, wheels)
 
 
 def test_the_lock_file_has_a_hash_for_each_package_and_no_addresses() -> None:
@@ -73,8 +45,8 @@ def test_the_lock_file_has_a_hash_for_each_package_and_no_addresses() -> None:
 
 
 @on_linux
-def test_a_layer_is_the_same_again_and_named_by_its_contents(tmp_path: Path, small: tuple[Path, Path]) -> None:
-    first, again = built(tmp_path / "first", small), built(tmp_path / "again", small)
+def test_a_layer_is_the_same_again_and_named_by_its_contents(tmp_path: Path, small_set: Path) -> None:
+    first, again = built(tmp_path / "first", small_set), built(tmp_path / "again", small_set)
     assert first.archive.read_bytes() == again.archive.read_bytes()
     assert first.digest == again.digest
     assert first.sources == digest_here()
@@ -91,11 +63,10 @@ def test_a_layer_is_the_same_again_and_named_by_its_contents(tmp_path: Path, sma
     assert archive.digest_of(tmp_path / "again" / "layer") != first.digest
 
 
-def test_a_package_without_its_hash_is_refused(tmp_path: Path, small: tuple[Path, Path]) -> None:
-    wheels, lock = small
-    lock.write_text(f"thing==1.0 --hash=sha256:{'0' * 64}\n")
+def test_a_package_without_its_hash_is_refused(tmp_path: Path, small_set: Path) -> None:
+    packages.LOCK.write_text(f"thing==1.0 --hash=sha256:{'0' * 64}\n")
     with pytest.raises(ServiceError, match=r"pip could not install .*(hash|HASH)"):
-        packages.install(tmp_path / "target", wheels, lock)
+        packages.install(tmp_path / "target", small_set)
 
 
 def test_a_wheel_for_another_machine_is_refused(tmp_path: Path) -> None:
@@ -137,7 +108,8 @@ def test_the_whole_set_is_small_and_functions_find_in_it_all_that_they_import(tm
         "import sys; sys.path[:0] = sys.argv[1:]\n"
         "import lithops.worker, mlless_nb.function.entry, mlless_nb.worker.loop, mlless_nb.supervisor.loop, json\n"
         "import mlless_nb.stateless.functions, mlless_nb.stateless.host, mlless_nb.preparation.functions\n"
-        "import mlless_nb.models, mlless_nb.bus.rabbitmq, numpy; print(json.dumps([numpy.__file__, *map(str, sys.modules)]))"
+        "import mlless_nb.models, mlless_nb.bus.rabbitmq, numpy\n"
+        "print(json.dumps([numpy.__file__, *map(str, sys.modules)]))"
     )
     command = [sys.executable, "-I", "-S", "-c", code, str(tmp_path / "layer" / "python"), str(tmp_path / "task")]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
