@@ -24,6 +24,7 @@ PACKED := setup.cfg pyproject.toml
 KERNELS := setup.py constraints.txt $(wildcard kernels/*.pyx kernels/*.h)
 WHEEL_TOOLS := build/wheel-tools
 DIST ?= dist
+FUNCTION_SET := build/function-set/.fetched
 
 # Two processes run the tests, a file at a time each: a small machine has two cores, and a run in a test several processes.
 TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
@@ -40,17 +41,17 @@ demo: $(VENV)/.installed-demo
 lab: $(VENV)/.installed-lab
 	@cd notebooks && ../$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) 01_quickstart.ipynb
 
-test: $(VENV)/.installed-test services
+test: $(VENV)/.installed-test $(FUNCTION_SET) services
 	@$(BIN)/pytest $(TEST_JOBS) $(ARGS)
 
-test-long: $(VENV)/.installed-test services
+test-long: $(VENV)/.installed-test $(FUNCTION_SET) services
 ifneq ($(TORCH),)
 	@echo "installing PyTorch"
 	@$(PIP) install torch==2.13.0
 endif
 	@$(BIN)/pytest $(TEST_JOBS) -m "long or torch" $(ARGS)
 
-test-proof: $(VENV)/.installed-test services
+test-proof: $(VENV)/.installed-test $(FUNCTION_SET) services
 	@$(BIN)/pytest $(TEST_JOBS) -m proof $(ARGS)
 
 budget-proof: $(VENV)/.installed-test services
@@ -102,6 +103,12 @@ $(VENV)/.compiler: $(VENV)/.made constraints.txt
 	@$(BIN)/python -m venv --without-pip $(VENV)/compiler
 	@sed -n '/^cython==/,/[^\\]$$/p; /^setuptools==/,/[^\\]$$/p' constraints.txt > build/compiler.txt
 	@$(PIP) --python $(VENV)/compiler/bin/python install --no-compile --require-hashes -r build/compiler.txt
+	@touch $@
+
+# The packages of cloud functions, for tests that build a layer: they reach no index themselves.
+$(FUNCTION_SET): $(VENV)/.made mlless_nb/clouds/function_set.txt
+	@mkdir -p build/function-set
+	@$(PIP) download --no-deps --only-binary :all: --require-hashes --dest build/function-set -r mlless_nb/clouds/function_set.txt
 	@touch $@
 
 wheel: $(WHEEL_TOOLS)/.made

@@ -7,7 +7,7 @@
     cell.py        cell text + the notebook's variables -> TrainingJob, or an error with its line    pure
     launching.py   starts a job: one live run per name, puts the handle into the notebook, shows it
     messages.py    one-line sentences about a run                                                 pure
-    commands.py    %mlless status, stop, scale_in, tune, budget, wait, dashboard, report, runs
+    commands.py    %mlless status, stop, scale_in, tune, budget, wait, dashboard, report, runs, doctor
     budgets.py     %mlless session, project
     cleaning.py    %mlless ps, clean
     waiting.py     waits for a run and handles interrupts

@@ -149,6 +149,15 @@ def advise(words: list[str]) -> None:
     display({"text/html": html, "text/plain": repr(advice)}, raw=True)
 
 
+def doctor(words: list[str]) -> None:
+    """``doctor``: a line for each check of what `mlless-nb deploy` has made."""
+    from ..clouds.doctor import examine  # boto3 is an extra
+
+    if words:
+        raise UsageError(f"%mlless doctor takes no words; `{' '.join(words)}` is none of its own")
+    print("\n".join(map(str, examine())))
+
+
 VERBS: dict[str, Callable[[list[str]], None]] = {
     "status": status,
     "stop": stop,
@@ -165,6 +174,7 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "project": budgets.project,
     "ps": cleaning.ps,
     "clean": cleaning.clean,
+    "doctor": doctor,
 }
 
 

@@ -44,6 +44,7 @@ class MllessMagics(Magics):
         %mlless runs                 the runs of this kernel          %mlless attach RUN           of another kernel
         %mlless ps                   live runs of all processes, and what killed ones have left
         %mlless clean [--data]       remove what killed runs have left, and with --data packed minibatches too
+        %mlless doctor               check what `mlless-nb deploy` has made in a cloud
         %mlless session [NAME] [--budget USD]     spent, reserved and left of this notebook's budget, or of a shared one
         %mlless project [NAME] [--budget USD]     the same of a project, over notebooks and days
         """

@@ -38,7 +38,7 @@ FLOORS = [
     ("preparation",),
     ("function",),
     ("driver",),
-    ("simulate", "adviser", "estimators"),
+    ("simulate", "adviser", "estimators", "clouds"),
 ]
 TOP_LEVEL_FOLDERS = {*ROOMS, "notebooks", "binder", "tests", "benchmarks", "docs"}
 

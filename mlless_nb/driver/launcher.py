@@ -21,7 +21,7 @@ from ..job.job import backend_name
 from ..redaction import remember
 from ..storage.objects import LithopsObjects
 from .interpreter import interpreter
-from .lithops_config import can_functions_invoke, copied, for_functions, secrets_of
+from .lithops_config import can_functions_invoke, configured, copied, for_functions, secrets_of
 from .processes import has_members, is_running
 
 #: Lifetime of a local function, seconds.
@@ -96,7 +96,7 @@ class LithopsLauncher:
         self._memory_mb = memory_mb
         self._has_seen, self._newest = False, ""  # whether processes can be seen; the key of the newest Lithops job
         self.gone_at: float | None = None  # when all local functions had exited or were killed, monotonic clock
-        config, name = (None, str(backend)) if isinstance(backend, str) else (copied(backend), None)
+        config, name = configured(backend)
         if self.is_local:
             config = config or {"lithops": {"backend": "localhost", "storage": "localhost"}}
             config.setdefault("lithops", {})["data_cleaner"] = False

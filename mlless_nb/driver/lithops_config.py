@@ -6,6 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..redaction import SECRET_NAME, in_configuration
+from . import deployed
+
+
+def configured(backend: str | Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+    """Lithops' configuration and the name of its backend: one of both, the other is None.
+
+    A name that `mlless-nb deploy` has written a profile for stands for that.
+    """
+    profile = deployed.find(backend)
+    if profile is not None:
+        return profile.lithops_config(), None
+    return (None, backend) if isinstance(backend, str) else (copied(backend), None)
 
 
 def for_functions(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,13 +9,15 @@ import os
 import threading
 import time
 import uuid
+from dataclasses import replace
 
 from ..errors import BudgetError, CommandError, JobError
+from ..exchange.stores import STORAGE
 from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from ..redaction import scrub
 from ..telemetry.live import LIVE
-from . import attaching, detached, resumption
+from . import attaching, deployed, detached, resumption
 from .allowance import Allowance
 from .driver import Driver
 from .run import TrainingRun
@@ -63,6 +65,8 @@ def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> Training
     """
     if not isinstance(job, TrainingJob):
         raise JobError("job", job, "a TrainingJob")
+    if job.redis is None and job.store != STORAGE and (redis := deployed.redis_of(job.backend)) is not None:
+        job = replace(job, redis=redis)
     earlier = None
     if resume is not None:
         earlier = resumption.find(_known(resume) or resume)

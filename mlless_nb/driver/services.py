@@ -19,6 +19,7 @@ from ..job.job import TrainingJob, backend_name
 from ..money.owner import Owner
 from ..redaction import in_url, remember
 from ..storage import conditional
+from . import deployed
 from .embedded_redis import EmbeddedRedis, RedisServer, acquire_shared, check_redis, release
 from .launcher import LithopsLauncher, is_local
 from .places import Places, forget
@@ -267,6 +268,7 @@ def _check_reach(job: TrainingJob) -> None:
 
 def _launcher(job: TrainingJob) -> LithopsLauncher:
     """The launcher of ``job``'s functions; if packages of its backend are missing the error says what to install."""
+    deployed.check(job.backend, job.memory_mb)
     try:
         field = "workers" if job.n_functions == (job.workers or 0) + 1 else "functions"
         return LithopsLauncher(job.backend, job.n_functions, job.memory_mb, field, job.model.modules)

@@ -1,0 +1,19 @@
+"""What lies in a cloud for runs of mlless_nb, and the command that puts it there, checks and removes it.
+
+::
+
+    function_set.txt   the packages that functions import: pinned, with hashes
+    packages.py        those packages and our own into a folder, for the platform of functions, less what they need not
+    archive.py         a folder into a zip: the same files give the same bytes; its digest, and AWS' limits of size
+    runtime.py         both together: the layer of a runtime, named by what is in it
+    lithops_lambda.py  Lithops' names for layers and functions, its handler and what it notes of a runtime
+    resources.py       what a deployment consists of: names, tags, one sentence each                       pure
+    policies.py        the permissions that users and functions need, no others                            pure
+    remedies.py        an error of AWS in one line, with what to do                                        pure
+    account.py         the user's account: clients with deadlines, who it is, its quota
+    deploying.py       makes the resources and writes the profile (`driver.deployed`) that backend="aws_lambda" uses
+    removing.py        removes all of it
+    doctor.py          checks all of it, a line for each check
+    verifying.py       one small run on a deployment, and a report of it
+    command.py         ``mlless-nb deploy | remove | doctor | verify | policy``
+"""

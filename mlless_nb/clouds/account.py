@@ -1,0 +1,131 @@
+"""An account of AWS: clients that give up in time, and whose errors are one line."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import JobError, ServiceError
+from . import remedies
+
+#: Longest wait for a connection and for an answer, seconds; a layer of 20 MB is sent within the latter.
+CONNECT_S, ANSWER_S = 5.0, 120.0
+
+
+@dataclass
+class Account:
+    """Who one is on AWS, where.
+
+    Parameters
+    ----------
+    region : str
+    number, user : str
+        The account's number, and AWS' id of the user.
+    name : str
+        The user's ARN.
+    session : boto3.Session
+    """
+
+    region: str
+    number: str
+    user: str
+    name: str
+    session: Any = field(repr=False)
+    _clients: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def call(self, service: str, method: str, **arguments: Any) -> Any:
+        """One request.
+
+        Raises
+        ------
+        ServiceError
+            If it fails: one line with the remedy.
+        MissingError
+            If what it names is not there.
+        """
+        client = self._client(service)
+        name = "".join(part.capitalize() for part in method.split("_"))
+        with told(f"{service}:{name}", self.region):
+            return getattr(client, method)(**arguments)
+
+    def pages(self, service: str, method: str, key: str, **arguments: Any) -> Iterator[Any]:
+        """The entries under ``key`` of all pages of a list."""
+        name = "".join(part.capitalize() for part in method.split("_"))
+        with told(f"{service}:{name}", self.region):
+            for page in self._client(service).get_paginator(method).paginate(**arguments):
+                yield from page.get(key, ())
+
+    def _client(self, service: str) -> Any:
+        if service not in self._clients:
+            self._clients[service] = _client(self.session, service, self.region)
+        return self._clients[service]
+
+    @property
+    def concurrency(self) -> int:
+        """Functions that the account runs at once, in this region."""
+        limits = self.call("lambda", "get_account_settings")["AccountLimit"]
+        return int(limits.get("UnreservedConcurrentExecutions", limits["ConcurrentExecutions"]))
+
+
+class MissingError(ServiceError):
+    """What was asked for is not there."""
+
+
+def open_account(region: str | None = None) -> Account:
+    """The account of the credentials that boto3 finds.
+
+    Parameters
+    ----------
+    region : str, optional
+        None: the one that boto3 finds.
+
+    Raises
+    ------
+    JobError
+        If boto3 is not installed.
+    ServiceError
+        If there are no credentials, or AWS does not take them.
+    """
+    try:
+        import boto3
+    except ModuleNotFoundError:
+        raise JobError("cloud", "aws", "one whose packages are installed: pip install 'mlless_nb[aws]'") from None
+    with told("sts:GetCallerIdentity", region or ""):
+        session = boto3.Session(region_name=region)
+        # Before a client is made: it looks for the region first, and it would look for it at a server of the machine.
+        region = session.region_name
+        if not region:
+            from botocore.exceptions import NoRegionError
+
+            raise NoRegionError
+        who = _client(session, "sts", region).get_caller_identity()
+    return Account(region, who["Account"], who["UserId"], who["Arn"], session)
+
+
+def _client(session: Any, service: str, region: str) -> Any:
+    from botocore.config import Config
+
+    limits = Config(
+        connect_timeout=CONNECT_S, read_timeout=ANSWER_S, retries={"mode": "standard", "total_max_attempts": 3}
+    )
+    return session.client(service, region_name=region, config=limits)
+
+
+@contextlib.contextmanager
+def told(doing: str, region: str) -> Iterator[None]:
+    """Errors of boto3 become ours, without a chain: its texts may be long and hold requests."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        response = getattr(error, "response", None) or {}
+        code = str(response.get("Error", {}).get("Code", ""))
+        kind = (
+            MissingError
+            if code in ("ResourceNotFoundException", "NoSuchEntity", "NoSuchBucket", "NoSuchTagSet", "404")
+            else ServiceError
+        )
+        raise kind(remedies.line(error, doing, region)) from None

@@ -1,0 +1,170 @@
+"""``mlless-nb``: deploys to a cloud, checks it, and removes it again.
+
+::
+
+    mlless-nb deploy aws [--region R] [--memory MB]... [--redis URL] [--wheel FILE] [--dry-run]
+    mlless-nb remove aws [--region R] [--dry-run] [--yes]
+    mlless-nb doctor [--insecure]
+    mlless-nb verify aws [--memory MB] [--report FILE]
+    mlless-nb policy aws
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..driver import deployed
+from ..errors import MllessError
+from . import deploying, doctor, removing, runtime, verifying
+from .account import open_account
+from .policies import user_policy
+
+#: Memory of the functions of a deployment that names none, MB: that of jobs, and one with a whole core.
+MEMORY_MB = (1024, 1769)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out ``arguments``, by default the command line's; returns the exit status.
+
+    A mistake or a refusal of the cloud is one line on the standard error, and status 1.
+    """
+    given = _parser().parse_args(arguments)
+    try:
+        return int(given.act(given))
+    except MllessError as error:
+        print(error, file=sys.stderr)
+    except KeyboardInterrupt:
+        print("interrupted; `mlless-nb remove aws` removes what was made", file=sys.stderr)
+    return 1
+
+
+def deploy(given: argparse.Namespace) -> int:
+    """``deploy aws``: check, build, make, and write the profile; with ``--dry-run`` say what would be made."""
+    memory = sorted(set(given.memory or MEMORY_MB))
+    wanted = deploying.Wanted(memory, given.redis, given.insecure)
+    if given.redis is not None:
+        deploying.without_password(given.redis)  # a URL that cannot be kept is refused now
+    account = open_account(given.region)
+    print(f"account {account.number}, {account.region}, {account.name}")
+    concurrency = deploying.check(account, wanted)
+    print(f"{concurrency} functions at once: up to {concurrency - 1} workers")
+    found = removing.inventory(account)
+    with tempfile.TemporaryDirectory(prefix="mlless-nb-") as name:
+        print("building the layer")
+        folder = Path(name)
+        built = runtime.build(folder, given.wheel, given.wheels)
+        for sentence, is_there in deploying.steps(account, wanted, built, found):
+            print(f"{'there' if is_there else 'new  '} {sentence}")
+        if given.dry_run:
+            print("dry run: nothing was made")
+            return 0
+        deploying.deploy(account, wanted, built, found, concurrency, folder, print)
+    print('ready: backend="aws_lambda" runs there. Nothing costs while no run is on, but what the bucket holds.')
+    print("mlless-nb doctor checks it, mlless-nb remove aws removes it.")
+    return 0
+
+
+def remove(given: argparse.Namespace) -> int:
+    """``remove aws``: everything of ours in the account and region, models and data of runs with it."""
+    account = open_account(given.region)
+    found = removing.inventory(account)
+    for sentence in found.lines():
+        print(sentence)
+    if found.is_empty:
+        print(f"account {account.number} has nothing of mlless_nb in {account.region}")
+    if given.dry_run:
+        print("dry run: nothing was removed")
+        return 0
+    if not (given.yes or found.is_empty) and not _agreed(account.region):
+        print("nothing was removed")
+        return 1
+    removing.remove(account, found, print)
+    return 0
+
+
+def _agreed(region: str) -> bool:
+    if not sys.stdin.isatty():
+        print("models and data in the bucket go with it: --yes removes without asking", file=sys.stderr)
+        return False
+    return (
+        input(f"Remove all of it from {region}, with all models and data in the bucket? [y/N] ").strip().lower() == "y"
+    )
+
+
+def examine(given: argparse.Namespace) -> int:
+    """``doctor``: a line for each check; status 1 if one fails."""
+    findings = doctor.examine(given.insecure)
+    for finding in findings:
+        print(finding)
+    return int(not all(finding.is_good for finding in findings))
+
+
+def verify(given: argparse.Namespace) -> int:
+    """``verify aws``: one small run there, for a cent at most, and its report; status 1 if it does not end well."""
+    findings = doctor.examine(given.insecure)
+    if bad := [finding for finding in findings if not finding.is_good]:
+        print("\n".join(map(str, bad)), file=sys.stderr)
+        return 1
+    memory_mb = given.memory or min(deployed.find("aws_lambda").memory_mb)  # type: ignore[union-attr]
+    report = verifying.verify("aws_lambda", memory_mb=memory_mb)
+    verifying.write(report, given.report)
+    there, is_good = report["there"], bool(report["is_good"])
+    print(
+        f"{there['status']} after {there['steps']} steps, {there['whole_s']} s, ${sum(there['cost_usd'].values()):.6f}"
+    )
+    print(
+        "the model is this machine's" if report["is_same_model"] else "the model is not this machine's, to the last bit"
+    )
+    print(there["reason"], end="\n" if there["reason"] else "")
+    print(f"wrote {given.report}")
+    return int(not is_good)
+
+
+def policy(_: argparse.Namespace) -> int:
+    """``policy aws``: what the user must be allowed, as a policy of IAM."""
+    print(json.dumps(user_policy(), indent=2))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "mlless-nb", description="Deploys mlless_nb to a cloud, checks it, removes it again."
+    )
+    verbs = parser.add_subparsers(required=True, metavar="deploy | remove | doctor | verify | policy")
+
+    def verb(name: str, act: object, text: str, has_cloud: bool = True) -> argparse.ArgumentParser:
+        made = verbs.add_parser(name, help=text, description=text)
+        made.set_defaults(act=act)
+        if has_cloud:
+            made.add_argument("cloud", choices=["aws"])
+        return made
+
+    made = verb("deploy", deploy, "make what runs need, and a profile that backend='aws_lambda' uses")
+    made.add_argument("--region", help="the region of AWS; default: the one that boto3 finds")
+    made.add_argument("--memory", type=int, action="append", metavar="MB", help="of a function; again for more sizes")
+    made.add_argument("--redis", metavar="URL", help="the Redis of jobs that name none")
+    made.add_argument("--insecure", action="store_true", help="accept a Redis without TLS or password")
+    made.add_argument("--wheel", type=Path, metavar="FILE", help="a wheel of mlless_nb for Linux on x86-64")
+    made.add_argument("--wheels", type=Path, metavar="FOLDER", help="the other packages' wheels, instead of the index")
+    made.add_argument("--dry-run", action="store_true", help="check and build, say what would be made, make nothing")
+    made = verb("remove", remove, "remove everything of ours from an account and region")
+    made.add_argument("--region", help="the region of AWS; default: the one that boto3 finds")
+    made.add_argument("--dry-run", action="store_true", help="say what would be removed")
+    made.add_argument("--yes", action="store_true", help="do not ask")
+    made = verb("doctor", examine, "check the deployment, a line for each check", has_cloud=False)
+    made.add_argument("--insecure", action="store_true", help="accept a Redis without TLS or password")
+    made = verb("verify", verify, "one small run there, for a cent at most, and a report of it")
+    made.add_argument(
+        "--memory", type=int, metavar="MB", help="of the functions; default: the smallest that is deployed"
+    )
+    made.add_argument("--insecure", action="store_true", help="accept a Redis without TLS or password")
+    made.add_argument(
+        "--report", type=Path, default=Path("mlless-nb-report.json"), metavar="FILE", help="default: %(default)s"
+    )
+    verb("policy", policy, "print the permissions that a user needs")
+    return parser

@@ -1,0 +1,205 @@
+"""`mlless-nb deploy aws` and `remove aws` on an emulated account: what is made, that it all goes, what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from clouds.emulator import Aws
+
+from mlless_nb.clouds import lithops_lambda, policies, resources
+from mlless_nb.clouds.account import open_account
+from mlless_nb.driver import deployed
+from mlless_nb.driver.launcher import LithopsLauncher
+from mlless_nb.errors import JobError
+
+Command = Callable[..., tuple[int, str, str]]
+NOTHING: dict[str, list[str]] = {"functions": [], "layers": [], "roles": [], "buckets": [], "log groups": []}
+
+
+def deployed_here(run: Command, *words: str) -> deployed.Profile:
+    status, _, errors = run("deploy", "aws", *words)
+    assert (status, errors) == (0, "")
+    profile = deployed.find("aws_lambda")
+    assert profile is not None
+    return profile
+
+
+def test_a_deployment_is_tagged_and_one_command_removes_it_all(cloud: Aws, run: Command) -> None:
+    profile = deployed_here(run)
+    there = cloud.names()
+    assert [len(names) for names in there.values()] == [2, 1, 1, 1, 2]
+    client = boto3.client("lambda")
+    for name in there["functions"]:
+        assert len(name) <= 64
+        found = client.get_function(FunctionName=name)
+        assert resources.TAG in found["Tags"]
+        assert found["Configuration"]["Timeout"] == deployed.LIFETIME_S
+        assert [each["Arn"] for each in found["Configuration"]["Layers"]] == [profile.layer]
+        assert client.get_function_event_invoke_config(FunctionName=name)["MaximumRetryAttempts"] == 0
+    assert resources.TAG in {
+        each["Key"] for each in boto3.client("iam").get_role(RoleName=there["roles"][0])["Role"]["Tags"]
+    }
+    assert resources.TAG in {
+        each["Key"] for each in boto3.client("s3").get_bucket_tagging(Bucket=profile.bucket)["TagSet"]
+    }
+    for group in boto3.client("logs").describe_log_groups()["logGroups"]:
+        assert group["retentionInDays"] == resources.LOG_DAYS
+        assert resources.TAG in boto3.client("logs").list_tags_log_group(logGroupName=group["logGroupName"])["tags"]
+
+    status, said, _ = run("remove", "aws", "--dry-run")
+    assert status == 0
+    assert said.endswith("dry run: nothing was removed\n")
+    assert cloud.names() == there
+    status, _, errors = run("remove", "aws")  # nobody is there to be asked
+    assert (status, cloud.names()) == (1, there)
+    assert "--yes" in errors
+
+    status, said, _ = run("remove", "aws", "--yes")
+    assert status == 0
+    assert cloud.names() == NOTHING
+    assert deployed.find("aws_lambda") is None
+    status, said, _ = run("remove", "aws")
+    assert (status, said) == (0, "account 123456789012 has nothing of mlless_nb in us-east-1\n")
+
+
+def test_a_dry_run_says_what_would_be_made_and_makes_nothing(cloud: Aws, run: Command) -> None:
+    status, said, _ = run("deploy", "aws", "--dry-run", "--memory", "512")
+    assert status == 0
+    assert cloud.names() == NOTHING
+    assert deployed.find("aws_lambda") is None
+    kinds = [line.split()[1] for line in said.splitlines() if line.startswith("new ")]
+    assert kinds == ["bucket", "role", "layer", "function"]
+    deployed_here(run, "--memory", "512")
+    _, said, _ = run("deploy", "aws", "--dry-run", "--memory", "512")
+    assert [line.split()[0] for line in said.splitlines() if line.split()[0] in ("new", "there")] == ["there"] * 4
+
+
+def test_deploying_again_makes_only_what_is_missing(cloud: Aws, run: Command) -> None:
+    profile = deployed_here(run, "--memory", "512")
+    first = cloud.names()
+    (name,) = first["functions"]
+    boto3.client("lambda").delete_function(FunctionName=name)
+    boto3.client("iam").delete_role_policy(RoleName=first["roles"][0], PolicyName="mlless-nb-function")
+    assert deployed_here(run, "--memory", "512") == profile
+    assert cloud.names() == first
+    policy = boto3.client("iam").get_role_policy(RoleName=first["roles"][0], PolicyName="mlless-nb-function")
+    assert policy["PolicyDocument"] == policies.function_policy("123456789012", "us-east-1", profile.bucket)
+
+
+def test_what_others_made_stays(cloud: Aws, run: Command) -> None:
+    """Also a bucket of our name that has not our tag."""
+    name = resources.bucket_of("123456789012", "us-east-1")
+    boto3.client("s3").create_bucket(Bucket=name)
+    boto3.client("logs").create_log_group(logGroupName="/aws/lambda/mlless-other")
+    status, said, _ = run("remove", "aws", "--yes")
+    assert (status, said) == (0, "account 123456789012 has nothing of mlless_nb in us-east-1\n")
+    assert cloud.names() == NOTHING | {"buckets": [name], "log groups": ["/aws/lambda/mlless-other"]}
+
+
+def test_lithops_finds_the_deployment_and_makes_nothing_of_its_own(cloud: Aws, run: Command) -> None:
+    """Neither a layer nor a function, nor an invocation that asks what is in the runtime, which moto could not run."""
+    profile = deployed_here(run, "--memory", "512")
+    there = cloud.names()
+    launcher = LithopsLauncher("aws_lambda", 4, 512)
+    try:
+        assert launcher.lifetime_s == deployed.LIFETIME_S
+        assert launcher.place == ("aws_s3", profile.bucket)
+        noted = launcher._executor.invoker.select_runtime("A000", 512)
+        assert noted["runtime_timeout"] == deployed.LIFETIME_S
+        known = dict(map(tuple, noted["preinstalls"]))
+        assert {"mlless_nb", "lithops", "thing", "json"} <= set(known)
+        backend = launcher._executor.compute_handler.backend
+        name = backend._format_function_name(profile.runtime, 512)
+        assert [name] == there["functions"]
+        assert backend._get_layer(profile.runtime) == profile.layer
+    finally:
+        launcher.close()
+    assert cloud.names() == there
+
+
+def test_a_run_larger_than_the_quota_is_refused_before_anything_is_invoked(cloud: Aws, run: Command) -> None:
+    cloud.concurrency = 3
+    deployed_here(run, "--memory", "512")
+    with pytest.raises(JobError, match=r"workers=3: must be at most 2: aws_lambda runs 3 functions at once"):
+        LithopsLauncher("aws_lambda", 4, 512)
+
+
+def test_a_quota_below_the_smallest_run_is_refused_before_anything_is_made(cloud: Aws, run: Command) -> None:
+    cloud.concurrency = 2
+    status, _, errors = run("deploy", "aws")
+    assert status == 1
+    assert errors.startswith(
+        "quota: the account runs 2 functions at once in us-east-1, and the smallest run has 3: ask"
+    )
+    assert cloud.names() == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--memory", "64"], "memory=64: must be 128 to 10240 MB"),
+        (["--redis", "redis://:pw@redis.example"], "redis='redis://:***@redis.example': must be rediss://"),
+        (["--redis", "rediss://redis.example/?password=pw"], "must be a URL with its password before the host"),
+        (["--redis", "rediss://:${NOT_SET}@redis.example"], "there is no environment variable NOT_SET"),
+        (["--redis", "rediss://:pw@127.0.0.1:1"], "Redis at rediss://:***@127.0.0.1:1 does not answer"),
+        (["--region", "us east"], "region: none is set, or it is none: give --region"),
+    ],
+)
+def test_bad_input_is_one_line_and_makes_nothing(cloud: Aws, run: Command, words: list[str], line: str) -> None:
+    status, _, errors = run("deploy", "aws", *words)
+    assert status == 1
+    assert line in errors
+    assert errors.count("\n") == 1
+    assert cloud.names() == NOTHING
+
+
+def test_without_a_region_or_credentials_is_one_line(cloud: Aws, run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    assert run("deploy", "aws")[2].startswith("region: none is set")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    assert run("deploy", "aws")[2].startswith("credentials: boto3 finds no complete ones")
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    assert run("remove", "aws")[2].startswith("credentials: boto3 finds no complete ones")
+
+
+def test_a_password_is_not_written_down(cloud: Aws, run: Command, redis_url: str, tmp_path: Path) -> None:
+    """But where to find it is; jobs that name no Redis use this one."""
+    secret = redis_url.replace("redis://", "redis://:planted-secret@")
+    boto = boto3.client("lambda")
+    status, _, errors = run("deploy", "aws", "--memory", "512", "--redis", secret)
+    if status:  # this Redis has no password
+        assert "refuses the user or the password" in errors
+        status, _, errors = run("deploy", "aws", "--memory", "512", "--redis", redis_url)
+    assert (status, errors) == (0, "")
+    assert boto.list_functions()["Functions"]
+    assert deployed.redis_of("aws_lambda") == redis_url
+    assert "planted-secret" not in "".join(path.read_text() for path in (tmp_path / "config").rglob("*.json"))
+    assert deployed.redis_of("embedded") is None
+
+
+def test_policies_name_each_action_once_and_only_what_is_ours(cloud: Aws, run: Command) -> None:
+    status, said, _ = run("policy", "aws")
+    policy: dict[str, Any] = json.loads(said)
+    assert (status, policy) == (0, policies.user_policy())
+    actions = [action for each in policy["Statement"] for action in each["Action"]]
+    assert len(actions) == len(set(actions))
+    assert not [action for action in actions if "*" in action]
+    anywhere = {action for each in policy["Statement"] if each["Resource"] == "*" for action in each["Action"]}
+    assert anywhere == {
+        "sts:GetCallerIdentity",
+        "lambda:GetAccountSettings",
+        "lambda:ListFunctions",
+        "lambda:ListLayers",
+        "logs:DescribeLogGroups",
+    }
+    account = open_account()
+    name = lithops_lambda.function_name(account.user, resources.namespace_of("ab" * 32), "default-runtime-v311", 1024)
+    assert resources.FUNCTION.fullmatch(name)
+    assert resources.LAYER.fullmatch(lithops_lambda.layer_name(account.user, resources.namespace_of("ab" * 32), "3.11"))
