@@ -9,7 +9,7 @@
 #   make soak     one long run, whose processes' memory stays flat (MINUTES=30)
 #   make chaos    hundreds of faults in real processes, in about an hour: writes its report into docs/reliability.md
 #   make check    format, lint and types
-#   make bench    the benchmarks, with their peers, in about 45 minutes: benchmarks/RESULTS.md, and the README's figures;
+#   make bench    the benchmarks, with their peers, in about 80 minutes: benchmarks/RESULTS.md, and the README's figures;
 #                 ARGS="--resume" goes on after an interruption, ARGS="--only step" or ARGS="--quick" do less
 #   make wheel    wheels for Linux on x86-64 and aarch64, in dist/; make wheel-again: built twice, they are the same
 #   make clean    remove all that these targets made
