@@ -145,6 +145,7 @@ def test_presses_reach_a_busy_kernel_after_a_reload(notebook: Open) -> None:
     release(opened)
 
 
+@pytest.mark.long
 def test_reload_keeps_the_whole_curve_and_goes_on(notebook: Open) -> None:
     opened = shown_run(notebook, "run.end('finished', 'Enough.')")
     wait_for_rows(opened, 30)

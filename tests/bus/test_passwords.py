@@ -92,7 +92,8 @@ def test_errors_are_scrubbed_with_all_that_they_tell_of() -> None:
     assert (outer.args, inner.args) == (("x *** y",), ("***", 3))
 
 
-def test_short_secrets_and_numbers_stay() -> None:
+def test_short_secrets_and_numbers_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_known", {})  # other tests have these digits in account numbers
     redaction.remember("abc", "123456", None, "")
     assert redaction.scrubbed("abc") == "abc"
     assert redaction.scrubbed_values({"123456": [0.123456, 123456, "a 123456"]}) == {

@@ -156,6 +156,7 @@ def test_the_notebook_and_a_worker_are_killed_and_two_others_go_on(notebook: Cal
     assert_nothing_is_left(places)
 
 
+@pytest.mark.long
 def test_a_budget_holds_with_nobody_there(notebook: Callable[..., Any], redis_url: str) -> None:
     budget = 8 * cost_of_a_start()
     process, run_id = notebook(seen=0, name="capped", detach=True, budget=budget, session=True, redis=redis_url)

@@ -155,6 +155,7 @@ def run_objects(s3: Any) -> list[str]:
     return [key for key in keys if not key.startswith(("mlless-nb/datasets/", "lithops."))]
 
 
+@pytest.mark.long
 def test_a_run_on_s3_without_a_redis(s3: Any) -> None:
     run = finish(job(store="storage", backend=S3_BACKEND, stop=Stop(steps=8), sync=BSP(), workers=2))
     assert run.status == "finished", run.reason

@@ -92,6 +92,7 @@ def test_secrets_of_an_address_are_not_shown() -> None:
 def test_what_boto3_lacks_is_one_line_that_names_the_store(
     store: str, valid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)  # it keeps the credentials that another test gave it
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
