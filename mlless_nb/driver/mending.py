@@ -85,14 +85,17 @@ class Mending:
     def revive(self) -> Over | None:
         """Invoke all functions again: every one has ended, and there is no final message."""
         try:
-            if self._recovery.is_over() or self._services.log.aborted():
+            called_off = self._services.log.aborted()
+            if called_off is not None:  # its data may be lost before the run is concluded
+                return Over(called_off[1], called_off[0])
+            if self._recovery.is_over():
                 return Over("every function ended without a final message")
             self._recovery.replace_supervisor()
             self._recovery.replace(self._everybody[1:], "every function was lost")
         except LostData as error:
             return self._restore(self._everybody, str(error))
-        except Aborted:
-            return Over("every function ended without a final message")
+        except Aborted as error:
+            return Over(str(error), error.status)
         except GaveUp as error:
             return self._end(error)
         return None
@@ -110,7 +113,7 @@ class Mending:
         if recovery.is_over():
             if SUPERVISOR in lost:
                 recovery.tell("The supervisor was lost after the last step; the notebook concludes the run")
-                raise GaveUp("the supervisor was lost")
+                raise GaveUp("the supervisor was lost", "capped" if recovery.is_capped else "failed")
             return  # the supervisor concludes
         if SUPERVISOR in lost:
             recovery.replace_supervisor()

@@ -132,6 +132,11 @@ class Recovery:
         self._plan, self._at_work, self._reserved_nusd = plan, at_work, reserved_nusd
         self._seen.update(at_work)
 
+    @property
+    def is_capped(self) -> bool:
+        """Whether the budget ends the run, as of the newest plan."""
+        return self._plan.stop_status == "capped"
+
     def pay_for_starts(self) -> bool:
         """Reserve money for local functions that start later than was planned; False if the budget is used up.
 

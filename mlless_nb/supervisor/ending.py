@@ -8,14 +8,18 @@ from typing import NamedTuple
 
 from ..bus.messages import Invocation, Left
 from ..errors import ServiceError
+from ..exchange import Coordinator
+from ..job.stop_rules import StopRules
 from ..models import Model
 from ..storage import run_objects
 from ..storage.objects import ObjectStore
-from .step_rows import mean_loss
+from .step_rows import StepRows, mean_loss
 from .worker_watch import WorkerWatch
 
 #: The reason if no worker is left to report one.
 LOST = "every worker was lost"
+#: The reason of a worker that has ended and whose final message was not heard.
+UNHEARD = "left before"
 
 
 class KeptModel(NamedTuple):
@@ -75,7 +79,8 @@ class Ending:
             self.status, self.reason = (judged or self._closing)[0].status, (judged or self._closing)[0].reason
         self.was_aborted = aborted is not None
         self.validation_loss: float | None = None
-        if workers.have_all_ended:  # else the loss would be that of only some of the rows
+        unheard = [one for one in workers.ended.values() if one.reason == UNHEARD and one.step == 0]
+        if workers.have_all_ended and not unheard:  # else the loss would be that of only some of the rows
             sums = [one.validation_sum for one in self._closing]
             self.validation_loss = mean_loss(model, sums, [one.validation_count for one in self._closing])
         self.merged_bytes = sum(message.merged_bytes for message in self._closing)
@@ -108,3 +113,14 @@ class Ending:
         with contextlib.suppress(ServiceError):
             return run_objects.model_key(job_id) in self._objects.list(f"runs/{job_id}/")
         return False
+
+
+def judged(invocation: Invocation, log: Coordinator, objects: ObjectStore, rows: StepRows) -> tuple[str, str]:
+    """Status and reason of a run whose workers have ended without a word that was heard: by plan or stop rules."""
+    plan, rules = log.read_plan(), StopRules(invocation.stop, rows.model.metric)
+    if plan.stop_after is not None and rows.step >= plan.stop_after:
+        return plan.stop_status, plan.stop_reason
+    # All steps are of no use without their model, which workers store last.
+    is_stored = run_objects.model_key(invocation.job_id) in objects.list(f"runs/{invocation.job_id}/")
+    verdict = rules.end(rows.step, rows.epoch) if rows.step and is_stored else None
+    return (verdict.status, verdict.reason) if verdict is not None else ("failed", LOST)

@@ -26,7 +26,7 @@ from ..storage.objects import ObjectStore
 from ..telemetry.live import Row
 from .bill import Bill
 from .checkpoint_times import CheckpointTimes
-from .ending import LOST, Ending
+from .ending import Ending, judged
 from .hearing import Hearing
 from .outgoing import Outgoing
 from .policy.decision import Decision
@@ -187,18 +187,17 @@ class Supervisor:
 
     def _take_over(self) -> None:
         """Learn from the step log, the bus and the plan what a lost supervisor knew, before anything is decided."""
+        settled = [slot for slot in range(self._job.n_workers) if self._log.is_settled(slot)]
         while self._hearing.hear(0.0, is_past=True):  # the driver sends those again that were not carried out
             pass
         self._rows.begin_at(self._hearing.restored_step)
-        for entries in whole_log(
-            self._log, self._rows
-        ):  # after who was replaced: it says what whoever it was has spent
+        for entries in whole_log(self._log, self._rows):  # after who was replaced: it says what they have spent
             self._take_in(entries)
         self._hearing.restart = self._log.restart().number
         plan = self._log.read_plan()
         self._hearing.leaving.update(plan.leaves)
         self._workers.started.update(self._log.at_work(list(range(self._job.n_workers))))
-        known = plan, self._workers.ended, self._rates, self._time_s, self._job.n_workers
+        known = plan, self._workers.ended, settled, self._rates, self._time_s, self._job.n_workers
         for message in departed(self._log, *known):
             self._hearing.take(message)
         self._hearing.announce_hand_overs(plan.hand_overs, self._rows.step)
@@ -338,7 +337,7 @@ class Supervisor:
 
     def _judge(self) -> tuple[str, str]:
         """Status and reason if no worker reports how the run ended."""
-        return "failed", LOST
+        return judged(self._job, self._log, self._objects, self._rows)
 
     def _costs_nusd(self, time_s: float) -> dict[str, int]:
         """The bill by component. Functions that were lost are never billed more than was granted."""

@@ -7,30 +7,40 @@ from collections.abc import Iterator, Mapping
 from ..bus.messages import Failed, Left
 from ..exchange import Coordinator, Plan, StepEntry
 from ..money import Rates
+from .ending import UNHEARD
 from .step_rows import StepRows
 
 
 def whole_log(log: Coordinator, rows: StepRows) -> Iterator[list[StepEntry]]:
-    """The entries of the step log, which ``rows`` begin with: a log that was restored has not those from the start."""
+    """The entries of the step log, which ``rows`` begin with: a log that was restored has not those from the start.
+
+    Steps after the newest restart are there or will be, under bounded staleness after later ones.
+    """
     entries = log.read_steps(0.001)
-    rows.begin_at(entries[0].step - 1 if entries else log.restart().step)
+    rows.begin_at(min([log.restart().step, *(entry.step - 1 for entry in entries)]))
     while entries:
         yield entries
         entries = log.read_steps(0.001)
 
 
 def departed(
-    log: Coordinator, plan: Plan, ended: Mapping[int, Left | Failed], rates: Rates, time_s: float, n_workers: int
+    log: Coordinator,
+    plan: Plan,
+    ended: Mapping[int, Left | Failed],
+    settled: Iterable[int],
+    rates: Rates,
+    time_s: float,
+    n_workers: int,
 ) -> list[Left]:
-    """Final messages of the workers that have left and whose own messages only the lost supervisor has read.
+    """Final messages of the workers that have ended and whose own messages only the lost supervisor has read.
 
     RabbitMQ delivers a message once; a bus of Redis Streams is read from its start, and this is empty. Such a worker is
-    billed up to ``time_s``, seconds after the invocation.
+    billed up to ``time_s``, seconds after the invocation. ``settled`` are the slots whose functions had settled their
+    money before the messages were read: they have sent their last ones before.
     """
-    silent = [slot for slot in plan.leaves if slot not in ended]
     at_work = log.at_work(list(range(n_workers)))
+    gone = {slot for slot in plan.leaves if slot not in at_work}.union(settled) - ended.keys()
     return [
-        Left(slot, plan.leaves[slot] - 1, rates.function_nusd(time_s), 0, 0.0, 0.0, "left", "left before")
-        for slot in silent
-        if slot not in at_work
+        Left(slot, plan.leaves.get(slot, 1) - 1, rates.function_nusd(time_s), 0, 0.0, 0.0, "left", UNHEARD)
+        for slot in sorted(gone)
     ]

@@ -35,8 +35,9 @@ class Membership:
         self._log, self._prepaid, self._clock = log, prepaid, clock
         self._n_workers, self._lease_s = invocation.n_workers, invocation.lease_s
         self.plan = Plan()
-        # A supervisor that has not started yet counts as lost only after START_LEASES leases.
-        self._missed_from = clock() + START_LEASES * invocation.lease_s
+        # The driver replaces a supervisor that it has not heard only START_LEASES leases after it was invoked.
+        self._asked_at = clock()
+        self._missed_from = self._patient_until = self._asked_at + START_LEASES * invocation.lease_s
 
     def active(self, step: int) -> list[int]:
         """Slots that take part in ``step``, ascending."""
@@ -68,12 +69,19 @@ class Membership:
         self._miss_supervisor(arrival.has_supervisor, step)
 
     def _miss_supervisor(self, is_there: bool, step: int) -> None:
-        """End the run if the supervisor's lease is missing for `MISSED_LEASES`: the driver did not replace it."""
+        """End the run if the supervisor's lease is missing for `MISSED_LEASES`: the driver did not replace it.
+
+        What passes between two arrivals counts for a lease at most: while servers are away nobody can renew one.
+        """
+        now = self._clock()
+        self._missed_from += max(now - self._asked_at - self._lease_s, 0.0)
+        self._asked_at = now
         if is_there:
+            if self._missed_from != math.inf:  # it is another one, perhaps
+                self._patient_until = now + START_LEASES * self._lease_s
             self._missed_from = math.inf
             return
-        now = self._clock()
         if self._missed_from == math.inf:
-            self._missed_from = now
+            self._missed_from = max(now, self._patient_until)
         if now - self._missed_from > MISSED_LEASES * self._lease_s:
             self._log.announce_stop("failed", f"the supervisor was lost by step {step}")

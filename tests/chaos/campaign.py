@@ -117,8 +117,9 @@ def undisturbed() -> str:
 
 def everybody(scene: Scene) -> dict[str, int]:
     """The processes of a run by name, as far as they are there yet."""
-    found = {"the watchdog": scene.services.embedded._finalizer.peek()[2][0].pid}
-    with contextlib.suppress(Exception):  # not all are there at every moment
+    found: dict[str, int] = {}
+    with contextlib.suppress(Exception):  # not all are there at every moment, and none once the run has ended
+        found["the watchdog"] = scene.services.embedded._finalizer.peek()[2][0].pid
         found |= {f"Lithops' runner {i}": group for i, group in enumerate(scene.services.launcher.process_groups)}
         found["the private Redis"] = scene.redis_process()
         found |= {name_of(slot): process for slot, process in scene.processes().items()}
