@@ -4,7 +4,7 @@
 #   make lab      the same notebook in JupyterLab
 #   make test     the tests; ARGS="-k magics" chooses some
 #   make test-long  what takes longer: more variants, many repetitions; TORCH=1 installs PyTorch and compares with it
-#   make test-proof  campaigns of faults and endings, and whole measurements, in about half an hour
+#   make test-proof  campaigns of faults and endings, and whole measurements, in about an hour
 #   make budget-proof  200 trials of random caps and faults (TRIALS=, SEED=): what a run's processes have lived never costs more
 #   make soak     one long run, whose processes' memory stays flat (MINUTES=30)
 #   make chaos    hundreds of faults in real processes, in about an hour: writes its report into docs/reliability.md

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ..bus.messages import Failed, Left
 from ..exchange import Coordinator, Plan, StepEntry
