@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,10 @@ PLACES = ("embedded", "redis", "redis+rabbitmq", "storage", "s3")
 #: How they are dealt: a job on S3 takes three times as long.
 DEALT = (*PLACES, *PLACES[:4], *PLACES[:4])
 WORKERS = (4, 3, 8, 1)
+#: How often users are sharded in jobs that can, and draws of the rest of a job until its protocol is drawn again.
+SHARDED, TRIES = (True, True, True, True, False), 5
+#: The campaign's seed, jobs, faults in each, and single kills.
+DEFAULT = "2026:62:10:100"
 #: Steps that a run takes at least, by its number of workers: long enough for its faults.
 STEPS = {1: 3000, 3: 1200, 4: 1000, 8: 500}
 
@@ -165,15 +170,29 @@ def draw(seed: int, n_cases: int, n_faults: int) -> list[Case]:
     """``n_cases`` cases with ``n_faults`` faults each, the same for the same seed."""
     rng = random.Random(seed)
     cases: list[Case] = []
-    decks = {name: _deck(rng, values) for name, values in {"model": [*MODELS], "place": DEALT, "P": WORKERS}.items()}
+    values = {"model": [*MODELS], "place": DEALT, "P": WORKERS, "sync": [*SYNCS], "by_user": SHARDED}
+    values |= {"algorithm": [*ALGORITHMS], "pattern": ("broadcast", "scatter-reduce")}
+    decks = {name: _deck(rng, each) for name, each in values.items()}
     while len(cases) < n_cases:
         number = len(cases)
         place, model, workers = (next(decks[name]) for name in ("place", "model", "P"))
         n = n_faults
         if place == "s3":  # the emulator is slow
             workers, n = min(workers, 3), min(n_faults, 5)
-        while True:
-            case = _case(rng, number, f"{seed}.{number}", place, model, workers, n)
+        # All of it is dealt, and kept while the rest is drawn: if it makes no sense, the algorithm and the
+        # pattern go first, then the protocol, never the partition.
+        sync = "BSP" if workers == 1 or model == "k-means" else next(decks["sync"])
+        by_user = model == "PMF" and workers > 1 and next(decks["by_user"])
+        algorithm = "default" if model == "k-means" else next(decks["algorithm"])
+        pattern = "broadcast" if workers == 1 else next(decks["pattern"])
+        for n_tried in itertools.count(1):
+            if n_tried % TRIES == 0:  # these do not go together
+                algorithm = "default" if model == "k-means" else rng.choice([*ALGORITHMS])
+                pattern = "broadcast"
+            if n_tried % TRIES**2 == 0 and workers > 1 and model != "k-means":
+                sync = rng.choice([*SYNCS])
+            dealt = model, algorithm, sync, workers, place, pattern, by_user
+            case = _case(rng, number, f"{seed}.{number}", *dealt, n)
             try:
                 case.job()
             except JobError:
@@ -183,9 +202,19 @@ def draw(seed: int, n_cases: int, n_faults: int) -> list[Case]:
     return cases
 
 
-def _case(rng: random.Random, number: int, seed: str, place: str, model: str, workers: int, n_faults: int) -> Case:
-    is_alone = workers == 1
-    sync = "BSP" if is_alone or model == "k-means" else rng.choice([*SYNCS])
+def _case(
+    rng: random.Random,
+    number: int,
+    seed: str,
+    model: str,
+    algorithm: str,
+    sync: str,
+    workers: int,
+    place: str,
+    pattern: str,
+    by_user: bool,
+    n_faults: int,
+) -> Case:
     evicts = workers > 1 and model != "k-means" and rng.random() < 0.15
     kinds = [*ON_FUNCTIONS]
     kinds += ON_REDIS if place in ("redis", "redis+rabbitmq") else ()
@@ -202,12 +231,12 @@ def _case(rng: random.Random, number: int, seed: str, place: str, model: str, wo
         number,
         seed,
         model,
-        rng.choice([*ALGORITHMS]) if model != "k-means" else "default",
+        algorithm,
         sync,
         workers,
         place,
-        "broadcast" if is_alone else rng.choice(["broadcast", "broadcast", "scatter-reduce"]),
-        model == "PMF" and workers > 1 and rng.random() < 0.5,
+        pattern,
+        by_user,
         rng.random() < 0.15,
         evicts,
         tuple(faults),

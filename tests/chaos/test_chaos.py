@@ -6,10 +6,12 @@ The seed is printed; ``MLLESS_CHAOS_SEED`` chooses another one.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from chaos.cases import ON_RABBITMQ, ON_REDIS, Case, draw
+from chaos.cases import DEFAULT, MODELS, ON_RABBITMQ, ON_REDIS, SYNCS, WORKERS, Case, draw
+from chaos.cases import PLACES as SERVERS
 from chaos.faults import FAULTS
 from chaos.runner import play
 from chaos.scene import Servers
@@ -22,6 +24,18 @@ SHORT = (
     Case(0, f"{SEED}.a", "PMF", "default", "ISP", 3, "redis", "scatter-reduce", True, False, False, SEVERAL),
     Case(1, f"{SEED}.b", "SVM", "default", "BSP", 3, "embedded", "broadcast", False, False, False, ("all killed",)),
 )
+
+
+def test_the_campaign_covers_everything_several_times() -> None:
+    """More than 500 faults, over at least 60 jobs, of each model, number of workers, protocol, pattern and server."""
+    seed, n_cases, n_faults, _ = map(int, DEFAULT.split(":"))
+    cases = draw(seed, n_cases, n_faults)
+    assert len(cases) >= 60
+    assert sum(len(case.faults) for case in cases) >= 550  # some never come about
+    wanted = {"model": MODELS, "workers": WORKERS, "sync": SYNCS, "place": SERVERS, "pattern": ("scatter-reduce",)}
+    for what, values in (wanted | {"by_user": (True,), "by_lease": (True,), "evicts": (True,)}).items():
+        counts = Counter(getattr(case, what) for case in cases)
+        assert min(counts[value] for value in values) >= 4, (what, counts)
 
 
 @pytest.mark.parametrize("case", SHORT, ids=str)
