@@ -113,8 +113,9 @@ class Recovery:
     def look(self) -> list[int]:
         """The slots whose local processes have died at work; -1 is the supervisor. Raises `LostData`."""
         self.note()
-        # A function that settled its budget before it exited is no longer listed as at work: it was not lost.
-        return list(self._services.log.at_work(self._dead()))
+        # One that settled its budget before it exited was not lost: it is no longer at work, or its successor is.
+        found = self._services.log.at_work(self._dead())
+        return [slot for slot, nonce in found.items() if nonce == self._at_work[slot]]
 
     def _dead(self) -> list[int]:
         """The slots whose local processes have died since they were at work."""

@@ -37,12 +37,15 @@ def recovery(log: dict[str, Any], launcher: dict[str, Any]) -> Recovery:
     return Recovery(stands_on, invocations, StartingMoney(RATES, 3, True), RATES, Telemetry(), 0.0, lambda _: None)
 
 
-def test_a_function_that_died_at_work_is_lost_and_one_that_settled_its_money_is_not() -> None:
+@pytest.mark.parametrize("successor", [None, "14-e"])
+def test_a_function_that_died_at_work_is_lost_and_one_that_settled_its_money_is_not(successor: str | None) -> None:
     at_work = {-1: "10-a", 0: "11-b", 1: "12-c", 2: "13-d"}
     gone = {12, 13}
 
     def has_died(pid: int) -> bool:
         at_work.pop(2, None)  # it settles its money, and goes, between the two looks
+        if successor is not None:  # which takes its slot
+            at_work[2] = successor
         return pid in gone
 
     def listed(slots: list[int]) -> dict[int, str]:

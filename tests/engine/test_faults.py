@@ -192,7 +192,7 @@ def test_functions_hand_over_before_their_lifetime_ends(monkeypatch: pytest.Monk
 
     def short_lived(self: LithopsLauncher, *arguments: object, **options: object) -> None:
         plain(self, *arguments, **options)  # type: ignore[arg-type]
-        self.lifetime_s = 30.0
+        self.lifetime_s = 60.0  # a fifth of it is enough for a successor to start, on a busy machine, too
 
     monkeypatch.setattr(LithopsLauncher, "__init__", short_lived)
     steps = Stop(time_s=100.0)
