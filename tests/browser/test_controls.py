@@ -25,6 +25,7 @@ def height(notebook: Notebook) -> int:
     return int(dashboard(notebook).evaluate("(root) => root.offsetHeight"))
 
 
+@pytest.mark.long
 def test_keys_stay_in_the_dashboard_and_nothing_is_done_before_the_supervisor_says_so(notebook: Open) -> None:
     slow = "run.scale_in = lambda n: run.telemetry.update(pending=('removing 1 worker ...',))"
     opened = shown_run(notebook, "run.telemetry.update(refusal='no worker would stay')", slow)
@@ -118,6 +119,7 @@ def test_one_crosshair_for_all_charts_zoom_axes_and_a_run_that_diverges(notebook
     assert cut_off(opened) == []
 
 
+@pytest.mark.long
 def test_nothing_is_cut_and_nothing_shifts_at_any_width(notebook: Open) -> None:
     begin = "run = FakeRun(n_steps=400, budget_usd=0.03)\nrun.telemetry.update(baseline_loss=1.126)\nshow(run)"
     opened = notebook([SETUP, begin, "run.advance(250)", "run.advance(400)"])

@@ -85,7 +85,8 @@ def release(notebook: Notebook) -> None:
     (notebook.lab.notebooks / "go").touch()
 
 
-@pytest.mark.parametrize("busy", [pytest.param(ASLEEP, marks=pytest.mark.long), SPINNING], ids=["asleep", "spinning"])
+@pytest.mark.long
+@pytest.mark.parametrize("busy", [ASLEEP, SPINNING], ids=["asleep", "spinning"])
 def test_chart_moves_and_presses_act_while_another_cell_is_busy(notebook: Open, busy: str) -> None:
     opened = shown_run(notebook, busy, "print(run.commands)")
     opened.start(2)

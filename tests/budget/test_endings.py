@@ -65,7 +65,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
         {**FOR_EVER, "execution": "map-reduce", "sync": "BSP", "then": "be interrupted", "signal": signal.SIGKILL},
     ),
 }
-SHORT = {"interrupted", "driver and functions killed"}
+SHORT = {"driver and functions killed"}
 
 
 @pytest.fixture(scope="module")

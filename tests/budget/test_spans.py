@@ -43,6 +43,7 @@ def kill_after(trial: Trial, n_puts: int, slot: int) -> None:
     assert trial.observer.wait(lambda: trial.kill(slot))
 
 
+@pytest.mark.long
 def test_the_meter_agrees_with_the_spans_of_an_undisturbed_run() -> None:
     with Trial(workers=2, **STEADY) as trial:
         said = agrees(trial)

@@ -129,6 +129,7 @@ print(run.wait(), run.history.n_steps, run.cost.total)
 """
 
 
+@pytest.mark.long
 def test_the_notebook_and_a_worker_are_killed_and_two_others_go_on(notebook: Callable[..., Any]) -> None:
     process, run_id = notebook(name="first", detach=True, checkpoint_every=20)
     places = places_of(run_id)

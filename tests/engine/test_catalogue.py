@@ -266,6 +266,7 @@ def test_a_worker_that_dies_as_it_starts_is_seen_to_die(undisturbed: str, monkey
     assert "Worker 0 was lost" in told(run)
 
 
+@pytest.mark.long
 def test_a_run_that_was_restored_is_concluded_without_its_supervisor(
     own_redis: RedisProcess, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,13 +62,13 @@ def test_a_stop_while_the_data_is_packed_packs_no_more(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("sync", "partition", "n_minibatches", "global_minibatch"),
     [
-        (BSP(), "rows", 18, "keep"),
         (ISP(0.7), "user", 20, "keep"),
-        (ISP(0.7), "rows", 18, "shrink"),
-        (BSP(), "user", 20, "shrink"),
         *(
             pytest.param(*variant, marks=pytest.mark.long)
             for variant in (
+                (BSP(), "rows", 18, "keep"),
+                (ISP(0.7), "rows", 18, "shrink"),
+                (BSP(), "user", 20, "shrink"),
                 (ISP(0.7), "rows", 18, "keep"),
                 (BSP(), "user", 20, "keep"),
                 (BSP(), "rows", 18, "shrink"),
@@ -140,6 +140,7 @@ def test_a_second_live_run_of_one_name_is_refused_with_its_cost() -> None:
     assert mlless_nb.attach("twin") is run
 
 
+@pytest.mark.long
 def test_a_cap_below_the_cost_is_kept_and_the_model_is_there() -> None:
     steps = Stop(steps=8000)
     whole = finish(job(stop=steps)).cost.total

@@ -41,6 +41,7 @@ def test_kmeans_is_gone_on_from_bit_for_bit(tmp_path: Path) -> None:
     assert again.inertia(X) / 900 <= losses[-1] * (1 + 1e-6)
 
 
+@pytest.mark.long
 def test_kmeans_stays_within_its_budget() -> None:
     budget = 3 * cost_of_a_start()
     run = finish(kmeans(budget=budget, stop=Stop(), scale_in=ScaleIn()))

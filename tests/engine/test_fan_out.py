@@ -73,6 +73,7 @@ def test_a_run_whose_workers_are_invoked_by_others_has_the_same_model_and_leaves
     assert run.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
 
 
+@pytest.mark.long
 def test_who_is_not_invoked_since_the_inviter_was_killed_is_invoked_by_the_driver() -> None:
     run = mlless_nb.train(job(**STEPS))
     os.kill(seen_at_work(run, [1])[1], signal.SIGKILL)

@@ -106,8 +106,11 @@ def undisturbed() -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("sync", "victims"),
-    [("BSP", [2]), ("ISP", [0]), ("ISP", [-1]), ("BSP", [-1, 0, 1, 2, 3])]
-    + [pytest.param("BSP", victims, marks=pytest.mark.long) for victims in ([0], [-1, 1], [0, 1, 2, 3])],
+    [("ISP", [0]), ("ISP", [-1])]
+    + [
+        pytest.param("BSP", victims, marks=pytest.mark.long)
+        for victims in ([2], [0], [-1, 1], [0, 1, 2, 3], [-1, 0, 1, 2, 3])
+    ],
 )
 def test_what_is_killed_is_replaced_and_the_model_is_that_of_an_undisturbed_run(
     sync: str, victims: list[int], undisturbed: dict[str, str]
@@ -127,7 +130,7 @@ def test_what_is_killed_is_replaced_and_the_model_is_that_of_an_undisturbed_run(
     if victims != [-1]:
         assert re.search(r"lost.*; workers? [\d, ]+ replaced; training goes on from step \d+", told), told
     assert run.cost.total > 0
-    assert is_gone(group)
+    assert eventually(lambda: is_gone(group))  # a killed process is there until its parent has asked for it
     assert not left_of(traces)
 
 
@@ -161,7 +164,9 @@ def test_a_worker_that_is_lost_again_and_again_ends_the_run_with_its_newest_mode
 
 
 @pytest.mark.parametrize("budget", [pytest.param(None, marks=pytest.mark.long), 1.0])
-@pytest.mark.parametrize("fault", ["paused", "emptied", "restarted"])
+@pytest.mark.parametrize(
+    "fault", ["restarted", *(pytest.param(fault, marks=pytest.mark.long) for fault in ("paused", "emptied"))]
+)
 def test_a_redis_that_pauses_or_forgets_costs_time_and_no_bit(
     fault: str, budget: float | None, undisturbed: dict[str, str], own_redis: RedisProcess
 ) -> None:
@@ -228,7 +233,7 @@ def fail(*_: object, **__: object) -> None:
     raise ServiceError("planted")
 
 
-@pytest.mark.parametrize("n_failures", [2, 10**6])
+@pytest.mark.parametrize("n_failures", [2, pytest.param(10**6, marks=pytest.mark.long)])
 def test_a_model_is_asked_for_again_and_never_removed_unread(n_failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teardown, "FETCH_PAUSE_S", 0.0)
     run = mlless_nb.train(job(stop=LONG))
@@ -306,7 +311,7 @@ time.sleep({sleep_s})
     ("death", "server"),
     [
         ("kill -9", "embedded"),
-        ("exit", "redis"),
+        pytest.param("exit", "redis", marks=pytest.mark.long),
         pytest.param("kill -9", "redis", marks=pytest.mark.long),
         pytest.param("exit", "embedded", marks=pytest.mark.long),
     ],
@@ -358,6 +363,7 @@ def test_a_training_run_over_rabbitmq(rabbitmq_url: str) -> None:
     assert run.history["step"].tolist() == list(range(1, len(run.history["step"]) + 1))
 
 
+@pytest.mark.long
 def test_updates_over_two_redis_shards(redis_url: str) -> None:
     base = redis_url.rsplit("/", 1)[0]
     one = finish(job(redis=f"{base}/0"))

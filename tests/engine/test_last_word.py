@@ -99,7 +99,7 @@ def test_without_any_word_the_log_and_the_storage_decide(monkeypatch: pytest.Mon
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at processes through /proc")
-@pytest.mark.parametrize("slot", [2, -1], ids=["worker", "supervisor"])
+@pytest.mark.parametrize("slot", [pytest.param(2, marks=pytest.mark.long), -1], ids=["worker", "supervisor"])
 def test_a_function_that_stands_still_is_waited_for(slot: int) -> None:
     run = mlless_nb.train(job(stop=Stop(steps=1_000_000), budget=1.0))
     wait_for_step(run, 20)

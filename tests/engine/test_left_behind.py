@@ -89,7 +89,7 @@ def is_child(pid: int, parent: int) -> bool:
         return False
 
 
-@pytest.fixture(params=[pytest.param("embedded", marks=pytest.mark.long), "redis"])
+@pytest.fixture(params=["embedded", "redis"])
 def notebooks(request: pytest.FixtureRequest) -> Iterator[tuple[Notebook, Notebook, str | None]]:
     """Two notebooks, and the server of both if they have none of their own."""
     url = request.getfixturevalue("redis_url") if request.param == "redis" else None
@@ -109,6 +109,7 @@ def functions_of(places: Places) -> list[int]:
     return [each.pid for each in all_processes() if f"/{places.executor}-" in each.command]
 
 
+@pytest.mark.long
 def test_all_of_it_goes_and_nothing_of_the_live_run(notebooks: tuple[Notebook, Notebook, str | None]) -> None:
     killed, alive, url = notebooks
     places, others = places_of(killed.run_id), places_of(alive.run_id)

@@ -37,16 +37,16 @@ def check_model(run: TrainingRun, status: str = "finished") -> None:
     assert state.best_step in run.history["step"]
 
 
-def each_way_once(*, twice: set[str]) -> list[Any]:
-    """Every way under both protocols; one of the two, taken in turns, is long, but for those of ``twice``."""
+def each_way(*, short: dict[str, str]) -> list[Any]:
+    """Every way under both protocols; all are long but for those of ``short``, under the protocol that it names."""
     return [
-        pytest.param(way, sync, id=f"{way}-{sync}", marks=[pytest.mark.long] * (number % 2 == 1 and way not in twice))
-        for first, way in enumerate(WAYS)
-        for number, sync in enumerate((BSP(), ISP(0.7)), first)
+        pytest.param(way, sync, id=f"{way}-{sync}", marks=[pytest.mark.long] * (short.get(way) != type(sync).__name__))
+        for way in WAYS
+        for sync in (BSP(), ISP(0.7))
     ]
 
 
-@pytest.mark.parametrize(("way", "sync"), each_way_once(twice={"all at once"}))
+@pytest.mark.parametrize(("way", "sync"), each_way(short={"all at once": "ISP", "a leader": "BSP", "by user": "BSP"}))
 def test_one_seed_gives_one_model_that_has_learnt(way: str, sync: BSP | ISP) -> None:
     first, second = (finish(job(sync=sync, **WAYS[way])) for _ in range(2))
     check_model(first)
@@ -54,6 +54,7 @@ def test_one_seed_gives_one_model_that_has_learnt(way: str, sync: BSP | ISP) -> 
     assert first.history["loss"][-1] < 0.9 * first.history["loss"][0]
 
 
+@pytest.mark.long
 def test_a_leader_gives_the_model_of_scatter_reduce_bit_for_bit() -> None:
     led, scattered = (finish(job(sync=BSP(), pattern=pattern)) for pattern in ("allreduce", "scatter-reduce"))
     assert digest(led) == digest(scattered)
@@ -72,7 +73,16 @@ def test_scatter_reduce_gives_the_model_of_broadcast(momentum: float) -> None:
     np.testing.assert_allclose(other.history["loss"], one.history["loss"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("way", ["scatter-reduce", "local steps", "by user", "by user, scattered", "a leader"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "by user, scattered",
+        *(
+            pytest.param(way, marks=pytest.mark.long)
+            for way in ("scatter-reduce", "local steps", "by user", "a leader")
+        ),
+    ],
+)
 def test_isp_with_threshold_0_is_bsp_bit_for_bit_every_way(way: str) -> None:
     assert digest(finish(job(sync=ISP(0.0), **WAYS[way]))) == digest(finish(job(sync=BSP(), **WAYS[way])))
 
@@ -102,6 +112,7 @@ def test_local_steps_of_one_worker_are_its_steps() -> None:
         np.testing.assert_allclose(other.model.params[name], array, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.long
 def test_a_lossy_codec_moves_fewer_bytes() -> None:
     float32, bf16, int8 = (
         finish(job(codec=codec)).history["sent_bytes"].sum() for codec in ("float32", "bf16", "int8")
@@ -116,7 +127,13 @@ def test_users_with_one_owner_are_not_exchanged() -> None:
     assert user < 0.6 * rows
 
 
-@pytest.mark.parametrize("way", ["scatter-reduce", "by user", "by user, scattered", "all at once"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "all at once",
+        *(pytest.param(way, marks=pytest.mark.long) for way in ("scatter-reduce", "by user", "by user, scattered")),
+    ],
+)
 def test_workers_may_leave(way: str) -> None:
     run = mlless_nb.train(job(stop=Stop(steps=100_000), **WAYS[way]))
     wait_for_step(run, 20)

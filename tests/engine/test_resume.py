@@ -59,7 +59,14 @@ def first() -> TrainingRun:
 
 @pytest.mark.parametrize(
     "optimizer",
-    [MOMENTUM, SGD(0.5, decay=0.5), Adam(0.02, decay=0.1), AdaGrad(0.1), FTRL(1.0)],
+    [
+        MOMENTUM,
+        FTRL(1.0),
+        *(
+            pytest.param(rule, marks=pytest.mark.long)
+            for rule in (SGD(0.5, decay=0.5), Adam(0.02, decay=0.1), AdaGrad(0.1))
+        ),
+    ],
     ids=lambda optimizer: optimizer.kind,
 )
 def test_two_runs_are_one_bit_for_bit(optimizer: Any) -> None:
@@ -73,6 +80,7 @@ def test_two_runs_are_one_bit_for_bit(optimizer: Any) -> None:
         np.testing.assert_array_equal(rest.last_model.params[name], array)
 
 
+@pytest.mark.long
 def test_without_the_state_it_is_another_descent_and_that_is_told() -> None:
     half = finish(job(**ALONE, optimizer=Adam(0.1), stop=Stop(steps=10)))
     rest = go_on(half, **ALONE, optimizer=Adam(0.1), stop=Stop(steps=10))
@@ -82,7 +90,7 @@ def test_without_the_state_it_is_another_descent_and_that_is_told() -> None:
     assert np.abs(losses(anew) - losses(rest)).max() > 1e-3
 
 
-@pytest.mark.parametrize("workers", [4, 2])
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_two_runs_are_one_with_owners_and_with_other_workers(workers: int) -> None:
     """Each of four shards has one minibatch: a step takes all ratings, however many workers there are."""
     four = {"optimizer": MOMENTUM, "sync": BSP(), "partition": "user", "schedule": "constant", "minibatch": 1000}
@@ -92,6 +100,7 @@ def test_two_runs_are_one_with_owners_and_with_other_workers(workers: int) -> No
     np.testing.assert_allclose(losses(half, rest), losses(whole), atol=1e-6)
 
 
+@pytest.mark.long
 def test_local_steps_and_who_left_are_gone_on_from() -> None:
     fields = {"optimizer": Adam(0.02), "partition": "rows", "local_steps": 2, "minibatch": 100}
     run = mlless_nb.train(job(**fields, stop=Stop(steps=4000)))
@@ -106,6 +115,7 @@ def test_local_steps_and_who_left_are_gone_on_from() -> None:
     assert losses(rest)[0] < losses(run)[-20:].mean() + 0.05
 
 
+@pytest.mark.long
 def test_clicks_in_other_units_are_gone_on_from() -> None:
     clicks = datasets.synthetic_clicks(2000, n_features=300, seed=1)
     fields = {"model": LogisticRegression(), "optimizer": AdaGrad(0.3), "data": clicks, "workers": 2}
@@ -127,6 +137,7 @@ def test_ratings_in_other_units_are_gone_on_from(first: TrainingRun) -> None:
     assert losses(rest)[0] < losses(first)[-1] + 0.02
 
 
+@pytest.mark.long
 def test_more_money_for_a_capped_run_found_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     capped = finish(job(name="capped", stop=Stop(steps=10**6), budget=5 * cost_of_a_start()))
     assert capped.status == "capped"

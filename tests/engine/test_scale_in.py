@@ -97,7 +97,7 @@ def decided(run: TrainingRun, scale_in: ScaleIn, steps: set[int]) -> list[Decisi
     ("optimizer", "partition"),
     [
         (SGD(1.0), "rows"),
-        (Adam(0.005), "user"),
+        pytest.param(Adam(0.005), "user", marks=pytest.mark.long),
         pytest.param(SGD(1.0), "user", marks=pytest.mark.long),
         pytest.param(Adam(0.005), "rows", marks=pytest.mark.long),
     ],

@@ -167,6 +167,7 @@ def is_error(text: str) -> bool:
 
 
 @pytest.mark.rabbitmq
+@pytest.mark.long
 def test_planted_secrets_are_seen_nowhere(
     places: tuple[dict[str, str], Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

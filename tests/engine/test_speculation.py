@@ -72,7 +72,12 @@ def told_by(run: mlless_nb.TrainingRun) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "sync", [ISP(0.7), *(pytest.param(sync, marks=pytest.mark.proof) for sync in (BSP(), SSP(2)))], ids=str
+    "sync",
+    [
+        pytest.param(ISP(0.7), marks=pytest.mark.long),
+        *(pytest.param(sync, marks=pytest.mark.proof) for sync in (BSP(), SSP(2))),
+    ],
+    ids=str,
 )
 def test_a_duplicate_takes_over_and_the_model_is_that_of_an_undisturbed_run(sync: Sync) -> None:
     run, told = stalled(sync)
@@ -88,6 +93,7 @@ def test_a_duplicate_takes_over_and_the_model_is_that_of_an_undisturbed_run(sync
         assert digest(run) == digest(finish(job(sync=sync, **STEADY)))
 
 
+@pytest.mark.long
 def test_a_duplicate_that_the_budget_does_not_pay_for_is_refused_once_and_the_run_goes_on() -> None:
     run = mlless_nb.train(job(sync=ISP(0.7), **(STEADY | {"budget": 1.0})))
     wait_for_step(run, 20)

@@ -153,6 +153,7 @@ def test_separate_validation_files_and_a_second_run_from_the_first(bucket: Path,
         train(job(stored(bucket, LINES, n_features=40)), resume=there)
 
 
+@pytest.mark.long
 def test_a_stop_while_functions_prepare_the_data(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stop comes when the first function of the second stage is invoked."""
     invoke = LithopsLauncher.invoke
@@ -216,7 +217,8 @@ def drop_first(monkeypatch: pytest.MonkeyPatch, stage: str, n_times: int) -> Cal
     return lambda: n_lost
 
 
-@pytest.mark.parametrize("stage", ["scan", pytest.param("cut", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("stage", ["scan", "cut"])
 def test_functions_that_are_lost_are_invoked_again(bucket: Path, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     n_lost = drop_first(monkeypatch, stage, 1)
     run = finish(job(stored(bucket, LINES), seed=len(stage), budget=0.5))
@@ -225,6 +227,7 @@ def test_functions_that_are_lost_are_invoked_again(bucket: Path, stage: str, mon
     assert not left_in_storage()
 
 
+@pytest.mark.long
 def test_functions_that_are_lost_twice_end_the_run(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drop_first(monkeypatch, "scatter", 2)
     run = finish(job(stored(bucket, LINES), seed=2))

@@ -24,7 +24,9 @@ def run(level: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("level", ["generic", "avx2", "avx512"])
+@pytest.mark.parametrize(
+    "level", ["generic", *(pytest.param(level, marks=pytest.mark.long) for level in ("avx2", "avx512"))]
+)
 def test_kernels_pass_at_every_instruction_set(level: str) -> None:
     if instruction_set() == level:
         pytest.skip(f"this run's own level is {level}: the tests beside this one run at it")
