@@ -65,7 +65,8 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
         {**FOR_EVER, "execution": "map-reduce", "sync": "BSP", "then": "be interrupted", "signal": signal.SIGKILL},
     ),
 }
-SHORT = {"driver and functions killed"}
+#: Those that `make test-long` runs; all others are campaigns.
+LONG = {"interrupted", "driver and functions killed"}
 
 
 @pytest.fixture(scope="module")
@@ -151,12 +152,12 @@ def left_of(files: set[str], keys: set[bytes], folder: Path, client: Any) -> lis
     return new + sorted(set(client.keys("*")) - keys) if client is not None else new
 
 
-def marked(endings: dict[str, Any], short: set[str]) -> list[Any]:
-    """Parameters of a test: those that are not in ``short`` run in the long tests."""
-    return [pytest.param(name, marks=[] if name in short else pytest.mark.proof) for name in endings]
+def marked(endings: dict[str, Any], long: set[str]) -> list[Any]:
+    """Parameters of a test: those of ``long`` run in the long tests, the others in `make test-proof`."""
+    return [pytest.param(name, marks=pytest.mark.long if name in long else pytest.mark.proof) for name in endings]
 
 
-@pytest.mark.parametrize("name", marked(ENDINGS, SHORT))
+@pytest.mark.parametrize("name", marked(ENDINGS, LONG))
 def test_nothing_is_left_after_a_run_on_redis(name: str, folder: Path, redis_url: str) -> None:
     status, told = ENDINGS[name]
     check(told, status, folder, redis_url, None)

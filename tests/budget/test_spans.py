@@ -53,7 +53,7 @@ def test_the_meter_agrees_with_the_spans_of_an_undisturbed_run() -> None:
 @pytest.mark.parametrize(
     "victims",
     [
-        (1, -1),
+        pytest.param((1, -1), marks=pytest.mark.long),
         pytest.param((0,), marks=pytest.mark.proof),
         pytest.param((-1,), marks=pytest.mark.proof),
         pytest.param((0, 1, 1, -1, -1), marks=pytest.mark.proof),

@@ -264,7 +264,7 @@ def test_a_run_with_staleness_finishes_and_tells_how_stale_it_was() -> None:
     assert all(np.isfinite(array).all() for array in run.model.params.values())
 
 
-@pytest.mark.parametrize("sync", [SSP(3), ISP(0.7, staleness=2)], ids=str)
+@pytest.mark.parametrize("sync", [pytest.param(SSP(3), marks=pytest.mark.long), ISP(0.7, staleness=2)], ids=str)
 def test_workers_leave_a_run_with_staleness_and_nothing_is_left_of_it(sync: Sync, redis_url: str) -> None:
     client = redis.Redis.from_url(redis_url)
     known = set(client.keys("*"))
@@ -288,7 +288,8 @@ def test_workers_leave_a_run_with_staleness_and_nothing_is_left_of_it(sync: Sync
     assert set(client.keys("*")) == known
 
 
-@pytest.mark.parametrize("n_starts", [4, pytest.param(7, marks=pytest.mark.long)])
+@pytest.mark.parametrize("n_starts", [4, 7])
+@pytest.mark.long
 def test_a_cap_holds_with_staleness(n_starts: int) -> None:
     cap = n_starts * cost_of_a_start()
     run = finish(job(sync=SSP(3), stop=Stop(steps=1_000_000), budget=cap))

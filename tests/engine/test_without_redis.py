@@ -98,7 +98,8 @@ def test_a_budget_may_be_set_while_it_runs() -> None:
     assert run.cost.total <= 0.02
 
 
-@pytest.mark.parametrize("victims", [[2], pytest.param([-1], marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("victims", [[2], [-1]])
 def test_what_is_lost_is_replaced_and_the_bits_stay(victims: list[int]) -> None:
     steady: dict[str, Any] = {"sync": ISP(0.7), "stop": Stop(steps=250), "checkpoint_every": 20}
     plain = finish(job(scale_in=ScaleIn.off(), **steady))

@@ -367,7 +367,9 @@ def given_of(names: list[str], values: tuple[Any, ...]) -> dict[str, Any]:
     return {name: value for name, value in zip(names, values, strict=True) if value != FIELDS[name][0]}
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model", [pytest.param(model, marks=[pytest.mark.long] * (n > 1)) for n, model in enumerate(MODELS)]
+)
 def test_every_design_is_accepted_or_its_message_leads_to_one_that_is(model: str) -> None:
     names = ["algorithm", "sync", "store", "execution", "pattern"]
     n_whole = 0

@@ -180,7 +180,12 @@ def test_removals_that_cost_loss_come_to_an_end_before_the_target_is_lost() -> N
 
 @pytest.mark.parametrize(
     "margin",
-    [0.006, 0.008, pytest.param(0.012, marks=pytest.mark.long), pytest.param(0.016, marks=pytest.mark.long)],
+    [
+        0.006,
+        pytest.param(0.008, marks=pytest.mark.long),
+        pytest.param(0.012, marks=pytest.mark.long),
+        pytest.param(0.016, marks=pytest.mark.long),
+    ],
 )
 def test_a_target_near_the_floor_is_kept_where_the_last_workers_keep_down_the_most_noise(margin: float) -> None:
     def noisy(step: int, n_workers: int) -> float:
