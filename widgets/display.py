@@ -7,7 +7,7 @@ from typing import Any
 
 from .frontend import Frontend, can_click, detect
 from .static import static_bundle
-from .view_model import line_of
+from .view_model import line_of, outlook_text
 
 #: Longest interval between two lines of text, seconds, and the first one. The interval doubles each time, so that a run
 #: of a few seconds shows progress too.
@@ -58,9 +58,12 @@ def show(run: Any, wait: bool = False, frontend: Frontend | None = None) -> None
 def _follow(run: Any, may_print: Any) -> None:
     """Wait for the end of ``run`` and print lines, at least one every `LINE_EVERY_S`, while ``may_print()``."""
     gap_s = min(FIRST_LINE_S, LINE_EVERY_S)
-    seen, next_line = 0, time.monotonic() + gap_s
+    seen, next_line, is_foretold = 0, time.monotonic() + gap_s, False
     while run.telemetry.state.is_live:
         seen = run.telemetry.wait_for_change(seen, _POLL_S)
+        if not is_foretold and run.telemetry.state.outlook and may_print():
+            is_foretold = True
+            print(f"{run.telemetry.state.name}: {outlook_text(run.telemetry.state)}", flush=True)
         if time.monotonic() >= next_line and run.telemetry.state.is_live:
             gap_s = min(2 * gap_s, LINE_EVERY_S)
             next_line += gap_s
