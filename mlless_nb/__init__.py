@@ -20,6 +20,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from . import one_line
+
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -161,6 +163,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept names 
     def __getattr__(name: str) -> Any:
         for home, names in _HOMES.items():
             if name in names:
+                one_line.install()
                 module = importlib.import_module(f".{home}", __name__)
                 globals()[name] = found = getattr(module, name, module)
                 return found
