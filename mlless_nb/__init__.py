@@ -11,6 +11,7 @@ The folders, in the order in which a cell passes through them::
     exchange/      carries updates between workers; holds leases, plan and budget
     bus/           control messages: Redis Streams, RabbitMQ, memory
     adviser/       before a run: what it would take and cost, here, on functions and on VMs
+    terminal/      python -m mlless_nb train job.toml
     telemetry/     rows and state of a run, live and on disk -> widgets/ (the dashboard)
     models/ data/ money/ storage/ simulate/ kernels/
 """

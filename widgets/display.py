@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
 from .frontend import Frontend, can_click, detect
+from .live_line import follow
 from .static import static_bundle
 from .view_model import line_of, outlook_text
 
@@ -21,7 +23,7 @@ def show(run: Any, wait: bool = False, frontend: Frontend | None = None) -> None
 
     In an interactive notebook a live `Dashboard` is displayed; when the run ends, a static picture replaces it, which
     stays in the saved notebook. Elsewhere lines are printed: one now, and with ``wait`` one every ten seconds (sooner
-    at first) and one at the end.
+    at first) and one at the end; on a terminal it is one line that is rewritten.
 
     Parameters
     ----------
@@ -47,7 +49,10 @@ def show(run: Any, wait: bool = False, frontend: Frontend | None = None) -> None
         return
     print(line_of(run.telemetry.state), flush=True)
     if wait:
-        _follow(run, lambda: True)
+        if kind == "terminal" and sys.stdout.isatty():
+            follow(run, sys.stdout)
+        else:
+            _follow(run, lambda: True)
         print(line_of(run.telemetry.state), flush=True)
         if kind == "batch":
             _publish(static_bundle(run))
