@@ -22,7 +22,7 @@ class OneLine(BaseException):
 
     def _render_traceback_(self) -> list[str]:
         """For IPython: the lines to show."""
-        shell = _shell()
+        shell = shell_here()
         if shell is not None and (shell.InteractiveTB.mode in VERBOSE or _is_full()):
             lines: list[str] = shell.InteractiveTB.structured_traceback(type(self), self, self.__traceback__)
             return lines
@@ -52,7 +52,7 @@ def _is_full() -> bool:
     return os.environ.get("MLLESS_TRACEBACK", "") not in ("", "0")
 
 
-def _shell() -> Any:
+def shell_here() -> Any:
     """IPython's shell, if there is one."""
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython is not None else None
@@ -81,7 +81,7 @@ def _is_users(frame: FrameType) -> bool:
 
 def _cell_of(name: str) -> str:
     """The cell whose code is called ``name``, e.g. "cell In[3]"; "" if it is none."""
-    shell = _shell()
+    shell = shell_here()
     found = shell.compile.format_code_name(name) if shell is not None else None
     return " ".join(found).lower().replace("in[", "In[") if found else ""
 

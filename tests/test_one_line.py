@@ -100,11 +100,13 @@ def test_an_interrupted_wait_says_what_becomes_of_the_run(monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run._over, "wait", interrupt)
+    monkeypatch.setattr("IPython.get_ipython", lambda: None)
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     with pytest.raises(WaitInterrupted, match=r"run 'first' goes on \(step 7, \$0.0125 so far, \$0.036 an hour\); "):
         run.wait()
     with pytest.raises(KeyboardInterrupt):
         _ = run.model
-    monkeypatch.delitem(sys.modules, "IPython")
+    monkeypatch.delattr(sys, "ps1")
     with pytest.raises(WaitInterrupted, match=r"run 'first' ends with this script .*attach\('first'\)\.model"):
         run.wait()
 

@@ -148,7 +148,7 @@ def test_held_out_files_are_read_as_the_training_rows_are(folder: Path) -> None:
         (PLAIN, ("sync=ISP(0.7",), "--set sync: sync='ISP(0.7': must be a text such as \"ISP(0.7)\""),
         (PLAIN, ("workers",), "--set workers: must be field=value, e.g. --set workers=4"),
         (PLAIN, ("data.user=film",), "--set data.user: data: user, item, rating, time="),
-        (f"data = \"__import__('os').system('false')\"\n{CLICKS[:30]}", (), "../first.toml: data="),
+        ("model = \"PMF\"\ndata = \"__import__('os').system('false')\"\n", (), 'must be a text such as "clicks.csv"'),
     ],
 )
 def test_what_is_wrong_is_one_line_with_file_field_value_and_what_is_valid(

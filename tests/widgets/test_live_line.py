@@ -26,7 +26,7 @@ def test_it_has_the_time_left_the_loss_the_workers_and_the_dollars() -> None:
     assert line(run) == "first · starting · $0.00"
     run.advance(100)
     assert line(run) == (
-        "first · step 100 of 480 · about 34 s left · about $0.0204 at the end · RMSE 0.886 (target 0.868) · "
+        "first · step 100 of 480 · at most 34 s left · at most $0.0205 at the end · RMSE 0.886 (target 0.868) · "
         "8 workers · $0.00428"
     )
 
