@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -21,3 +22,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command.carry_out(parser.parse_args(words))
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # `... | head` has read enough; the interpreter would say so again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
