@@ -55,7 +55,7 @@ def test_html_has_the_end_of_the_run_as_pictures_and_text(executed: Any) -> None
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["MarkdownExporter", "ScriptExporter", "RSTExporter", "LatexExporter"])
+@pytest.mark.parametrize("name", ["MarkdownExporter", "ScriptExporter", "RSTExporter"])
 def test_other_forms_are_made_too(executed: Any, name: str) -> None:
     import nbconvert
 
