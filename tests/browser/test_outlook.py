@@ -50,10 +50,10 @@ def test_the_outlook_appears_in_a_line_of_its_own_and_stays(notebook: Open) -> N
     page.wait_for_function(TOLD, timeout=DEADLINE_S * 1000)
     assert box(page) == before
     cut = "(e) => e.scrollHeight > e.clientHeight"
-    for width in (1280, 800, 360):
-        page.set_viewport_size({"width": width, "height": 900})
+    for width in (1000, 700, 360):
+        page.locator(".mlless").last.evaluate("(e, width) => (e.style.width = `${width}px`)", width)
         assert not page.locator(".mlless-outlook").last.evaluate(cut), width
-    page.set_viewport_size({"width": 1280, "height": 900})
+    page.locator(".mlless").last.evaluate("(e) => (e.style.width = '')")
     if folder := os.environ.get("MLLESS_SCREENSHOTS"):
         page.locator(".mlless").last.screenshot(path=f"{folder}/outlook.png")
     page.locator(".mlless").last.get_by_role("button", name="Stop", exact=True).click()
