@@ -95,7 +95,7 @@ def compare(
     for name, job in jobs.items():
         for workers in counts:
             one = dataclasses.replace(job, workers=workers)
-            sizes = probe(dataclasses.replace(one, stop=Stop(epochs=1))).sizes
+            sizes = probe(dataclasses.replace(one, stop=Stop(epochs=1)))
             rates = Rates(price_profile(one.prices), one.memory_mb)
             taken = [actual(one, most) for _ in range(runs)]
             for at in range(len(taken[0])):

@@ -11,10 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
+from IPython.display import display
 
 import mlless_nb
 
-from .. import widgets
+from .. import adviser, widgets
+from ..adviser import foresight
 from ..driver.run import TrainingRun
 from ..widgets import frontend
 from .messages import cost_so_far, is_live
@@ -37,14 +39,15 @@ def start(
     wait: bool = False,
     force: bool = False,
     on_interrupt: str = "stop",
-) -> TrainingRun:
+    dry_run: bool = False,
+) -> TrainingRun | None:
     """Start ``job``, assign its handle to the notebook's variable of its name, and show it.
 
     With ``resume`` it resumes from the ended run of that name or id.
 
     In an interactive notebook it returns at once. It waits for the end with ``wait``, and always in batch mode
     (nbclient, papermill, a script): there the kernel exits after the last cell, and the handle of a paid run would be
-    lost.
+    lost. With ``dry_run`` everything is checked and nothing is started.
 
     Raises
     ------
@@ -56,7 +59,15 @@ def start(
     """
     name = _free_name(job.name or DEFAULT_NAME, force)
     variable = handle_name(name, shell.user_ns)
-    run = mlless_nb.train(replace(job, name=name), resume=resume)
+    job = replace(job, name=name)
+    if dry_run:
+        found = adviser.dry_run(job, resume)
+        html = f"{found._repr_html_()}{widgets.advice_chart(found.advice) if found.advice is not None else ''}"
+        display({"text/html": html, "text/plain": repr(found)}, raw=True)
+        return None
+    run = mlless_nb.train(job, resume=resume)
+    if frontend.detect() != "none":
+        foresight.tell(run, run.job or job)
     shell.user_ns[variable] = run
     blocks = wait or blocks_by_itself(shell)
 

@@ -37,6 +37,7 @@ class MllessMagics(Magics):
 
         %%mlless [options]           the body is Python; it assigns model and data, and optionally optimizer, sync, stop
                                      or any other field of TrainingJob; it can read the notebook's variables
+        %%mlless --dry-run [options] checks the cell and says what the run would take; starts nothing
         %mlless status [RUN]         the run's status                 %mlless budget USD [RUN]     set the cap
         %mlless stop [RUN]           end it and keep its model        %mlless wait [RUN] [SECONDS]
         %mlless scale_in [N] [RUN]   remove N workers                 %mlless report [RUN]         show the result

@@ -11,7 +11,7 @@ from ..job.scale_in import ScaleIn
 #: Rules of `mlless_nb.Stop` that are options.
 STOP_RULES = ("target", "epochs", "steps", "time_s", "patience", "confirmations")
 #: Options of the magic itself; all others are fields of the job.
-BEHAVIOUR = ("resume", "wait", "force", "on_interrupt")
+BEHAVIOUR = ("resume", "wait", "force", "on_interrupt", "dry_run")
 
 
 def number(text: str) -> float | int:
@@ -127,6 +127,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     _option("--resume", "NAME", str, "resume from an ended run of this name or id, with its optimiser's state"),
     _switch("--detach", "let the run go on when the kernel ends; %%mlless attach NAME finds it again"),
     _switch("--insecure", "allow Redis or RabbitMQ on another machine without TLS and a password"),
+    _switch("--dry-run", "check the cell, say what it would take and what looks wrong, and start nothing"),
     _switch("--wait", "return when the run has ended, not at once"),
     _switch("--force", "start even if a run of this name is live, as NAME-2"),
     _option(

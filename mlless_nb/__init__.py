@@ -11,6 +11,7 @@ The folders, in the order in which a cell passes through them::
     exchange/      carries updates between workers; holds leases, plan and budget
     bus/           control messages: Redis Streams, RabbitMQ, memory
     adviser/       before a run: what it would take and cost, here, on functions and on VMs
+    terminal/      python -m mlless_nb train job.toml
     telemetry/     rows and state of a run, live and on disk -> widgets/ (the dashboard)
     models/ data/ money/ storage/ simulate/ kernels/
 """
@@ -19,6 +20,8 @@ from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from . import one_line
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -161,6 +164,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept names 
     def __getattr__(name: str) -> Any:
         for home, names in _HOMES.items():
             if name in names:
+                one_line.install()
                 module = importlib.import_module(f".{home}", __name__)
                 globals()[name] = found = getattr(module, name, module)
                 return found

@@ -12,7 +12,8 @@
     ├── DecodeError (ValueError)       bytes from another process or a file are invalid
     └── RunError                       a training run failed; the last checkpoint's model is kept
 
-    DataWarning (UserWarning)          a dataset can be trained on, but looks wrong
+    WaitInterrupted (KeyboardInterrupt)    an interrupt ended a wait for a run
+    DataWarning (UserWarning)              a dataset can be trained on, but looks wrong
 
 To print one clear line::
 
@@ -27,11 +28,15 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from .one_line import OneLine
 from .redaction import scrubbed
 
 
-class MllessError(Exception):
-    """Root of the tree: catch it to catch everything mlless_nb raises on purpose. Its text holds no known secret."""
+class MllessError(OneLine, Exception):
+    """Root of the tree: catch it to catch everything mlless_nb raises on purpose. Its text holds no known secret.
+
+    A notebook or script that does not catch it shows its one line; see `mlless_nb.one_line`.
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*(scrubbed(each) if isinstance(each, str) else each for each in args))
@@ -88,6 +93,10 @@ class DecodeError(MllessError, ValueError):
 
 class RunError(MllessError):
     """A training run failed; the message says what failed, in which worker and step, and what to do."""
+
+
+class WaitInterrupted(OneLine, KeyboardInterrupt):
+    """An interrupt ended the waiting for a run; the message says what becomes of the run."""
 
 
 class DataWarning(UserWarning):

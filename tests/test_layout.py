@@ -23,9 +23,9 @@ ROOMS = {
     "magics": "mlless_nb.magics",
     "widgets": "mlless_nb.widgets",
 }
-#: The folders of mlless_nb and its four modules, from the ground up.
+#: The folders of mlless_nb and its modules, from the ground up.
 FLOORS = [
-    ("redaction",),
+    ("redaction", "one_line"),
     ("errors", "kernels"),
     ("money",),
     ("validation", "storage"),
@@ -39,6 +39,8 @@ FLOORS = [
     ("function",),
     ("driver",),
     ("simulate", "adviser", "estimators", "clouds"),
+    ("terminal",),
+    ("__main__",),
 ]
 TOP_LEVEL_FOLDERS = {*ROOMS, "notebooks", "binder", "tests", "benchmarks", "docs"}
 

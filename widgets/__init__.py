@@ -8,6 +8,7 @@ Views read telemetry and send the user's commands; they decide nothing::
     static.py      picture, table and text of a saved notebook; uses svg.py
     plotly_figure.py  the same curves for plotly
     advice_chart.py  seconds against dollars, before a run
+    live_line.py   one line of a terminal, rewritten
     display.py     chooses the view for a front end; uses frontend.py
 """
 
@@ -18,13 +19,24 @@ from typing import TYPE_CHECKING, Any
 from .advice_chart import advice_chart
 from .display import show
 from .frontend import can_click, detect
+from .live_line import follow
 from .plotly_figure import plot
 from .static import static_bundle, text_summary
 
 if TYPE_CHECKING:
     from .dashboard import Dashboard
 
-__all__ = ["Dashboard", "advice_chart", "can_click", "detect", "plot", "show", "static_bundle", "text_summary"]
+__all__ = [
+    "Dashboard",
+    "advice_chart",
+    "can_click",
+    "detect",
+    "follow",
+    "plot",
+    "show",
+    "static_bundle",
+    "text_summary",
+]
 
 
 def __getattr__(name: str) -> Any:

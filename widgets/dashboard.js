@@ -12,6 +12,7 @@ const isDark = () => {
 };
 
 const BODY = `
+<div class="mlless-outlook" data-ref="outlook" data-text="outlook"></div>
 <div class="mlless-head">
   <span class="mlless-name" data-text="name"></span>
   <span class="mlless-chip" data-ref="chip"><i data-text="icon" aria-hidden="true"></i> <span data-text="word"></span></span>
@@ -156,6 +157,7 @@ class View {
     const { store, refs, options } = this;
     const { status } = store;
     for (const node of this.texts) setText(node, status[node.dataset.text] ?? "");
+    refs.outlook.hidden = !status.outlook && status.is_live === false;
     refs.chip.dataset.status = status.status;
     const share = status.progress_share;
     refs.progress.classList.toggle("mlless-unknown", share == null && Boolean(status.is_live));

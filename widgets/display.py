@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
 from .frontend import Frontend, can_click, detect
+from .live_line import follow
 from .static import static_bundle
-from .view_model import line_of
+from .view_model import line_of, outlook_text
 
 #: Longest interval between two lines of text, seconds, and the first one. The interval doubles each time, so that a run
 #: of a few seconds shows progress too.
@@ -21,7 +23,7 @@ def show(run: Any, wait: bool = False, frontend: Frontend | None = None) -> None
 
     In an interactive notebook a live `Dashboard` is displayed; when the run ends, a static picture replaces it, which
     stays in the saved notebook. Elsewhere lines are printed: one now, and with ``wait`` one every ten seconds (sooner
-    at first) and one at the end.
+    at first) and one at the end; on a terminal it is one line that is rewritten.
 
     Parameters
     ----------
@@ -47,7 +49,10 @@ def show(run: Any, wait: bool = False, frontend: Frontend | None = None) -> None
         return
     print(line_of(run.telemetry.state), flush=True)
     if wait:
-        _follow(run, lambda: True)
+        if kind == "terminal" and sys.stdout.isatty():
+            follow(run, sys.stdout)
+        else:
+            _follow(run, lambda: True)
         print(line_of(run.telemetry.state), flush=True)
         if kind == "batch":
             _publish(static_bundle(run))
@@ -58,9 +63,12 @@ def show(run: Any, wait: bool = False, frontend: Frontend | None = None) -> None
 def _follow(run: Any, may_print: Any) -> None:
     """Wait for the end of ``run`` and print lines, at least one every `LINE_EVERY_S`, while ``may_print()``."""
     gap_s = min(FIRST_LINE_S, LINE_EVERY_S)
-    seen, next_line = 0, time.monotonic() + gap_s
+    seen, next_line, is_foretold = 0, time.monotonic() + gap_s, False
     while run.telemetry.state.is_live:
         seen = run.telemetry.wait_for_change(seen, _POLL_S)
+        if not is_foretold and run.telemetry.state.outlook and may_print():
+            is_foretold = True
+            print(f"{run.telemetry.state.name}: {outlook_text(run.telemetry.state)}", flush=True)
         if time.monotonic() >= next_line and run.telemetry.state.is_live:
             gap_s = min(2 * gap_s, LINE_EVERY_S)
             next_line += gap_s

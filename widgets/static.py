@@ -49,8 +49,11 @@ def static_bundle(run: Any, card: str = "") -> dict[str, str]:
     }
 
 
-def text_summary(run: Any) -> str:
-    """The run now in a few lines of plain text."""
+def text_summary(run: Any, next_text: str | None = None) -> str:
+    """The run now in a few lines of plain text.
+
+    ``next_text`` says what may be done after the end; None: what a notebook can do.
+    """
     state, rows = run.telemetry.state, run.telemetry.rows_since(max(run.telemetry.n_rows - RECENT_ROWS, 0))
     view = view_of(state, rows)
     lines = [
@@ -62,12 +65,12 @@ def text_summary(run: Any) -> str:
     lines += [f"  {'Forecast':<20}{sentence}" for sentence in forecast_lines(state)]
     lines += [f"  {'Asked for':<20}{sentence}" for sentence in view["pending"]]
     if not state.is_live:
-        lines += [f"  {name:<20}{text}" for name, text in _last_lines(view, cost_text(run.cost)) if text]
+        lines += [f"  {name:<20}{text}" for name, text in _last_lines(view, cost_text(run.cost), next_text) if text]
     return "\n".join(lines)
 
 
-def _last_lines(view: dict[str, Any], cost: str) -> list[tuple[str, str]]:
-    return [("Cost", cost.removeprefix("Cost: ")), ("Next", view["next_text"])]
+def _last_lines(view: dict[str, Any], cost: str, next_text: str | None) -> list[tuple[str, str]]:
+    return [("Cost", cost.removeprefix("Cost: ")), ("Next", view["next_text"] if next_text is None else next_text)]
 
 
 def _facts(view: dict[str, Any]) -> list[tuple[str, str]]:
@@ -76,6 +79,7 @@ def _facts(view: dict[str, Any]) -> list[tuple[str, str]]:
     price = view["spent_label"].partition("(")[2].rstrip(")")
     return [
         ("Job", view["about"]),
+        *([("Expected", view["outlook"].partition(": ")[2])] if view["outlook"] else []),
         (view["metric_label"], view["metric_text"] + note),
         *([("Best", view["best_text"].removeprefix("best "))] if view["best_text"] else []),
         *([("Result", view["shortfall"])] if view["shortfall"] else []),
@@ -100,7 +104,7 @@ def _html(view: dict[str, Any], rows: ViewRows, charts: list[str], label: str, c
         _steps(view["metric"], rows, view["best_step"]) if len(rows) else "",
         *(
             f'<div style="margin-top:4px;font-size:12px;overflow-wrap:anywhere;{_MUTED}">{escape(text)}</div>'
-            for text in (cost, view["next_text"])
+            for text in (view["outlook"], cost, view["next_text"])
             if text
         ),
         _events(view),

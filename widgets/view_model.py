@@ -60,6 +60,7 @@ def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[
         "is_live": state.is_live,
         "reason": _sentence(state.reason),
         "shortfall": _sentence(shortfall(state)),
+        "outlook": outlook_text(state),
         "metric": state.metric,
         "loss_title": loss_title(state.metric),
         "target": state.target,
@@ -94,6 +95,11 @@ def next_text(state: RunState) -> str:
     if not state.step:
         return ""
     return f'{handle}.model.save("{name}.npz") keeps the model; %%mlless --resume {name} --budget 0.05 goes on from it.'
+
+
+def outlook_text(state: RunState) -> str:
+    """What the run was expected to take: ``Expected: about $0.003 and 15 s; 2 workers are cheapest and quickest``."""
+    return f"Expected: {state.outlook}" if state.outlook else ""
 
 
 def cost_text(cost: Mapping[str, float]) -> str:

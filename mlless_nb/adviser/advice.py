@@ -13,7 +13,8 @@ from ..money import Rates, price_profile
 from ..validation import check_number
 from . import analytic
 from .analytic import Option, Sizes, pareto
-from .constants import Link, constants
+from .constants import Constants, Link, constants
+from .descent import epochs_of
 from .here import here
 from .probe import probe
 
@@ -120,7 +121,8 @@ class Advice:
 def advise(job: TrainingJob, *, epochs: float | None = None, workers: Sequence[int] = WORKERS) -> Advice:
     """What ``job`` would take and cost: measured here for some seconds, then LambdaML's analytic model.
 
-    Nothing is launched or billed. With a target, the epochs are estimated by training on a tenth of the rows.
+    Nothing is launched or billed. With a target, the epochs are estimated by training on a sample of the rows, at
+    least a tenth, for up to ten seconds.
 
     Parameters
     ----------
@@ -144,10 +146,14 @@ def advise(job: TrainingJob, *, epochs: float | None = None, workers: Sequence[i
     LambdaML, section 5.3 and table 6.
     """
     check_number("epochs", epochs, least=0.0, or_none=True)
-    measured = probe(job, epochs)
-    sizes, known = measured.sizes, constants()
-    rates = Rates(price_profile(job.prices), job.memory_mb)
-    speed = CLOUD_SPEED * min(job.memory_mb / 1769, 1.0)
+    sizes = probe(job)
+    found, epochs_from = (epochs, "as given") if epochs is not None else epochs_of(job, sizes)
+    return compare(job, dataclasses.replace(sizes, epochs=found), epochs_from, workers)
+
+
+def compare(job: TrainingJob, sizes: Sizes, epochs_from: str, workers: Sequence[int] = WORKERS) -> Advice:
+    """The advice for ``job`` of these sizes, with their epochs, see `advise`."""
+    known, rates, speed = constants(), rates_of(job), speed_of(job)
     most = max(job.n_minibatches // job.local_steps, 1)
     asked = [w for w in workers if w <= most]
     options = [here(w, sizes, rates) for w in asked] if is_local(job.backend) else []
@@ -157,7 +163,26 @@ def advise(job: TrainingJob, *, epochs: float | None = None, workers: Sequence[i
     for vm in known.vms.values():
         options.append(analytic.one_vm(vm, sizes, known, speed=CLOUD_SPEED))
         options += [analytic.cluster(vm, n, sizes, known, speed=CLOUD_SPEED) for n in CLUSTERS if n * vm.cores <= most]
-    return Advice(tuple(options), sizes, measured.epochs_from, _what_ifs(asked, sizes, rates, speed))
+    return Advice(tuple(options), sizes, epochs_from, _what_ifs(asked, sizes, rates, speed))
+
+
+def rates_of(job: TrainingJob) -> Rates:
+    """What the functions of ``job`` cost."""
+    return Rates(price_profile(job.prices), job.memory_mb)
+
+
+def speed_of(job: TrainingJob) -> float:
+    """Speed of a cloud function of ``job``, relative to a core here."""
+    return CLOUD_SPEED * min(job.memory_mb / 1769, 1.0)
+
+
+def as_run(job: TrainingJob, n_workers: int, sizes: Sizes, known: Constants) -> Option:
+    """``job`` where it runs, with its own store, and ``n_workers`` workers."""
+    if is_local(job.backend):
+        return here(n_workers, sizes, rates_of(job))
+    kind = job.store.partition(":")[0]
+    store = kind if kind in known.channels else "redis"  # memcached and DynamoDB: a server of one request a frame, too
+    return _limited(analytic.functions(store, n_workers, sizes, rates_of(job), known, speed=speed_of(job)))
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..driver import deployed
 from ..errors import MllessError
@@ -33,7 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A mistake or a refusal of the cloud is one line on the standard error, and status 1.
     """
-    given = _parser().parse_args(arguments)
+    return carry_out(parser()[0].parse_args(arguments))
+
+
+def carry_out(given: argparse.Namespace) -> int:
+    """Carry out what was ``given``; see `main`."""
     try:
         return int(given.act(given))
     except MllessError as error:
@@ -131,11 +136,12 @@ def policy(_: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "mlless-nb", description="Deploys mlless_nb to a cloud, checks it, removes it again."
+def parser() -> tuple[argparse.ArgumentParser, Any]:
+    """The command line's parser, and what takes further verbs."""
+    whole = argparse.ArgumentParser(
+        "mlless-nb", description="Trains from a terminal; deploys mlless_nb to a cloud, checks it, removes it again."
     )
-    verbs = parser.add_subparsers(required=True, metavar="deploy | remove | doctor | verify | policy")
+    verbs = whole.add_subparsers(required=True, metavar="train | deploy | remove | doctor | verify | policy")
 
     def verb(name: str, act: object, text: str, has_cloud: bool = True) -> argparse.ArgumentParser:
         made = verbs.add_parser(name, help=text, description=text)
@@ -167,4 +173,4 @@ def _parser() -> argparse.ArgumentParser:
         "--report", type=Path, default=Path("mlless-nb-report.json"), metavar="FILE", help="default: %(default)s"
     )
     verb("policy", policy, "print the permissions that a user needs")
-    return parser
+    return whole, verbs

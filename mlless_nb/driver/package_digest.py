@@ -9,7 +9,9 @@ from pathlib import Path
 import mlless_nb
 
 #: Folders of the package that functions do not have.
-ELSEWHERE = frozenset({"magics", "widgets", "simulate", "adviser", "estimators", "driver", "clouds"})
+ELSEWHERE = frozenset(
+    {"magics", "widgets", "simulate", "adviser", "estimators", "driver", "clouds", "terminal", "__main__.py"}
+)
 #: Files that count; what is compiled from them differs by machine.
 SOURCES = (".py", ".lua", ".toml")
 

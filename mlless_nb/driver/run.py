@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..bus.messages import Command
-from ..errors import CommandError, JobError, RunError
+from ..errors import CommandError, JobError, RunError, WaitInterrupted
 from ..job.job import TrainingJob
 from ..job.limits import Budget
 from ..models import FittedModel
@@ -18,6 +18,7 @@ from ..money.meter import NUSD, to_nusd
 from ..telemetry import record
 from ..telemetry.live import ENDED, Best, History, Telemetry
 from ..validation import plain
+from .interrupts import interrupted_line
 
 #: Sends a command to the run, with the sentence that is shown while it is pending.
 Send = Callable[[Command, str], None]
@@ -143,11 +144,21 @@ class TrainingRun:
         return model if self._last is None else self._last
 
     def wait(self, timeout_s: float | None = None) -> str:
-        """Wait for the end, at most ``timeout_s`` seconds; returns the status."""
+        """Wait for the end, at most ``timeout_s`` seconds; returns the status.
+
+        Raises
+        ------
+        WaitInterrupted
+            On an interrupt (it is a KeyboardInterrupt). The run goes on as long as this process, or longer with
+            ``detach``.
+        """
         give_up = threading.TIMEOUT_MAX if timeout_s is None else timeout_s
-        # Short waits, so that an interrupt is handled between them.
-        while not self._over.wait(min(give_up, 0.05)) and give_up > 0:
-            give_up -= 0.05
+        try:
+            # Short waits, so that an interrupt is handled between them.
+            while not self._over.wait(min(give_up, 0.05)) and give_up > 0:
+                give_up -= 0.05
+        except KeyboardInterrupt:
+            raise WaitInterrupted(interrupted_line(self.telemetry.state)) from None
         return self.status
 
     # -- going on

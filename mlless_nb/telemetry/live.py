@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -77,6 +77,7 @@ class RunState:
     resumed_from: str = ""  # the run that this one resumes from
     is_detached: bool = False  # whether a process of its own drives it, which outlives the notebook
     description: str = ""  # e.g. "PMF rank 20 · MovieLens-1M · ISP 0.7"
+    outlook: str = ""  # what the run was expected to take, in one line; "" before that was computed, or if it was not
     metric: str = "loss"  # "RMSE" or "log loss"
     target: float | None = None
     step: int = 0
@@ -127,27 +128,23 @@ class RunState:
         return dataclasses.asdict(self)
 
 
-class History(Mapping[str, NDArray[np.float64]]):
-    """The rows of a run by column: ``history["loss"]`` is a 1-D float64 array, one entry per step."""
+class History(dict[str, NDArray[np.float64]]):
+    """The rows of a run by column: ``history["loss"]`` is a 1-D float64 array, one entry per step.
+
+    A dictionary, so ``pandas.DataFrame(history)`` is a table of it.
+    """
 
     def __init__(self, rows: NDArray[np.float64]) -> None:
-        self._rows = rows
+        super().__init__(zip(COLUMNS, rows.T, strict=True))
+        self._n_steps = len(rows)
 
-    def __getitem__(self, column: str) -> NDArray[np.float64]:
-        if column not in COLUMNS:
-            raise KeyError(f"{column!r} is not a column; there are {', '.join(COLUMNS)}")
-        return self._rows[:, COLUMNS.index(column)]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COLUMNS)
-
-    def __len__(self) -> int:
-        return len(COLUMNS)
+    def __missing__(self, column: str) -> NDArray[np.float64]:
+        raise KeyError(f"{column!r} is not a column; there are {', '.join(COLUMNS)}")
 
     @property
     def n_steps(self) -> int:
         """Number of steps."""
-        return len(self._rows)
+        return self._n_steps
 
     @property
     def best(self) -> Best | None:
@@ -166,7 +163,7 @@ class History(Mapping[str, NDArray[np.float64]]):
         except ModuleNotFoundError:
             raise MllessError("history.to_pandas() needs pandas; install it: pip install pandas") from None
 
-        return pd.DataFrame(dict(self))
+        return pd.DataFrame(self)
 
     def __repr__(self) -> str:
         best = f", validation loss {self.best.loss:.4g} at best at step {self.best.step}" if self.best else ""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import mlless_nb
 from mlless_nb import ISP, PMF, SGD, JobError, LogisticRegression, Stop, TrainingJob, datasets
-from mlless_nb.adviser import probe
+from mlless_nb.adviser import descent, probe
 from mlless_nb.widgets import advice_chart
 
 RATINGS = datasets.synthetic_ratings(200, 150, 20_000, rank=3, seed=0)
@@ -60,7 +60,7 @@ def test_the_epochs_to_a_target_are_estimated_on_a_sample() -> None:
 
 
 def test_a_target_that_the_sample_does_not_reach_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "SAMPLE_S", 0.1)
+    monkeypatch.setattr(descent, "SAMPLE_S", 0.1)
     with pytest.raises(JobError, match=r"stop\.target.*advise\(job, epochs=20\)"):
         mlless_nb.advise(dataclasses.replace(JOB, stop=Stop(target=1e-6)))
     given_epochs = mlless_nb.advise(dataclasses.replace(JOB, stop=Stop(target=1e-6)), epochs=20)

@@ -177,6 +177,27 @@ def test_interrupt_of_the_wait_verb_leaves_the_run_alone(notebook: Notebook) -> 
     assert notebook.run("print(endless.status in ('starting', 'running'))") == "True\n"
 
 
+@pytest.mark.long
+def test_interrupt_of_the_handles_wait_is_one_line(notebook: Notebook) -> None:
+    notebook.run(ENDLESS.format(""))
+    # told from beside the cell, once it waits
+    cell = notebook.start("import threading\nthreading.Timer(1.0, print, ['waiting']).start()\nendless.wait()")
+    notebook.interrupt_once_it_prints(cell, "waiting")
+
+    said = notebook.finish(cell)
+    assert "WaitInterrupted: run 'endless' goes on (step " in said
+    assert said.strip().count("\n") == 0
+    assert notebook.run("print(endless.status in ('starting', 'running'))") == "True\n"
+
+
+@pytest.mark.long
+def test_what_a_run_will_take_is_in_its_state_at_once_and_is_not_billed(notebook: Notebook) -> None:
+    notebook.run(ENDLESS.format(""))
+    wait = "import time\nuntil = time.monotonic() + 60\nstate = lambda: endless.telemetry.state\n"
+    wait += "while not state().outlook and time.monotonic() < until: time.sleep(0.05)\n"
+    assert notebook.run(f"{wait}print(state().outlook)").startswith("about $")
+
+
 def test_wrong_cells_are_one_line_and_start_nothing(notebook: Notebook) -> None:
     notebook.run("import mlless_nb; known = mlless_nb.runs()")
     for line, body, says in (

@@ -50,6 +50,16 @@ def test_history_is_a_snapshot_by_column() -> None:
     assert "losses" not in history
 
 
+def test_history_is_what_pandas_and_polars_take() -> None:
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    telemetry = Telemetry()
+    telemetry.append(rows(1, 3))
+    history = telemetry.history()
+    for frame in (pd.DataFrame(history), history.to_pandas(), pl.DataFrame(history)):
+        assert list(frame.columns) == list(COLUMNS)
+        assert list(frame["loss"]) == [1.0, 2.0, 3.0]
+
+
 def test_the_best_is_the_first_of_the_lowest_validation_losses() -> None:
     telemetry = Telemetry()
     assert telemetry.history().best is None

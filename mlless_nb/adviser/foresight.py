@@ -1,0 +1,82 @@
+"""The outlook of a job: measured here, quickly beside the start of a run, or thoroughly where nothing is started."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from typing import TYPE_CHECKING
+
+from ..data.csr import Csr
+from ..data.ratings import Ratings
+from ..job.execution import WORKERS
+from ..job.job import TrainingJob
+from .advice import WORKERS as NUMBERS
+from .advice import Advice, as_run, compare
+from .analytic import Sizes
+from .constants import constants
+from .descent import descend, planned
+from .outlook import Course, Outlook, outlook
+from .probe import probe
+
+if TYPE_CHECKING:
+    from ..driver.run import TrainingRun
+
+#: Seconds of measuring, and least share of the rows, beside a run that starts.
+QUICK_S, QUICK_SAMPLE = 0.06, 0.0
+#: Most rows of a run that is measured so: taking a sample of them takes longer the more there are.
+QUICK_ROWS = 5_000_000
+#: Epochs between the two points that an epoch's figures are computed from.
+EPOCHS = 100.0
+
+
+def quick(job: TrainingJob) -> Outlook | None:
+    """The outlook of ``job`` for at most some tenths of a second of one core; None if that is not possible.
+
+    What a target takes is left open. Rows that are not in memory, and functions that live for a part of a step, have
+    no quick outlook.
+    """
+    if not isinstance(job.data, (Csr, Ratings)) or job.data.n > QUICK_ROWS or job.execution != WORKERS:
+        return None
+    sizes = probe(job, QUICK_S, QUICK_SAMPLE)
+    return outlook(job, courses_of(job, sizes), planned(job, sizes.n_minibatches), None)
+
+
+def thorough(job: TrainingJob) -> tuple[Outlook, Advice]:
+    """The outlook and the whole advice for ``job``; takes about a second, and up to ten more with a target.
+
+    Raises
+    ------
+    JobError
+        The job cannot be trained on its data.
+    """
+    sizes = probe(job)
+    most, target = planned(job, sizes.n_minibatches), job.stop_rules.target
+    descent = descend(job, sizes, most) if target is not None else None
+    ahead = outlook(job, courses_of(job, sizes), most, descent)
+    return ahead, compare(job, dataclasses.replace(sizes, epochs=ahead.epochs), "as above")
+
+
+def courses_of(job: TrainingJob, sizes: Sizes) -> dict[int, Course]:
+    """``job`` with its own and with other numbers of workers, where it runs."""
+    most, known = max(job.n_minibatches // job.local_steps, 1), constants()
+    once, twice = (dataclasses.replace(sizes, epochs=epochs) for epochs in (EPOCHS, 2 * EPOCHS))
+    counts = sorted({job.workers, *(n for n in NUMBERS if n <= most)})
+    return {n: Course.through(as_run(job, n, once, known), as_run(job, n, twice, known), EPOCHS) for n in counts}
+
+
+def tell(run: TrainingRun, job: TrainingJob) -> threading.Thread:
+    """Compute the outlook of ``run`` in a thread beside it, and put its line into the state that views show.
+
+    Nothing of it is billed, and a failure is not told: the run does not depend on it.
+    """
+
+    def work() -> None:
+        with contextlib.suppress(Exception):
+            ahead = quick(job)
+            if ahead is not None:
+                run.telemetry.update(outlook=ahead.line)
+
+    thread = threading.Thread(target=work, name=f"mlless-outlook-{run.name}", daemon=True)
+    thread.start()
+    return thread

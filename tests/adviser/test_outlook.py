@@ -1,0 +1,131 @@
+"""What a job will take, in one line, and the warnings: sentences from given figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlless_nb import PMF, Stop, TrainingJob, datasets
+from mlless_nb.adviser import foresight
+from mlless_nb.adviser.descent import Descent, planned
+from mlless_nb.adviser.outlook import Course, count, outlook, seconds, usd
+
+RATINGS = datasets.synthetic_ratings(200, 150, 20_000, rank=3, seed=0)
+JOB = TrainingJob(model=PMF(rank=4), data=RATINGS, workers=2, minibatch=500, stop=Stop(epochs=10))
+#: 2 workers: $0.003 and 15 s for 10 epochs; 8: $0.011 and 9 s; 4: in between.
+COURSES = {
+    2: Course(2, 1.0, 0.0004, 1.4, 0.00026),
+    4: Course(4, 1.0, 0.0010, 1.1, 0.00050),
+    8: Course(8, 1.0, 0.0020, 0.8, 0.00090),
+}
+
+
+def said(job: TrainingJob, descent: Descent | None = None) -> str:
+    return outlook(job, COURSES, planned(job, job.n_minibatches), descent).line
+
+
+def warned(job: TrainingJob, descent: Descent | None = None) -> tuple[str, ...]:
+    return outlook(job, COURSES, planned(job, job.n_minibatches), descent).warnings
+
+
+def with_(**changes: object) -> TrainingJob:
+    return dataclasses.replace(JOB, **changes)  # type: ignore[arg-type]
+
+
+def test_the_jobs_own_figures_come_first_and_the_best_numbers_of_workers_after_them() -> None:
+    assert said(JOB) == "about $0.003 and 15 s; 2 workers are cheapest, 8 quickest ($0.011, 9.0 s)"
+    assert said(with_(workers=8)) == "about $0.011 and 9.0 s; 8 workers are quickest, 2 cheapest ($0.003, 15 s)"
+    assert said(with_(workers=4)) == (
+        "about $0.006 and 12 s with 4 workers; 2 workers are cheapest ($0.003, 15 s), 8 quickest ($0.011, 9.0 s)"
+    )
+    assert warned(JOB) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "begins"),
+    [
+        ({"stop": Stop(steps=180)}, "about $0.003 and 15 s;"),
+        ({"stop": Stop(epochs=10, time_s=8.0)}, "about $0.0017 and 8.0 s;"),
+        ({"stop": Stop()}, "at most about $0.03 and 3 min (112 epochs, or until the loss has settled);"),
+        ({"stop": Stop(target=0.8)}, "about $0.00026 and 1.4 s an epoch, until the target 0.8 is reached;"),
+        ({"stop": Stop(target=0.8, epochs=10)}, "at most about $0.003 and 15 s (10 epochs, or until the target 0.8 is"),
+        ({"stop": Stop(patience=3)}, "about $0.00026 and 1.4 s an epoch, until 3 evaluations in a row are no better;"),
+        ({"stop": Stop(), "budget": 0.0134}, "the budget of $0.013 lasts about 71 s, 50 epochs; 2 workers get most"),
+        ({"budget": 0.0017}, "about $0.0017 and 8.0 s: the budget ends it in epoch 6 of 10;"),
+    ],
+    ids=["steps", "time", "settles", "target", "target or epochs", "patience", "budget", "capped"],
+)
+def test_every_way_to_end_has_its_words(changes: dict[str, object], begins: str) -> None:
+    assert said(with_(**changes)).startswith(begins), said(with_(**changes))
+
+
+def test_a_target_that_a_sample_has_reached_is_the_end() -> None:
+    job = with_(stop=Stop(target=0.8))
+    assert said(job, Descent(20.0, 0.79, 20.0, 1.0, False)).startswith(
+        "about $0.0056 and 29 s to the target 0.8 (20 epochs);"
+    )
+    assert warned(job, Descent(20.0, 0.79, 20.0, 1.0, False)) == ()
+
+
+def test_wrong_budgets_are_told() -> None:
+    (little,) = warned(with_(budget=0.0005))
+    assert little == "budget=0.0005: buys about 0.4 epochs with 2 workers; one epoch is about $0.00066"
+    (short,) = warned(with_(budget=0.0017))
+    assert short == "budget=0.0017: buys about 5 of 10 epochs; all of them are about $0.003"
+    (much,) = warned(with_(budget=3.0))
+    assert much == "budget=3: about 1,000 times what the run needs ($0.003)"
+    (endless,) = warned(with_(budget=3.0, stop=Stop()))
+    assert endless.startswith("budget=3: buys about 11,500 epochs, and without a stop rule the run spends all of it")
+    assert warned(with_(budget=0.01)) == ()
+
+
+def test_too_many_workers_are_told_and_others_are_not() -> None:
+    crowded = {**COURSES, 8: Course(8, 1.0, 0.0020, 1.5, 0.00090)}
+    (told,) = outlook(with_(workers=8), crowded, 10.0, None).warnings
+    assert told.startswith("workers=8: 2 workers would be quicker and cheaper (about $0.003 and 15 s for 10 epochs; 8")
+    assert warned(with_(workers=8)) == ()
+
+
+def test_a_hopeless_target_is_told_with_what_was_seen() -> None:
+    job = with_(stop=Stop(target=0.5))
+    (sure,) = warned(job, Descent(None, 0.8123, 60.0, 1.0, True))
+    assert sure == (
+        "stop.target=0.5: out of reach; RMSE 0.8123 was the lowest in 60 epochs of all rows here, and it had settled"
+    )
+    (perhaps,) = warned(job, Descent(None, 0.8123, 12.0, 0.25, False))
+    assert perhaps == (
+        "stop.target=0.5: it may be out of reach; RMSE 0.8123 was the lowest in 12 epochs of 25% of the rows here, "
+        "and it was still falling"
+    )
+
+
+def test_one_worker_alone_is_not_compared() -> None:
+    alone = {1: Course(1, 1.0, 0.0004, 1.4, 0.00026)}
+    assert outlook(with_(workers=1), alone, 10.0, None).line == "about $0.003 and 15 s"
+
+
+@given(st.floats(1e-12, 1e9), st.floats(1e-6, 1e7), st.floats(1e-3, 1e12))
+def test_figures_of_any_size_are_short(amount: float, length_s: float, epochs: float) -> None:
+    assert usd(amount).startswith("$")
+    assert math.isclose(float(usd(amount)[1:].replace(",", "")), amount, rel_tol=0.06 if amount < 10 else 0.51)
+    assert len(seconds(length_s)) < 12
+    assert "epoch" in count(epochs)
+
+
+def test_the_quick_outlook_leaves_out_what_cannot_be_measured_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert foresight.quick(JOB) is not None
+    assert foresight.quick(with_(execution="map-reduce", partition="rows")) is None
+    monkeypatch.setattr(foresight, "QUICK_ROWS", 1000)
+    assert foresight.quick(JOB) is None
+
+
+def test_a_target_is_sought_on_all_rows_if_there_is_time() -> None:
+    ahead, advice = foresight.thorough(with_(stop=Stop(target=0.75)))
+    assert "to the target 0.75" in ahead.line
+    assert advice.sizes.epochs == ahead.epochs
+    (told,) = [each for each in foresight.thorough(with_(stop=Stop(target=0.1)))[0].warnings if "target" in each]
+    assert told.startswith("stop.target=0.1: out of reach; RMSE 0.")
