@@ -1,4 +1,4 @@
-"""README and docs: their links lead somewhere, the code in them names what there is, and they are a site without a network."""
+"""README and docs: links lead somewhere, code names what there is, and the site needs no network."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         missing("mkdocs", "make docs")
     assert mkdocs is not None
     folder = tmp_path_factory.mktemp("site")
-    nowhere = {name: "http://127.0.0.1:9" for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")}
+    nowhere = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
     done = subprocess.run(
         [mkdocs, "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
@@ -139,7 +139,7 @@ def test_the_site_needs_no_network(site: Path) -> None:
 @pytest.mark.long
 def test_the_site_has_what_is_asked_for(site: Path) -> None:
     reference = "".join(page.read_text("utf-8") for page in (site / "api").glob("*.html"))
-    missing_names = [name for name in mlless_nb.__all__ if f"mlless_nb.{name}\"" not in reference]
+    missing_names = [name for name in mlless_nb.__all__ if f'mlless_nb.{name}"' not in reference]
     known = {"datasets", *(name for name in mlless_nb.__all__ if name.endswith(("Error", "Warning")))}
     assert set(missing_names) <= known
     options = (site / "api" / "magics.html").read_text("utf-8")
