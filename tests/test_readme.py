@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -48,6 +52,33 @@ def test_no_measured_figure_is_typed_into_a_template(readme: ModuleType) -> None
 
 def test_the_readme_is_two_screens() -> None:
     assert len((BENCHMARKS.parent / "README.md").read_text("utf-8").splitlines()) <= 120
+
+
+@pytest.mark.long
+def test_the_five_lines_lead_from_a_csv_to_a_model(tmp_path: Path) -> None:
+    """The README's script, as it stands there, on a file as it is described there."""
+    readme = (BENCHMARKS.parent / "README.md").read_text("utf-8")
+    script = re.search(r"## From your own CSV.*?```python\n(.*?)```", readme, re.DOTALL)
+    assert script is not None
+    (tmp_path / "first.py").write_text(script[1], "utf-8")
+    draw = random.Random(0)
+    with (tmp_path / "ratings.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["user", "film", "stars"])
+        for user in range(200, 0, -1):
+            rows.writerows((f"u{user}", f"film {film}", draw.randint(1, 5)) for film in draw.sample(range(80), 30))
+
+    done = subprocess.run(
+        [sys.executable, "first.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("film ") == 10
 
 
 RESULTS = """## A step (`step.py`)
