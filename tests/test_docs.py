@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import json
 import os
 import re
@@ -88,6 +89,25 @@ def test_code_names_what_there_is(page: Path) -> None:
                 assert {alias.name for alias in node.names} <= set(mlless_nb.__all__), block
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "mlless_nb":
                 assert hasattr(mlless_nb, node.attr), block
+
+
+def test_binder_has_what_the_notebooks_import() -> None:
+    """Binder installs the extra ``lab``; its scripts have to be executable."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = setup["options.extras_require"]
+    packages = re.findall(
+        r"^[\w.-]+", f"{setup['options']['install_requires']}\n{extras['notebook']}{extras['lab']}", re.MULTILINE
+    )
+    # JupyterLab brings jupyter_client with it.
+    installed = {"mlless_nb", "jupyter_client", *packages, *sys.stdlib_module_names}
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        cells = json.loads(notebook.read_text("utf-8"))["cells"]
+        code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        imported = set(re.findall(r"^(?:from|import) (\w+)", code, re.MULTILINE))
+        assert imported <= installed, notebook.name
+    assert "'.[lab]'" in (ROOT / "binder" / "postBuild").read_text("utf-8")
+    assert all(os.access(ROOT / "binder" / name, os.X_OK) for name in ("postBuild", "start"))
 
 
 class Loads(HTMLParser):
