@@ -47,7 +47,7 @@ def magic() -> str:
     """The help of the magic, as it is written in its docstring."""
     tree = ast.parse((ROOT / "magics" / "mlless.py").read_text(encoding="utf-8"))
     found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "mlless"]
-    return f"```text\n{ast.get_docstring(found[0])}\n```"
+    return f'<div class="help" markdown="1">\n```text\n{ast.get_docstring(found[0])}\n```\n</div>'
 
 
 def options() -> str:
