@@ -9,6 +9,7 @@
 #   make soak     one long run, whose processes' memory stays flat (MINUTES=30)
 #   make chaos    hundreds of faults in real processes, in about an hour: writes its report into docs/reliability.md
 #   make check    format, lint and types
+#   make docs     the documentation as a site, in build/site
 #   make bench    the benchmarks, with their peers, in about 80 minutes: benchmarks/RESULTS.md, and the README's figures;
 #                 ARGS="--resume" goes on after an interruption, ARGS="--only step" or ARGS="--quick" do less
 #   make wheel    wheels for Linux on x86-64 and aarch64, in dist/; make wheel-again: built twice, they are the same
@@ -32,7 +33,7 @@ TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # rabbitmq-server lies in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: demo lab test test-long test-proof budget-proof soak chaos check bench clean services wheel wheel-again
+.PHONY: demo lab test test-long test-proof budget-proof soak chaos check docs bench clean services wheel wheel-again
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -44,7 +45,7 @@ lab: $(VENV)/.installed-lab
 test: $(VENV)/.installed-test $(FUNCTION_SET) services
 	@$(BIN)/pytest $(TEST_JOBS) $(ARGS)
 
-test-long: $(VENV)/.installed-test $(FUNCTION_SET) services
+test-long: $(VENV)/.installed-test $(VENV)/.docs $(FUNCTION_SET) services
 ifneq ($(TORCH),)
 	@echo "installing PyTorch"
 	@$(PIP) install torch==2.13.0
@@ -65,6 +66,18 @@ chaos: $(VENV)/.installed-test services
 
 check: $(VENV)/.installed-test
 	@.ci/check $(BIN)
+
+# A reader of this folder needs no network, and neither does the making once the packages are installed.
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "the documentation: $(abspath build/site/index.html)"
+
+# MkDocs reads the package's sources and does not import it.
+$(VENV)/.docs: $(VENV)/.made setup.cfg
+	@echo "installing MkDocs into $(VENV)"
+	@$(BIN)/python -c 'import configparser as c; p = c.ConfigParser(); p.read("setup.cfg"); print(p["options.extras_require"]["docs"])' \
+	  | $(PIP) install --no-compile -r /dev/stdin
+	@touch $@
 
 bench: $(VENV)/.peers
 	@$(BIN)/python benchmarks/results.py $(ARGS)

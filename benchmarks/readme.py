@@ -1,12 +1,12 @@
-"""Put the figures of RESULTS.md into the README: every one that it quotes is looked up, none is typed.
+"""Put the figures of RESULTS.md into the README and docs/how-fast.md: each is looked up, none is typed.
 
     python benchmarks/readme.py [--check]
 
-`how_fast.md` is the README's section with places for figures: ``{{section > table > row > column}}``, by the name of
-the benchmark, the beginning of a table's title (or ``...`` and a part of it), the first cell of a row, and a column's
-head. A fifth word asks for the ``low`` or ``high`` end of the range (of one run, the figure itself); without one it
-is the figure alone, without range and unit of seconds. Where RESULTS.md does not have a figure, the line of a table, or
-the paragraph, that quotes it is left out.
+`figures.md` is the README's section, and `how_fast.md` that of docs/how-fast.md, with places for figures:
+``{{section > table > row > column}}``, by the name of the benchmark, the beginning of a table's title (or ``...`` and a
+part of it), the first cell of a row, and a column's head. A fifth word asks for the ``low`` or ``high`` end of the
+range (of one run, the figure itself); without one it is the figure alone, without range and unit of seconds. Where
+RESULTS.md does not have a figure, the line of a table, or the paragraph, that quotes it is left out.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-README, RESULTS, TEMPLATE = HERE.parent / "README.md", HERE / "RESULTS.md", HERE / "how_fast.md"
-BEGIN, END = "<!-- from benchmarks/how_fast.md: begin -->", "<!-- from benchmarks/how_fast.md: end -->"
+RESULTS = HERE / "RESULTS.md"
+#: By template, the page that has its text, between two marks.
+PAGES = {
+    HERE / "figures.md": HERE.parent / "README.md",
+    HERE / "how_fast.md": HERE.parent / "docs" / "how-fast.md",
+}
 PLACE = re.compile(r"\{\{([^{}]+)\}\}")
 RANGE = re.compile(r" \((\S+) to (\S+)\)")
 
@@ -99,33 +103,44 @@ def render(template: str, results: str, missing: list[str] | None = None) -> str
     return "\n\n".join(kept)
 
 
-def section_of(readme: str) -> str:
+def marks(template: Path) -> tuple[str, str]:
+    """The lines in a page between which the text of ``template`` stands."""
+    return f"<!-- from benchmarks/{template.name}: begin -->", f"<!-- from benchmarks/{template.name}: end -->"
+
+
+def section_of(page: str, template: Path) -> str:
     """What stands between the marks."""
-    return readme.split(BEGIN)[1].split(END)[0].strip()
+    begin, end = marks(template)
+    return page.split(begin)[1].split(end)[0].strip()
 
 
-def written(readme: str, text: str) -> str:
-    """The README with ``text`` between its marks."""
-    before, rest = readme.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}"
+def written(page: str, template: Path, text: str) -> str:
+    """The page with ``text`` between its marks."""
+    begin, end = marks(template)
+    before, rest = page.split(begin)
+    return f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}"
 
 
 def update() -> list[str]:
-    """Write the README's section anew; figures that RESULTS.md does not have."""
+    """Write the pages' sections anew; figures that RESULTS.md does not have."""
     missing: list[str] = []
-    text = render(TEMPLATE.read_text(encoding="utf-8"), RESULTS.read_text(encoding="utf-8"), missing)
-    README.write_text(written(README.read_text(encoding="utf-8"), text), encoding="utf-8")
+    results = RESULTS.read_text(encoding="utf-8")
+    for template, page in PAGES.items():
+        text = render(template.read_text(encoding="utf-8"), results, missing)
+        page.write_text(written(page.read_text(encoding="utf-8"), template, text), encoding="utf-8")
     return missing
 
 
 def main() -> None:
     """Write, or check that there is nothing to write."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    arguments.add_argument("--check", action="store_true", help="change nothing; fail where the README differs")
+    arguments.add_argument("--check", action="store_true", help="change nothing; fail where a page differs")
     if arguments.parse_args().check:
-        text = render(TEMPLATE.read_text(encoding="utf-8"), RESULTS.read_text(encoding="utf-8"))
-        if section_of(README.read_text(encoding="utf-8")) != text:
-            sys.exit("README.md quotes other figures than RESULTS.md has: run python benchmarks/readme.py")
+        results = RESULTS.read_text(encoding="utf-8")
+        for template, page in PAGES.items():
+            text = render(template.read_text(encoding="utf-8"), results)
+            if section_of(page.read_text(encoding="utf-8"), template) != text:
+                sys.exit(f"{page.name} quotes other figures than RESULTS.md has: run python benchmarks/readme.py")
         return
     for path in update():
         print(f"RESULTS.md has no {path}", file=sys.stderr)

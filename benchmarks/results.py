@@ -3,9 +3,9 @@
     python benchmarks/results.py [--only step accuracy] [--resume] [--quick] [--sets FOLDER] [--runs N] [--output FILE]
 
 A section says with which command, of which commit, on which machine, and under which load it was measured. It is
-written as soon as it is there, and the README's figures are taken from it (`readme.py`); after an interruption
-``--resume`` measures those that this commit does not have yet. With ``--quick`` everything is run once and briefly, to
-see that it works: its figures go to out/RESULTS.quick.md.
+written as soon as it is there, and the figures of README and docs are taken from it (`readme.py`); after an
+interruption ``--resume`` measures those that this commit does not have yet. With ``--quick`` everything is run once and
+briefly, to see that it works: its figures go to out/RESULTS.quick.md.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def commit() -> str:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        # What a run writes: the results, the README that quotes them, and the peer's rates.
-        own = (":!benchmarks/RESULTS.md", ":!README.md", ":!benchmarks/rates.json")
+        # What a run writes: the results, the pages that quote them, and the peer's rates.
+        own = (":!benchmarks/RESULTS.md", ":!README.md", ":!docs/how-fast.md", ":!benchmarks/rates.json")
         changed = git("status", "--porcelain", "--", ".", *own)
         return git("rev-parse", "--short=10", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):

@@ -19,6 +19,7 @@ The folders, in the order in which a cell passes through them::
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from . import one_line
@@ -63,6 +64,10 @@ if TYPE_CHECKING:
         SoftmaxRegression,
         TorchModel,
     )
+
+# In a checkout this folder lies where Python looks first, but the compiled kernels are in the installed package.
+if importlib.util.find_spec(f"{__name__}.kernels") is None:
+    raise ImportError(f"{__path__[0]} is source code of mlless_nb, not the installed package: start Python elsewhere")
 
 __version__ = "0.1.0"
 

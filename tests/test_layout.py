@@ -204,3 +204,12 @@ def test_notebooks_are_stored_without_outputs() -> None:
         for cell in json.loads(path.read_text())["cells"]:
             assert not cell.get("outputs"), f"{path.name} has outputs"
             assert cell.get("execution_count") is None, f"{path.name} has execution counts"
+
+
+def test_the_source_tree_says_that_it_is_not_installed() -> None:
+    """At the root of a checkout `./mlless_nb` hides the installed package."""
+    script = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import mlless_nb"
+    done = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 1
+    assert "start Python elsewhere" in done.stderr.strip().splitlines()[-1]

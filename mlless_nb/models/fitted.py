@@ -51,7 +51,7 @@ class FittedModel:
         return named
 
     def save(self, path: str | Path) -> None:
-        """Write the model, with its names, to ``path`` as .npz; :func:`mlless_nb.models.load_model` reads it."""
+        """Write the model, with its names, to ``path`` as .npz; `mlless_nb.models.load_model` reads it."""
         names = {} if self.names is None else self.names.to_arrays()
         write_arrays(path, self.kind, {**self.params, **names})
 

@@ -1,4 +1,4 @@
-"""The quick start notebook as `make demo` runs it: headless, on the embedded default."""
+"""The notebooks as `make demo` runs the quick start: headless, on the embedded default."""
 
 from __future__ import annotations
 
@@ -128,3 +128,35 @@ def test_the_designs_notebook_walks_through_all_of_them(tmp_path: Path) -> None:
         assert design in done.stdout
     charts = [out for cell in document.cells for out in cell.get("outputs", []) if "text/html" in out.get("data", {})]
     assert any("<svg" in out["data"]["text/html"] for out in charts)
+
+
+@pytest.mark.long
+def test_come_back_outlives_its_kernel(tmp_path: Path) -> None:
+    done, document = execute(NOTEBOOKS / "05_come_back.ipynb", tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert errors_of(document) == []
+    assert "the first kernel is alive: False" in done.stdout
+    attached = re.search(r"^(\w+), step (\d+), \$[\d.]+ of \$0.02 after", done.stdout, re.MULTILINE)
+    assert attached is not None, done.stdout
+    assert attached[1] == "running"
+    assert "finished: " in done.stdout
+    assert "the budget was $0.05" in done.stdout
+    assert "the same from the file: True" in done.stdout
+    best = [float(loss) for loss in re.findall(r"^(?:evening|morning): ([0-9.]+) for", done.stdout, re.MULTILINE)]
+    assert best[1] <= best[0]
+
+
+@pytest.mark.long
+def test_own_data_is_answered_in_its_own_names(tmp_path: Path) -> None:
+    done, document = execute(NOTEBOOKS / "07_own_data.ipynb", tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert errors_of(document) == []
+    assert "predicted stars" in done.stdout
+    assert "the same model: True" in done.stdout
+    assert "contract" in done.stdout
+    assert "u999999" in done.stdout
+    auc = re.search(r"^AUC +([0-9.]+)$", done.stdout, re.MULTILINE)
+    assert auc is not None, done.stdout
+    assert float(auc[1]) > 0.7
