@@ -110,7 +110,7 @@ class LithopsObjects:
 
     def part_connections(self) -> None:
         """Leave open connections to the process that this one was forked from: what both sent would be garbled."""
-        client = self.client if self._folder is None else None
+        client: Any = self.client if self._folder is None else None
         if hasattr(client, "meta") and hasattr(client, "close"):  # botocore's opens new ones
             client.close()
 
