@@ -32,7 +32,8 @@ KILLED_S, LAUNCH_S = 8.0, 2.0
 @contextlib.contextmanager
 def patched(box: Any, old: str, new: str) -> Iterator[None]:
     """The functions' entry with ``new`` in the place of ``old``."""
-    path = Path(next(iter(box.ask(functions=True).values()))["layers"]) / "python/mlless_nb/function/entry.py"
+    (layers,) = {each["layers"] for name, each in box.ask(functions=True).items() if name.startswith("mlless-")}
+    path = Path(layers) / "python/mlless_nb/function/entry.py"
     whole = path.read_text()
     assert old in whole
     path.write_text(whole.replace(old, new))
