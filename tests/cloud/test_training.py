@@ -162,8 +162,8 @@ def test_lifetimes_are_passed_by_handing_over(box: Any) -> None:
         [(each["billed_ms"], each["error"]) for each in ended],
     )
     assert (run.get("status"), run.get("digest")) == ("finished", whole["digest"]), run
-    assert run["time_s"] > 40
-    assert len(ended) >= 4 * run["time_s"] / 20
+    assert run["time_s"] > 20
+    assert len(ended) >= 8
     assert [each["error"] for each in ended] == [None] * len(ended)
     assert run["functions_usd"] >= 0.97 * billed_usd(box)  # successors that start as the run ends are estimated
 
