@@ -144,10 +144,11 @@ def test_functions_with_a_third_of_a_core_are_not_ended_by_their_budget(box: Any
 
 def test_lifetimes_are_passed_by_handing_over(box: Any) -> None:
     """Functions that live 20 s train for longer. Their environments are warm: a start must be short against 20 s."""
-    steps = 6000
+    steps = 12_000
     whole = trained(box, backend="embedded", steps=steps)
     box.python("-c", WARM)
-    box.n_before = len(settled(box))
+    settled(box)
+    box.n_before = len(box.invocations())
     box.ask(timeout=20)
     try:
         run = trained(box, config={"runtime_timeout": 20}, steps=steps, wait_s=150)
