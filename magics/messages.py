@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..job.job import TrainingJob
 
 #: Fields of a job that may hold secrets.
-MAY_HOLD_SECRETS = ("redis", "bus", "store", "backend")
+MAY_HOLD_SECRETS = ("redis", "redis_for_functions", "bus", "store", "backend")
 
 
 def is_live(run: TrainingRun) -> bool:

@@ -119,6 +119,13 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     _option("--execution", "HOW", str, "workers that live as long as the run (default), map-reduce or events"),
     _option("--backend", "B", str, "embedded (this machine, the default) or the name of a Lithops backend"),
     _option("--redis", "URL", str, "URL of Redis; if repeated, updates are sharded over the servers", action="append"),
+    _option(
+        "--redis-for-functions",
+        "URL",
+        str,
+        "the same Redis as functions reach it, if the notebook goes another way (a tunnel); repeated as --redis",
+        action="append",
+    ),
     _option("--bus", "URL", str, "URL of the control bus: amqp://... for RabbitMQ"),
     _option("--prices", "PROFILE", str, "price profile that the run is billed by (default aws-lambda-x86)"),
     _option("--memory-mb", "MB", integer, "memory of a function; clouds price by it (default 1769)"),
@@ -144,6 +151,7 @@ def job_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
     """``given`` options (argparse's ``vars``), split into fields of the job and rules of `mlless_nb.Stop`."""
     fields = {name: value for name, value in given.items() if name not in BEHAVIOUR}
     rules = {rule: fields.pop(rule) for rule in STOP_RULES if rule in fields}
-    if len(fields.get("redis", ())) == 1:
-        fields["redis"] = fields["redis"][0]
+    for name in ("redis", "redis_for_functions"):
+        if len(fields.get(name, ())) == 1:
+            fields[name] = fields[name][0]
     return fields, rules

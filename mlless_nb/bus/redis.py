@@ -44,15 +44,15 @@ class _Reader:
 class RedisBus:
     """A control bus of Redis Streams; see `Bus`.
 
-    A message of a topic is an entry ``{i: name, b: body}`` of the stream ``mlless:<job_id>:bus:<topic>``. Reading does
-    not remove messages: another bus can read the same messages from the start.
+    A message of a topic is an entry ``{i: name, b: body}`` of the stream ``mlless:{<job_id>}:bus:<topic>``. Reading
+    does not remove messages: another bus can read the same messages from the start.
     """
 
     def __init__(
         self, url: str, job_id: str, *, from_start: bool = True, ttl_s: int = TTL_S, patience_s: float = PATIENCE_S
     ) -> None:
         self._shown = mask_url(url)
-        self._prefix = f"mlless:{job_id}:bus:"
+        self._prefix = f"mlless:{{{job_id}}}:bus:"
         self._from_start, self._ttl_s, self._patience_s = from_start, ttl_s, patience_s
         self._numbers = Numbers()
         self._used: set[str] = set()

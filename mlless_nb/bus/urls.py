@@ -25,6 +25,7 @@ class RedisServer(NamedTuple):
     run_id: str
     used_bytes: int
     maxmemory_bytes: int  # 0: no limit
+    is_cluster: bool = False
 
 
 def mask_url(url: str) -> str:
@@ -143,7 +144,7 @@ def check_redis(url: str, insecure: bool = False) -> RedisServer:
     Raises
     ------
     JobError
-        The URL is malformed or not private, or the server could lose data (eviction) or is in cluster mode.
+        The URL is malformed or not private, or the server could lose data (eviction).
     ServiceError
         The server does not answer, refuses the password or is too old.
     """
@@ -165,8 +166,6 @@ def check_redis(url: str, insecure: bool = False) -> RedisServer:
     version = str(info.get("redis_version", "0"))
     if _version_tuple(version) < OLDEST_REDIS:
         raise ServiceError(f"Redis at {shown} is version {version}; it must be 6.2 or newer, or any Valkey")
-    if info.get("redis_mode") == "cluster":
-        raise JobError("redis", shown, "servers that are not in cluster mode (list several URLs to share the load)")
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         raise JobError(
@@ -176,7 +175,7 @@ def check_redis(url: str, insecure: bool = False) -> RedisServer:
             f"(redis-cli CONFIG SET maxmemory-policy noeviction)",
         )
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    return RedisServer(version, str(info.get("run_id", "")), used, limit)
+    return RedisServer(version, str(info.get("run_id", "")), used, limit, info.get("redis_mode") == "cluster")
 
 
 def _version_tuple(version: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import pkgutil
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from lithops.constants import RUNTIMES_PREFIX
 from lithops.utils import create_handler_zip
 from lithops.version import __version__
 
+from ..function import lambda_handler
+
 #: Of Lithops; it is in its names of functions.
 VERSION: str = __version__
 #: How AWS Lambda is to start a function.
-HANDLER = "entry_point.lambda_handler"
+HANDLER = "mlless_handler.lambda_handler"
 
 
 def runtime_name(python: str) -> str:
@@ -44,12 +47,14 @@ def function_name(user: str, namespace: str, runtime: str, memory_mb: int) -> st
 
 
 def handler(folder: Path) -> bytes:
-    """The function's own archive: Lithops with its entry point."""
+    """The function's own archive: Lithops with its entry point, and ours, which calls that."""
     import lithops.serverless.backends.aws_lambda as backend
 
     path = folder / "handler.zip"
     # Imported by its file: the module itself needs no import here.
     create_handler_zip(str(path), str(Path(backend.__file__).with_name("entry_point.py")), "entry_point.py")
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(lambda_handler.__file__, f"{HANDLER.partition('.')[0]}.py")
     return path.read_bytes()
 
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ..errors import DecodeError
+from ..storage.folder import Folder
 from ..storage.objects import ObjectStore
 from ..validation import is_number
 from .bundle import MOST_TOLD, encode_head, padded, told_span
@@ -29,6 +30,8 @@ MINIBATCH_BYTES = 128
 GLANCE_BYTES = 1 << 16
 #: Threads that cut and encode minibatches; the result does not depend on their number.
 N_CUTTERS = 2
+#: Bundles that are on their way to a cloud at once: one connection does not fill the link. On this machine one is.
+N_STORED = 4
 #: Minibatches in a lot, which a thread cuts at a time, and the most lots that wait to be stored.
 LOT, MOST_LOTS = 4, 8
 
@@ -196,28 +199,29 @@ def write(
 ) -> Manifest:
     """`pack` without checking whether the data is packed already.
 
-    At most three bundles of encoded bytes are in memory at a time.
+    At most two bundles of encoded bytes are in memory beside those on their way, see `N_STORED`.
     """
     shards, cuts = dataset.cuts(size, seed, owners)
     key = pack_key(dataset, size, seed, owners)
     bounds, largest, n_touched = [0], 1, 0
     parts: list[bytes] = []
     n_bytes = 0
-    with ThreadPoolExecutor(1, thread_name_prefix="mlless-put") as storing:
-        stored: Future[None] | None = None
+    n_stored = 1 if isinstance(getattr(objects, "folder", None), Folder) else N_STORED
+    with ThreadPoolExecutor(n_stored, thread_name_prefix="mlless-put") as storing:
+        stored: deque[Future[None]] = deque()
         for blob, touched in _encoded(cuts):
             if n_bytes >= BUNDLE_BYTES:
-                if stored is not None:
-                    stored.result()
+                if len(stored) == n_stored:
+                    stored.popleft().result()
                 place, first = bundle_key(key, len(bounds) - 1), bounds[-1]
                 bounds.append(first + len(parts))
-                stored = storing.submit(_put, objects, place, first, parts)
+                stored.append(storing.submit(_put, objects, place, first, parts))
                 parts, n_bytes = [], 0
             parts.append(blob)
             n_bytes += padded(len(blob))
             largest, n_touched = max(largest, len(blob)), n_touched + touched
-        if stored is not None:
-            stored.result()
+        for each in stored:
+            each.result()
     manifest = described(dataset, size, key, shards, (*bounds, shards[-1]), largest, n_touched)
     _put(objects, last_key(key), bounds[-1], parts, told_of(manifest))
     return manifest

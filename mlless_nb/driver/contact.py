@@ -8,7 +8,7 @@ from ..exchange.protocol import START_LEASES
 from .services import Services
 
 #: A supervisor without a lease that was not heard for so many leases is lost.
-SILENCE_LEASES = 1.5
+SILENCE_LEASES = 1.25
 #: Seconds without a message after which a supervisor is lost though it has its lease, unless RabbitMQ may be away.
 SILENCE_S = 60.0
 #: Seconds between two questions after which the driver itself was held up, and could not hear anything.

@@ -25,6 +25,7 @@ from ..supervisor.policy.replay import inputs_of
 from ..telemetry.record import Record
 from . import teardown
 from .allowance import Allowance
+from .causes import Causes
 from .commands import Commands
 from .conclusion import Conclusion
 from .contact import Contact
@@ -97,6 +98,7 @@ class Driver:
         self.run = TrainingRun(job, run_id, name, self._send)
         self._is_launched, self._launched_at = False, 0.0  # not yet
         self._contact: Contact  # from the launch on
+        self._causes: Causes
         self._invocation: Invocation | None = None  # the supervisor's
         # Nano-dollars for this process' own requests: as sent to the functions, and as in the supervisor's bill.
         self._spent_before = self._set_aside = 0
@@ -208,12 +210,13 @@ class Driver:
         self._feed.record = Record(self.run.id)
         self._feed.record.begin({"state": self.run.telemetry.state.to_json(), "cost": {}, "job": self._replayed()})
         self._contact = Contact(self._services, invocations[0].lease_s)
+        self._causes = Causes(self._services.launcher, job.memory_mb)
         self._invoke(plan.invoked_here(invocations))
         self._is_launched = True
         telemetry = self.run.telemetry
         known = plan.money, plan.rates, telemetry, self._launched_at
         recovery = Recovery(self._services, invocations, *known, self._invoke)
-        self._mending = Mending(self._services, recovery, self._contact, telemetry, job.workers)
+        self._mending = Mending(self._services, recovery, self._contact, telemetry, job.workers, self._causes)
 
     def _invoke(self, invocations: list[Invocation]) -> None:
         """Invoke functions, and make sure that they end if this process is killed."""
@@ -221,6 +224,7 @@ class Driver:
             if invocations[0].role == "supervisor":
                 self._contact.invoked()
             self._services.launcher.invoke([invocation.encode().decode() for invocation in invocations])
+            self._causes.invoked(self._services.launcher.newest, [one.slot for one in invocations])
             self._services.watch_functions(f"runs/{self.run.id}")
 
     def _follow(self) -> Ended:

@@ -8,6 +8,7 @@ from ..bus.messages import Invocation
 from ..data.prepare import Manifest
 from ..errors import BudgetError
 from ..exchange import factory, pattern
+from ..exchange.protocol import key_prefix
 from ..exchange.stores import REDIS, prepaid_nusd, store_servers
 from ..job import defaults
 from ..job.execution import EVENTS, WORKERS
@@ -28,6 +29,8 @@ from .services import Services
 
 #: Latency (s) and bandwidth (bytes/s) of the embedded Redis: constants, so that one seed always gives one model.
 EMBEDDED_LINK = (60e-6, 3e9)
+#: Those of a server in the region of a cloud's functions; a function has about this share of its machine's link.
+CLOUD_LINK = (1e-3, 75e6)
 
 
 class LaunchPlan:
@@ -163,7 +166,7 @@ class LaunchPlan:
             self.money,
             job_id=run_id,
             generation=services.log.generation,
-            scatter_from=self._scatter_from(job, manifest),
+            scatter_from=self._scatter_from(job, manifest, run_id),
             has_leader=job.pattern == "allreduce",
             seed=job.seed,
             n_cores=services.launcher.n_cores,
@@ -187,13 +190,15 @@ class LaunchPlan:
         """Those of ``invocations`` that the driver is to invoke; functions invoke the others, if these are many."""
         return fan_out.fanned_out(invocations, self.money.n_inviters)
 
-    def _scatter_from(self, job: TrainingJob, manifest: Manifest) -> int:
+    def _scatter_from(self, job: TrainingJob, manifest: Manifest, run_id: str) -> int:
         """Number of workers from which on scatter-reduce is used: as the job says, or where it is predicted quicker.
 
         With another store than Redis, "auto" is broadcast: the cost model is that of one server of small latency.
         """
         link = EMBEDDED_LINK
         how = "broadcast" if not job.sync.is_complete or (job.pattern == "auto" and job.store != REDIS) else job.pattern
-        if how == "auto" and self._services.embedded is None:
-            link = pattern.probe(self._services.redis_urls[0])
+        if how == "auto" and not self._services.launcher.is_local:
+            link = CLOUD_LINK  # from here it is another one
+        elif how == "auto" and self._services.embedded is None:
+            link = pattern.probe(self._services.redis_urls[0], key_prefix(run_id))
         return pattern.scatter_from(how, job.workers, *exchanged_bytes(job, manifest), *link)

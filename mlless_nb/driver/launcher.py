@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib
 import os
-import shutil
 import signal
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -20,39 +16,24 @@ from ..errors import JobError, ServiceError
 from ..job.job import backend_name
 from ..redaction import remember
 from ..storage.objects import LithopsObjects
+from . import lithops_paths
+from .cloud_functions import CloudFunctions
 from .interpreter import interpreter
-from .lithops_config import can_functions_invoke, configured, copied, for_functions, secrets_of
+from .lithops_config import (
+    LIFETIME_S,
+    LOCAL_LIFETIME_S,
+    can_functions_invoke,
+    configured,
+    copied,
+    for_cloud,
+    for_functions,
+    for_local,
+    secrets_of,
+)
 from .processes import has_members, is_running
 
-#: Lifetime of a local function, seconds.
-LOCAL_LIFETIME_S = 7 * 86_400
 #: Longest wait for Lithops to start the process of local functions, seconds.
 LOCAL_SPAWN_S = 5.0
-#: Lithops' default lifetimes of functions by backend, seconds.
-LIFETIMES_S = {"aws_lambda": 900, "ibm_cf": 600, "code_engine": 600, "gcp_functions": 540, "azure_functions": 600}
-
-#: Modules that a local launch imports: Lithops, its backends that are imported by name, and the functions' entry.
-AHEAD = (
-    "lithops",
-    "lithops.storage.backends.localhost",
-    "lithops.monitoring.backends.storage",
-    "mlless_nb.function.entry",
-)
-
-
-def get_ready() -> None:
-    """Prepare the first run in a thread: imports, and Lithops' copy of itself, which take 0.2 to 0.5 s."""
-    threading.Thread(target=_get_ready, name="mlless-get-ready", daemon=True).start()
-
-
-def _get_ready() -> None:
-    for name in AHEAD:
-        importlib.import_module(name)
-    with contextlib.suppress(Exception):  # the launch will make the copy then, and report errors
-        from lithops.localhost.v1.localhost import DefaultEnvironment
-
-        _keep_private()
-        DefaultEnvironment({"runtime": sys.executable}).setup()
 
 
 def is_local(backend: str | Mapping[str, Any]) -> bool:
@@ -98,14 +79,10 @@ class LithopsLauncher:
         self.gone_at: float | None = None  # when all local functions had exited or were killed, monotonic clock
         config, name = configured(backend)
         if self.is_local:
-            config = config or {"lithops": {"backend": "localhost", "storage": "localhost"}}
-            config.setdefault("lithops", {})["data_cleaner"] = False
-            config["lithops"].setdefault("execution_timeout", LOCAL_LIFETIME_S)
-            local = config.setdefault("localhost", {})
-            local.update(version=1, worker_processes=n_functions)
-            local.setdefault("runtime", interpreter(modules))
-            name = None
-            _keep_private()
+            config, name = for_local(config, n_functions, interpreter(modules)), None
+            lithops_paths.keep_private()
+        else:
+            config = for_cloud(config, name)
         remember(*secrets_of(config or {}))
         try:
             self._open = partial(_open, config, name)
@@ -118,15 +95,39 @@ class LithopsLauncher:
         self._executors = [self._executor]
         self._storage = self._executor.storage
         self.objects = LithopsObjects(self._storage)
+        #: What only functions on a cloud need; None on this machine.
+        self.cloud = None if self.is_local else CloudFunctions(self._executor, memory_mb)
         limits = self._executor.config.get(self._executor.backend, {})
-        most = limits.get("max_workers", n_functions)
-        if not self.is_local and most < n_functions:
+        self._backend, self._field, self._n_functions = backend_name(backend), field, n_functions
+        self._check_room(limits.get("max_workers", n_functions))
+        timeout_s = LOCAL_LIFETIME_S if self.is_local else limits.get("runtime_timeout", LIFETIME_S)
+        self.lifetime_s = float(timeout_s)
+
+    def _check_room(self, most: int | None) -> None:
+        """Raise JobError if the backend runs ``most`` functions at once, and the run has more."""
+        if not self.is_local and most is not None and most < self._n_functions:
             self.close()
-            fewer = int(field == "workers")
-            valid = f"at most {most - fewer}: {backend_name(backend)} runs {most} functions at once"
-            raise JobError(field, n_functions - fewer, valid)
-        timeout_s = limits.get("runtime_timeout", LIFETIMES_S.get(self._executor.backend, 600))
-        self.lifetime_s = float(LOCAL_LIFETIME_S if self.is_local else timeout_s)
+            fewer = int(self._field == "workers")
+            what = f"{self._backend} runs {most} functions at once"
+            valid = f"at most {most - fewer}: {what}" if most > fewer else f"more than {what} (ask for a higher quota)"
+            raise JobError(self._field, self._n_functions - fewer, valid)
+
+    def prepare(self) -> None:
+        """Ask for the quota, and deploy the functions where they are not yet there: before the run's clock runs.
+
+        Raises
+        ------
+        JobError, ServiceError
+            If the account cannot run so many functions at once, or they cannot be deployed.
+        """
+        if self.cloud is None:
+            return
+        self._check_room(self.cloud.quota)
+        try:
+            self.cloud.deploy()
+        except Exception as error:
+            self.close()
+            raise ServiceError(f"backend: the functions could not be deployed: {error}") from None
 
     def files_of(self, bucket: str) -> LithopsObjects:
         """All objects of another bucket of the same storage."""
@@ -142,6 +143,8 @@ class LithopsLauncher:
         from ..function.entry import run_function
 
         self.gone_at = None
+        if self.cloud is not None:
+            self.cloud.begin()
         try:
             futures = self._free_executor().map(
                 run_function,
@@ -158,6 +161,8 @@ class LithopsLauncher:
             executor.job_monitor.stop()
         # Locally a thread of Lithops starts the functions' process; the watchdog needs its id.
         self._newest = futures[0].job_key
+        if self.cloud is not None:
+            self.cloud.accepted(len(payloads))
         give_up_at = time.monotonic() + LOCAL_SPAWN_S
         while self.is_local and self._newest not in self._jobs and time.monotonic() < give_up_at:
             time.sleep(0.002)
@@ -192,7 +197,12 @@ class LithopsLauncher:
             for key, process in list(jobs.items()):
                 if process.poll() is not None:
                     del jobs[key]
-                    _remove(self._paths_of(key))
+                    lithops_paths.remove(self._paths_of(key))
+
+    @property
+    def newest(self) -> str:
+        """The key of the newest Lithops job."""
+        return self._newest
 
     def has_newest_ended(self) -> bool:
         """Whether the functions that were invoked last have exited; False if that cannot be known."""
@@ -235,16 +245,7 @@ class LithopsLauncher:
 
     def _paths_of(self, job: str) -> list[str]:
         """What Lithops creates on this machine for one of its jobs."""
-        from lithops.constants import JOBS_DIR, JOBS_PREFIX, LITHOPS_TEMP_DIR, LOGS_DIR, MODULES_DIR
-
-        jobs = f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/{JOBS_PREFIX}"
-        return [
-            f"{JOBS_DIR}/{job}.done",
-            f"{LOGS_DIR}/{job}.log",
-            f"{MODULES_DIR}/{job}",
-            f"{jobs}/{job}",
-            f"{jobs}/{job}-job.json",
-        ]
+        return lithops_paths.paths_of(self._storage.bucket, job)
 
     def folder_of(self, key: str) -> str:
         """The local folder of the objects under ``key``."""
@@ -313,8 +314,10 @@ class LithopsLauncher:
             executor.invoker.stop()
             if self.is_local:
                 executor.compute_handler.clear()
-        _remove(paths)
+        lithops_paths.remove(paths)
         if self._storage.backend != "localhost":
+            if self.cloud is not None:
+                self.cloud.await_notes()
             for prefix in self.prefixes_of("")[1:]:
                 keys = self._storage.list_keys(self._storage.bucket, prefix)
                 if keys:
@@ -331,20 +334,3 @@ def _open(config: Mapping[str, Any] | None, name: str | None) -> Any:
     remember(*secrets_of(executor.config))
     executor.invoker.config = for_functions(executor.config)
     return executor
-
-
-def _remove(paths: list[str]) -> None:
-    """Remove files and folders, those that exist."""
-    for path in paths:
-        shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            os.remove(path)
-
-
-def _keep_private() -> None:
-    """Make Lithops' folder private: payloads in it hold URLs with passwords."""
-    from lithops.constants import LITHOPS_TEMP_DIR
-
-    os.makedirs(LITHOPS_TEMP_DIR, exist_ok=True)
-    with contextlib.suppress(OSError):
-        os.chmod(LITHOPS_TEMP_DIR, 0o700)

@@ -8,6 +8,14 @@ from typing import Any
 from ..redaction import SECRET_NAME, in_configuration
 from . import deployed
 
+#: Lifetime of a local function, and of one of a cloud where Lithops has no word for it, seconds.
+LOCAL_LIFETIME_S, LIFETIME_S = 7 * 86_400, 600
+#: In the place of Lithops' defaults: functions live as long as the cloud lets them, and what starts them longer.
+DEFAULTS = {
+    "aws_lambda": {"runtime_timeout": deployed.LIFETIME_S},
+    "k8s": {"runtime_timeout": 86_400, "master_timeout": 86_400},
+}
+
 
 def configured(backend: str | Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
     """Lithops' configuration and the name of its backend: one of both, the other is None.
@@ -18,6 +26,33 @@ def configured(backend: str | Mapping[str, Any]) -> tuple[dict[str, Any] | None,
     if profile is not None:
         return profile.lithops_config(), None
     return (None, backend) if isinstance(backend, str) else (copied(backend), None)
+
+
+def for_local(config: dict[str, Any] | None, n_functions: int, runtime: str) -> dict[str, Any]:
+    """``config`` for functions that are processes of this machine, started by ``runtime``."""
+    config = config or {"lithops": {"backend": "localhost", "storage": "localhost"}}
+    config.setdefault("lithops", {})["data_cleaner"] = False
+    config["lithops"].setdefault("execution_timeout", LOCAL_LIFETIME_S)
+    local = config.setdefault("localhost", {})
+    local.update(version=1, worker_processes=n_functions)
+    local.setdefault("runtime", runtime)
+    return config
+
+
+def for_cloud(config: dict[str, Any] | None, name: str | None) -> dict[str, Any] | None:
+    """``config``, or Lithops' own file if None, with our defaults where it does not decide; None if there is none."""
+    if config is None:
+        from lithops.config import load_config
+
+        config = load_config(log=False)
+        if not config.get(str(name)):  # Lithops says what is missing
+            return None
+    backend = name or config.get("lithops", {}).get("backend")
+    section = config.get(backend)
+    if isinstance(section, dict):
+        for key, value in DEFAULTS.get(str(backend), {}).items():
+            section.setdefault(key, value)
+    return config
 
 
 def for_functions(config: Mapping[str, Any]) -> dict[str, Any]:

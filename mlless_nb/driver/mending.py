@@ -8,6 +8,7 @@ from ..bus.messages import Aged, Trouble
 from ..exchange import SUPERVISOR, Aborted, LostData
 from ..exchange.slots import role_of
 from ..telemetry.live import Telemetry
+from .causes import Causes
 from .contact import Contact
 from .recovery import GaveUp, Recovery
 from .services import Services
@@ -31,6 +32,8 @@ class Mending:
         Says when the supervisor counts as lost.
     telemetry : Telemetry
     n_workers : int
+    causes : Causes, optional
+        Says why functions of a cloud are not there.
 
     Attributes
     ----------
@@ -41,9 +44,16 @@ class Mending:
     """
 
     def __init__(
-        self, services: Services, recovery: Recovery, contact: Contact, telemetry: Telemetry, n_workers: int
+        self,
+        services: Services,
+        recovery: Recovery,
+        contact: Contact,
+        telemetry: Telemetry,
+        n_workers: int,
+        causes: Causes | None = None,
     ) -> None:
         self._services, self._recovery, self._contact, self._telemetry = services, recovery, contact, telemetry
+        self._causes = causes
         self._everybody = [SUPERVISOR, *range(n_workers)]
         self.troubles: list[Trouble] = []
         self.aged: list[Aged] = []
@@ -65,6 +75,10 @@ class Mending:
             if self._services.launcher.is_local and not self._recovery.pay_for_starts():
                 self._services.launcher.kill()
                 return Over("the budget was used up before all functions had started", "capped")
+            if is_due and self._causes is not None and self._causes.can_look:
+                why = self._causes.look(*self._recovery.presence())
+                if why is not None:
+                    return self._end(GaveUp(why))
             while self.aged:
                 message = self.aged.pop(0)
                 self._recovery.succeed(message.slots, message.reason)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from ..bus.messages import Invocation, Invoked, Replaced
 from ..errors import DecodeError, ServiceError
 from ..exchange import SUPERVISOR, LostData, Plan, Restart
+from ..exchange.slots import role_of
 from ..money import Rates
 from ..money.meter import NUSD, to_nusd
 from ..money.start import StartingMoney
@@ -132,6 +133,14 @@ class Recovery:
             raise LostData("a server was restarted")
         self._plan, self._at_work, self._reserved_nusd = plan, at_work, reserved_nusd
         self._seen.update(at_work)
+
+    def presence(self) -> tuple[set[int], list[int]]:
+        """The slots whose functions have started, as of the newest `note`, and those of them without a lease."""
+        at_work = list(self._at_work)
+        if not at_work or not self._services.redis_urls:  # the object storage's requests are billed
+            return self._seen, []
+        are_alive = self._services.log.alive([role_of(slot) for slot in at_work])
+        return self._seen, [slot for slot, is_alive in zip(at_work, are_alive, strict=True) if not is_alive]
 
     @property
     def is_capped(self) -> bool:

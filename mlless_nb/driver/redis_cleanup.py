@@ -25,7 +25,7 @@ def sweep(urls: list[str], prefix: str) -> None:
                 client.unlink(*keys[first : first + 500])
             # As in redis_user.py; this program imports nothing of the package, so that it starts at once.
             database = client.connection_pool.connection_kwargs.get("db") or 0
-            client.execute_command("ACL DELUSER", f"mlless-{database}-{prefix.split(':')[1]}")
+            client.execute_command("ACL DELUSER", f"mlless-{database}-{prefix.split(':')[1].strip('{}')}")
 
 
 if __name__ == "__main__":

@@ -71,13 +71,16 @@ class RedisUser:
         name = name_of(client, self._run_id)
         client.execute_command("ACL SETUSER", name, *rules, *(f"-{each}" for each in REMOVED))
 
-    def url_for_functions(self, url: str) -> str:
-        """``url`` with this user in the place of the driver's, where it was made; else as it is."""
+    def url_for_functions(self, url: str, seen: str | None = None) -> str:
+        """``url`` with this user in the place of the driver's, where it was made; else as it is.
+
+        ``seen`` is the same server as functions reach it, None if that is ``url``.
+        """
         if url not in self._urls:
-            return url
+            return url if seen is None else seen
         with contextlib.closing(redis_client(url)) as client:
             name = name_of(client, self._run_id)
-        parts = urlsplit(url)
+        parts = urlsplit(url if seen is None else seen)
         options = [each for each in parts.query.split("&") if each and not each.startswith(("username=", "password="))]
         if parts.scheme == "unix":
             options += [f"username={name}", f"password={self.password}"]

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ..bus import STORAGE_BUS, open_bus
+from ..bus.cluster import node_of
 from ..bus.passwords import filled
-from ..bus.urls import REDIS_SCHEMES, is_here, is_loopback, mask_url, scheme_of
+from ..bus.urls import REDIS_SCHEMES, is_here, is_loopback, mask_url, require_private, scheme_of
 from ..errors import JobError
 from ..exchange.factory import open_coordinator
 from ..exchange.protocol import key_prefix
@@ -74,6 +75,7 @@ class Services:
         self._run_id, self.told = run_id, list[str]()
         self._user: RedisUser | None = None
         self._servers: dict[str, RedisServer] = {}  # as they were when they were checked
+        self._seen: list[str] = []  # their URLs for functions
         self._watchdog: Watchdog | None = None
         self._watched_groups: list[int] = []
         self._watched_paths: list[str] = []
@@ -133,7 +135,17 @@ class Services:
             return []
         assert job.redis_urls is not None
         urls = [filled("redis", url) for url in job.redis_urls]
-        self._servers = {url: check_redis(url, insecure=job.insecure) for url in urls}
+        self._seen = [filled("redis_for_functions", url) for url in job.function_redis_urls or []]
+        for number, url in enumerate(urls):
+            server = check_redis(url, insecure=job.insecure)
+            if self._seen[number] != url:
+                require_private("redis_for_functions", self._seen[number], job.insecure)
+            if server.is_cluster and self._seen[number] != url:
+                raise JobError("redis", mask_url(url), "servers that are not in cluster mode, with redis_for_functions")
+            if server.is_cluster:  # all keys of a run lie on one of its servers
+                urls[number] = self._seen[number] = url = node_of(url, key_prefix(self._run_id))
+                server = check_redis(url, insecure=job.insecure)
+            self._servers[url] = server
         return urls
 
     def check_room(self, n_bytes: int) -> None:
@@ -171,7 +183,9 @@ class Services:
         refusals = [why for url in servers if (why := user.make(url))]
         if refusals:
             self.told.append(f"{refusals[0]}: functions have the given one, and reach the keys of other jobs")
-        return [user.url_for_functions(url) for url in self.redis_urls], user.url_for_functions(self.bus_url)
+        seen = dict(zip(self.redis_urls, self._seen, strict=True))
+        urls = [user.url_for_functions(url, seen[url]) for url in self.redis_urls]
+        return urls, user.url_for_functions(self.bus_url, seen.get(self.bus_url))
 
     def keep_user(self) -> None:
         """Make the job's Redis user again if its server was restarted."""
@@ -257,7 +271,8 @@ def _check_reach(job: TrainingJob) -> None:
     name = backend_name(job.backend)
     if isinstance(job.backend, Mapping) and name == backend_name({}):
         return  # Lithops chooses the backend of a configuration that names none
-    servers = [("redis", url, is_here(url)) for url in job.redis_urls or []]
+    field = "redis" if job.redis_for_functions is None else "redis_for_functions"
+    servers = [(field, url, is_here(url)) for url in job.function_redis_urls or []]
     servers += [("bus", job.bus, is_here(job.bus))] if job.bus is not None else []
     servers += [("store", job.store, is_loopback(host)) for host in store_hosts(job.store)]
     for field, url, is_unreachable in servers:
@@ -271,7 +286,9 @@ def _launcher(job: TrainingJob) -> LithopsLauncher:
     deployed.check(job.backend, job.memory_mb)
     try:
         field = "workers" if job.n_functions == (job.workers or 0) + 1 else "functions"
-        return LithopsLauncher(job.backend, job.n_functions, job.memory_mb, field, job.model.modules)
+        launcher = LithopsLauncher(job.backend, job.n_functions, job.memory_mb, field, job.model.modules)
+        launcher.prepare()
+        return launcher
     except JobError as error:
         missing = error.__context__  # Lithops imports a backend on first use
         if not isinstance(missing, ModuleNotFoundError) or not missing.name:

@@ -341,8 +341,8 @@ def with_own(slots: Sequence[int], slot: int, own: Frame, frames: Sequence[Frame
 
 
 def key_prefix(job_id: str) -> str:
-    """The prefix of every key of a job, on Redis and in a frame store."""
-    return f"mlless:{job_id}:"
+    """The prefix of every key of a job; by the part in braces all lie on one server of a Redis in cluster mode."""
+    return f"mlless:{{{job_id}}}:"
 
 
 def frame_key(prefix: str, round_id: str, slot: int, receiver: int | None) -> str:

@@ -7,13 +7,18 @@ import os
 import time
 from pathlib import Path
 
+from .lambda_handler import INVOKED
 
-def runtime_age_s() -> float:
-    """Seconds since the process of this function's runtime was started: the leader of its process group.
 
-    Infinity where the system does not tell (no /proc, or the leader is outside the container).
+def billed_s() -> float:
+    """Seconds that this invocation has been billed for: since it began, with the runtime's start if it is the first.
+
+    Where no `lambda_handler` has noted that, those since the runtime was started. Infinity where the system does not
+    tell (no /proc, or the process group's leader, which is the runtime, is outside the container).
     """
     try:
+        if invoked := os.environ.get(INVOKED):
+            return max(time.clock_gettime(time.CLOCK_BOOTTIME) - float(invoked), 0.0)
         stat = Path(f"/proc/{os.getpgid(0) or os.getpid()}/stat").read_text()
         # "Field 22 (starttime)" of proc(5), in ticks since the boot; the name in field 2 may contain spaces.
         began_s = int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")

@@ -24,7 +24,7 @@ from ..redaction import in_configuration, in_url, remember, scrub
 from ..stateless.messages import Call
 from ..storage.objects import LithopsObjects, ObjectStore
 from ..worker.attempts import work
-from .age import runtime_age_s
+from .age import billed_s
 from .inviting import invite
 from .malloc import keep_memory
 from .patience import open_patiently
@@ -68,6 +68,7 @@ def _secrets_in(invocation: Message) -> list[str]:
 def _run(invocation: Message, storage: Any) -> str:
     """Run a function until it has ended; its final message as JSON."""
     objects = LithopsObjects(storage)
+    objects.part_connections()
     keep_memory()
     if isinstance(invocation, Call):
         from ..stateless.functions import run_call  # workers do not need it, and start sooner without
@@ -207,8 +208,8 @@ def _call_off(invocation: Invocation, objects: ObjectStore) -> None:
 
 def _prepaid(invocation: Invocation, log: JobCoordinator, objects: ObjectStore, store: FrameStore | None) -> Prepaid:
     began, invoked_at_s = time.monotonic(), invocation.launched_at_s + invocation.invoked_s
-    # Until the runtime was started nothing was billed; one that has served others before is billed from the call on.
-    late_s = min(max(log.now_s() - invoked_at_s, 0.0), runtime_age_s())
+    # Until the runtime was started nothing was billed.
+    late_s = min(max(log.now_s() - invoked_at_s, 0.0), billed_s())
     rates = Rates(
         price_profile(invocation.prices),
         invocation.memory_mb,

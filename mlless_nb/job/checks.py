@@ -47,7 +47,7 @@ CHOICES = {
 
 def check_types(job: TrainingJob) -> None:
     """Raise unless each field has a valid type; hide the secrets in fields that may hold some from all texts."""
-    for value in (job.redis, job.bus, job.store, job.backend, dict(os.environ)):
+    for value in (job.redis, job.redis_for_functions, job.bus, job.store, job.backend, dict(os.environ)):
         remember(*in_configuration(value))
     models = tuple(registered_models().values())
     for name, kinds, valid in (
@@ -131,9 +131,14 @@ def check_values(job: TrainingJob) -> None:
         raise JobError("validation", job.validation, "a fraction between 0 and 1, a dataset, or None")
     if isinstance(job.validation, (float, int)) and not 0 < job.validation < 1:
         raise JobError("validation", job.validation, "a fraction between 0 and 1, a dataset, or None")
-    urls = [job.redis] if isinstance(job.redis, str) else job.redis
-    if urls is not None and (not isinstance(urls, list) or not urls or not all(isinstance(u, str) for u in urls)):
-        raise JobError("redis", _masked(job.redis), "a URL such as 'redis://host:6379/0', a list of them, or None")
+    for name in ("redis", "redis_for_functions"):
+        given = getattr(job, name)
+        urls = [given] if isinstance(given, str) else given
+        if urls is not None and (not isinstance(urls, list) or not urls or not all(isinstance(u, str) for u in urls)):
+            raise JobError(name, _masked(given), "a URL such as 'redis://host:6379/0', a list of them, or None")
+    if job.redis_for_functions is not None and len(job.function_redis_urls or []) != len(job.redis_urls or []):
+        valid = "as many URLs as redis has, in the same order: the same servers as functions reach them"
+        raise JobError("redis_for_functions", _masked(job.redis_for_functions), valid)
 
 
 def _check_store(job: TrainingJob) -> None:

@@ -93,6 +93,9 @@ class TrainingJob:
     redis : str | list of str, optional
         URL(s) of Redis; updates are sharded over several servers by slot. None: the embedded backend's private server,
         or none at all with ``store="storage"``.
+    redis_for_functions : str | list of str, optional
+        The same servers as the functions of a cloud reach them, if this process goes another way (a tunnel). None: as
+        ``redis``.
     bus : str, optional
         URL of the control bus, ``amqp://...`` or a Redis URL. None: Redis Streams on the first of ``redis``, or objects
         if there is no Redis.
@@ -150,6 +153,7 @@ class TrainingJob:
     schedule: str = "auto"
     backend: str | Mapping[str, Any] = field(default="embedded", repr=False)  # a configuration may hold secret keys
     redis: str | list[str] | None = field(default=None, repr=False)  # URLs may hold passwords
+    redis_for_functions: str | list[str] | None = field(default=None, repr=False)
     bus: str | None = field(default=None, repr=False)
     execution: str = WORKERS
     reducers: int | None = None
@@ -273,6 +277,12 @@ class TrainingJob:
     def redis_urls(self) -> list[str] | None:
         """The Redis URLs as a list, None for the embedded server."""
         return [self.redis] if isinstance(self.redis, str) else self.redis
+
+    @property
+    def function_redis_urls(self) -> list[str] | None:
+        """The Redis URLs of functions as a list, in the order of `redis_urls`; None for the embedded server."""
+        urls = self.redis_for_functions
+        return self.redis_urls if urls is None else [urls] if isinstance(urls, str) else urls
 
     @property
     def ends_settled(self) -> bool:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from .budget import EXIT_S
 from .meter import NUSD, Rates
 
-#: Prepaid start-up seconds: of a local function, more for each function of the run, and of a cloud function. Four
-#: functions start in half a second on two idle cores; other load or a slower machine makes that three times as long.
-#: The unused rest is returned.
-LOCAL_START_S, LOCAL_START_EACH_S, CLOUD_START_S = 1.5, 0.06, 5.0
+#: Prepaid start-up seconds of a local function, and more for each function of the run. Four functions start in half a
+#: second on two idle cores; other load or a slower machine makes that three times as long. The unused rest is returned.
+LOCAL_START_S, LOCAL_START_EACH_S = 1.5, 0.06
+#: Those of a cloud function, and of a core in addition: it has a share of one by its memory, MB.
+CLOUD_START_S, CLOUD_START_CORE_S, CORE_MB = 6.0, 4.0, 1769
 #: Prepaid seconds of the first step.
 FIRST_STEP_S = 0.1
 
@@ -53,7 +54,9 @@ class StartingMoney:
     @property
     def start_s(self) -> float:
         """Prepaid start-up seconds of a function."""
-        return LOCAL_START_S + LOCAL_START_EACH_S * (self.n_workers + 1) if self.is_local else CLOUD_START_S
+        if self.is_local:
+            return LOCAL_START_S + LOCAL_START_EACH_S * (self.n_workers + 1)
+        return CLOUD_START_S + CLOUD_START_CORE_S * max(CORE_MB / self.rates.memory_mb, 1.0)
 
     @property
     def _span_s(self) -> float:

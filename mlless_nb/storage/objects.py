@@ -54,7 +54,7 @@ class MemoryObjects:
 
     def put(self, key: str, blob: bytes) -> None:
         """See `ObjectStore`."""
-        self.puts += 1
+        self.count(puts=1)
         self.blobs[key] = bytes(blob)
 
     def list(self, prefix: str) -> list[str]:
@@ -107,6 +107,12 @@ class LithopsObjects:
         """The client of the storage's own library, None if Lithops has none."""
         get_client = getattr(self._storage, "get_client", None)
         return get_client() if get_client is not None else None
+
+    def part_connections(self) -> None:
+        """Leave open connections to the process that this one was forked from: what both sent would be garbled."""
+        client: Any = self.client if self._folder is None else None
+        if hasattr(client, "meta") and hasattr(client, "close"):  # botocore's opens new ones
+            client.close()
 
     def place(self, key: str) -> tuple[str, str]:
         """The bucket and the whole name of the object under ``key``."""

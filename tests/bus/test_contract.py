@@ -217,7 +217,7 @@ def test_redis_forgets_what_was_discarded(redis_url: str) -> None:
                 sender.send("driver", bytes(5000))
             receive(reader, "driver", 10)
             reader.discard("driver")
-        assert client.xlen("mlless:job:bus:driver") < 30  # whole blocks are removed
+        assert client.xlen("mlless:{job}:bus:driver") < 30  # whole blocks are removed
         for bus in (sender, reader):
             bus.close(delete=True)
 
@@ -226,8 +226,8 @@ def test_redis_keys_expire_and_are_deleted(redis_url: str) -> None:
     client = redis.Redis.from_url(redis_url)
     bus = open_bus(redis_url, "tidy", ttl_s=1000)
     bus.send("driver", b"x")
-    assert client.keys() == [b"mlless:tidy:bus:driver"]
-    assert 0 < client.ttl("mlless:tidy:bus:driver") <= 1000
+    assert client.keys() == [b"mlless:{tidy}:bus:driver"]
+    assert 0 < client.ttl("mlless:{tidy}:bus:driver") <= 1000
     bus.close(delete=True)
     assert client.keys() == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -15,7 +16,7 @@ from mlless_nb.clouds import lithops_lambda, policies, resources
 from mlless_nb.clouds.account import open_account
 from mlless_nb.driver import deployed
 from mlless_nb.driver.launcher import LithopsLauncher
-from mlless_nb.errors import JobError
+from mlless_nb.errors import JobError, ServiceError
 
 Command = Callable[..., tuple[int, str, str]]
 NOTHING: dict[str, list[str]] = {"functions": [], "layers": [], "roles": [], "buckets": [], "log groups": []}
@@ -109,6 +110,7 @@ def test_lithops_finds_the_deployment_and_makes_nothing_of_its_own(cloud: Aws, r
     try:
         assert launcher.lifetime_s == deployed.LIFETIME_S
         assert launcher.place == ("aws_s3", profile.bucket)
+        launcher.prepare()
         noted = launcher._executor.invoker.select_runtime("A000", 512)
         assert noted["runtime_timeout"] == deployed.LIFETIME_S
         known = dict(map(tuple, noted["preinstalls"]))
@@ -127,6 +129,41 @@ def test_a_run_larger_than_the_quota_is_refused_before_anything_is_invoked(cloud
     deployed_here(run, "--memory", "512")
     with pytest.raises(JobError, match=r"workers=3: must be at most 2: aws_lambda runs 3 functions at once"):
         LithopsLauncher("aws_lambda", 4, 512)
+
+
+@pytest.mark.parametrize("status", [202, 403])
+def test_an_invocation_that_is_refused_fails_the_launch(cloud: Aws, run: Command, status: int) -> None:
+    """Lithops sends it in a thread whose failure it tells nobody."""
+    deployed_here(run, "--memory", "512")
+    launcher = LithopsLauncher("aws_lambda", 4, 512)
+    answer = SimpleNamespace(
+        status_code=status, text='{"Message": "not authorized"}', headers={"x-amzn-RequestId": "1"}
+    )
+    sent: list[Any] = []
+    try:
+        assert launcher.cloud is not None
+        deliveries = launcher.cloud._deliveries
+        assert deliveries is not None
+        deliveries._session = SimpleNamespace(send=lambda request: sent.append(request) or answer)
+        if status == 202:
+            launcher.invoke(["{}", "{}"])
+            assert launcher.newest.endswith("-M000")
+        else:
+            with pytest.raises(ServiceError, match="AWS Lambda accepted 0 of 2: 403: not authorized"):
+                launcher.invoke(["{}", "{}"])
+        assert launcher.cloud.failures() == []
+    finally:
+        launcher.close()
+    assert len(sent) == 2
+
+
+def test_the_quota_is_asked_for_before_each_run(cloud: Aws, run: Command) -> None:
+    """It may be another one than when the functions were deployed."""
+    deployed_here(run, "--memory", "512")
+    cloud.concurrency = 3
+    launcher = LithopsLauncher("aws_lambda", 4, 512)
+    with pytest.raises(JobError, match=r"workers=3: must be at most 2: aws_lambda runs 3 functions at once"):
+        launcher.prepare()
 
 
 def test_a_quota_below_the_smallest_run_is_refused_before_anything_is_made(cloud: Aws, run: Command) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -61,7 +62,7 @@ def test_large_data_is_in_several_bundles_and_the_manifest_in_the_last(
     manifest = pack(dataset, 16, 0, objects)
     n_bundles = len(manifest.bundles) - 1
     assert n_bundles > 2
-    assert list(objects.blobs) == [manifest.object_key(number) for number in range(n_bundles)]
+    assert sorted(objects.blobs) == [manifest.object_key(number) for number in range(n_bundles)]
     assert list(objects.blobs)[-1].endswith("/last")
     assert all(3000 <= len(blob) < 3000 + 2 * manifest.minibatch_bytes for blob in list(objects.blobs.values())[:-1])
     assert objects.puts == n_bundles <= most_bundles(dataset, 16)
@@ -79,6 +80,27 @@ def test_what_is_stored_does_not_depend_on_threads(
     monkeypatch.setattr(prepare, "LOT", lot)
     pack(dataset, 16, 0, others)
     assert objects.blobs == others.blobs
+
+
+def test_several_bundles_are_on_their_way_at_once(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(MemoryObjects):
+        """Each of the first ones waits for the others."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.together = threading.Barrier(prepare.N_STORED)
+
+        def put(self, key: str, blob: bytes) -> None:
+            if any(key.endswith(f"/{number:06d}") for number in range(prepare.N_STORED)):
+                self.together.wait(60)
+            super().put(key, blob)
+
+    monkeypatch.setattr(prepare, "BUNDLE_BYTES", 1000)
+    monkeypatch.setattr(prepare, "LOT", 1)
+    objects = Slow()
+    manifest = pack(dataset, 16, 0, objects)
+    assert len(manifest.bundles) - 2 >= prepare.N_STORED
+    same_minibatches(stored(objects, manifest), dataset.minibatches(16, 0))
 
 
 def test_a_manifest_that_lies_behind_a_long_index_is_found(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

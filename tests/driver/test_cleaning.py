@@ -57,7 +57,7 @@ def test_keys_go_with_the_password_and_not_without(redis_url: str) -> None:
         with_password = redis_url.replace("://", "://:planted-secret@")
         run = dataclasses.replace(RUN, redis=[mask_url(with_password)])
         run.write()
-        for key in (f"mlless:{run.run_id}:job", f"mlless:{run.run_id}:bus:driver", "mlless:other:job"):
+        for key in (f"mlless:{{{run.run_id}}}:job", f"mlless:{{{run.run_id}}}:bus:driver", "mlless:{other}:job"):
             client.set(key, "")
         cleaned = mlless_nb.clean()
         assert cleaned.removed == []
@@ -67,7 +67,7 @@ def test_keys_go_with_the_password_and_not_without(redis_url: str) -> None:
         assert cleaned.left == []
         assert "removed 2 keys of" in repr(cleaned)
         assert "planted-secret" not in repr(cleaned)
-        assert client.keys("*") == [b"mlless:other:job"]
+        assert client.keys("*") == [b"mlless:{other}:job"]
         assert list(all_places()) == []
     finally:
         client.config_set("requirepass", "")
@@ -76,12 +76,12 @@ def test_keys_go_with_the_password_and_not_without(redis_url: str) -> None:
 def test_keys_of_cloud_functions_at_work_stay(redis_url: str) -> None:
     run = dataclasses.replace(RUN, redis=[redis_url], backend="aws_lambda")
     client = redis_client.Redis.from_url(redis_url)
-    client.set(f"mlless:{run.run_id}:lease:driver", "1")
-    client.set(f"mlless:{run.run_id}:lease:0", "1", px=60_000)
+    client.set(f"mlless:{{{run.run_id}}}:lease:driver", "1")
+    client.set(f"mlless:{{{run.run_id}}}:lease:0", "1", px=60_000)
     run.write()
     assert "1 functions are still at work" in repr(mlless_nb.clean())
     assert len(client.keys("*")) == 2
-    client.delete(f"mlless:{run.run_id}:lease:0")
+    client.delete(f"mlless:{{{run.run_id}}}:lease:0")
     assert mlless_nb.clean().left == []
     assert client.keys("*") == []
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlless_nb.driver import contact
-from mlless_nb.driver.contact import AWAY_S, SILENCE_S, Contact
+from mlless_nb.driver.contact import AWAY_S, SILENCE_LEASES, SILENCE_S, Contact
 from mlless_nb.exchange import MemoryCoordinator, MemoryHub
 from mlless_nb.exchange.protocol import START_LEASES
 
@@ -40,7 +40,7 @@ def test_a_supervisor_without_a_lease_is_lost_soon(monkeypatch: pytest.MonkeyPat
     assert run.silent_after(200.0) == pytest.approx(START_LEASES * LEASE_S, abs=1.0)  # it may start slowly
     run.contact.invoked()
     run.contact.heard()
-    assert run.silent_after(200.0) == pytest.approx(1.5 * LEASE_S, abs=1.0)
+    assert run.silent_after(200.0) == pytest.approx(SILENCE_LEASES * LEASE_S, abs=1.0)
 
 
 @pytest.mark.parametrize("has_broker", [False, True])
@@ -58,7 +58,7 @@ def test_a_driver_that_was_held_up_has_heard_nothing_and_knows_nothing(monkeypat
     assert run.silent_after(5.0) is None
     run.now += 30.0  # Redis did not answer
     assert not run.contact.is_silent()
-    assert run.silent_after(50.0) == pytest.approx(1.5 * LEASE_S - 5.0, abs=1.0)
+    assert run.silent_after(50.0) == pytest.approx(SILENCE_LEASES * LEASE_S - 5.0, abs=1.0)
 
 
 def test_servers_may_be_away_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,4 +54,4 @@ def test_a_backend_whose_packages_are_missing_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(JobError, match=rf"backend=.*{module} is not: pip install 'lithops\[{extra}\]'"):
-        mlless_nb.train(job(backend=backend, redis="rediss://:password@redis.example", detach=False))
+        mlless_nb.train(job(backend=backend, redis="rediss://:planted-secret@redis.example", detach=False))

@@ -49,7 +49,7 @@ def test_a_job_reaches_its_own_keys_and_no_other(private_redis: PrivateRedisProc
     told = user.url_for_functions(url)
     assert PASSWORD not in told
     with redis.Redis.from_url(url) as client:
-        client.set("mlless:other:job", "theirs")
+        client.set("mlless:{other}:job", "theirs")
         client.set("somebody's", "theirs")
     own = RedisCoordinator([told], job_id, "1", "nonce")
     RedisCoordinator([url], job_id, "1", "driver").create(cap_nusd=100, reserved_nusd=1)
@@ -62,10 +62,10 @@ def test_a_job_reaches_its_own_keys_and_no_other(private_redis: PrivateRedisProc
     own.close()
     with redis.Redis.from_url(told) as client:
         for command in (
-            ("GET", "mlless:other:job"),
+            ("GET", "mlless:{other}:job"),
             ("SET", "somebody's", "ours"),
-            ("EVAL", "return redis.call('GET', KEYS[1])", "1", "mlless:other:job"),
-            ("EVAL", "return redis.call('GET', 'mlless:other:job')", "0"),
+            ("EVAL", "return redis.call('GET', KEYS[1])", "1", "mlless:{other}:job"),
+            ("EVAL", "return redis.call('GET', 'mlless:{other}:job')", "0"),
             ("KEYS", "*"),
             ("SCAN", "0"),
             ("RANDOMKEY",),
@@ -80,7 +80,7 @@ def test_a_job_reaches_its_own_keys_and_no_other(private_redis: PrivateRedisProc
             ("DEBUG", "SLEEP", "0"),
             ("SCRIPT", "FLUSH"),
             ("SWAPDB", "0", "1"),
-            ("MOVE", f"mlless:{job_id}:job", "1"),
+            ("MOVE", f"mlless:{{{job_id}}}:job", "1"),
             ("PUBLISH", "channel", "message"),
             ("REPLICAOF", "NO", "ONE"),
         ):
@@ -105,7 +105,7 @@ def test_a_run_has_a_user_while_it_is_there(private_redis: PrivateRedisProcess) 
     assert run.status == "stopped", run.reason
     assert not users(private_redis.url)
     with redis.Redis.from_url(private_redis.url) as client:
-        assert not client.keys(f"mlless:{run.id}:*")
+        assert not client.keys(f"mlless:{{{run.id}}}:*")
 
 
 def test_it_has_the_bits_of_a_run_on_the_private_server(private_redis: PrivateRedisProcess) -> None:
@@ -134,13 +134,13 @@ def test_users_of_old_jobs_are_removed_by_the_next(private_redis: PrivateRedisPr
     url, old, live = private_redis.url, RedisUser("old"), RedisUser("live")
     assert (old.make(url), live.make(url)) == ("", "")
     with redis.Redis.from_url(url) as client:
-        client.delete("mlless:old:user")  # it has expired
+        client.delete("mlless:{old}:user")  # it has expired
         assert remove_left(client) == ["mlless-0-old"]
     assert users(url) == {"mlless-0-live"}
     live.remove()
     live.remove()
     with redis.Redis.from_url(url) as client:
-        client.delete("mlless:other:job", "somebody's")
+        client.delete("mlless:{other}:job", "somebody's")
 
 
 def test_a_user_that_a_restarted_server_has_lost_is_made_again(redis_program: str, tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_killed_driver_leaves_no_user(private_redis: PrivateRedisProcess, tmp_
         driver.wait()
     give_up_after = 600
     with redis.Redis.from_url(private_redis.url) as client:
-        while (users(private_redis.url) or client.keys(f"mlless:{run_id}:*")) and give_up_after:
+        while (users(private_redis.url) or client.keys(f"mlless:{{{run_id}}}:*")) and give_up_after:
             give_up_after -= 1
             client.blpop(["nothing"], 0.1)
     assert give_up_after, (users(private_redis.url), json.dumps(run_id))

@@ -82,7 +82,7 @@ def test_a_worker_dies(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     run = mlless_nb.train(job(**fields))
     if moment == "after it has published":
         log = services_of(run).log
-        client, prefix = redis.Redis.from_url(services_of(run).redis_urls[0]), f"mlless:{run.id}:arrivals:60"
+        client, prefix = redis.Redis.from_url(services_of(run).redis_urls[0]), f"mlless:{{{run.id}}}:arrivals:60"
         assert eventually((tmp_path / "chosen").exists, PATIENCE_S)
         assert eventually(lambda: client.hlen(prefix) == 2, PATIENCE_S)  # the others wait for the one that stands still
         victim = int(client.hkeys(prefix)[0])

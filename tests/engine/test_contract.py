@@ -101,7 +101,7 @@ def test_a_worker_dies_and_the_contract_holds(
     if design.store == "memcached":
         assert listed(address) == []
     elif design.store == "server":
-        assert kept_on(address, f"mlless:{run.id}:") == []
+        assert kept_on(address, f"mlless:{{{run.id}}}:") == []
     elif design.store == "dynamodb":
         assert request.getfixturevalue("dynamodb").list_tables()["TableNames"] == []
 

@@ -29,7 +29,7 @@ def test_a_forged_update_is_refused_and_told(redis_program: str, tmp_path: Path)
     def write() -> None:
         with redis.Redis.from_url(server.url) as client:
             while not is_over.is_set():
-                for key in client.scan_iter(f"mlless:{run.id}:frame:*"):
+                for key in client.scan_iter(f"mlless:{{{run.id}}}:frame:*"):
                     client.set(key, forged, xx=True, keepttl=True)
 
     foe = threading.Thread(target=write, daemon=True)

@@ -136,8 +136,8 @@ def test_all_of_it_goes_and_nothing_of_the_live_run(notebooks: tuple[Notebook, N
     assert list(Path(places.folder).rglob(f"*{places.executor}-*")) == []
     assert list(Path(places.folder).rglob(killed.run_id)) == []
     if url is not None:
-        assert redis.Redis.from_url(url).keys(f"mlless:{killed.run_id}:*") == []
-        assert redis.Redis.from_url(url).keys(f"mlless:{alive.run_id}:*")
+        assert redis.Redis.from_url(url).keys(f"mlless:{{{killed.run_id}}}:*") == []
+        assert redis.Redis.from_url(url).keys(f"mlless:{{{alive.run_id}}}:*")
     assert [(run.name, run.state) for run in survey().runs] == [("alive", "running")]
     assert survey().left == []
     assert mlless_nb.clean().removed == []

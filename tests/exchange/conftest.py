@@ -27,7 +27,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Any, monkeypatch: pytest.Mon
         return Place(url, MemoryObjects(), lambda job_id: [key for key in listed(url) if job_id in key])
     if request.param == "server":
         url = request.getfixturevalue("frame_server").url
-        return Place(url, MemoryObjects(), lambda job_id: kept_on(url, f"mlless:{job_id}:"))
+        return Place(url, MemoryObjects(), lambda job_id: kept_on(url, f"mlless:{{{job_id}}}:"))
     if request.param == "dynamodb":
         client = request.getfixturevalue("dynamodb")
         return Place("dynamodb", MemoryObjects(), lambda job_id: client.list_tables()["TableNames"])

@@ -26,7 +26,7 @@ class Place:
 
     def connect(self, job_id: str) -> FrameStore:
         """The store of a job as another process of it opens it."""
-        store = open_store(self.store, f"mlless:{job_id}:", self.objects)
+        store = open_store(self.store, f"mlless:{{{job_id}}}:", self.objects)
         assert store is not None
         return store
 

@@ -65,7 +65,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
         urls = [url] if request.param != "shards" else [f"{url.rsplit('/', 1)[0]}/0", f"{url.rsplit('/', 1)[0]}/1"]
 
         def open_log(nonce: str) -> Coordinator:
-            store = DictStore(f"mlless:{job_id}:", MemoryObjects()) if request.param == "store" else None
+            store = DictStore(f"mlless:{{{job_id}}}:", MemoryObjects()) if request.param == "store" else None
             opened.append(RedisCoordinator(urls, job_id, "generation", nonce, store))
             return opened[-1]
 
@@ -103,7 +103,7 @@ def local_objects(path: Path) -> LithopsObjects:
 
 def over(objects: ObjectStore, job_id: str, nonce: str) -> StorageCoordinator:
     """A coordinator in an object storage."""
-    return StorageCoordinator(conditional(objects), StorageStore(f"mlless:{job_id}:", objects), "generation", nonce)
+    return StorageCoordinator(conditional(objects), StorageStore(f"mlless:{{{job_id}}}:", objects), "generation", nonce)
 
 
 def part(

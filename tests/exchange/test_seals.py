@@ -79,7 +79,7 @@ def test_what_is_refused_is_counted_and_told() -> None:
 def sealed_job(request: pytest.FixtureRequest) -> Iterator[tuple[list[RedisCoordinator], Write]]:
     """The coordinators of three workers whose frames are sealed, and a foe who writes to their server."""
     url, job_id = request.getfixturevalue("redis_url"), uuid.uuid4().hex
-    prefix, client = f"mlless:{job_id}:", connect(request.getfixturevalue("redis_url"))
+    prefix, client = f"mlless:{{{job_id}}}:", connect(request.getfixturevalue("redis_url"))
     objects = MemoryObjects()
 
     def store() -> FrameStore | None:

@@ -29,7 +29,7 @@ RATES = Rates(price_profile("aws-lambda-x86"), 2048)
 
 def train(job: Job, redis_url: str, place: Place, job_id: str) -> tuple[list[Worker], list[Left]]:
     """Train with a thread a worker, and check that Redis sees no frame of it; the workers, and their last words."""
-    prefix = f"mlless:{job_id}:"
+    prefix = f"mlless:{{{job_id}}}:"
 
     def open_log(nonce: str) -> tuple[RedisCoordinator, FrameStore | None]:
         store = open_store(place.store, prefix, place.objects)

@@ -38,11 +38,11 @@ LARGE = bytes(range(256)) * 9000 + b"end"
 def test_what_is_put_is_got_by_any_process_in_the_order_of_the_keys(
     place: Place, store: FrameStore, job_id: str
 ) -> None:
-    frames = {f"mlless:{job_id}:frame:{number}m:{number}>7": bytes([number]) * number for number in range(40)}
+    frames = {f"mlless:{{{job_id}}}:frame:{number}m:{number}>7": bytes([number]) * number for number in range(40)}
     store.put_many(frames)
     store.put_many({key: frames[key] for key in list(frames)[:3]})  # a repeated request
     other, keys = place.connect(job_id), list(frames)[::-1]
-    found = other.get_many([f"mlless:{job_id}:frame:40:0", *keys])
+    found = other.get_many([f"mlless:{{{job_id}}}:frame:40:0", *keys])
     assert found[0] is None
     assert [bytes(frame) for frame in found[1:] if frame is not None] == [frames[key] for key in keys]
     assert other.get_many([]) == []
@@ -55,7 +55,7 @@ def test_what_is_put_is_got_by_any_process_in_the_order_of_the_keys(
 
 
 def test_a_frame_replaces_an_older_one_of_any_size(store: FrameStore, job_id: str) -> None:
-    key = f"mlless:{job_id}:frame:model:0"
+    key = f"mlless:{{{job_id}}}:frame:model:0"
     for n in (len(LARGE), 10, 400_000, 0, len(LARGE), 500):
         store.put_many({key: LARGE[-n:] if n else b""})
         (found,) = store.get_many([key])
@@ -64,7 +64,7 @@ def test_a_frame_replaces_an_older_one_of_any_size(store: FrameStore, job_id: st
 
 
 def test_a_frame_of_any_size_is_whole(store: FrameStore, job_id: str) -> None:
-    frames = {f"mlless:{job_id}:frame:1:{slot}": LARGE[:n] for slot, n in enumerate((0, 1, 400_000, len(LARGE)))}
+    frames = {f"mlless:{{{job_id}}}:frame:1:{slot}": LARGE[:n] for slot, n in enumerate((0, 1, 400_000, len(LARGE)))}
     store.put_many(frames)
     found = store.get_many(list(frames))
     assert [frame is not None and bytes(frame) == frames[key] for key, frame in zip(frames, found, strict=True)] == [
@@ -73,17 +73,17 @@ def test_a_frame_of_any_size_is_whole(store: FrameStore, job_id: str) -> None:
     usage = store.usage()
     n_bytes = sum(map(len, frames.values()))
     assert (usage.n_puts, usage.n_gets, usage.put_bytes, usage.got_bytes) == (4, 4, n_bytes, n_bytes)
-    store.delete_many([*frames, f"mlless:{job_id}:frame:9:9"])
+    store.delete_many([*frames, f"mlless:{{{job_id}}}:frame:9:9"])
     if not isinstance(store, DynamoDBStore):  # which drops its table instead
         assert store.get_many(list(frames)) == [None] * 4
 
 
 def test_jobs_do_not_see_each_other(place: Place, store: FrameStore, job_id: str) -> None:
     other = place.open(other_id := uuid.uuid4().hex)
-    store.put_many({f"mlless:{job_id}:frame:1:0": b"ours"})
-    other.put_many({f"mlless:{other_id}:frame:1:0": b"theirs"})
+    store.put_many({f"mlless:{{{job_id}}}:frame:1:0": b"ours"})
+    other.put_many({f"mlless:{{{other_id}}}:frame:1:0": b"theirs"})
     assert other.clear() > 0
-    (ours,) = store.get_many([f"mlless:{job_id}:frame:1:0"])
+    (ours,) = store.get_many([f"mlless:{{{job_id}}}:frame:1:0"])
     assert ours is not None
     assert bytes(ours) == b"ours"
     other.close()
@@ -115,7 +115,7 @@ def members(place: Place, redis_url: str, job_id: str) -> Iterator[Members]:
     driver.delete()
     for log in (driver, *workers):
         log.close()
-    assert not list(connect(redis_url).scan_iter(f"mlless:{job_id}:*"))
+    assert not list(connect(redis_url).scan_iter(f"mlless:{{{job_id}}}:*"))
 
 
 def lose(place: Place, job_id: str, key: str) -> None:
@@ -132,7 +132,7 @@ def lose(place: Place, job_id: str, key: str) -> None:
 def test_a_lost_frame_ends_the_round_with_the_reason(place: Place, members: Members, job_id: str) -> None:
     for slot, log in enumerate(members.workers):
         log.publish(part(1, slot))
-    lose(place, job_id, f"mlless:{job_id}:frame:1:2")
+    lose(place, job_id, f"mlless:{{{job_id}}}:frame:1:2")
     with pytest.raises(Aborted, match=r"the update of worker 2 in round 1 is gone from \w+"):
         members.workers[0].frames(part(1, 0))
 
@@ -150,7 +150,7 @@ def test_a_lost_frame_ends_the_wait_for_any(place: Place, members: Members, job_
     theirs.publish(part(1, 1))
     thread.join(60)
     assert waiting == [b"1 of 1"]
-    lose(place, job_id, f"mlless:{job_id}:frame:1:1")
+    lose(place, job_id, f"mlless:{{{job_id}}}:frame:1:1")
     with pytest.raises(Aborted, match=r"the update of worker 1 in round 1 is gone from \w+"):
         ours.wait_for_any(part(1, 0), sought, int)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 import io
@@ -22,6 +23,7 @@ from mlless_nb.data.bundle import decode_index, encode_head
 from mlless_nb.data.minibatches import CsrMinibatch, RatingsMinibatch, decode_minibatch, encode_minibatch
 from mlless_nb.data.prepare import Manifest
 from mlless_nb.driver import handover
+from mlless_nb.driver.call_failures import failure_of
 from mlless_nb.driver.control import asked
 from mlless_nb.errors import DecodeError, JobError
 from mlless_nb.exchange.plan import Plan
@@ -43,6 +45,12 @@ from mlless_nb.telemetry import record
 
 N_IDS = 1000
 SEAL = Seal(bytes(32), "mlless:fuzzed:")
+
+
+def _failed() -> bytes:
+    """What Lithops stores of a function that failed."""
+    log = base64.b64encode(zlib.compress(b"Traceback\nValueError: no\n---\n")).decode()
+    return json.dumps({"exception": True, "logs": log}).encode()
 
 
 @dataclass(frozen=True)
@@ -312,6 +320,7 @@ DECODERS: dict[str, Decoder] = {
     "control": Decoder(
         asked, [json.dumps({"command": Command("id", "stop").encode().decode(), "pending": "stopping"}).encode()]
     ),
+    "failure": Decoder(lambda body: failure_of(body, "job", "00000"), [_failed()], errors=()),
     "lines": Decoder(_from_file(record._lines), [b'{"time_s": 1.0, "text": "x"}\n[1, 2, null]\n'], errors=()),
     "rows_file": Decoder(_from_file(record._read_rows), [b"[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]\n"], errors=()),
 }

@@ -53,7 +53,7 @@ class RedisCoordinator:
     urls : list of str
         Redis URLs; the frames of ``slot`` are kept on number ``slot % len(urls)``.
     job_id : str
-        Every key begins with ``mlless:{job_id}:``.
+        Every key begins with ``mlless:{<job_id>}:`` (`key_prefix`).
     generation : str
         Names this start of the job: arrivals of functions from an earlier start are refused.
     nonce : str

@@ -45,12 +45,12 @@ class StorageStore(FrameStore):
 
     def __init__(self, prefix: str, objects: ObjectStore, address: str = "") -> None:
         super().__init__(prefix, objects, address)
-        # ``mlless:<job>:``
-        self.folder = exchange_folder(prefix.removeprefix("mlless:").rstrip(":"))
+        # ``mlless:{<job>}:``
+        self.folder = exchange_folder(prefix.removeprefix("mlless:").rstrip(":").strip("{}"))
         self._threads: ThreadPoolExecutor | None = None
 
     def _name(self, key: str) -> str:
-        """The name of the object for a frame's key, ``mlless:<job>:[<restart>:]frame:<round>:<slot>[><receiver>]``."""
+        """The object of a frame's key, ``mlless:{<job>}:[<restart>:]frame:<round>:<slot>[><receiver>]``."""
         restart, _, rest = key.removeprefix(self.prefix).rpartition("frame:")
         round_id, _, rest = rest.partition(":")
         slot, _, receiver = rest.partition(">")

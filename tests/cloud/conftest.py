@@ -1,0 +1,75 @@
+"""A cloud in a box, and a deployment on it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import missing
+
+#: The functions' packages, which `make test` fetches.
+WHEELS = Path(__file__).parents[2] / "build" / "function-set"
+#: Memory of the functions that are deployed, MB.
+MEMORY_MB = (512, 1769)
+#: Longest wait for functions to end after their run, seconds.
+SETTLED_S = 60.0
+COMMAND = "import sys; from mlless_nb.clouds.command import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.fixture(scope="session")
+def empty_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A box in which nothing is deployed; skips the test where there can be none."""
+    pytest.importorskip("awslambdaric")
+    from cloud.box import Box, why_not
+
+    if why := why_not():
+        missing("a cloud in a box", why)
+    if not (WHEELS / ".fetched").exists():
+        missing("the functions' packages", "make test fetches them")
+    box = Box(tmp_path_factory.mktemp("box"))
+    yield box
+    box.close()
+
+
+@pytest.fixture(scope="session")
+def deployed_box(empty_box: Any) -> Any:
+    """The box with a deployment."""
+    from cloud.box import REDIS
+
+    sizes = [word for size in MEMORY_MB for word in ("--memory", str(size))]
+    empty_box.python("-c", COMMAND, "deploy", "aws", "--redis", REDIS, "--wheels", str(WHEELS), *sizes)
+    return empty_box
+
+
+@pytest.fixture
+def box(deployed_box: Any) -> Any:
+    """The box with a deployment, cold, whose quota is what AWS gives old accounts."""
+    deployed_box.ask(set="quota", value=1000)
+    deployed_box.ask(forget=True)
+    deployed_box.ask(requests=True)
+    deployed_box.n_before = 0
+    deployed_box.n_before = len(settled(deployed_box))
+    return deployed_box
+
+
+def trained(box: Any, wait_s: float = 150.0, **options: Any) -> dict[str, Any]:
+    """How a run on the user's machine ended."""
+    said = box.python(str(Path(__file__).with_name("train.py")), json.dumps(options), wait_s=wait_s)
+    return dict(json.loads(said.splitlines()[-1]))
+
+
+def settled(box: Any) -> list[dict[str, Any]]:
+    """This test's invocations, all of which have ended."""
+    give_up_at = time.monotonic() + SETTLED_S
+    while len(box.invocations("began")) > len(box.invocations()) and time.monotonic() < give_up_at:
+        time.sleep(0.1)
+    return list(box.invocations()[box.n_before :])
+
+
+def billed_usd(box: Any) -> float:
+    """What the box has billed for functions in this test."""
+    return float(sum(each["usd"] for each in settled(box)))

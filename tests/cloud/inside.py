@@ -1,0 +1,100 @@
+"""The box's first process, in namespaces of its own: lays the network out, starts the servers, and obeys the tests.
+
+Each line of the standard input is an order as JSON, answered by a line; all ends with the input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import certifi
+from cloud import certificates, front, network
+from cloud.fleet import Fleet
+from cloud.lambda_api import LambdaApi
+
+REDIS_NAME, PASSWORD = "redis.box.test", "s3cret-of-redis"
+BUCKETS = ("mlless-nb-123456789012-us-east-1",)
+SYSTEM_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def _lay_over(target: Path, text: str, folder: Path) -> None:
+    """Put ``text`` in the place of a file of this machine, for the box alone."""
+    copy = folder / target.name
+    copy.write_text(text)
+    if target.exists():
+        subprocess.run(["mount", "--bind", str(copy), str(target)], check=True)
+
+
+def _start_redis(folder: Path, authority: Path, certificate: Path, key: Path) -> None:
+    options = {
+        "port": 0,
+        "tls-port": 6379,
+        "bind": network.REDIS,
+        "tls-cert-file": certificate,
+        "tls-key-file": key,
+        "tls-ca-cert-file": authority,
+        "tls-auth-clients": "no",
+        "requirepass": PASSWORD,
+        "save": "",
+        "dir": folder,
+    }
+    command = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    with (folder / "redis.log").open("w") as log:
+        subprocess.Popen(["redis-server", *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+def main(folder: Path) -> None:
+    """Start everything; the certificate and the hosts are known to all of the box's processes, and to no other."""
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
+    names = [*front.names(BUCKETS), REDIS_NAME]
+    authority, certificate, key = certificates.make(folder, names)
+    network.make_switch()
+    network.make_machine("user", network.USER)
+    bundle = Path(certifi.where()).read_text() + authority.read_text()
+    (folder / "bundle.pem").write_text(bundle)
+    _lay_over(Path(certifi.where()), bundle, folder)
+    _lay_over(SYSTEM_BUNDLE, bundle, folder)
+    hosts = "127.0.0.1 localhost\n" + "".join(f"{network.AWS} {name}\n" for name in names[:-1])
+    _lay_over(Path("/etc/hosts"), f"{hosts}{network.REDIS} {REDIS_NAME}\n", folder)
+    _lay_over(Path("/etc/resolv.conf"), "", folder)
+    _start_redis(folder, authority, certificate, key)
+    fleet, aws = Fleet(folder), front.Front(certificate, key)
+    api = LambdaApi(folder, fleet, aws.object_of)
+    aws.serve(api)
+
+    def obey(order: dict[str, Any]) -> Any:
+        match order:
+            case {"set": str(name), "value": value}:  # quota, retry_after_s, megabit
+                fleet.change(name, value)
+            case {"kill": str(request)}:
+                return fleet.kill(request)
+            case {"forget": _}:
+                fleet.forget()
+            case {"requests": _}:
+                said, api.requests[:] = list(api.requests), []
+                return said
+            case {"broken": _}:
+                return aws.broken
+            case {"functions": _}:
+                return {
+                    n: {k: f[k] for k in ("MemorySize", "Timeout", "code", "layers")} for n, f in api.functions.items()
+                }
+            case {"timeout": seconds}:
+                for function in api.functions.values():
+                    function["Timeout"] = seconds
+        return None
+
+    print(json.dumps({"pid": os.getpid(), "ready_s": time.time()}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(obey(json.loads(line))), flush=True)
+    fleet.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

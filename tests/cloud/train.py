@@ -1,0 +1,74 @@
+"""A notebook's run on the user's machine: prints how it ended as JSON. Arguments: options of the job as JSON.
+
+``config`` changes the section of AWS Lambda in Lithops' configuration, which is then the user's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from typing import Any
+
+#: Options that are not the job's.
+OWN = ("config", "steps", "wait_s")
+
+
+def main(asked: dict[str, Any]) -> dict[str, Any]:
+    import mlless_nb
+    from mlless_nb import BSP, PMF, SGD, ScaleIn, Stop, TrainingJob, datasets
+    from mlless_nb.driver import deployed
+
+    options: dict[str, Any] = {"backend": "aws_lambda", "workers": 3, "memory_mb": 1769, "budget": 0.5}
+    options |= {key: value for key, value in asked.items() if key not in OWN}
+    if "config" in asked:
+        profile = deployed.find("aws_lambda")
+        options["backend"] = profile.lithops_config()
+        options["backend"]["aws_lambda"] |= asked["config"]
+        options["redis"] = deployed.redis_of("aws_lambda")
+    began = time.monotonic()
+    try:
+        run = mlless_nb.train(
+            TrainingJob(
+                model=PMF(rank=8, l2=0.02),
+                optimizer=SGD(learning_rate=2.0, momentum=0.9, nesterov=True),
+                data=datasets.synthetic_ratings(2000, 1000, 100_000, rank=4, seed=1),
+                sync=BSP(),
+                minibatch=2000,
+                stop=Stop(steps=asked.get("steps", 50)),
+                scale_in=ScaleIn.off(),
+                detach=False,
+                **options,
+            )
+        )
+    except mlless_nb.MllessError as error:
+        return {"refused": str(error), "whole_s": time.monotonic() - began}
+    begun_s = time.monotonic() - began
+    run.wait(asked.get("wait_s", 100))
+    if is_live := run.telemetry.state.is_live:
+        run.stop()
+        run.wait(30)
+    ended_at_s = time.time()
+    try:
+        params = run.last_model.params
+    except mlless_nb.MllessError:
+        params = {}
+    state = run.telemetry.state
+    return {
+        "status": "live" if is_live else state.status,
+        "reason": run.reason,
+        "steps": state.step,
+        "digest": hashlib.sha256(b"".join(params[name].tobytes() for name in sorted(params))).hexdigest(),
+        "functions_usd": run.cost["workers"] + run.cost["supervisor"],
+        "cost": dict(run.cost),
+        "time_s": state.time_s,
+        "ended_at_s": ended_at_s,
+        "begun_s": begun_s,
+        "whole_s": time.monotonic() - began,
+        "told": [f"{event.time_s:.1f} {event.text}" for event in state.events],
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))
