@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..bus.messages import Aged, Trouble
-from ..exchange import SUPERVISOR, Aborted, LostData
+from ..exchange import SUPERVISOR, Aborted, LostData, Plan
 from ..exchange.slots import role_of
 from ..telemetry.live import Telemetry
 from .contact import Contact
@@ -53,6 +53,11 @@ class Mending:
         """See `Recovery`."""
         return self._recovery.requests_nusd
 
+    @property
+    def plan(self) -> Plan:
+        """See `Recovery`."""
+        return self._recovery.plan
+
     def mend(self, *, is_due: bool) -> Over | None:
         """Replace what was lost while functions run.
 
@@ -90,6 +95,7 @@ class Mending:
                 return Over(called_off[1], called_off[0])
             if self._recovery.is_over():
                 return Over("every function ended without a final message")
+            self._recovery.note()
             self._recovery.replace_supervisor()
             self._recovery.replace(self._everybody[1:], "every function was lost")
         except LostData as error:
@@ -113,7 +119,7 @@ class Mending:
         if recovery.is_over():
             if SUPERVISOR in lost:
                 recovery.tell("The supervisor was lost after the last step; the notebook concludes the run")
-                raise GaveUp("the supervisor was lost", "capped" if recovery.is_capped else "failed")
+                raise GaveUp("the supervisor was lost", "capped" if recovery.plan.stop_status == "capped" else "failed")
             return  # the supervisor concludes
         if SUPERVISOR in lost:
             recovery.replace_supervisor()

@@ -181,8 +181,8 @@ class Coordinator(Protocol):
     def at_work(self, slots: list[int]) -> dict[int, str]:
         """The invocation that claimed each of ``slots``, for slots whose money is not settled yet (`refund`)."""
 
-    def is_settled(self, slot: int) -> bool:
-        """Whether the money of ``slot`` is settled, because its function has ended (`refund`)."""
+    def settled(self, slots: list[int]) -> set[int]:
+        """Those of ``slots`` whose money is settled, because their functions have ended (`refund`)."""
 
     def bury(self, role: str) -> None:
         """End the lease of ``role``, whose function was found to have ended."""

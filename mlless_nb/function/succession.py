@@ -23,7 +23,7 @@ def await_slot(invocation: Invocation, log: Coordinator, bus: Bus, elapsed_s: fl
     bus.send("supervisor", Ready(invocation.slot, ready_s - elapsed_s, ready_s).encode())
     give_up_at = time.monotonic() + PATIENCE_S
     while not log.claim(invocation.slot):
-        if log.is_settled(invocation.slot) or log.aborted() or time.monotonic() > give_up_at:
+        if log.settled([invocation.slot]) or log.aborted() or time.monotonic() > give_up_at:
             return False  # a function that has ended needs no successor
         time.sleep(LOOK_S)
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from ..bus.messages import Failed, Left
 from ..exchange import Coordinator, Plan, StepEntry
@@ -28,7 +28,7 @@ def departed(
     log: Coordinator,
     plan: Plan,
     ended: Mapping[int, Left | Failed],
-    settled: Iterable[int],
+    settled: set[int],
     rates: Rates,
     time_s: float,
     n_workers: int,
@@ -37,11 +37,14 @@ def departed(
 
     RabbitMQ delivers a message once; a bus of Redis Streams is read from its start, and this is empty. Such a worker is
     billed up to ``time_s``, seconds after the invocation. ``settled`` are the slots whose functions had settled their
-    money before the messages were read: they have sent their last ones before.
+    money before the messages were read: they have sent their last ones before. A function that is not at work may never
+    have come: it has left if its money is settled, or, if the servers forgot that, before the newest restart.
     """
-    at_work = log.at_work(list(range(n_workers)))
-    gone = {slot for slot in plan.leaves if slot not in at_work}.union(settled) - ended.keys()
+    everybody, restart = list(range(n_workers)), log.restart()
+    now_settled, at_work = log.settled(everybody), log.at_work(everybody)
+    past = {slot for slot, first in plan.leaves.items() if first <= restart.step + 1 and slot not in at_work}
+    gone = past | (now_settled & (settled | plan.leaves.keys()))
     return [
         Left(slot, plan.leaves.get(slot, 1) - 1, rates.function_nusd(time_s), 0, 0.0, 0.0, "left", UNHEARD)
-        for slot in sorted(gone)
+        for slot in sorted(gone - ended.keys())
     ]

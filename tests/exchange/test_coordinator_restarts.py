@@ -152,7 +152,7 @@ def test_a_slot_is_handed_over(make: Make) -> None:  # noqa: F811
     last = plan.hand_overs[1]
     assert plan.is_checkpoint(last)
     logs[1].refund(0, 1, 1 << 30)
-    assert not successor.is_settled(1)
+    assert successor.settled([1]) == set()
     logs[1].release(1)
     assert successor.claim(1)
     assert successor.at_work([1]) != {}
@@ -167,9 +167,10 @@ def test_a_slot_is_handed_over(make: Make) -> None:  # noqa: F811
 def test_a_slot_whose_money_is_settled_is_at_work_no_more_until_it_is_released(make: Make) -> None:  # noqa: F811
     driver, logs = make("driver"), three(make)
     logs[0].refund(10, 0)
-    assert driver.is_settled(0)
+    assert driver.settled(ALL) == {0}
+    assert driver.settled([]) == set()
     assert 0 not in driver.at_work(ALL)
     driver.release(0)
-    assert not driver.is_settled(0)
+    assert driver.settled(ALL) == set()
     assert make("successor of 0").claim(0)
     assert 0 in driver.at_work(ALL)

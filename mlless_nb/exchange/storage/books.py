@@ -94,9 +94,10 @@ class Books:
         settled = self._read(self._freshness_s).refunded
         return {slot: nonce for slot, nonce in claims.items() if (slot, 0) not in settled}
 
-    def is_settled(self, slot: int) -> bool:
+    def settled(self, slots: list[int]) -> set[int]:
         """See `Coordinator`."""
-        return (slot, 0) in self._read(self._freshness_s).refunded
+        refunded = self._read(self._freshness_s).refunded
+        return {slot for slot in slots if (slot, 0) in refunded}
 
     def bury(self, role: str) -> None:
         """See `Coordinator`."""
