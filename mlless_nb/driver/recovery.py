@@ -262,6 +262,7 @@ class Recovery:
         replaced = [slot for slot in self._to_replace(gone, step, is_restored=True) if slot >= 0]
         if replaced and self._is_model_stored():
             replaced = []  # their work is done
+            self.tell(f"The run's last steps may be missing in its history after step {self._telemetry.n_rows}")
         granted = self._reserve_each(replaced)
         if SUPERVISOR in gone:
             self.replace_supervisor()

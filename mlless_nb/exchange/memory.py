@@ -103,6 +103,12 @@ class MemoryCoordinator:
         with self._hub.changed:
             self._hub.release(slot)
 
+    def hand_over(self, slot: int, step: int) -> None:
+        """See `Coordinator`."""
+        with self._hub.changed:
+            if self._hub.claims.get(slot) == self._nonce:
+                self._hub.hand_over(slot, step)
+
     @property
     def _there(self) -> MemoryHub:
         """The job's data; raises `LostData` if it is gone."""

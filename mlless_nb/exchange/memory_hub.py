@@ -87,12 +87,17 @@ class MemoryHub:
         self.arrivals.clear()
         self.grants.clear()
         self.quorum = QuorumRounds(step, self.quorum.announced)
-        if self.plan.hand_overs:
-            self.announce(hand_overs={})
+        if self.plan.hand_overs or self.plan.handed_over:
+            self.announce(hand_overs={}, handed_over={})
         for slot in replaced:
             self.release(slot)
         with self.changed:
             self.changed.notify_all()
+
+    def hand_over(self, slot: int, step: int) -> None:
+        """Let another invocation claim ``slot`` and go on after ``step``."""
+        self.announce(handed_over={**self.plan.handed_over, slot: step})
+        self.release(slot)
 
     def release(self, slot: int) -> None:
         """Let another invocation claim ``slot``."""

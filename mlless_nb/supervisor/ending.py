@@ -72,7 +72,8 @@ class Ending:
         # All workers share one verdict: a worker lost afterwards invalidates neither it nor the stored model.
         judged = [one for one in self._closing if one.status != "failed" and (one.status, one.reason) != aborted]
         verdicts = [(one.status, one.reason) for one in judged or self._closing]
-        if aborted is not None and self._is_model_stored():
+        # If the budget is used up, nothing pays for looking.
+        if aborted is not None and (judged or aborted[0] == "failed") and self._is_model_stored():
             verdicts = verdicts if judged else [judge()]  # nobody is left who could say so
             aborted = aborted if verdicts[0][1] == LOST else None
         self.status, self.reason = aborted or (verdicts[0] if verdicts else judge())

@@ -172,6 +172,7 @@ class Supervisor:
         if self._hearing.restart != known:
             self._outgoing.repeat()
             self._rows.begin_at(self._hearing.restored_step)
+            self._hearing.announce_hand_overs({}, self._rows.step)  # a restart forgets them
         return not self._hearing.is_succeeded
 
     def _save(self) -> None:

@@ -14,11 +14,10 @@ from .step_rows import StepRows
 def whole_log(log: Coordinator, rows: StepRows) -> Iterator[list[StepEntry]]:
     """The entries of the step log, which ``rows`` begin with: a log that was restored has not those from the start.
 
-    Without a restart it has all of them: under bounded staleness the first may come after later ones.
+    Those after the newest restart come in any case: under bounded staleness the first may come after later ones.
     """
     entries, restart = log.read_steps(0.001), log.restart()
-    first = min((entry.step for entry in entries), default=restart.step + 1)
-    rows.begin_at(first - 1 if restart.number else 0)
+    rows.begin_at(min([restart.step, *(entry.step - 1 for entry in entries)]))
     while entries:
         yield entries
         entries = log.read_steps(0.001)

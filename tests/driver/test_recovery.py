@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -66,7 +67,12 @@ def test_a_run_that_gets_no_further_is_given_up() -> None:
         restarts.append(step)
         return known._replace(number=known.number + 1)
 
-    log = {"at_work": lambda slots: {}, "reserve": lambda nusd: reserved.append(nusd) or nusd, "roll_back": roll_back}
+    log = {
+        "at_work": lambda slots: {},
+        "settled": lambda slots: set(),
+        "reserve": lambda nusd: reserved.append(nusd) or nusd,
+        "roll_back": roll_back,
+    }
     trying = recovery(log, {"objects": (objects := MemoryObjects())})
     trying._services.bus = SimpleNamespace(send=lambda *_: None)  # type: ignore[assignment]
     for _ in range(3):
@@ -149,9 +155,8 @@ def of_three(*, is_local: bool, is_silent: bool = False) -> tuple[Mending, Memor
     services: Any = SimpleNamespace(
         log=log, launcher=launcher, bus=bus, keep_user=lambda: None, redis_urls=["redis://here"]
     )
-    invocations: Any = [
-        SimpleNamespace(slot=slot, n_workers=3, job_id="run", lease_s=15.0) for slot in (SUPERVISOR, 0, 1, 2)
-    ]
+    worker = Job(PMF(rank=2), SGD(0.2), BSP(), 3, 5, "mean", {}).invocation(1)
+    invocations = [dataclasses.replace(worker, slot=slot, job_id="run", lease_s=15.0) for slot in (SUPERVISOR, 0, 1, 2)]
     telemetry = Telemetry()
     telemetry.update(budget_usd=1e-6, committed_usd=0.9e-6)
 
@@ -275,4 +280,4 @@ def test_lost_workers_of_whom_the_servers_know_nothing_any_more_have_not_ended()
     assert invoked == []  # they are given time to come back
     mending.troubles.append(Trouble(0, 1, "worker 0 did not start", is_lost=True))
     assert mending.mend(is_due=True) is None
-    assert invoked == [0]
+    assert invoked == [0, 1, 2]  # nobody has come back

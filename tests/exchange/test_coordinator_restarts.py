@@ -153,15 +153,18 @@ def test_a_slot_is_handed_over(make: Make) -> None:  # noqa: F811
     assert plan.is_checkpoint(last)
     logs[1].refund(0, 1, 1 << 30)
     assert successor.settled([1]) == set()
-    logs[1].release(1)
+    logs[1].hand_over(1, last)
     assert successor.claim(1)
+    logs[1].hand_over(1, last)  # a request that is carried out twice takes nothing from the successor
+    assert successor.claim(1)
+    assert driver.read_plan().handed_over == {1: last}
     assert successor.at_work([1]) != {}
     logs[1].join(FROM_THE_START)
     with pytest.raises(Fenced):
         publish(logs[1], last + 1, 1)
     # A restart forgets hand-overs: who is there goes on, whoever that is.
     driver.roll_back(FROM_THE_START, 1, [], 3)
-    assert driver.read_plan().hand_overs == {}
+    assert driver.read_plan().hand_overs == driver.read_plan().handed_over == {}
 
 
 def test_a_slot_whose_money_is_settled_is_at_work_no_more_until_it_is_released(make: Make) -> None:  # noqa: F811

@@ -268,6 +268,8 @@ class Outcome:
         The steps of its rows.
     virtual_s : float
     n_events : int
+    tells_of_gap : bool
+        Whether an event says that rows are missing.
     """
 
     status: str
@@ -279,6 +281,7 @@ class Outcome:
     n_events: int
     told: list[str]
     last_step: int = 0
+    tells_of_gap: bool = False
 
 
 def simulate(world: World) -> Outcome:
@@ -322,4 +325,5 @@ def simulate(world: World) -> Outcome:
         clock.n_events,
         told,
         made.run.telemetry.state.step,
+        any("missing in its history" in event.text for event in made.run.telemetry.state.events),
     )

@@ -204,6 +204,11 @@ class RedisCoordinator:
         self._redis.hdel(self._job, f"refunded:{slot}", f"start:{self._key('claim', slot)}")
         self._redis.unlink(self._key("claim", slot), self._key("lease", role))
 
+    def hand_over(self, slot: int, step: int) -> None:
+        """See `Coordinator`."""
+        keys = [self._job, self._key("claim", slot), self._key("lease", role_of(slot))]
+        self._announce(keys=keys, args=[self.generation, "handed_over", self._nonce, slot, step])
+
     def read_plan(self) -> Plan:
         """See `Coordinator`."""
         return Plan.decode(self._redis.hget(self._job, "plan") or "")

@@ -170,6 +170,13 @@ class Books:
         self._change(lambda state: state.release(slot))
         self._free(slot)
 
+    def hand_over(self, slot: int, step: int) -> None:
+        """See `Coordinator`."""
+        self._claims.pop(slot, None)
+        if self._claim_of(slot) == self._nonce:
+            self._change(lambda state: state.hand_over(slot, step))
+            self._free(slot)
+
     def _free(self, slot: int) -> None:
         """Remove claim and lease of a function that is lost, or has handed over."""
         self._claims.pop(slot, None)
