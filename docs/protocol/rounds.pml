@@ -243,7 +243,7 @@ again:
         fi
     od;
     /* the end: every residual was applied once */
-    assert(residuals == (l1 <= STEPS -> 2 : 0) + (l0 <= STEPS -> 1 : 0));
+    assert(residuals == (l1 <= STEPS + 1 -> 2 : 0) + (l0 <= STEPS + 1 -> 1 : 0));
     may_die();
     atomic {
         if
@@ -258,13 +258,19 @@ end:
 }
 
 inline announce_checkpoint() {
-    atomic { checkpoint = (checkpoint <= latest -> latest + 1 : checkpoint) }
+    atomic { checkpoint = (checkpoint == 0 || checkpoint < latest -> latest + 1 : checkpoint) }
 }
 
 inline announce_hand_over(slot) {
     atomic {
-        checkpoint = (checkpoint > latest + 1 -> checkpoint : latest + 1);
-        hand[slot] = checkpoint
+        if
+#ifndef WITHOUT_KEEPING_ANNOUNCED_STEPS
+        :: hand[slot] > 0 && hand[slot] >= latest -> skip  /* some may know of it already, and others learn of it now */
+#endif
+        :: else ->
+            checkpoint = (checkpoint > latest + 1 -> checkpoint : latest + 1);
+            hand[slot] = checkpoint
+        fi
     }
 }
 
@@ -311,7 +317,8 @@ proctype Supervisor(byte me) {
     od
 }
 
-#define IS_LOST(slot) (n_there[slot] == 0 && !settled[slot])
+/* No function has the slot, or is about to take it. */
+#define IS_LOST(slot) (n_there[slot] == 0 && !settled[slot] && !(claim[slot] == 0 && waits[slot]))
 
 inline invoke(slot, is_successor) {
     atomic { n_functions++; n_there[slot] = n_there[slot] + 1 - is_successor; run Worker(slot, n_functions, is_successor) }

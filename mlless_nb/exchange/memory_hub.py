@@ -69,15 +69,23 @@ class MemoryHub:
             self.changed.notify_all()
 
     def announce_checkpoint(self) -> Plan:
-        """Announce a checkpoint for a step that no worker has reached, unless one is announced; returns the plan."""
-        if self.plan.checkpoint <= self.latest:
+        """Announce a checkpoint for a step that no worker has reached; returns the plan.
+
+        One for the newest step or a later one stays: some workers may know of it, and the others must learn of it.
+        """
+        if not self.plan.checkpoint or self.plan.checkpoint < self.latest:
             self.announce(checkpoint=self.latest + 1)
         return self.plan
 
     def announce_hand_over(self, slots: list[int]) -> Plan:
-        """Announce that the functions of ``slots`` hand over after the next checkpoint; returns the plan."""
-        step = max(self.plan.checkpoint, self.latest + 1)
-        self.announce(checkpoint=step, hand_overs={**self.plan.hand_overs, **dict.fromkeys(slots, step)})
+        """Announce that the functions of ``slots`` hand over after the next checkpoint; returns the plan.
+
+        Those that do so after the newest step or a later one keep theirs, as a checkpoint does.
+        """
+        step, announced = max(self.plan.checkpoint, self.latest + 1), self.plan.hand_overs
+        more = {slot: step for slot in slots if not announced.get(slot) or announced[slot] < self.latest}
+        if more:
+            self.announce(checkpoint=step, hand_overs={**announced, **more})
         return self.plan
 
     def roll_back(self, step: int, replaced: list[int]) -> None:

@@ -141,6 +141,11 @@ def test_a_checkpoint_is_known_to_all_before_its_step_ends(make: Make) -> None: 
     arrival = publish(logs[0], plan.checkpoint, 0)
     assert arrival.plan is not None
     assert arrival.plan.is_checkpoint(plan.checkpoint)
+    # The others have not arrived: they must learn of the same steps.
+    assert driver.announce_checkpoint() == plan
+    handed = driver.announce_hand_over([1])
+    publish(logs[0], handed.hand_overs[1], 0)
+    assert driver.announce_hand_over([1]) == handed
 
 
 def test_a_slot_is_handed_over(make: Make) -> None:  # noqa: F811

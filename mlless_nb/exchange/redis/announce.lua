@@ -24,13 +24,19 @@ if ARGV[2] == 'leave' then
   if not changed then return state[3] end
   plan.leaves = leaves
 elseif ARGV[2] == 'checkpoint' then
-  if (plan.checkpoint or 0) > latest then return state[3] end
+  -- One for the newest step stays, too: some workers know of it, and the others must learn of it.
+  if plan.checkpoint and plan.checkpoint >= latest then return state[3] end
   plan.checkpoint = latest + 1
 elseif ARGV[2] == 'hand_over' then
-  local hand_overs = plan.hand_overs or {}
-  plan.checkpoint = math.max(plan.checkpoint or 0, latest + 1)
-  for i = 3, #ARGV do hand_overs[ARGV[i]] = plan.checkpoint end
-  plan.hand_overs = hand_overs
+  local hand_overs, changed, step = plan.hand_overs or {}, false, math.max(plan.checkpoint or 0, latest + 1)
+  for i = 3, #ARGV do
+    if (hand_overs[ARGV[i]] or -1) < latest then
+      hand_overs[ARGV[i]] = step
+      changed = true
+    end
+  end
+  if not changed then return state[3] end
+  plan.checkpoint, plan.hand_overs = step, hand_overs
 elseif ARGV[2] == 'handed_over' then
   if redis.call('GET', KEYS[2]) ~= ARGV[3] then return state[3] end
   local handed_over = plan.handed_over or {}
