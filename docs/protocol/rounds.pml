@@ -8,7 +8,9 @@
  * worker is `worker/attempts.py` and `worker/loop.py`, the successor `function/succession.py`, the supervisor
  * `supervisor/hearing.py` and `takeover.py`, the driver `driver/recovery.py`.
  *
- * What is left out: money, evaluation, stop rules, bounded staleness, scatter-reduce, lost data of the servers.
+ * What is left out: money, evaluation, stop rules, bounded staleness, scatter-reduce, lost data of the servers. It is
+ * assumed that no part of a checkpoint is on its way to the storage for longer than a restart takes; WITH_LATE_WRITES
+ * takes this back, see docs/reliability.md.
  *
  * Checked: the assertions; that no process waits for ever (invalid end states); that the run ends (ltl ends).
  * Macros of the form WITHOUT_... plant a fault, which the checker must find; see tests/protocol/test_model.py.
@@ -96,8 +98,14 @@ inline may_die() {
 /* One part of a checkpoint is stored by a thread, while training goes on. */
 proctype Writer(byte where, what, me) {
     if
+#ifdef WITH_LATE_WRITES
     :: part[where] = what
+#else
+    :: atomic { what / 16 == fence -> part[where] = what }
+    :: what / 16 != fence          /* what is lost on the way */
+#endif
     :: is_dead[me]                 /* it dies with its function */
+    :: is_over
     fi
 }
 
@@ -145,6 +153,7 @@ again:
         if
         :: atomic { IS_WHOLE(step) && part[AT(step, slot)] > 0 -> steps = step; residuals = RESIDUALS(AT(step, slot)) }
         :: fence != mine -> goto again
+        :: is_over -> goto gone
         fi
 #endif
     fi;
@@ -177,6 +186,7 @@ again:
         if
         :: atomic { fence == mine && HERE(step) == set -> skip }
         :: fence != mine -> goto again
+        :: is_over -> goto gone
         fi;
         assert(steps == step - 1); /* no step is applied twice, and none is left out */
         steps = step;
@@ -201,6 +211,7 @@ again:
             if
             :: atomic { fence == mine && given[1 - slot] > 0 -> skip }
             :: fence != mine -> goto again
+            :: is_over -> goto gone
             fi;
             assert(!(residuals & leaving));
             residuals = residuals | leaving
@@ -211,7 +222,12 @@ again:
         :: step == stores || (hands == step && hands > 0) ->
             if
             :: hands == step ->    /* the part is stored, and the function leaves, if somebody waits for the slot */
-                part[AT(step, slot)] = PART(mine, TAKING_PART(l0, l1, step + 1), residuals);
+                atomic {
+                    if
+                    :: fence != mine -> goto again
+                    :: else -> part[AT(step, slot)] = PART(mine, TAKING_PART(l0, l1, step + 1), residuals)
+                    fi
+                }
                 may_die();
                 if
 #ifndef WITHOUT_LOOKING_WHO_WAITS
@@ -330,12 +346,12 @@ active proctype Driver() {
 
     atomic { invoke(0, 0); invoke(1, 0); chief = 1; run Supervisor(1) }
     do
-    :: settled[0] && settled[1] -> break
+    :: settled[0] -> break         /* the model is stored */
     :: n_successors < SUCCESSORS && !settled[0] && n_there[0] > 0 -> n_successors++; invoke(0, 1)
     :: n_supervisors < SUPERVISORS && !is_over ->
         atomic { n_supervisors++; chief = n_supervisors; run Supervisor(n_supervisors) }
     :: atomic {
-            IS_LOST(0) || IS_LOST(1) || (doubts > 0 && !(settled[0] && settled[1])) ->
+            !settled[0] && (IS_LOST(0) || IS_LOST(1) || doubts > 0) ->
             lost = IS_LOST(0) + 2 * IS_LOST(1);
             if
             :: lost
@@ -360,6 +376,11 @@ again:
             needed = TAKING_PART(l0, l1, whole + 1);
             replaced = needed & (lost | (settled[0] + 2 * settled[1]))
         }
+        if
+        :: replaced == 0 ->        /* they had done their last steps by then */
+            atomic { settled[0] = settled[0] | (lost & 1); settled[1] = settled[1] | ((lost & 2) >> 1); goto looked }
+        :: else
+        fi;
         atomic {                   /* roll back */
             late = 0;
             do
@@ -396,13 +417,14 @@ again:
         fi;
 #ifndef WITHOUT_LATE_LOOK
         atomic {                   /* one that ended while this was decided is needed again */
-            late = needed & ~replaced & (settled[0] + 2 * settled[1]);
+            late = (settled[0] -> 0 : needed & ~replaced & (2 * settled[1]));
             if
             :: late -> lost = late; goto again
             :: else
             fi
         }
 #endif
+looked: skip
     od;
     is_over = 1
 }

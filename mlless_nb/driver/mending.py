@@ -126,7 +126,7 @@ class Mending:
         if workers or troubles:
             causes = [trouble.reason for trouble in troubles if trouble.others or not workers]
             reason = causes[0] if causes else _were_lost(workers, self._telemetry.state.step + 1)
-            recovery.replace(workers, reason)
+            recovery.replace(workers, reason, goes_back=not all(trouble.is_lost for trouble in troubles))
 
     def _restore(self, lost: list[int], reason: str) -> Over | None:
         """Restore the run's data on servers that have lost it."""

@@ -207,7 +207,7 @@ class Recovery:
             self._services.bus.send("supervisor", news.encode())
         self._invoke(invocations)
 
-    def replace(self, lost: Sequence[int], reason: str) -> None:
+    def replace(self, lost: Sequence[int], reason: str, *, goes_back: bool = True) -> None:
         """Go on from the newest checkpoint, with new functions for the ``lost`` workers.
 
         Parameters
@@ -216,6 +216,8 @@ class Recovery:
             Slots of functions that have ended; empty if only data was lost.
         reason : str
             What happened, a clause without a full stop.
+        goes_back : bool
+            Whether the others have to go back even if the lost ones had done their last steps by the checkpoint.
 
         Raises
         ------
@@ -228,6 +230,10 @@ class Recovery:
         self._pay_requests(self._reserve)
         step = self._checkpoint(reason, lost, self._telemetry.n_rows if self._is_restored else math.inf)
         replaced = self._to_replace(set(lost), step)
+        if lost and not replaced and not goes_back:
+            for slot in lost:
+                log.refund(0, slot)  # it could not do so itself any more
+            return
         granted = self._reserve_each(replaced)
         known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers)
         if self.restart.number != known.number + 1:
@@ -235,7 +241,7 @@ class Recovery:
         self._go_on(replaced, granted, reason)
         # One that ended properly while this was decided is needed again, and nobody would miss it.
         left = log.settled(self._plan.active(step + 1, self._n_workers)) - set(replaced)
-        if left:
+        if left and not self.is_over():
             self.replace(sorted(left), f"worker {min(left)} had just ended")
 
     def restore(self, lost: Sequence[int], reason: str) -> None:

@@ -142,9 +142,12 @@ class Hearing:
             for slot in needed:
                 del ended[slot]
 
-    def miss(self, slot: int, reason: str, time_s: float) -> None:
-        """Tell the driver that the function of ``slot`` is lost; if its work is done, it has ended."""
-        if not self._is_stored():
+    def miss(self, slot: int, reason: str, time_s: float, step: int) -> None:
+        """Tell the driver that the function of ``slot`` is lost; if its work is done, it has ended.
+
+        That is so if the model is stored, or ``step``, which is complete, is one without it: it has handed all over.
+        """
+        if self._log.read_plan().leaves.get(slot, math.inf) > step and not self._is_stored():
             self._bus.send("driver", Trouble(slot, self.restart, reason, is_lost=True).encode())
             return
         self._bill.lose(slot, time_s)

@@ -281,3 +281,16 @@ def test_lost_workers_of_whom_the_servers_know_nothing_any_more_have_not_ended()
     mending.troubles.append(Trouble(0, 1, "worker 0 did not start", is_lost=True))
     assert mending.mend(is_due=True) is None
     assert invoked == [0, 1, 2]  # nobody has come back
+
+
+def test_a_leaver_that_is_lost_after_the_others_have_stored_what_it_gave_costs_no_restart() -> None:
+    mending, hub, invoked = of_three(is_local=True)
+    hub.cap, objects = None, mending._services.launcher.objects
+    for slot in (0, 1):
+        objects.put(part_key("run", 9, slot), WorkerState(9, slot, [0, 1], {}).encode())
+    begin(hub, SUPERVISOR, 0, 1, 2)
+    assert mending.mend(is_due=True) is None
+    mending._services.launcher.has_died = lambda pid: pid == 12  # type: ignore[method-assign, assignment]
+    assert mending.mend(is_due=True) is None
+    assert (invoked, hub.restart.number) == ([], 0)
+    assert mending._recovery.look() == []

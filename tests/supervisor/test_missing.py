@@ -36,19 +36,19 @@ def left(slot: int, step: int) -> Left:
     return Left(slot, step, 1000, 0, 0.0, 0.0, "left", f"left after step {step}")
 
 
-@pytest.mark.parametrize("is_stored", [False, True])
-def test_a_worker_that_is_lost_after_it_has_stored_the_model_has_ended(is_stored: bool) -> None:
+@pytest.mark.parametrize(("is_stored", "leaves", "is_done"), [(False, 13, False), (True, 13, True), (False, 12, True)])
+def test_a_worker_that_is_lost_after_its_work_is_done_has_ended(is_stored: bool, leaves: int, is_done: bool) -> None:
     hub = MemoryHub()
-    hub.create(None, 0, Restart(), Plan())
+    hub.create(None, 0, Restart(), Plan(1, {0: leaves}))
     made, bus, objects = supervisor(hub)
     if is_stored:
         objects.put(model_key("job"), b"a model")
     running = made._bill.n_running
-    made._hearing.miss(0, "worker 0 was lost at step 13", 20.0)
-    assert made._workers.ended.keys() == ({0} if is_stored else set())
-    assert made._bill.n_running == running - is_stored
+    made._hearing.miss(0, "worker 0 was lost at step 13", 20.0, 12)
+    assert made._workers.ended.keys() == ({0} if is_done else set())
+    assert made._bill.n_running == running - is_done
     told = [Message.decode(body) for body in bus.receive("driver", 0.0)]
-    assert told == ([] if is_stored else [Trouble(0, 0, "worker 0 was lost at step 13", is_lost=True)])
+    assert told == ([] if is_done else [Trouble(0, 0, "worker 0 was lost at step 13", is_lost=True)])
     assert all(one.reason == UNHEARD for one in made._workers.ended.values())
 
 
