@@ -31,6 +31,9 @@
 #ifndef SUCCESSORS
 #define SUCCESSORS 1  /* functions that are invoked to take slot 0 over */
 #endif
+#ifndef MOST_RESTARTS
+#define MOST_RESTARTS 3
+#endif
 #define NEVER 99
 #define ALL 3
 #define AT(step, slot) ((step) * P + (slot))
@@ -347,11 +350,12 @@ active proctype Driver() {
     atomic { invoke(0, 0); invoke(1, 0); chief = 1; run Supervisor(1) }
     do
     :: settled[0] -> break         /* the model is stored */
+    :: fence == MOST_RESTARTS -> break  /* it gives up */
     :: n_successors < SUCCESSORS && !settled[0] && n_there[0] > 0 -> n_successors++; invoke(0, 1)
     :: n_supervisors < SUPERVISORS && !is_over ->
         atomic { n_supervisors++; chief = n_supervisors; run Supervisor(n_supervisors) }
     :: atomic {
-            !settled[0] && (IS_LOST(0) || IS_LOST(1) || doubts > 0) ->
+            fence < MOST_RESTARTS && !settled[0] && (IS_LOST(0) || IS_LOST(1) || doubts > 0) ->
             lost = IS_LOST(0) + 2 * IS_LOST(1);
             if
             :: lost
@@ -419,7 +423,7 @@ again:
         atomic {                   /* one that ended while this was decided is needed again */
             late = (settled[0] -> 0 : needed & ~replaced & (2 * settled[1]));
             if
-            :: late -> lost = late; goto again
+            :: late && fence < MOST_RESTARTS -> lost = late; goto again
             :: else
             fi
         }
