@@ -8,6 +8,7 @@
 #   make budget-proof  200 trials of random caps and faults (TRIALS=, SEED=): what a run's processes have lived never costs more
 #   make soak     one long run, whose processes' memory stays flat (MINUTES=30)
 #   make chaos    hundreds of faults in real processes, in about an hour: writes its report into docs/reliability.md
+#   make model    the model of the protocol, docs/protocol, checked by spin
 #   make check    format, lint and types
 #   make docs     the documentation as a site, in build/site
 #   make bench    the benchmarks, with their peers, in about 80 minutes: benchmarks/RESULTS.md, and the README's figures;
@@ -33,7 +34,7 @@ TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # rabbitmq-server lies in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: demo lab test test-long test-proof budget-proof soak chaos check docs bench clean services wheel wheel-again
+.PHONY: demo lab test test-long test-proof budget-proof soak chaos model check docs bench clean services wheel wheel-again
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -63,6 +64,10 @@ soak: $(VENV)/.installed-test
 
 chaos: $(VENV)/.installed-test services
 	@$(BIN)/pytest tests/chaos/campaign.py -n 0 -s -q --no-header $(ARGS)
+
+model: $(VENV)/.installed-test
+	@command -v spin > /dev/null || .ci/apt-install spin || true
+	@$(BIN)/pytest tests/protocol -n 0 -m long -q $(ARGS)
 
 check: $(VENV)/.installed-test
 	@.ci/check $(BIN)

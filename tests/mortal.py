@@ -25,7 +25,7 @@ def prepare() -> None:
     """Let a worker of this process die, if the environment says so: before it publishes, once a checkpoint is whole."""
     if WHO not in os.environ:
         return
-    from mlless_nb.driver.recovery import newest_whole
+    from mlless_nb.storage.run_objects import newest_whole
     from mlless_nb.worker.checkpoints import Checkpoints
 
     slot, step = map(int, os.environ[WHO].split(":"))

@@ -15,6 +15,7 @@ from ..bus.messages import Aged, Command, Ended, Invocation, Message, Trouble, U
 from ..data.prepare import Manifest
 from ..errors import DecodeError, MllessError, ServiceError
 from ..exchange import LostData
+from ..exchange.plan import NO_PLAN
 from ..job import defaults
 from ..job.job import TrainingJob
 from ..job.partitioning import held_bytes
@@ -327,7 +328,8 @@ class Driver:
         if ended is None:
             called_off = teardown.called_off(self._services)
             failure = self._failure(reason, status)
-            ended = teardown.conclude(self._services, self._plan.rates, self._invocation, called_off, failure)
+            plan = self._mending.plan if self._mending is not None else NO_PLAN
+            ended = teardown.conclude(self._services, self._plan.rates, self._invocation, called_off, failure, plan)
             self._feed.tells = False  # some of the following events were shown already
             with contextlib.suppress(Exception):
                 self._hear_out(LAST_WORD_S)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from ..bus.messages import Ended
+from ..exchange import LostData
+from ..exchange.plan import NO_PLAN
+from ..supervisor.ending import judged
 from ..supervisor.loop import Supervisor
 from ..supervisor.takeover import whole_log
 
@@ -14,9 +19,11 @@ class Successor(Supervisor):
     ----------
     over_s : float
         When they had ended, seconds after the run.
+    plan : Plan
+        The newest one that the driver knows; servers that lost their data have none.
     """
 
-    over_s = 0.0
+    over_s, plan = 0.0, NO_PLAN
 
     @property
     def _time_s(self) -> float:
@@ -31,8 +38,13 @@ class Successor(Supervisor):
             Status and reason with which the run was aborted, if it was.
         """
         self._workers.aborted = called_off
-        for entries in whole_log(self._log, self._rows):
-            self._take_in(entries)
+        with contextlib.suppress(LostData):
+            for entries in whole_log(self._log, self._rows):
+                self._take_in(entries)
         while self._hearing.hear(0.0):
             pass
         return self._last_word()
+
+    def _judge(self) -> tuple[str, str]:
+        plan = max(self.plan, self._log.read_plan(), key=lambda one: one.version)
+        return judged(self._job, plan, self._objects, self._rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..bus.messages import Aged, Trouble
-from ..exchange import SUPERVISOR, Aborted, LostData
+from ..exchange import SUPERVISOR, Aborted, LostData, Plan
 from ..exchange.slots import role_of
 from ..telemetry.live import Telemetry
 from .causes import Causes
@@ -63,6 +63,11 @@ class Mending:
         """See `Recovery`."""
         return self._recovery.requests_nusd
 
+    @property
+    def plan(self) -> Plan:
+        """See `Recovery`."""
+        return self._recovery.plan
+
     def mend(self, *, is_due: bool) -> Over | None:
         """Replace what was lost while functions run.
 
@@ -104,6 +109,7 @@ class Mending:
                 return Over(called_off[1], called_off[0])
             if self._recovery.is_over():
                 return Over("every function ended without a final message")
+            self._recovery.note()
             self._recovery.replace_supervisor()
             self._recovery.replace(self._everybody[1:], "every function was lost")
         except LostData as error:
@@ -127,14 +133,14 @@ class Mending:
         if recovery.is_over():
             if SUPERVISOR in lost:
                 recovery.tell("The supervisor was lost after the last step; the notebook concludes the run")
-                raise GaveUp("the supervisor was lost", "capped" if recovery.is_capped else "failed")
+                raise GaveUp("the supervisor was lost", "capped" if recovery.plan.stop_status == "capped" else "failed")
             return  # the supervisor concludes
         if SUPERVISOR in lost:
             recovery.replace_supervisor()
         if workers or troubles:
             causes = [trouble.reason for trouble in troubles if trouble.others or not workers]
             reason = causes[0] if causes else _were_lost(workers, self._telemetry.state.step + 1)
-            recovery.replace(workers, reason)
+            recovery.replace(workers, reason, goes_back=not all(trouble.is_lost for trouble in troubles))
 
     def _restore(self, lost: list[int], reason: str) -> Over | None:
         """Restore the run's data on servers that have lost it."""

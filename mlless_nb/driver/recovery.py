@@ -7,7 +7,6 @@ invoked again with their slots. A lost supervisor is invoked again without a res
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import time
@@ -15,16 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from ..bus.messages import Invocation, Invoked, Replaced
-from ..errors import DecodeError, ServiceError
 from ..exchange import SUPERVISOR, LostData, Plan, Restart
 from ..exchange.slots import role_of
 from ..money import Rates
 from ..money.meter import NUSD, to_nusd
 from ..money.start import StartingMoney
-from ..storage import run_objects
-from ..storage.objects import ObjectStore
-from ..storage.run_objects import part_key, parts_by_step
-from ..storage.worker_state import WorkerState
+from ..storage.run_objects import is_model_stored, newest_whole
 from ..telemetry.live import Telemetry
 from .fan_out import inviter_of
 from .services import Services
@@ -89,6 +84,8 @@ class Recovery:
         self.restart, self._plan = Restart(), Plan()
         self._seen: set[int] = set()  # slots whose function has started
         self._at_work: dict[int, str] = {}  # as of the newest look
+        self._ended: set[int] = set()  # slots that were at work once, and are not at work any more
+        self._noted = self.restart  # as of the newest look
         self._identities = services.log.identities()
         self._furthest, self._n_stuck = -1, Counter[int]()
         # Whether a step log was lost: checkpoints of steps that nobody has heard of would leave a gap in the rows.
@@ -128,10 +125,13 @@ class Recovery:
         log = self._services.log
         plan, at_work = log.read_plan(), log.at_work([SUPERVISOR, *range(self._n_workers)])
         reserved_nusd = log.money()[1]  # the supervisor tells of it, too, but not while it is lost
-        log.restart()  # what was read is that of the run, unless its data is lost
+        restart = log.restart()  # what was read is that of the run, unless its data is lost
         if log.identities() != self._identities:
             raise LostData("a server was restarted")
-        self._plan, self._at_work, self._reserved_nusd = plan, at_work, reserved_nusd
+        if restart == self._noted:  # else who was replaced is not at work yet, or the servers have forgotten who is
+            self._ended |= self._at_work.keys()
+        self._ended -= at_work.keys()
+        self._plan, self._at_work, self._reserved_nusd, self._noted = plan, at_work, reserved_nusd, restart
         self._seen.update(at_work)
 
     def presence(self) -> tuple[set[int], list[int]]:
@@ -143,9 +143,9 @@ class Recovery:
         return self._seen, [slot for slot, is_alive in zip(at_work, are_alive, strict=True) if not is_alive]
 
     @property
-    def is_capped(self) -> bool:
-        """Whether the budget ends the run, as of the newest plan."""
-        return self._plan.stop_status == "capped"
+    def plan(self) -> Plan:
+        """The newest plan that is known."""
+        return self._plan
 
     def pay_for_starts(self) -> bool:
         """Reserve money for local functions that start later than was planned; False if the budget is used up.
@@ -158,13 +158,18 @@ class Recovery:
         return self._starting.pay(self._run_s, self._seen)
 
     def is_over(self) -> bool:
-        """Whether the run has ended for its workers: all have settled, or the model is stored. Raises `LostData`."""
-        self._services.log.restart()
-        slots = list(range(self._n_workers))
-        if not self._services.log.at_work(slots) and self._seen.issuperset(slots):
+        """Whether the run has ended for its workers: all have settled, or the model is stored. Raises `LostData`.
+
+        Those that had left before the newest checkpoint do not matter: servers that lost their data forgot them.
+        """
+        log = self._services.log
+        slots = self._plan.active(log.restart().step + 1, self._n_workers)
+        if log.settled(slots).issuperset(slots):
             return True
-        job_id = self._of_slot[SUPERVISOR].job_id
-        return run_objects.model_key(job_id) in self._services.launcher.objects.list(f"runs/{job_id}/")
+        return self._is_model_stored()
+
+    def _is_model_stored(self) -> bool:
+        return is_model_stored(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id)
 
     # -- going on
 
@@ -211,7 +216,7 @@ class Recovery:
             self._services.bus.send("supervisor", news.encode())
         self._invoke(invocations)
 
-    def replace(self, lost: Sequence[int], reason: str) -> None:
+    def replace(self, lost: Sequence[int], reason: str, *, goes_back: bool = True) -> None:
         """Go on from the newest checkpoint, with new functions for the ``lost`` workers.
 
         Parameters
@@ -220,6 +225,8 @@ class Recovery:
             Slots of functions that have ended; empty if only data was lost.
         reason : str
             What happened, a clause without a full stop.
+        goes_back : bool
+            Whether the others have to go back even if the lost ones had done their last steps by the checkpoint.
 
         Raises
         ------
@@ -232,11 +239,19 @@ class Recovery:
         self._pay_requests(self._reserve)
         step = self._checkpoint(reason, lost, self._telemetry.n_rows if self._is_restored else math.inf)
         replaced = self._to_replace(set(lost), step)
+        if lost and not replaced and not goes_back:
+            for slot in lost:
+                log.refund(0, slot)  # it could not do so itself any more
+            return
         granted = self._reserve_each(replaced)
         known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers)
         if self.restart.number != known.number + 1:
             raise GaveUp("the run was restarted by somebody else")
         self._go_on(replaced, granted, reason)
+        # One that ended properly while this was decided is needed again, and nobody would miss it.
+        left = log.settled(self._plan.active(step + 1, self._n_workers)) - set(replaced)
+        if left and not self.is_over():
+            self.replace(sorted(left), f"worker {min(left)} had just ended")
 
     def restore(self, lost: Sequence[int], reason: str) -> None:
         """As `replace`, after the servers lost the run's data: plan and money are those known here."""
@@ -260,6 +275,9 @@ class Recovery:
         log.create(cap_nusd=cap, reserved_nusd=reserved, restart=self.restart, plan=plan)
         self._identities = log.identities()
         replaced = [slot for slot in self._to_replace(gone, step, is_restored=True) if slot >= 0]
+        if replaced and self._is_model_stored():
+            replaced = []  # their work is done
+            self.tell(f"The run's last steps may be missing in its history after step {self._telemetry.n_rows}")
         granted = self._reserve_each(replaced)
         if SUPERVISOR in gone:
             self.replace_supervisor()
@@ -270,6 +288,7 @@ class Recovery:
         """Invoke functions for ``replaced`` slots, and tell the supervisor and the user."""
         run_s, step = self._run_s, self.restart.step
         self._seen.difference_update(replaced)
+        self._ended.difference_update(replaced)
         self._starting.begin(replaced, run_s)
         self._invoke(
             [dataclasses.replace(self._of_slot[slot], granted_nusd=granted[slot], invoked_s=run_s) for slot in replaced]
@@ -283,11 +302,13 @@ class Recovery:
 
     def _to_replace(self, lost: set[int], step: int, *, is_restored: bool = False) -> list[int]:
         """The slots that take part in the step after ``step`` and have no function (any more)."""
-        active = self._plan.active(step + 1, self._n_workers)
-        at_work = set(self._seen if is_restored else self._services.log.at_work(active))
+        active, log = self._plan.active(step + 1, self._n_workers), self._services.log
+        # Servers that lost their data have forgotten who is there. Some start and end between two looks.
+        at_work = self._seen - self._ended if is_restored else set(log.at_work(active))
+        came = self._seen if is_restored else self._seen | log.settled(active)
         # Functions that were to be invoked by a lost one, and are not there, may never come.
         n = self._money.n_inviters
-        gone = {slot for slot in active if slot in self._seen or inviter_of(slot, n) in lost} - at_work
+        gone = {slot for slot in active if slot in came or inviter_of(slot, n) in lost} - at_work
         return [slot for slot in active if slot in lost or slot in gone]
 
     def _checkpoint(self, reason: str, lost: Sequence[int], most: float = math.inf) -> int:
@@ -332,17 +353,3 @@ class Recovery:
     def tell(self, text: str) -> None:
         """Tell the user what happened."""
         self._telemetry.tell(self._run_s, text)
-
-
-def newest_whole(objects: ObjectStore, job_id: str, most: float = math.inf) -> int:
-    """The step of the newest checkpoint, at ``most`` this one, that has all its parts undamaged; 0 if there is none."""
-    parts = parts_by_step(objects.list(f"runs/{job_id}/checkpoint-"))
-    for step in sorted((step for step in parts if step <= most), reverse=True):
-        with contextlib.suppress(DecodeError, KeyError, ServiceError):
-            for slot in parts[step]:
-                state = WorkerState.decode(objects.get(part_key(job_id, step, slot)))
-                if not parts[step].issuperset(state.active):
-                    break
-            else:
-                return step
-    return 0

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..bus.messages import Ended, Invocation
 from ..errors import DecodeError, ServiceError
+from ..exchange import LostData, Plan
 from ..models import FittedModel
 from ..money import Cost, Rates
 from ..money.budget import Prepaid
@@ -146,6 +147,7 @@ def conclude(
     invocation: Invocation | None,
     called_off: tuple[str, str] | None,
     failure: Ended,
+    plan: Plan,
 ) -> Ended:
     """The final message that the supervisor did not send, made by a second supervisor in this process.
 
@@ -157,6 +159,8 @@ def conclude(
         Status and reason of an abort before the driver gave up.
     failure : Ended
         Its status and reason are used if nothing else says how the run ended, and all of it if there is no telling.
+    plan : Plan
+        The newest one that is known here.
     """
     from ..supervisor.ending import LOST
     from .last_word import Successor  # needed only here
@@ -166,11 +170,13 @@ def conclude(
     try:
         prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
         successor = Successor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
-        successor.over_s = failure.time_s
+        successor.over_s, successor.plan = failure.time_s, plan
         ended = successor.conclude(called_off)
         if ended.reason == LOST:
             ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)
-        return dataclasses.replace(ended, costs_nusd=cut(ended.costs_nusd, services.log.money()[1]))
+        with contextlib.suppress(LostData):
+            return dataclasses.replace(ended, costs_nusd=cut(ended.costs_nusd, services.log.money()[1]))
+        return dataclasses.replace(ended, costs_nusd=failure.costs_nusd)
     except Exception:
         return failure
 

@@ -65,11 +65,11 @@ class MemoryCoordinator:
         """See `Coordinator`."""
         hub = self._hub
         with hub.changed:
-            return {slot: hub.claims[slot] for slot in slots if slot in hub.claims and not self.is_settled(slot)}
+            return {slot: hub.claims[slot] for slot in slots if slot in hub.claims and (slot, 0) not in hub.refunded}
 
-    def is_settled(self, slot: int) -> bool:
+    def settled(self, slots: list[int]) -> set[int]:
         """See `Coordinator`."""
-        return (slot, 0) in self._hub.refunded
+        return {slot for slot in slots if (slot, 0) in self._hub.refunded}
 
     def bury(self, role: str) -> None:
         """See `Coordinator`."""
@@ -102,6 +102,12 @@ class MemoryCoordinator:
         """See `Coordinator`."""
         with self._hub.changed:
             self._hub.release(slot)
+
+    def hand_over(self, slot: int, step: int) -> None:
+        """See `Coordinator`."""
+        with self._hub.changed:
+            if self._hub.claims.get(slot) == self._nonce:
+                self._hub.hand_over(slot, step)
 
     @property
     def _there(self) -> MemoryHub:

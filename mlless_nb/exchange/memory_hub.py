@@ -69,15 +69,23 @@ class MemoryHub:
             self.changed.notify_all()
 
     def announce_checkpoint(self) -> Plan:
-        """Announce a checkpoint for a step that no worker has reached, unless one is announced; returns the plan."""
-        if self.plan.checkpoint <= self.latest:
+        """Announce a checkpoint for a step that no worker has reached; returns the plan.
+
+        One for the newest step or a later one stays: some workers may know of it, and the others must learn of it.
+        """
+        if not self.plan.checkpoint or self.plan.checkpoint < self.latest:
             self.announce(checkpoint=self.latest + 1)
         return self.plan
 
     def announce_hand_over(self, slots: list[int]) -> Plan:
-        """Announce that the functions of ``slots`` hand over after the next checkpoint; returns the plan."""
-        step = max(self.plan.checkpoint, self.latest + 1)
-        self.announce(checkpoint=step, hand_overs={**self.plan.hand_overs, **dict.fromkeys(slots, step)})
+        """Announce that the functions of ``slots`` hand over after the next checkpoint; returns the plan.
+
+        Those that do so after the newest step or a later one keep theirs, as a checkpoint does.
+        """
+        step, announced = max(self.plan.checkpoint, self.latest + 1), self.plan.hand_overs
+        more = {slot: step for slot in slots if not announced.get(slot) or announced[slot] < self.latest}
+        if more:
+            self.announce(checkpoint=step, hand_overs={**announced, **more})
         return self.plan
 
     def roll_back(self, step: int, replaced: list[int]) -> None:
@@ -87,12 +95,17 @@ class MemoryHub:
         self.arrivals.clear()
         self.grants.clear()
         self.quorum = QuorumRounds(step, self.quorum.announced)
-        if self.plan.hand_overs:
-            self.announce(hand_overs={})
+        if self.plan.hand_overs or self.plan.handed_over:
+            self.announce(hand_overs={}, handed_over={})
         for slot in replaced:
             self.release(slot)
         with self.changed:
             self.changed.notify_all()
+
+    def hand_over(self, slot: int, step: int) -> None:
+        """Let another invocation claim ``slot`` and go on after ``step``."""
+        self.announce(handed_over={**self.plan.handed_over, slot: step})
+        self.release(slot)
 
     def release(self, slot: int) -> None:
         """Let another invocation claim ``slot``."""

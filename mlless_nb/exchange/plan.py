@@ -18,7 +18,8 @@ class Plan:
 
     ``leaves[slot]`` is the first step in which ``slot`` is not active; ``stop_after`` is the last step of the run.
     After ``checkpoint`` every worker stores its state; 0: there was no checkpoint yet. ``hand_overs[slot]`` is the last
-    step of the function of ``slot``, which is such a checkpoint: another function goes on from it.
+    step of the function of ``slot``, which is such a checkpoint: another function goes on from it, if one waits for the
+    slot then. ``handed_over[slot]`` is the step after which that has happened, since the newest restart.
     """
 
     version: int = 0
@@ -28,6 +29,7 @@ class Plan:
     stop_reason: str = ""
     checkpoint: int = 0
     hand_overs: dict[int, int] = field(default_factory=dict)
+    handed_over: dict[int, int] = field(default_factory=dict)
 
     def active(self, step: int, n_workers: int) -> list[int]:
         """Slots that take part in ``step`` (1-based), ascending."""
@@ -66,6 +68,7 @@ class Plan:
                 spec.get("stop_reason", ""),
                 int(spec.get("checkpoint", 0)),
                 {int(slot): int(step) for slot, step in (spec.get("hand_overs") or {}).items()},
+                {int(slot): int(step) for slot, step in (spec.get("handed_over") or {}).items()},
             )
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             raise DecodeError("a plan that is none") from None

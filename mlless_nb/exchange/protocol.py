@@ -163,7 +163,7 @@ class Coordinator(Protocol):
     ) -> None:
         """Create the state of a new job, or again that of one whose data was lost, whose workers go on with ``plan``.
 
-        ``reserved_nusd`` is the money for the functions' start and end.
+        ``reserved_nusd`` is for the functions' start and end.
         """
 
     def delete(self) -> int:
@@ -181,8 +181,8 @@ class Coordinator(Protocol):
     def at_work(self, slots: list[int]) -> dict[int, str]:
         """The invocation that claimed each of ``slots``, for slots whose money is not settled yet (`refund`)."""
 
-    def is_settled(self, slot: int) -> bool:
-        """Whether the money of ``slot`` is settled, because its function has ended (`refund`)."""
+    def settled(self, slots: list[int]) -> set[int]:
+        """Those of ``slots`` whose money is settled, because their functions have ended (`refund`)."""
 
     def bury(self, role: str) -> None:
         """End the lease of ``role``, whose function was found to have ended."""
@@ -204,7 +204,10 @@ class Coordinator(Protocol):
         """What changes when a server is restarted, one for each: its data may be older then, or gone."""
 
     def release(self, slot: int) -> None:
-        """Let another invocation claim ``slot`` (-1: the supervisor's), while the others go on."""
+        """Let another invocation claim ``slot`` (-1: the supervisor's), which is lost, while the others go on."""
+
+    def hand_over(self, slot: int, step: int) -> None:
+        """Let another one claim this invocation's ``slot`` and go on after ``step``; if it has done so, do nothing."""
 
     def read_plan(self) -> Plan:
         """The current plan."""
@@ -234,9 +237,8 @@ class Coordinator(Protocol):
     def reserve(self, nusd: int, least_nusd: int | None = None, request_id: str = "") -> int:
         """Reserve ``nusd`` more of the budget, or at least ``least_nusd`` (None: ``nusd``), see `BudgetRequest.grant`.
 
-        Returns the nano-dollars reserved, 0 if the cap does not allow ``least_nusd``. A repeated ``request_id``
-        reserves nothing and gets the first answer again; "" stands for a new id. Raises `Aborted` if the job's data
-        was lost.
+        Returns the nano-dollars reserved, 0 if the cap does not allow ``least_nusd``. A repeated ``request_id`` gets
+        the first answer again; "" stands for a new id. Raises `Aborted` if the job's data was lost.
         """
 
     def reserve_start(self, nusd: dict[int, int], request_id: str = "") -> bool:
@@ -288,10 +290,7 @@ class Coordinator(Protocol):
         """`publish`, `wait` and `frames` of a round, in as few round trips as the backend allows."""
 
     def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
-        """`publish`, then the frames of ``sought`` in its order, None for one that is not published yet.
-
-        Does not wait. Takes one round trip if the backend allows that.
-        """
+        """`publish`, then the frames of ``sought`` in its order, None for one that is not published; does not wait."""
 
     def wait_for_any(
         self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
@@ -301,8 +300,7 @@ class Coordinator(Protocol):
     def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
         """The rounds of a quorum from that of ``part`` on that are complete already, in the order of their steps.
 
-        Does not arrive. To be called by a worker that has read all earlier rounds. The list may end before the newest
-        complete round; it is empty if the round of ``part`` is not complete.
+        Does not arrive. For a worker that has read all earlier rounds. The list may end before the newest complete one.
 
         Raises
         ------

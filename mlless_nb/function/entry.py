@@ -123,7 +123,7 @@ def _run(invocation: Message, storage: Any) -> str:
         if isinstance(last, Left) and last.status == HANDED_OVER:
             log.refund(rest, invocation.slot, UNUSED)
             is_over.set()
-            log.release(invocation.slot)  # from now on the successor has it
+            log.hand_over(invocation.slot, last.step)  # from now on the successor has it
         else:
             # A function that settled its budget has ended properly; one that exits without doing so counts as lost.
             log.refund(rest, invocation.slot)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from ..bus import Bus
 from ..bus.messages import Invocation, Ready
 from ..exchange import Coordinator
+from ..exchange.slots import heir_of
 
 #: Longest wait for the slot, seconds, and the pause between two looks.
 PATIENCE_S, LOOK_S = 120.0, 0.02
@@ -19,11 +21,16 @@ def await_slot(invocation: Invocation, log: Coordinator, bus: Bus, elapsed_s: fl
 
     ``elapsed_s`` are the seconds that are billed so far.
     """
+    log.renew(heir_of(invocation.slot), invocation.lease_s)  # without it, nobody hands over
     ready_s = log.now_s() - invocation.launched_at_s
     bus.send("supervisor", Ready(invocation.slot, ready_s - elapsed_s, ready_s).encode())
-    give_up_at = time.monotonic() + PATIENCE_S
+    give_up_at, renewed_at = time.monotonic() + PATIENCE_S, -math.inf
     while not log.claim(invocation.slot):
-        if log.is_settled(invocation.slot) or log.aborted() or time.monotonic() > give_up_at:
+        if log.settled([invocation.slot]) or log.aborted() or time.monotonic() > give_up_at:
             return False  # a function that has ended needs no successor
+        if time.monotonic() - renewed_at > invocation.lease_s / 3:
+            renewed_at = time.monotonic()
+            log.renew(heir_of(invocation.slot), invocation.lease_s)
         time.sleep(LOOK_S)
+    log.bury(heir_of(invocation.slot))
     return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -50,6 +52,25 @@ def parts_by_step(keys: Sequence[str]) -> dict[int, set[int]]:
         if "/checkpoint-" in folder and step.isdigit() and slot.isdigit():
             found.setdefault(int(step), set()).add(int(slot))
     return found
+
+
+def is_model_stored(objects: ObjectStore, job_id: str) -> bool:
+    """Whether the run's model is stored: its workers have nothing more to do."""
+    return model_key(job_id) in objects.list(f"runs/{job_id}/")
+
+
+def newest_whole(objects: ObjectStore, job_id: str, most: float = math.inf) -> int:
+    """The step of the newest checkpoint, at ``most`` this one, that has all its parts undamaged; 0 if there is none."""
+    parts = parts_by_step(objects.list(f"runs/{job_id}/checkpoint-"))
+    for step in sorted((step for step in parts if step <= most), reverse=True):
+        with contextlib.suppress(DecodeError, KeyError, ServiceError):
+            for slot in parts[step]:
+                state = WorkerState.decode(objects.get(part_key(job_id, step, slot)))
+                if not parts[step].issuperset(state.active):
+                    break
+            else:
+                return step
+    return 0
 
 
 class Found(NamedTuple):

@@ -136,16 +136,20 @@ class Bill:
         self._requested += storage - of_slot[newest_s]
         of_slot[newest_s] = storage
 
+    def lose(self, slot: int, lost_s: float) -> None:
+        """The function of ``slot``, if it had not ended, was lost at ``lost_s``, see `replace`."""
+        began_s = self._began_s.pop(slot, None)
+        if began_s is not None:
+            self._ended += self._rates.function_nusd(max(lost_s - began_s, 0.0))
+            self._unreported += self._rates.requests_nusd(1, 1)
+
     def replace(self, slot: int, lost_s: float, invoked_s: float) -> None:
         """The function of ``slot``, if it had not ended, was lost at ``lost_s``; another one was invoked.
 
         Seconds after the invocation of the run. When it died is not known, so it is billed until it was missed, and for
         the requests that it may have made since its last report: a minibatch, and its part of a checkpoint.
         """
-        began_s = self._began_s.get(slot)
-        if began_s is not None:
-            self._ended += self._rates.function_nusd(max(lost_s - began_s, 0.0))
-            self._unreported += self._rates.requests_nusd(1, 1)
+        self.lose(slot, lost_s)
         self._requests_of[slot][invoked_s] = 0
         self._known.add(slot)
         self._waiting_s.pop(slot, None)

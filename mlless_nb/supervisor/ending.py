@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..bus.messages import Invocation, Left
 from ..errors import ServiceError
-from ..exchange import Coordinator
+from ..exchange import Plan
 from ..job.stop_rules import StopRules
 from ..models import Model
 from ..storage import run_objects
@@ -71,12 +71,12 @@ class Ending:
         aborted = workers.aborted
         # All workers share one verdict: a worker lost afterwards invalidates neither it nor the stored model.
         judged = [one for one in self._closing if one.status != "failed" and (one.status, one.reason) != aborted]
-        if judged and aborted is not None and self._is_model_stored():
-            aborted = None
-        if aborted is not None or not self._closing:
-            self.status, self.reason = aborted or judge()
-        else:
-            self.status, self.reason = (judged or self._closing)[0].status, (judged or self._closing)[0].reason
+        verdicts = [(one.status, one.reason) for one in judged or self._closing]
+        # If the budget is used up, nothing pays for looking.
+        if aborted is not None and (judged or aborted[0] == "failed") and self._is_model_stored():
+            verdicts = verdicts if judged else [judge()]  # nobody is left who could say so
+            aborted = aborted if verdicts[0][1] == LOST else None
+        self.status, self.reason = aborted or (verdicts[0] if verdicts else judge())
         self.was_aborted = aborted is not None
         self.validation_loss: float | None = None
         unheard = [one for one in workers.ended.values() if one.reason == UNHEARD and one.step == 0]
@@ -109,18 +109,21 @@ class Ending:
         return KeptModel(found.key if found is not None else None)
 
     def _is_model_stored(self) -> bool:
-        job_id = self._job.job_id
         with contextlib.suppress(ServiceError):
-            return run_objects.model_key(job_id) in self._objects.list(f"runs/{job_id}/")
+            return run_objects.is_model_stored(self._objects, self._job.job_id)
         return False
 
 
-def judged(invocation: Invocation, log: Coordinator, objects: ObjectStore, rows: StepRows) -> tuple[str, str]:
+def judged(invocation: Invocation, plan: Plan, objects: ObjectStore, rows: StepRows) -> tuple[str, str]:
     """Status and reason of a run whose workers have ended without a word that was heard: by plan or stop rules."""
-    plan, rules = log.read_plan(), StopRules(invocation.stop, rows.model.metric)
     if plan.stop_after is not None and rows.step >= plan.stop_after:
         return plan.stop_status, plan.stop_reason
-    # All steps are of no use without their model, which workers store last.
-    is_stored = run_objects.model_key(invocation.job_id) in objects.list(f"runs/{invocation.job_id}/")
-    verdict = rules.end(rows.step, rows.epoch) if rows.step and is_stored else None
+    # All steps are of no use without their model, which workers store last; it may be newer than a lost step log.
+    found = run_objects.newest(objects, invocation.job_id)
+    if found is None or found.key != run_objects.model_key(invocation.job_id):
+        return "failed", LOST
+    step = max(rows.step, found.progress.step)
+    if plan.stop_after is not None and step >= plan.stop_after:
+        return plan.stop_status, plan.stop_reason
+    verdict = StopRules(invocation.stop, rows.model.metric).end(step, rows.epoch)
     return (verdict.status, verdict.reason) if verdict is not None else ("failed", LOST)

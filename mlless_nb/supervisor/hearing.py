@@ -19,11 +19,13 @@ from ..bus.messages import (
     Ready,
     Replaced,
     Started,
+    Trouble,
 )
 from ..errors import DecodeError
 from ..exchange import SUPERVISOR, Coordinator
 from ..money.meter import NUSD
 from .bill import Bill
+from .ending import UNHEARD
 from .policy.policy import Policy
 from .policy.victim import asked_to_leave
 from .successors import Successors
@@ -47,6 +49,8 @@ class Hearing:
         The loss's name in events.
     tell : callable
         Takes the text of an event.
+    is_stored : callable
+        Whether the run's model is stored.
 
     Attributes
     ----------
@@ -75,10 +79,12 @@ class Hearing:
         successors: Successors,
         metric: str,
         tell: Callable[[str], None],
+        is_stored: Callable[[], bool],
     ) -> None:
         self._n_workers, self._log, self._bus = n_workers, log, bus
         self._workers, self._bill, self._policy = workers, bill, policy
         self._successors, self._metric, self._tell = successors, metric, tell
+        self._is_stored = is_stored
         self.is_succeeded = self._is_past = False
         self.restart = self.restored_step = 0
         self.leaving: set[int] = set()
@@ -125,6 +131,27 @@ class Hearing:
             self.replacements[slot] = self.replacements.get(slot, 0) + 1
             self._bill.replace(slot, message.lost_s, message.invoked_s)
             self._successors.begin(slot, message.invoked_s)
+        if message.is_restored:
+            self._expect_again(message.step)
+
+    def _expect_again(self, step: int) -> None:
+        """Watch those again that had ended and are needed after ``step``: the driver may not know of it."""
+        active, ended = self._log.read_plan().active(step + 1, self._n_workers), self._workers.ended
+        needed = ended.keys() & set(active) - self._log.settled(active)
+        if needed and not self._is_stored():
+            for slot in needed:
+                del ended[slot]
+
+    def miss(self, slot: int, reason: str, time_s: float, step: int) -> None:
+        """Tell the driver that the function of ``slot`` is lost; if its work is done, it has ended.
+
+        That is so if the model is stored, or ``step``, which is complete, is one without it: it has handed all over.
+        """
+        if self._log.read_plan().leaves.get(slot, math.inf) > step and not self._is_stored():
+            self._bus.send("driver", Trouble(slot, self.restart, reason, is_lost=True).encode())
+            return
+        self._bill.lose(slot, time_s)
+        self._workers.ended[slot] = Left(slot, 0, 0, 0, 0.0, 0.0, "left", UNHEARD)
 
     def take(self, message: FromWorker) -> None:
         """Take in a worker's message."""

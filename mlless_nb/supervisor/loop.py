@@ -11,11 +11,12 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 import redis
 
 from ..bus import Bus
-from ..bus.messages import HANDED_OVER, Ended, Invocation, Left, Trouble
+from ..bus.messages import HANDED_OVER, Ended, Invocation, Left
 from ..errors import ServiceError
 from ..exchange import SUPERVISOR, Aborted, Coordinator, Fenced, LostData, StepEntry
 from ..exchange.stores import store_servers
@@ -23,7 +24,9 @@ from ..money import Rates, price_profile
 from ..money.budget import Prepaid
 from ..money.meter import NUSD
 from ..storage.objects import ObjectStore
+from ..storage.run_objects import is_model_stored
 from ..telemetry.live import Row
+from .away import Away
 from .bill import Bill
 from .checkpoint_times import CheckpointTimes
 from .ending import Ending, judged
@@ -45,8 +48,6 @@ STEP_POLL_S = 0.2
 TUNING_POLL_S = 0.03
 #: Seconds needed to receive the workers' final messages.
 LAST_WORDS_S = 0.05
-#: Longest wait for servers that do not answer or have lost the run's data, and the pause between two tries, seconds.
-AWAY_S, AWAY_POLL_S = 60.0, 0.1
 
 
 class Supervisor:
@@ -90,15 +91,17 @@ class Supervisor:
         self._bill = Bill.of(invocation, self._rates, prepaid, self._late_s)
         self._rows = StepRows(invocation, self._rates, self._bill)
         self._workers = WorkerWatch(invocation, log, clock)
-        self._cap_usd: float | None = None  # as of the newest poll
+        self._cap_usd: float | None = None  # as of the newest poll, as the next
+        self._reserved_usd = 0.0
         self._outgoing = Outgoing(bus)
         self._due_at = -math.inf  # time of the next update to the driver
         self._checkpoints = CheckpointTimes.of(invocation, self._rates, self._rows.model)
-        self._is_away_since: float | None = None  # since when the servers do not answer
+        self._away = Away(clock)
         self._best_loss = math.inf  # lowest validation loss
         self._successors = Successors(invocation, log, bus)
-        parts = log, bus, self._workers, self._bill, self._policy, self._successors, self._rows.model.metric, self._tell
-        self._hearing = Hearing(invocation.n_workers, *parts)
+        is_stored = partial(is_model_stored, objects, invocation.job_id)
+        parts = log, bus, self._workers, self._bill, self._policy, self._successors
+        self._hearing = Hearing(invocation.n_workers, *parts, self._rows.model.metric, self._tell, is_stored)
         self._worker_times = WorkerTimes(self._workers, self._hearing)
 
     @property
@@ -133,9 +136,10 @@ class Supervisor:
             try:
                 if not self._look():
                     break
-                self._is_away_since = None
+                self._away.answered()
             except (LostData, redis.ConnectionError, redis.TimeoutError, ServiceError) as error:
-                self._wait_for_servers(error)
+                self._outgoing.repeat()
+                self._away.wait(error)
         while not self._hearing.is_succeeded and self._read_steps(0.001):
             pass
 
@@ -151,7 +155,7 @@ class Supervisor:
             if self._workers.is_over():
                 return False
             for slot, reason in self._workers.check_leases(self._time_s, self._rows.step):
-                self._bus.send("driver", Trouble(slot, self._hearing.restart, reason, is_lost=True).encode())
+                self._hearing.miss(slot, reason, self._time_s, self._rows.step)
             self._save()
             self._speculate()
         # The first step is waited for and sent to the driver at once; later steps are read in batches.
@@ -160,6 +164,7 @@ class Supervisor:
         self._decide()
         if is_due or is_first or self._hearing.done:  # results of commands are sent at once
             self._advise()
+            self._look_at_money()
             self._send_update()
         left_s = self._look_s - (self._clock() - looked_at)
         known = self._hearing.restart
@@ -167,6 +172,7 @@ class Supervisor:
         if self._hearing.restart != known:
             self._outgoing.repeat()
             self._rows.begin_at(self._hearing.restored_step)
+            self._hearing.announce_hand_overs({}, self._rows.step)  # a restart forgets them
         return not self._hearing.is_succeeded
 
     def _save(self) -> None:
@@ -176,18 +182,9 @@ class Supervisor:
             if self._checkpoints.is_due(time_s, self._bill.spent(time_s)):
                 self._log.announce_checkpoint()
 
-    def _wait_for_servers(self, error: Exception) -> None:
-        """Pause while a server is away or has lost the run's data, which the driver restores; raises after a while."""
-        now = self._clock()
-        self._outgoing.repeat()
-        self._is_away_since = now if self._is_away_since is None else self._is_away_since
-        if now - self._is_away_since > AWAY_S:
-            raise error
-        time.sleep(AWAY_POLL_S)
-
     def _take_over(self) -> None:
         """Learn from the step log, the bus and the plan what a lost supervisor knew, before anything is decided."""
-        settled = [slot for slot in range(self._job.n_workers) if self._log.is_settled(slot)]
+        settled = self._log.settled(list(range(self._job.n_workers)))
         while self._hearing.hear(0.0, is_past=True):  # the driver sends those again that were not carried out
             pass
         self._rows.begin_at(self._hearing.restored_step)
@@ -288,10 +285,12 @@ class Supervisor:
         if text:
             self._tell(text)
 
+    def _look_at_money(self) -> None:
+        cap, reserved = self._log.money()
+        self._cap_usd, self._reserved_usd = None if cap is None else cap / NUSD, reserved / NUSD
+
     def _send_update(self) -> None:
         time_s = self._time_s
-        cap, reserved = self._log.money()
-        self._cap_usd = None if cap is None else cap / NUSD
         self._outgoing.note(
             status="running" if self._workers.started else "starting",
             step=self._rows.step,
@@ -300,7 +299,7 @@ class Supervisor:
             n_workers=self._rows.n_workers,
             **self._worker_times.state(self._rows.reports, time_s),
             spent_usd=self._bill.spent(time_s) / NUSD,
-            committed_usd=reserved / NUSD,
+            committed_usd=self._reserved_usd,
             budget_usd=self._cap_usd,
             rate_usd_s=self._rate_usd_s,
             **self._policy.state(self._cap_usd),
@@ -316,8 +315,10 @@ class Supervisor:
         for row in self._rows.last(ending.validation_loss, ending.merged_bytes):
             self._add_row(row)
         kept = ending.kept_model(self._rows.step)
-        # If Redis lost the run, its budget cannot be read.
+        # If Redis lost the run, its budget cannot be read; the rows are there.
         with contextlib.suppress(Aborted, redis.RedisError, ServiceError):
+            self._look_at_money()
+        with contextlib.suppress(redis.RedisError, ServiceError):
             self._send_update()
         time_s = self._time_s
         ended = Ended(
@@ -337,7 +338,7 @@ class Supervisor:
 
     def _judge(self) -> tuple[str, str]:
         """Status and reason if no worker reports how the run ended."""
-        return judged(self._job, self._log, self._objects, self._rows)
+        return judged(self._job, self._log.read_plan(), self._objects, self._rows)
 
     def _costs_nusd(self, time_s: float) -> dict[str, int]:
         """The bill by component. Functions that were lost are never billed more than was granted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from ..bus.messages import Failed, Left
 from ..exchange import Coordinator, Plan, StepEntry
@@ -14,11 +14,10 @@ from .step_rows import StepRows
 def whole_log(log: Coordinator, rows: StepRows) -> Iterator[list[StepEntry]]:
     """The entries of the step log, which ``rows`` begin with: a log that was restored has not those from the start.
 
-    Without a restart it has all of them: under bounded staleness the first may come after later ones.
+    Those after the newest restart come in any case: under bounded staleness the first may come after later ones.
     """
     entries, restart = log.read_steps(0.001), log.restart()
-    first = min((entry.step for entry in entries), default=restart.step + 1)
-    rows.begin_at(first - 1 if restart.number else 0)
+    rows.begin_at(min([restart.step, *(entry.step - 1 for entry in entries)]))
     while entries:
         yield entries
         entries = log.read_steps(0.001)
@@ -28,7 +27,7 @@ def departed(
     log: Coordinator,
     plan: Plan,
     ended: Mapping[int, Left | Failed],
-    settled: Iterable[int],
+    settled: set[int],
     rates: Rates,
     time_s: float,
     n_workers: int,
@@ -37,11 +36,14 @@ def departed(
 
     RabbitMQ delivers a message once; a bus of Redis Streams is read from its start, and this is empty. Such a worker is
     billed up to ``time_s``, seconds after the invocation. ``settled`` are the slots whose functions had settled their
-    money before the messages were read: they have sent their last ones before.
+    money before the messages were read: they have sent their last ones before. A function that is not at work may never
+    have come: it has left if its money is settled, or, if the servers forgot that, before the newest restart.
     """
-    at_work = log.at_work(list(range(n_workers)))
-    gone = {slot for slot in plan.leaves if slot not in at_work}.union(settled) - ended.keys()
+    everybody, restart = list(range(n_workers)), log.restart()
+    now_settled, at_work = log.settled(everybody), log.at_work(everybody)
+    past = {slot for slot, first in plan.leaves.items() if first <= restart.step + 1 and slot not in at_work}
+    gone = past | (now_settled & (settled | plan.leaves.keys()))
     return [
         Left(slot, plan.leaves.get(slot, 1) - 1, rates.function_nusd(time_s), 0, 0.0, 0.0, "left", UNHEARD)
-        for slot in sorted(gone)
+        for slot in sorted(gone - ended.keys())
     ]

@@ -61,12 +61,9 @@ def _after_loss(
 def _first_step(invocation: Invocation, log: Coordinator, restart: Restart) -> int:
     """The step after which a function begins: where its slot was handed over, or that of the newest restart.
 
-    A restart has forgotten earlier hand-overs. A slot that leaves before the announced one was not handed over: a
-    successor took it over from a function that never came.
+    A restart has forgotten earlier hand-overs. One that is announced has not happened yet.
     """
-    slot, plan = invocation.slot, log.read_plan()
-    step = plan.hand_overs.get(slot, restart.step)
-    return step if slot in plan.active(step + 1, invocation.n_workers) else restart.step
+    return log.read_plan().handed_over.get(invocation.slot, restart.step)
 
 
 def _worker(

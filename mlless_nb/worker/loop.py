@@ -20,6 +20,7 @@ from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
 from ..exchange import FROM_THE_START, Aborted, Coordinator, Fenced, LostData, Restart, Restarted
 from ..exchange.policies import policy_of
+from ..exchange.slots import heir_of
 from ..exchange.stats import Stats
 from ..exchange.step_report import Report
 from ..job.algorithm import algorithm_from_json
@@ -227,7 +228,7 @@ class Worker:
             if self._checkpoints.is_due(self._step):
                 is_needed = self._step in members.plan.hand_overs.values()
                 self._checkpoints.store(self._state(staying), is_needed=is_needed)
-                if members.hands_over(self._step, self._slot):
+                if members.hands_over(self._step, self._slot) and self._log.alive([heir_of(self._slot)])[0]:
                     return Verdict(HANDED_OVER, f"worker {self._slot} handed over after step {self._step}")
             self._exchange.note_extra()
 

@@ -97,7 +97,7 @@ def mended(n_inviters: int, at_work: dict[int, str], lost: list[int], troubles: 
         reserve=lambda nusd: nusd,
         reserve_start=lambda nusd: True,
         money=lambda: (None, 0),
-        is_settled=lambda slot: False,
+        settled=lambda slots: set(),
         at_work=lambda slots: {slot: nonce for slot, nonce in at_work.items() if slot in slots},
         roll_back=lambda known, step, replaced, n_workers: known._replace(number=known.number + 1),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -10,14 +11,15 @@ import pytest
 from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD
+from mlless_nb.bus.messages import Message, Replaced, Trouble
 from mlless_nb.driver.mending import Mending
-from mlless_nb.driver.recovery import GaveUp, Recovery, newest_whole
+from mlless_nb.driver.recovery import GaveUp, Recovery
 from mlless_nb.exchange import FROM_THE_START, SUPERVISOR, MemoryCoordinator, MemoryHub, Plan, Restart
 from mlless_nb.exchange.plan import NO_PLAN
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.start import StartingMoney
 from mlless_nb.storage.objects import MemoryObjects
-from mlless_nb.storage.run_objects import part_key
+from mlless_nb.storage.run_objects import model_key, newest_whole, part_key
 from mlless_nb.storage.worker_state import WorkerState
 from mlless_nb.telemetry.live import Telemetry
 
@@ -65,7 +67,12 @@ def test_a_run_that_gets_no_further_is_given_up() -> None:
         restarts.append(step)
         return known._replace(number=known.number + 1)
 
-    log = {"at_work": lambda slots: {}, "reserve": lambda nusd: reserved.append(nusd) or nusd, "roll_back": roll_back}
+    log = {
+        "at_work": lambda slots: {},
+        "settled": lambda slots: set(),
+        "reserve": lambda nusd: reserved.append(nusd) or nusd,
+        "roll_back": roll_back,
+    }
     trying = recovery(log, {"objects": (objects := MemoryObjects())})
     trying._services.bus = SimpleNamespace(send=lambda *_: None)  # type: ignore[assignment]
     for _ in range(3):
@@ -148,9 +155,8 @@ def of_three(*, is_local: bool, is_silent: bool = False) -> tuple[Mending, Memor
     services: Any = SimpleNamespace(
         log=log, launcher=launcher, bus=bus, keep_user=lambda: None, redis_urls=["redis://here"]
     )
-    invocations: Any = [
-        SimpleNamespace(slot=slot, n_workers=3, job_id="run", lease_s=15.0) for slot in (SUPERVISOR, 0, 1, 2)
-    ]
+    worker = Job(PMF(rank=2), SGD(0.2), BSP(), 3, 5, "mean", {}).invocation(1)
+    invocations = [dataclasses.replace(worker, slot=slot, job_id="run", lease_s=15.0) for slot in (SUPERVISOR, 0, 1, 2)]
     telemetry = Telemetry()
     telemetry.update(budget_usd=1e-6, committed_usd=0.9e-6)
 
@@ -198,3 +204,93 @@ def test_after_lost_data_the_run_goes_on_from_no_step_that_nobody_has_heard_of()
     assert mending.mend(is_due=True) is None
     mending._recovery.replace([], "a reason")
     assert hub.restart == Restart(2, 0)
+
+
+def heard(mending: Mending) -> list[tuple[int, int, list[int]]]:
+    """Number, step and slots of the restarts that are announced from now on."""
+    said: list[tuple[int, int, list[int]]] = []
+
+    def send(topic: str, body: bytes) -> None:
+        message = Message.decode(body)
+        assert isinstance(message, Replaced)
+        said.append((message.number, message.step, message.slots))
+
+    mending._services.bus.send = send  # type: ignore[method-assign]
+    return said
+
+
+def begin(hub: MemoryHub, *slots: int) -> list[MemoryCoordinator]:
+    """Functions that claim their ``slots``."""
+    logs = [MemoryCoordinator(hub, f"{10 + slot}-a") for slot in slots]
+    assert all(log.claim(slot) for log, slot in zip(logs, slots, strict=True))
+    return logs
+
+
+def test_a_worker_that_came_and_left_between_two_looks_is_invoked_again_where_it_is_needed() -> None:
+    mending, hub, invoked = of_three(is_local=True)
+    hub.cap, said = None, heard(mending)
+    assert mending.mend(is_due=True) is None
+    *_, leaver = begin(hub, SUPERVISOR, 0, 1, 2)
+    leaver.refund(0, 2)
+    mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+    assert mending.mend(is_due=True) is None
+    assert (invoked, said) == ([0, 2], [(1, 0, [0, 2])])  # from the start, where slot 2 takes part
+
+
+def test_a_worker_that_leaves_while_a_restart_is_decided_is_invoked_again() -> None:
+    mending, hub, invoked = of_three(is_local=True)
+    hub.cap, said = None, heard(mending)
+    *_, leaver = begin(hub, SUPERVISOR, 0, 1, 2)
+    roll_back = hub.roll_back
+
+    def late(*given: Any) -> None:
+        leaver.refund(0, 2)
+        roll_back(*given)
+
+    hub.roll_back = late  # type: ignore[method-assign]
+    mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+    assert mending.mend(is_due=True) is None
+    assert (invoked, said) == ([0, 2], [(1, 0, [0]), (2, 0, [2])])
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_worker_that_has_left_is_invoked_again_after_lost_data_unless_the_model_is_there(is_done: bool) -> None:
+    mending, hub, invoked = of_three(is_local=False)
+    mending._telemetry.update(budget_usd=None)
+    hub.cap, said = None, heard(mending)
+    *_, leaver = begin(hub, SUPERVISOR, 0, 1, 2)
+    assert mending.mend(is_due=True) is None
+    leaver.refund(0, 2)
+    assert mending.mend(is_due=True) is None
+    if is_done:
+        mending._services.launcher.objects.put(model_key("run"), b"a model")
+    hub.lose()
+    assert mending.mend(is_due=True) is None
+    again = [] if is_done else [2]
+    assert (invoked, said) == (again, [(1, 0, again)])
+
+
+def test_lost_workers_of_whom_the_servers_know_nothing_any_more_have_not_ended() -> None:
+    mending, hub, invoked = of_three(is_local=False)
+    mending._telemetry.update(budget_usd=None)
+    begin(hub, SUPERVISOR, 0, 1, 2)
+    assert mending.mend(is_due=True) is None
+    hub.lose()
+    assert mending.mend(is_due=True) is None
+    assert invoked == []  # they are given time to come back
+    mending.troubles.append(Trouble(0, 1, "worker 0 did not start", is_lost=True))
+    assert mending.mend(is_due=True) is None
+    assert invoked == [0, 1, 2]  # nobody has come back
+
+
+def test_a_leaver_that_is_lost_after_the_others_have_stored_what_it_gave_costs_no_restart() -> None:
+    mending, hub, invoked = of_three(is_local=True)
+    hub.cap, objects = None, mending._services.launcher.objects
+    for slot in (0, 1):
+        objects.put(part_key("run", 9, slot), WorkerState(9, slot, [0, 1], {}).encode())
+    begin(hub, SUPERVISOR, 0, 1, 2)
+    assert mending.mend(is_due=True) is None
+    mending._services.launcher.has_died = lambda pid: pid == 12  # type: ignore[method-assign, assignment]
+    assert mending.mend(is_due=True) is None
+    assert (invoked, hub.restart.number) == ([], 0)
+    assert mending._recovery.look() == []

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from mlless_nb.bus import open_bus
 from mlless_nb.bus.messages import Left
-from mlless_nb.driver.recovery import newest_whole
 from mlless_nb.exchange import Arrival, MemoryCoordinator, MemoryHub, Restart, RoundRequest
 from mlless_nb.money.budget import Prepaid
 from mlless_nb.storage.checkpoint import Progress
 from mlless_nb.storage.objects import MemoryObjects
-from mlless_nb.storage.run_objects import last_key, model_key
+from mlless_nb.storage.run_objects import last_key, model_key, newest_whole
 from mlless_nb.worker.attempts import work
 
 

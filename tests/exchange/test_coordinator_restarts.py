@@ -141,6 +141,11 @@ def test_a_checkpoint_is_known_to_all_before_its_step_ends(make: Make) -> None: 
     arrival = publish(logs[0], plan.checkpoint, 0)
     assert arrival.plan is not None
     assert arrival.plan.is_checkpoint(plan.checkpoint)
+    # The others have not arrived: they must learn of the same steps.
+    assert driver.announce_checkpoint() == plan
+    handed = driver.announce_hand_over([1])
+    publish(logs[0], handed.hand_overs[1], 0)
+    assert driver.announce_hand_over([1]) == handed
 
 
 def test_a_slot_is_handed_over(make: Make) -> None:  # noqa: F811
@@ -152,24 +157,28 @@ def test_a_slot_is_handed_over(make: Make) -> None:  # noqa: F811
     last = plan.hand_overs[1]
     assert plan.is_checkpoint(last)
     logs[1].refund(0, 1, 1 << 30)
-    assert not successor.is_settled(1)
-    logs[1].release(1)
+    assert successor.settled([1]) == set()
+    logs[1].hand_over(1, last)
     assert successor.claim(1)
+    logs[1].hand_over(1, last)  # a request that is carried out twice takes nothing from the successor
+    assert successor.claim(1)
+    assert driver.read_plan().handed_over == {1: last}
     assert successor.at_work([1]) != {}
     logs[1].join(FROM_THE_START)
     with pytest.raises(Fenced):
         publish(logs[1], last + 1, 1)
     # A restart forgets hand-overs: who is there goes on, whoever that is.
     driver.roll_back(FROM_THE_START, 1, [], 3)
-    assert driver.read_plan().hand_overs == {}
+    assert driver.read_plan().hand_overs == driver.read_plan().handed_over == {}
 
 
 def test_a_slot_whose_money_is_settled_is_at_work_no_more_until_it_is_released(make: Make) -> None:  # noqa: F811
     driver, logs = make("driver"), three(make)
     logs[0].refund(10, 0)
-    assert driver.is_settled(0)
+    assert driver.settled(ALL) == {0}
+    assert driver.settled([]) == set()
     assert 0 not in driver.at_work(ALL)
     driver.release(0)
-    assert not driver.is_settled(0)
+    assert driver.settled(ALL) == set()
     assert make("successor of 0").claim(0)
     assert 0 in driver.at_work(ALL)

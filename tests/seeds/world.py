@@ -22,6 +22,7 @@ from mlless_nb.exchange import MemoryHub, in_parts, memory
 from mlless_nb.function import entry, succession
 from mlless_nb.money import budget
 from mlless_nb.storage.objects import MemoryObjects
+from mlless_nb.supervisor import away
 from mlless_nb.supervisor import loop as supervisor_loop
 from mlless_nb.worker import attempts, checkpoints, ending
 from mlless_nb.worker import loop as worker_loop
@@ -230,7 +231,7 @@ def installed(world: World) -> Iterator[None]:
                 stack.enter_context(mock.patch.object(where, name, value))
 
         of_workers = memory, in_parts, attempts, ending, succession
-        for module in (*of_workers, supervisor_loop, driver, contact, recovery, teardown, commands):
+        for module in (*of_workers, away, driver, contact, recovery, teardown, commands):
             put(module, time=seconds)
         put(budget, time=seconds, threading=threads, os=system)
         put(checkpoints, threading=threads)
@@ -267,6 +268,8 @@ class Outcome:
         The steps of its rows.
     virtual_s : float
     n_events : int
+    tells_of_gap : bool
+        Whether an event says that rows are missing.
     """
 
     status: str
@@ -278,6 +281,7 @@ class Outcome:
     n_events: int
     told: list[str]
     last_step: int = 0
+    tells_of_gap: bool = False
 
 
 def simulate(world: World) -> Outcome:
@@ -321,4 +325,5 @@ def simulate(world: World) -> Outcome:
         clock.n_events,
         told,
         made.run.telemetry.state.step,
+        any("missing in its history" in event.text for event in made.run.telemetry.state.events),
     )

@@ -155,16 +155,14 @@ class RedisCoordinator:
         if not slots:
             return {}
         claims = self._redis.mget([self._key("claim", slot) for slot in slots])
-        settled = self._redis.hmget(self._job, [f"refunded:{slot}" for slot in slots])
-        return {
-            slot: nonce.decode()
-            for slot, nonce, refund in zip(slots, claims, settled, strict=True)
-            if nonce is not None and refund is None
-        }
+        settled = self.settled(slots)
+        found = zip(slots, claims, strict=True)
+        return {slot: nonce.decode() for slot, nonce in found if nonce is not None and slot not in settled}
 
-    def is_settled(self, slot: int) -> bool:
+    def settled(self, slots: list[int]) -> set[int]:
         """See `Coordinator`."""
-        return self._redis.hget(self._job, f"refunded:{slot}") is not None
+        refunds = self._redis.hmget(self._job, [f"refunded:{slot}" for slot in slots]) if slots else []
+        return {slot for slot, refund in zip(slots, refunds, strict=True) if refund is not None}
 
     def bury(self, role: str) -> None:
         """See `Coordinator`."""
@@ -205,6 +203,11 @@ class RedisCoordinator:
         role = role_of(slot)
         self._redis.hdel(self._job, f"refunded:{slot}", f"start:{self._key('claim', slot)}")
         self._redis.unlink(self._key("claim", slot), self._key("lease", role))
+
+    def hand_over(self, slot: int, step: int) -> None:
+        """See `Coordinator`."""
+        keys = [self._job, self._key("claim", slot), self._key("lease", role_of(slot))]
+        self._announce(keys=keys, args=[self.generation, "handed_over", self._nonce, slot, step])
 
     def read_plan(self) -> Plan:
         """See `Coordinator`."""

@@ -12,8 +12,8 @@ local number = tonumber(string.match(state[2], ' (%d+) %d+$'))
 if number ~= tonumber(ARGV[2]) then return {0, state[2]} end
 -- The functions of hand-overs to come are among the workers that go on, or are replaced.
 local plan = cjson.decode(call('HGET', job, 'plan'))
-if plan.hand_overs ~= nil then
-  plan.hand_overs, plan.version = nil, plan.version + 1
+if plan.hand_overs ~= nil or plan.handed_over ~= nil then
+  plan.hand_overs, plan.handed_over, plan.version = nil, nil, plan.version + 1
   call('HSET', job, 'version', plan.version, 'plan', cjson.encode(plan))
 end
 local fence = ARGV[1] .. ' ' .. string.format('%d', number + 1) .. ' ' .. ARGV[3]

@@ -94,9 +94,10 @@ class Books:
         settled = self._read(self._freshness_s).refunded
         return {slot: nonce for slot, nonce in claims.items() if (slot, 0) not in settled}
 
-    def is_settled(self, slot: int) -> bool:
+    def settled(self, slots: list[int]) -> set[int]:
         """See `Coordinator`."""
-        return (slot, 0) in self._read(self._freshness_s).refunded
+        refunded = self._read(self._freshness_s).refunded
+        return {slot for slot in slots if (slot, 0) in refunded}
 
     def bury(self, role: str) -> None:
         """See `Coordinator`."""
@@ -168,6 +169,13 @@ class Books:
         """See `Coordinator`."""
         self._change(lambda state: state.release(slot))
         self._free(slot)
+
+    def hand_over(self, slot: int, step: int) -> None:
+        """See `Coordinator`."""
+        self._claims.pop(slot, None)
+        if self._claim_of(slot) == self._nonce:
+            self._change(lambda state: state.hand_over(slot, step))
+            self._free(slot)
 
     def _free(self, slot: int) -> None:
         """Remove claim and lease of a function that is lost, or has handed over."""

@@ -1,0 +1,78 @@
+"""What a supervisor makes of workers whose functions are gone: lost, needed again, or done."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from typing import Any
+
+import pytest
+from engine.threads import RATES, Job
+
+from mlless_nb import BSP, PMF, SGD
+from mlless_nb.bus import open_bus
+from mlless_nb.bus.messages import Invocation, Left, Message, Replaced, Trouble
+from mlless_nb.exchange import MemoryCoordinator, MemoryHub, Plan, Restart
+from mlless_nb.money.budget import Prepaid
+from mlless_nb.storage.objects import MemoryObjects
+from mlless_nb.storage.run_objects import model_key
+from mlless_nb.supervisor.ending import UNHEARD
+from mlless_nb.supervisor.loop import Supervisor
+
+
+def supervisor(hub: MemoryHub) -> tuple[Supervisor, Any, MemoryObjects]:
+    """The supervisor of a run of two workers, which has heard that both have started, its bus and the storage."""
+    worker = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
+    invocation: Invocation = dataclasses.replace(worker, role="supervisor", slot=-1)
+    objects, bus, log = MemoryObjects(), open_bus("memory://", uuid.uuid4().hex), MemoryCoordinator(hub, "9-s")
+    log.claim(-1)
+    prepaid = Prepaid(RATES, 10**12, lambda: 1.0, lambda: 0, with_servers=True)
+    made = Supervisor(invocation, log, bus, objects, prepaid, clock=lambda: 0.0)
+    made._workers.started |= {0, 1}
+    return made, bus, objects
+
+
+def left(slot: int, step: int) -> Left:
+    return Left(slot, step, 1000, 0, 0.0, 0.0, "left", f"left after step {step}")
+
+
+@pytest.mark.parametrize(("is_stored", "leaves", "is_done"), [(False, 13, False), (True, 13, True), (False, 12, True)])
+def test_a_worker_that_is_lost_after_its_work_is_done_has_ended(is_stored: bool, leaves: int, is_done: bool) -> None:
+    hub = MemoryHub()
+    hub.create(None, 0, Restart(), Plan(1, {0: leaves}))
+    made, bus, objects = supervisor(hub)
+    if is_stored:
+        objects.put(model_key("job"), b"a model")
+    running = made._bill.n_running
+    made._hearing.miss(0, "worker 0 was lost at step 13", 20.0, 12)
+    assert made._workers.ended.keys() == ({0} if is_done else set())
+    assert made._bill.n_running == running - is_done
+    told = [Message.decode(body) for body in bus.receive("driver", 0.0)]
+    assert told == ([] if is_done else [Trouble(0, 0, "worker 0 was lost at step 13", is_lost=True)])
+    assert all(one.reason == UNHEARD for one in made._workers.ended.values())
+
+
+@pytest.mark.parametrize(("step", "is_stored", "again"), [(1, False, True), (4, False, False), (1, True, False)])
+def test_a_worker_that_left_is_watched_again_if_servers_have_lost_the_steps_since(
+    step: int, is_stored: bool, again: bool
+) -> None:
+    hub = MemoryHub()
+    hub.create(None, 0, Restart(1, step), Plan(1, {1: 5}))
+    made, _, objects = supervisor(hub)
+    if is_stored:
+        objects.put(model_key("job"), b"a model")
+    made._hearing.take(left(1, 4))
+    made._bus.send("supervisor", Replaced(1, step, [], 5.0, 5.0, True).encode())
+    assert made._hearing.hear(0.0)
+    assert (1 not in made._workers.ended) == again
+
+
+def test_the_last_rows_are_sent_though_the_servers_have_lost_the_budget() -> None:
+    hub = MemoryHub()
+    hub.create(None, 0, Restart(), Plan())
+    made, bus, _ = supervisor(hub)
+    made._outgoing._update.rows.append([12.0])
+    hub.lose()
+    made._last_word()
+    update, _ = [Message.decode(body) for body in bus.receive("driver", 0.0)]
+    assert update.rows == [[12.0]]  # type: ignore[attr-defined]

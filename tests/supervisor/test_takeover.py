@@ -1,0 +1,46 @@
+"""Whom a supervisor that takes over counts as departed, where only the lost one has read their messages."""
+
+from __future__ import annotations
+
+from mlless_nb.exchange import FROM_THE_START, MemoryCoordinator, MemoryHub, Plan, Restart
+from mlless_nb.money import Rates, price_profile
+from mlless_nb.supervisor.takeover import departed
+
+RATES = Rates(price_profile("ibm-paper"), 2048)
+#: Slot 1 takes part up to step 4, slot 2 up to step 8.
+PLAN = Plan(1, {1: 5, 2: 9})
+
+
+def gone(hub: MemoryHub, settled: set[int]) -> list[int]:
+    """The slots that have departed from a run of three workers, of which ``settled`` had settled before."""
+    return [left.slot for left in departed(MemoryCoordinator(hub), PLAN, {}, settled, RATES, 10.0, 3)]
+
+
+def made(restart: Restart) -> MemoryHub:
+    hub = MemoryHub()
+    hub.create(None, 0, restart, PLAN)
+    return hub
+
+
+def test_a_worker_that_leaves_and_never_came_has_not_left() -> None:
+    hub = made(FROM_THE_START)
+    hub.claims = {0: "10-a", 2: "12-c"}
+    assert gone(hub, set()) == []
+    hub.claims[1] = "11-b"
+    hub.refunded.add((1, 0))
+    assert gone(hub, set()) == [1]
+
+
+def test_those_that_left_before_the_checkpoint_after_which_servers_lost_their_data() -> None:
+    hub = made(Restart(1, 4))
+    hub.claims = {0: "10-a"}
+    assert gone(hub, set()) == [1]
+    assert gone(made(Restart(1, 3)), set()) == []
+
+
+def test_one_that_had_settled_and_was_invoked_again_has_not_left() -> None:
+    hub = made(FROM_THE_START)
+    hub.refunded.add((0, 0))
+    assert gone(hub, {0}) == [0]
+    hub.roll_back(0, [0])
+    assert gone(hub, {0}) == []
