@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
-import mlless_nb
-
+from ..driver import runs as registry
 from . import budgets, cleaning
 from .commands import VERBS
 from .options import OPTIONS
@@ -42,4 +41,4 @@ def candidates(words: list[str]) -> list[str]:
 
 
 def _names() -> list[str]:
-    return list(dict.fromkeys(run.name for run in mlless_nb.runs()))
+    return list(dict.fromkeys(run.name for run in registry.handles()))

@@ -41,7 +41,11 @@ class MllessMagics(Magics):
         %mlless stop [RUN]           end it and keep its model        %mlless wait [RUN] [SECONDS]
         %mlless scale_in [N] [RUN]   remove N workers                 %mlless report [RUN]         show the result
         %mlless dashboard [RUN]      show it again                    %mlless tune on|off [RUN]    the auto-tuner
-        %mlless runs                 the runs of this kernel          %mlless attach RUN           of another kernel
+        %mlless attach RUN           of another kernel, or ended
+        %mlless runs [N] [--project NAME]         all runs of this user, of all notebooks and days
+        %mlless spend [--project NAME]            what they have cost, by day and project
+        %mlless compare RUN RUN ...               their losses against seconds and dollars, and the settings that differ
+        %mlless forget RUN ...                    remove ended runs, with their records and models
         %mlless ps                   live runs of all processes, and what killed ones have left
         %mlless clean [--data]       remove what killed runs have left, and with --data packed minibatches too
         %mlless doctor               check what `mlless-nb deploy` has made in a cloud

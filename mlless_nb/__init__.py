@@ -12,6 +12,7 @@ The folders, in the order in which a cell passes through them::
     bus/           control messages: Redis Streams, RabbitMQ, memory
     adviser/       before a run: what it would take and cost, here, on functions and on VMs
     telemetry/     rows and state of a run, live and on disk -> widgets/ (the dashboard)
+    tracking/      the list of all runs, which outlives notebooks
     models/ data/ money/ storage/ simulate/ kernels/
 """
 
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from .data import datasets
     from .data.stored_files import StoredFiles
     from .driver.cleaning import clean
+    from .driver.comparison import compare
+    from .driver.listing import forget, runs, spend
     from .driver.run import TrainingRun
-    from .driver.runs import attach, runs, train
+    from .driver.runs import attach, train
     from .driver.spending import project, session
     from .errors import (
         BudgetError,
@@ -105,10 +108,13 @@ __all__ = [
     "advise",
     "attach",
     "clean",
+    "compare",
     "datasets",
+    "forget",
     "project",
     "runs",
     "session",
+    "spend",
     "train",
 ]
 
@@ -147,7 +153,9 @@ _HOMES = {
         "TorchModel",
     ],
     "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
-    "driver.runs": ["attach", "runs", "train"],
+    "driver.comparison": ["compare"],
+    "driver.listing": ["forget", "runs", "spend"],
+    "driver.runs": ["attach", "train"],
     "driver.cleaning": ["clean"],
     "driver.run": ["TrainingRun"],
     "driver.spending": ["project", "session"],

@@ -33,6 +33,7 @@ FLOORS = [
     ("models", "data"),
     ("telemetry", "exchange", "bus"),
     ("job", "server"),
+    ("tracking",),
     ("worker",),
     ("supervisor", "stateless"),
     ("preparation",),

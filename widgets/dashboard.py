@@ -18,7 +18,7 @@ import traitlets
 from IPython import get_ipython
 from IPython.display import display, update_display
 
-from ..driver.runs import runs
+from ..driver import runs as registry
 from ..telemetry.live import RunState
 from .controls import Controls
 from .earlier import curves_of
@@ -63,7 +63,7 @@ class Dashboard(anywidget.AnyWidget):
         self._feed = Feed(run.telemetry, self, self._on_end)
         rows = view_rows(run.telemetry.rows_since(0))
         view = self._view(run.telemetry.state)
-        super().__init__(status=view, snapshot=encode_snapshot(rows), earlier=curves_of(run, runs()))
+        super().__init__(status=view, snapshot=encode_snapshot(rows), earlier=curves_of(run, registry.handles()))
         _let_browser_choose_subshell(self.comm)
         self.on_msg(self._on_message)
 
