@@ -9,6 +9,8 @@
     messages.py    one-line sentences about a run                                                 pure
     commands.py    %mlless status, stop, scale_in, tune, budget, wait, dashboard, report, doctor
     budgets.py     %mlless session, project
+    sweep_cell.py  text of a %%mlless sweep cell -> a recipe for the jobs of its trials          pure
+    sweeping.py    %%mlless sweep: begins it, puts the handle into the notebook, shows it
     many.py        %mlless runs, spend, compare, forget
     cleaning.py    %mlless ps, clean
     waiting.py     waits for a run and handles interrupts

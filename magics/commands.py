@@ -14,9 +14,11 @@ import mlless_nb
 from .. import widgets
 from ..driver import runs as registry
 from ..job.job import TrainingJob
+from ..search.launch import sweeps
 from ..validation import nearest
+from ..widgets import leaderboard
 from ..widgets.format import usd
-from . import budgets, cleaning, many
+from . import budgets, cleaning, many, sweeping
 from .launching import handle_name
 from .messages import cost_so_far, detached_line, is_live, status_line
 from .waiting import until_end
@@ -48,13 +50,21 @@ def status(words: list[str]) -> None:
     if words:
         print(status_line(_the_run("status", words)))
         return
+    for sweep in sweeps():
+        if sweep.is_live:
+            print(leaderboard.sentence(sweep))
     runs = registry.handles()
     shown = [run for run in runs if is_live(run)] or runs[-1:]
     print("\n".join(map(status_line, shown)) or "no run yet: a %%mlless cell starts one")
 
 
 def stop(words: list[str]) -> None:
-    """``stop [RUN]``: end the run at the next step and keep its model."""
+    """``stop [RUN]``: end the run at the next step and keep its model; or a sweep with its trials."""
+    sweep = sweeping.live_sweep(words)
+    if sweep is not None:
+        sweep.stop()
+        print(f"{leaderboard.sentence(sweep)}; asked to stop")
+        return
     run = _the_run("stop", words, live=True)
     run.stop()
     print(f"{run.name}: asked to stop at step {run.telemetry.state.step}, {cost_so_far(run)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -37,6 +38,9 @@ class MllessMagics(Magics):
 
         %%mlless [options]           the body is Python; it assigns model and data, and optionally optimizer, sync, stop
                                      or any other field of TrainingJob; it can read the notebook's variables
+        %%mlless sweep --budget USD [--trials N] [--sampler S] [--parallel N] [--halving N|off] [options]
+                                     trials of the body, whose settings are choice(...), uniform(...), log_uniform(...)
+                                     or integer(...), under one budget; weak ones stop early
         %mlless status [RUN]         the run's status                 %mlless budget USD [RUN]     set the cap
         %mlless stop [RUN]           end it and keep its model        %mlless wait [RUN] [SECONDS]
         %mlless scale_in [N] [RUN]   remove N workers                 %mlless report [RUN]         show the result
@@ -55,6 +59,12 @@ class MllessMagics(Magics):
         try:
             if cell is None:
                 perform(line)
+                return
+            if line.split()[:1] == ["sweep"]:
+                from . import sweeping  # Optuna is an extra, and sweeps are rare
+
+                filename = self.shell.compile.cache(f"%%mlless {line}\n{cell}", self.shell.execution_count)
+                sweeping.start(self.shell, shlex.split(line)[1:], cell, filename)
                 return
             given, unknown = self.mlless.parser.parse_argstring(line, partial=True)
             _refuse_unknown(unknown)

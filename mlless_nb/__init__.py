@@ -10,6 +10,7 @@ The folders, in the order in which a cell passes through them::
     supervisor/    reads step reports, sends telemetry, removes workers (policy/), keeps the bill
     exchange/      carries updates between workers; holds leases, plan and budget
     bus/           control messages: Redis Streams, RabbitMQ, memory
+    search/        sweeps: trials of a job with different settings, under one budget
     adviser/       before a run: what it would take and cost, here, on functions and on VMs
     telemetry/     rows and state of a run, live and on disk -> widgets/ (the dashboard)
     tracking/      the list of all runs, which outlives notebooks
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
         SoftmaxRegression,
         TorchModel,
     )
+    from .search import Sweep, choice, integer, log_uniform, sweep, uniform
 
 __version__ = "0.1.0"
 
@@ -102,20 +104,26 @@ __all__ = [
     "SoftmaxRegression",
     "Stop",
     "StoredFiles",
+    "Sweep",
     "TorchModel",
     "TrainingJob",
     "TrainingRun",
     "advise",
     "attach",
+    "choice",
     "clean",
     "compare",
     "datasets",
     "forget",
+    "integer",
+    "log_uniform",
     "project",
     "runs",
     "session",
     "spend",
+    "sweep",
     "train",
+    "uniform",
 ]
 
 
@@ -159,6 +167,7 @@ _HOMES = {
     "driver.cleaning": ["clean"],
     "driver.run": ["TrainingRun"],
     "driver.spending": ["project", "session"],
+    "search": ["Sweep", "choice", "integer", "log_uniform", "sweep", "uniform"],
     "job.scale_in": ["ScaleIn"],
     "job.sync": ["ASP", "BSP", "DBW", "ISP", "SSP", "AdaSync", "BackupWorkers"],
 }

@@ -39,7 +39,7 @@ FLOORS = [
     ("preparation",),
     ("function",),
     ("driver",),
-    ("simulate", "adviser", "estimators", "clouds"),
+    ("simulate", "adviser", "estimators", "clouds", "search"),
 ]
 TOP_LEVEL_FOLDERS = {*ROOMS, "notebooks", "binder", "tests", "benchmarks", "docs"}
 

@@ -64,7 +64,7 @@ class Dashboard(anywidget.AnyWidget):
         rows = view_rows(run.telemetry.rows_since(0))
         view = self._view(run.telemetry.state)
         super().__init__(status=view, snapshot=encode_snapshot(rows), earlier=curves_of(run, registry.handles()))
-        _let_browser_choose_subshell(self.comm)
+        let_browser_choose_subshell(self.comm)
         self.on_msg(self._on_message)
 
     def display(self, instead_of: str = "") -> None:
@@ -137,7 +137,7 @@ class Dashboard(anywidget.AnyWidget):
         return view
 
 
-def _let_browser_choose_subshell(comm: Any) -> None:
+def let_browser_choose_subshell(comm: Any) -> None:
     """Handle the browser's messages in the subshell that it names, also while a cell is busy.
 
     ipykernel 7.4 routes every message of a comm to the subshell that last published on it. With a feed thread this is

@@ -288,9 +288,9 @@ def test_the_browser_chooses_the_subshell() -> None:
             return "a dead one"
 
     comm = Comm()
-    dashboard_module._let_browser_choose_subshell(comm)
+    dashboard_module.let_browser_choose_subshell(comm)
     assert comm._reply_subshell_for({}, "the one it asked for") == "the one it asked for"
-    dashboard_module._let_browser_choose_subshell(object())
+    dashboard_module.let_browser_choose_subshell(object())
 
 
 def test_at_the_end_the_picture_replaces_the_widget(sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
