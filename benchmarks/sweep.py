@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from report import Report, median, number, parser, runs_of
@@ -73,9 +73,7 @@ def main() -> None:
         scale_in=ScaleIn.off(),
     )
     report = Report("sweep", "What does a search cost that stops weak trials early, and what does it miss?")
-    mlless_nb.train(
-        mlless_nb.TrainingJob(PMF(20), data=split.train, validation=split.held_out, stop=Stop(steps=1))
-    ).wait()
+    mlless_nb.train(replace(job, stop=Stop(steps=1))).wait()  # packs the data
     rows, cases = [], []
     for seed in range(runs_of(options, 3)):
         early = searched(job, options.budget, trials, 3, seed)
@@ -108,7 +106,7 @@ def main() -> None:
         rows,
     )
     report.remark(
-        "The same trials in the same order, one after the other: once with successive halving (a comparison after 1/27, "
+        "The same trials in the same order, one after the other: once with successive halving (comparisons after 1/27, "
         "1/9 and 1/3 of the epochs, the best third goes on), once all to their ends. Every trial is a run with a start "
         "and an end of its own, which are in its cost. The benchmark fails where a search passes its cap."
     )

@@ -42,6 +42,10 @@ class Course:
             return None
         return min(max(row[column] / limit for column, limit in self.limits.items()), 1.0)
 
+    def is_over(self, row: Mapping[str, float]) -> bool:
+        """Whether the trial is at its end, where there is nothing to compare any more."""
+        return self.share(row) == 1.0
+
     def resource(self, row: Mapping[str, float]) -> int:
         """The same as a whole number: trials are compared where it is a power of the factor, first where it is 1."""
         share = self.share(row)

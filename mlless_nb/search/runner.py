@@ -7,11 +7,14 @@ import math
 import threading
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..driver import spending
 from ..driver.allowance import Within
 from ..driver.run import TrainingRun
 from ..driver.runs import start
 from ..errors import BudgetError, MllessError, ServiceError
+from ..job.job import TrainingJob
 from ..money.meter import NUSD
 from ..telemetry.live import COLUMNS
 from .recipe import Recipe
@@ -77,7 +80,11 @@ class Runner:
         """Run trials until there is none left."""
         try:
             while (begun := self._begin()) is not None:
-                self._follow(*begun)
+                try:
+                    self._follow(*begun)
+                except BaseException:
+                    begun[2].stop()
+                    raise
         except BaseException as error:
             with self._starting:
                 self._end("failed", f"{type(error).__name__}: {error}", error)
@@ -102,18 +109,15 @@ class Runner:
                 if asked.job is not None:
                     job = dataclasses.replace(asked.job, name=trial.name, detach=False)
                     try:
-                        run = start(job, within=Within(self._sweep.id, self._sweep.parallel - self._n_live))
-                    except BudgetError as refusal:
+                        run = self._started(job)
+                    except (BudgetError, ServiceError) as refusal:  # the next trial would be refused, too
                         self._study.tell(asked, None)
                         self._n_asked -= 1
-                        self._end(
-                            "capped", f"what is left of the budget pays for no further trial ({refusal})", refusal
-                        )
-                        return None
-                    except ServiceError as refusal:  # it will not answer the next trial either
-                        self._study.tell(asked, None)
-                        self._n_asked -= 1
-                        self._end("failed", str(refusal), refusal)
+                        if isinstance(refusal, ServiceError):
+                            self._end("failed", str(refusal), refusal)
+                        elif not self._n_live:  # else there is more left once the others have ended
+                            told = f"what is left of the budget pays for no further trial ({refusal})"
+                            self._end("capped", told, refusal)
                         return None
                     except MllessError as refusal:
                         error = refusal
@@ -127,6 +131,16 @@ class Runner:
                 self._sweep._put(dataclasses.replace(trial, status="failed", reason=str(error)))
                 self._note_failure(str(error), error)
         return None
+
+    def _started(self, job: TrainingJob) -> TrainingRun:
+        """Start a trial with its part of the budget; with all that is left if that is too little, and no other runs."""
+        sweep, share = self._sweep, self._sweep.parallel - self._n_live
+        try:
+            return start(job, within=Within(sweep.id, share))
+        except BudgetError:
+            if share == 1 or self._n_live:
+                raise
+        return start(job, within=Within(sweep.id))
 
     def _may_begin(self) -> bool:
         """Whether another trial is to begin."""
@@ -160,13 +174,12 @@ class Runner:
             rows = run.telemetry.rows_since(n_rows)
             n_rows += len(rows)
             course = course or Course.of(run.job or asked.job, self._factor)  # type: ignore[arg-type]
-            for values in rows[~(rows[:, _VALIDATION] != rows[:, _VALIDATION])]:
+            for values in rows[np.isfinite(rows[:, _VALIDATION])]:
                 row = dict(zip(COLUMNS, values.tolist(), strict=True))
                 loss = min(loss, row["validation_loss"])
-                resource = course.resource(row)
-                if resource > last and math.isfinite(loss):
-                    last = resource
-                    if self._study.report(asked, loss, resource) and is_live and not is_stopped:
+                if course.resource(row) > last and not course.is_over(row):
+                    last = course.resource(row)
+                    if self._study.report(asked, loss, last) and is_live and not is_stopped:
                         weak_at, is_stopped = f"at epoch {row['epoch']:.3g}", True
                         run.stop()
             if len(rows):

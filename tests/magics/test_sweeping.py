@@ -34,7 +34,8 @@ def test_a_cell_names_its_settings() -> None:
 
 def test_calls_that_have_one_name_are_told_apart() -> None:
     cell = CELL.replace(
-        "SGD(learning_rate=learning_rate)", "choice(SGD(learning_rate=choice(1.0, 2.0)), Adam(choice(0.1, 0.2)))"
+        "SGD(learning_rate=learning_rate)",
+        "choice(SGD(learning_rate=choice(1.0, 2.0)), Adam(choice(0.1, 0.2)), SGD(learning_rate))",
     )
     _, spaces = settings_of(cell)
     assert list(spaces) == ["learning_rate", "rank", "SGD.learning_rate", "choice in line 4", "optimizer"]
