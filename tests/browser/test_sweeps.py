@@ -1,4 +1,4 @@
-"""A ``%%mlless sweep`` cell in a real JupyterLab: the leaderboard lives, is stopped by its button, and leaves a table."""
+"""A ``%%mlless sweep`` cell in a real JupyterLab: a live leaderboard, its Stop button, and what stays."""
 
 from __future__ import annotations
 
