@@ -56,10 +56,12 @@ class Runner:
 
     def start(self) -> None:
         """Return once the first trial has begun; raise what has kept it from beginning."""
-        threading.Thread(target=self._run, name=f"mlless-sweep-{self._sweep.name}", daemon=True).start()
+        thread = threading.Thread(target=self._run, name=f"mlless-sweep-{self._sweep.name}", daemon=True)
+        thread.start()
         while not self._is_ready.wait(0.05):  # short waits, so that an interrupt is handled between them
             pass
         if self._error is not None:
+            thread.join()  # it has nothing left to do
             raise self._error
 
     def _run(self) -> None:

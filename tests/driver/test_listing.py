@@ -67,6 +67,7 @@ def test_a_run_is_listed_while_it_lives_and_afterwards() -> None:
     )
 
 
+@pytest.mark.long
 def test_a_list_that_cannot_be_written_breaks_no_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(ledgers, "runs_path", lambda: tmp_path / "file" / "runs.sqlite")

@@ -90,14 +90,15 @@ def test_whatever_is_entered_comes_back_oldest_first(entered: list[TrackedRun]) 
         assert ledger.read() == sorted(entered, key=lambda run: (run.began_s, run.id))
 
 
-def test_three_notebooks_at_once_lose_nothing(ledger: RunLedger) -> None:
-    writers = [writer(ledger, who, 25) for who in "abc"]
+@pytest.mark.parametrize("who", ["ab", pytest.param("abcdefgh", marks=pytest.mark.long)])
+def test_notebooks_at_once_lose_nothing(ledger: RunLedger, who: str) -> None:
+    writers = [writer(ledger, one, 25) for one in who]
     said = [line for each in writers for line in (each.stdout or []) if line.startswith("ended")]
-    assert [each.wait(120) for each in writers] == [0] * 3
+    assert [each.wait(120) for each in writers] == [0] * len(who)
     runs = ledger.read()
-    assert len(said) == len(runs) == 75
+    assert len(said) == len(runs) == 25 * len(who)
     assert {run.status for run in runs} == {"finished"}
-    assert sum(run.usd for run in runs) == 18.75
+    assert sum(run.usd for run in runs) == 6.25 * len(who)
 
 
 @pytest.mark.parametrize("n_waves", [1, pytest.param(8, marks=pytest.mark.long)])
