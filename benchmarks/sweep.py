@@ -1,6 +1,6 @@
 """What a sweep saves that stops weak trials, beside the same trials run to their ends.
 
-python benchmarks/sweep.py [--trials 20] [--budget 0.02] [--runs 3] [--quick]
+python benchmarks/sweep.py [--trials 20] [--budget 0.02] [--runs 2] [--quick]
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import mlless_nb
 from mlless_nb import BSP, PMF, SGD, ScaleIn, Stop, TrainingJob, choice
 
 #: Epochs of a trial, long enough for the loss of good settings to settle.
-EPOCHS = 120
+EPOCHS = 180
 #: LambdaML searches rates of one decade on a grid. Here the penalty has a grid of its own: 5 x 4 = 20 trials.
 SPACE = {"learning_rate": choice(1.0, 3.0, 10.0, 30.0, 60.0), "l2": choice(0.02, 0.04, 0.06, 0.1)}
 
