@@ -32,7 +32,8 @@ def recipe_of_cell(
             return draw(name, space) if isinstance(space, Space) else space
 
         def rewritten(body: ast.Module) -> ast.Module:
-            return ast.fix_missing_locations(_Rewriter(body).visit(body))
+            drawing: ast.Module = _Rewriter(body).visit(body)
+            return ast.fix_missing_locations(drawing)
 
         read = _names_read(text)
         held = {

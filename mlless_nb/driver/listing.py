@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from ..errors import CommandError, JobError
 from ..telemetry.record import last_spent_usd, runs_folder
@@ -82,8 +83,9 @@ def known(*, forgotten: bool = False) -> list[TrackedRun]:
     for entry in ledger.read(forgotten=forgotten):
         if entry.is_live and (handle := live_here.get(entry.id)) is not None:
             state = handle.telemetry.state
-            figures = {"steps": state.step, "seconds": state.time_s, "usd": state.spent_usd, "status": state.status}
-            entries.append(dataclasses.replace(entry, **figures, **losses_of(state.to_json())))
+            figures: dict[str, Any] = {"steps": state.step, "seconds": state.time_s, "usd": state.spent_usd}
+            figures |= {"status": state.status, **losses_of(state.to_json())}
+            entries.append(dataclasses.replace(entry, **figures))
         elif entry.is_live:
             entries.append(dataclasses.replace(entry, usd=last_spent_usd(runs_folder() / entry.id)))
         else:

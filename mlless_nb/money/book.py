@@ -81,7 +81,8 @@ class RunEntry:
 
     def belongs_to(self, kind: Kind, name: str) -> bool:
         """Whether the run spends from this budget."""
-        return name == getattr(self, kind)
+        own: str = getattr(self, kind)
+        return name == own
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,8 @@ def tried(recipe: Recipe) -> tuple[TrainingJob, dict[str, Space]]:
     spaces: dict[str, Space] = {}
 
     def first(name: str, space: Space) -> Any:
-        if spaces.setdefault(name, space) != space:
-            raise JobError(name, space, f"drawn from the same as elsewhere, {spaces[name]}")
+        if not spaces.setdefault(name, space).is_like(space):
+            raise JobError(name, space, f"drawn from the same in all trials, {spaces[name]}")
         return space.edges[0]
 
     job = recipe(first)
@@ -102,10 +102,13 @@ def tried(recipe: Recipe) -> tuple[TrainingJob, dict[str, Space]]:
         raise JobError("space", None, "at least one choice(...), uniform(...), log_uniform(...) or integer(...)")
     for name in list(spaces):
         for edge in spaces[name].edges[1:]:
-            _check(
-                recipe(lambda other, space, name=name, edge=edge: edge if other == name else first(other, space)), job
-            )
+            _check(recipe(_with_one(name, edge, first)), job)
     return job, spaces
+
+
+def _with_one(name: str, value: Any, others: Draw) -> Draw:
+    """Draws ``value`` for the setting ``name``, and the other settings by ``others``."""
+    return lambda other, space: value if other == name else others(other, space)
 
 
 def _check(job: TrainingJob, first: TrainingJob) -> None:

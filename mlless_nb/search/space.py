@@ -46,6 +46,10 @@ class Space:
         """A value of the setting ``name``, drawn ``by`` a trial."""
         raise NotImplementedError
 
+    def is_like(self, other: Space) -> bool:
+        """Whether the sampler cannot tell it from ``other``."""
+        return self == other
+
 
 @dataclass(frozen=True)
 class Choice(Space):
@@ -67,11 +71,20 @@ class Choice(Space):
     @property
     def grid(self) -> list[Any]:
         """See `Space`."""
-        return [each if isinstance(each, (str, int, float, type(None))) else repr(each) for each in self.options]
+        # what is no plain value may hold other settings, and differ from trial to trial: it is known by its place
+        are_plain = [isinstance(each, (str, int, float, type(None))) for each in self.options]
+        return [
+            each if is_plain else f"{type(each).__name__} {place}"
+            for place, (each, is_plain) in enumerate(zip(self.options, are_plain, strict=True))
+        ]
 
     def drawn(self, name: str, by: Suggests) -> Any:
         """See `Space`."""
         return self.options[self.grid.index(by.suggest_categorical(name, self.grid))]
+
+    def is_like(self, other: Space) -> bool:
+        """See `Space`."""
+        return isinstance(other, Choice) and self.grid == other.grid
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import JobError, MllessError
+from ..job.job import TrainingJob
 from ..validation import check_choice
 from .recipe import Recipe
 from .space import Space, combinations
@@ -118,14 +119,16 @@ class Asked:
     """
 
     def __init__(self, study: Study, trial: Any, recipe: Recipe) -> None:
-        self.trial, self.settings, self.job, self.error = trial, {}, None, None
+        self.trial = trial
+        self.settings: dict[str, Any] = {}
+        self.job: TrainingJob | None = None
+        self.error: MllessError | None = None
 
         def draw(name: str, space: Space) -> Any:
             if name not in self.settings:
                 self.settings[name] = space.drawn(name, trial)
             return self.settings[name]
 
-        self.settings: dict[str, Any]
         try:
             self.job = recipe(draw)
         except MllessError as error:

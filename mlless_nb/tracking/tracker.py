@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MllessError
 from ..job.job import TrainingJob
+from ..money.book import Kind
 from ..money.owner import Owner
 from .entry import TrackedRun, losses_of, settings_of
 from .ledger import RunLedger
@@ -23,18 +24,17 @@ class Tracker:
     ----------
     run_id, name : str
     job : TrainingJob
-    budgets : Mapping of str to str
+    budgets : Mapping
         The names of its session, project and sweep, by kind.
     telemetry : Telemetry
         Where an event is told.
     """
 
     def __init__(
-        self, run_id: str, name: str, job: TrainingJob, budgets: Mapping[str, str], telemetry: Telemetry
+        self, run_id: str, name: str, job: TrainingJob, budgets: Mapping[Kind, str], telemetry: Telemetry
     ) -> None:
         self._run_id, self._telemetry, self._has_told = run_id, telemetry, False
-        above = {kind: budgets.get(kind, "") for kind in ("session", "project", "sweep")}
-        self._attempt(lambda ledger: ledger.begin(_entry(run_id, name, job, above), Owner.this()))
+        self._attempt(lambda ledger: ledger.begin(_entry(run_id, name, job, budgets), Owner.this()))
 
     def end(self, job: TrainingJob, state: Mapping[str, Any], usd: float) -> None:
         """Enter the end: the job with all that was decided, the last state by field, and the bill, US dollars."""
@@ -62,13 +62,15 @@ class Tracker:
                 self._telemetry.tell(self._telemetry.state.time_s, f"Not in mlless_nb.runs(): {told}")
 
 
-def _entry(run_id: str, name: str, job: TrainingJob, above: dict[str, str]) -> TrackedRun:
+def _entry(run_id: str, name: str, job: TrainingJob, budgets: Mapping[Kind, str]) -> TrackedRun:
     synthetic = " (synthetic)" if job.data.is_synthetic else ""
     return TrackedRun(
         run_id,
         name,
         time.time(),
-        **above,
+        budgets.get("session", ""),
+        budgets.get("project", ""),
+        budgets.get("sweep", ""),
         model=str(job.model),
         data=f"{job.data.name}{synthetic}",
         settings=settings_of(job),

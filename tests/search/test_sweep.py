@@ -51,7 +51,7 @@ JOB = TrainingJob(
     stop=Stop(epochs=27),
     eval_every=36,
 )
-RATES = {"learning_rate": choice(0.001, 1.0, 0.01)}
+RATES = {"learning_rate": choice(0.001, 1.0)}
 
 
 @pytest.fixture(autouse=True)
@@ -85,19 +85,19 @@ def test_weak_trials_stop_early_and_the_best_model_comes_back() -> None:
     with pytest.raises(CommandError, match="a sweep called 'rates' is live"):
         mlless_nb.sweep(JOB, RATES, budget=0.01, name="rates")
     assert ended(sweep) == "finished", sweep.reason
-    assert (len(sweep.trials), sweep.sampler) == (3, "grid")
+    assert (len(sweep.trials), sweep.sampler) == (2, "grid")
     best = sweep.best_trial
     assert best is not None
     assert best.settings == {"learning_rate": 1.0}
     assert best.status == "finished"
     assert sweep.best.name == best.name
     assert sweep.best.model.predict([0], [0]).shape == (1,)
-    assert [trial.status for trial in sweep.trials].count("pruned") >= 1
+    assert [trial.status for trial in sweep.trials]== ["finished", "pruned"]
     assert_within(sweep, 0.02)
     assert session.spent == pytest.approx(sweep.spent, abs=2e-9)
     assert session.reserved == 0
     listed = mlless_nb.runs(sweep="rates")
-    assert [run.name for run in listed] == ["rates-1", "rates-2", "rates-3"]
+    assert [run.name for run in listed] == ["rates-1", "rates-2"]
     assert {run.sweep for run in listed} == {sweep.id}
     assert list(sweep.to_pandas())[-1] == "learning_rate"
     with pytest.raises(CommandError, match="has ended"):

@@ -234,7 +234,7 @@ class Earlier:
 def test_earlier_runs_on_the_same_data_are_drawn_too(monkeypatch: pytest.MonkeyPatch) -> None:
     others = [Earlier(name) for name in ("one", "two", "three", "four")]
     others[2].telemetry.update(description="PMF rank 20 · other data · BSP")
-    monkeypatch.setattr(dashboard_module, "runs", lambda: others)
+    monkeypatch.setattr(dashboard_module.registry, "handles", lambda: others)
     curves = Dashboard(FakeRun()).earlier
     assert [curve["name"] for curve in curves] == ["four", "two", "one"]
     points = curves[0]["points"]
