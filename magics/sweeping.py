@@ -13,10 +13,12 @@ from IPython.core.error import UsageError
 from ..driver.run import TrainingRun
 from ..search import Sweep
 from ..search.launch import begin, sweeps
+from ..search.recipe import tried
 from ..search.study import SAMPLERS
 from ..validation import nearest
 from ..widgets import leaderboard
 from .launching import blocks_by_itself
+from .messages import written_secrets_line
 from .options import OPTIONS, integer, job_options
 from .sweep_cell import recipe_of_cell
 
@@ -84,7 +86,11 @@ def start(shell: InteractiveShell, words: list[str], cell: str, filename: str) -
     name = own.get("name", "sweep")
     variable = _variable(name, shell)
     fields, rules = job_options(values)
-    begun = begin(recipe_of_cell(cell, shell.user_ns, fields, rules, filename), own.pop("budget", None), **own)
+    recipe = recipe_of_cell(cell, shell.user_ns, fields, rules, filename)
+    first, _ = tried(recipe)
+    if warning := written_secrets_line(f"{' '.join(words)}\n{cell}", first):
+        print(warning)
+    begun = begin(recipe, own.pop("budget", None), **own)
     shell.user_ns[variable] = begun
     if not waits and not blocks_by_itself(shell):
         leaderboard.show(begun)

@@ -92,7 +92,7 @@ def test_weak_trials_stop_early_and_the_best_model_comes_back() -> None:
     assert best.status == "finished"
     assert sweep.best.name == best.name
     assert sweep.best.model.predict([0], [0]).shape == (1,)
-    assert [trial.status for trial in sweep.trials]== ["finished", "pruned"]
+    assert [trial.status for trial in sweep.trials] == ["finished", "pruned"]
     assert_within(sweep, 0.02)
     assert session.spent == pytest.approx(sweep.spent, abs=2e-9)
     assert session.reserved == 0
