@@ -13,7 +13,6 @@ from IPython.core.error import UsageError
 from ..driver.run import TrainingRun
 from ..search import Sweep
 from ..search.launch import begin, sweeps
-from ..search.recipe import tried
 from ..search.study import SAMPLERS
 from ..validation import nearest
 from ..widgets import leaderboard
@@ -87,7 +86,7 @@ def start(shell: InteractiveShell, words: list[str], cell: str, filename: str) -
     variable = _variable(name, shell)
     fields, rules = job_options(values)
     recipe = recipe_of_cell(cell, shell.user_ns, fields, rules, filename)
-    first, _ = tried(recipe)
+    first = recipe(lambda _, space: space.edges[0])
     if warning := written_secrets_line(f"{' '.join(words)}\n{cell}", first):
         print(warning)
     begun = begin(recipe, own.pop("budget", None), **own)
