@@ -45,7 +45,7 @@ def test_a_sweep_is_watched_and_stopped_while_another_cell_is_busy(notebook: Ope
     wait_for_text(opened, "stopped by you")
     opened.page.wait_for_selector(".js-plotly-plot", timeout=DEADLINE_S * 1000)
     opened.run(3)
-    assert opened.text(3) == "stopped True True"
+    assert opened.text(3).strip() == "stopped True True"
     assert "best RMSE" in opened.text(1)
     assert opened.page.get_by_role("button", name="Stop the sweep").count() == 0
     opened.run(4)
