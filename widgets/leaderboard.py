@@ -62,7 +62,7 @@ def as_html(sweep: Any) -> str:
     rows = _rows(sweep)
     note = "" if sweep.is_live else sweep.reason
     table = html_table(_head(sweep), rows, 1, strong=0 if sweep.best_trial is not None else None, note=note)
-    return f'<div class="mlless-leaderboard" role="status">{head}{table if rows else ""}</div>'
+    return f'<div class="mlless-leaderboard mathjax_ignore tex2jax_ignore" role="status">{head}{table if rows else ""}</div>'
 
 
 def _head(sweep: Any) -> tuple[str, ...]:

@@ -60,6 +60,7 @@ def test_the_best_trial_stands_first() -> None:
 def test_html_is_escaped_and_the_best_is_bold() -> None:
     html = leaderboard.as_html(FakeSweep())
     assert "a&lt;b" in html
+    assert "mathjax_ignore" in html[: html.index("$")]  # dollar signs are not formulas
     assert "a<b" not in html
     assert html.index("font-weight:600") < html.index("rates-2<") < html.index("rates-1<")
 
