@@ -62,6 +62,7 @@ BENCHMARKS = {
     "packing": Section("Packing and requests", 3),
     "memory": Section("Memory", 2),
     "adviser": Section("Advice before a run", 3),
+    "sweep": Section("What stopping weak trials saves", 2),
     "overhead": Section("What trust costs", 2),
 }
 

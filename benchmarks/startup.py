@@ -22,6 +22,7 @@ from sets import ml1m
 
 import mlless_nb
 from mlless_nb import ISP, PMF, SGD, Stop, TrainingJob, TrainingRun
+from mlless_nb.driver.runs import handles
 
 #: DDP processes at most: each loads PyTorch, and 24 of those say nothing that 8 do not.
 MOST_DDP = 8
@@ -80,9 +81,9 @@ def run_cell(workers: int) -> list[dict[str, float]]:
     called = time.perf_counter()
 
     def watch() -> None:
-        while not mlless_nb.runs():
+        while not handles():
             time.sleep(0.001)
-        found.append(phases_of(mlless_nb.runs()[0], called, time.perf_counter()))
+        found.append(phases_of(handles()[0], called, time.perf_counter()))
 
     watcher = threading.Thread(target=watch)
     watcher.start()

@@ -7,8 +7,11 @@
     cell.py        cell text + the notebook's variables -> TrainingJob, or an error with its line    pure
     launching.py   starts a job: one live run per name, puts the handle into the notebook, shows it
     messages.py    one-line sentences about a run                                                 pure
-    commands.py    %mlless status, stop, scale_in, tune, budget, wait, dashboard, report, runs, doctor
+    commands.py    %mlless status, stop, scale_in, tune, budget, wait, dashboard, report, doctor
     budgets.py     %mlless session, project
+    sweep_cell.py  text of a %%mlless sweep cell -> a recipe for the jobs of its trials          pure
+    sweeping.py    %%mlless sweep: begins it, puts the handle into the notebook, shows it
+    many.py        %mlless runs, spend, compare, forget
     cleaning.py    %mlless ps, clean
     waiting.py     waits for a run and handles interrupts
     completion.py  Tab completion of options, commands and run names
@@ -47,11 +50,11 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     """
     from IPython.core.error import UsageError
 
-    from .. import runs
+    from ..driver import runs as registry
     from .completion import complete
     from .messages import cost_so_far, is_live
 
-    live = [run for run in runs() if is_live(run)]
+    live = [run for run in registry.handles() if is_live(run)]
     if live:
         raise UsageError(
             "mlless_nb stays loaded while "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import symtable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ def read_cell(
     options: Mapping[str, Any] | None = None,
     rules: Mapping[str, Any] | None = None,
     filename: str = "<mlless cell>",
+    rewritten: Callable[[ast.Module], ast.Module] = lambda body: body,
 ) -> TrainingJob:
     """The job that a cell defines.
 
@@ -51,6 +52,8 @@ def read_cell(
         Rules of `Stop` from the ``%%mlless`` line.
     filename : str
         The cell's name in tracebacks.
+    rewritten : callable
+        What is executed in the place of the parsed body.
 
     Raises
     ------
@@ -61,7 +64,7 @@ def read_cell(
     body = _parse(text, filename)
     lines = _assigned_lines(body)
     _refuse_misspelt(text, body, lines)
-    scope = _run(body, namespace, filename)
+    scope = _run(rewritten(body), namespace, filename)
     assigned = symtable.symtable(text, filename, "exec")
     given = {name: scope[name] for name in lines if name in scope and name in FIELDS and _is_bound(assigned, name)}
     for name, value in (options or {}).items():

@@ -12,10 +12,13 @@ from IPython.display import display
 import mlless_nb
 
 from .. import widgets
+from ..driver import runs as registry
 from ..job.job import TrainingJob
+from ..search.launch import sweeps
 from ..validation import nearest
+from ..widgets import leaderboard
 from ..widgets.format import usd
-from . import budgets, cleaning
+from . import budgets, cleaning, many, sweeping
 from .launching import handle_name
 from .messages import cost_so_far, detached_line, is_live, status_line
 from .waiting import until_end
@@ -47,13 +50,21 @@ def status(words: list[str]) -> None:
     if words:
         print(status_line(_the_run("status", words)))
         return
-    runs = mlless_nb.runs()
+    for sweep in sweeps():
+        if sweep.is_live:
+            print(leaderboard.sentence(sweep))
+    runs = registry.handles()
     shown = [run for run in runs if is_live(run)] or runs[-1:]
     print("\n".join(map(status_line, shown)) or "no run yet: a %%mlless cell starts one")
 
 
 def stop(words: list[str]) -> None:
-    """``stop [RUN]``: end the run at the next step and keep its model."""
+    """``stop [RUN]``: end the run at the next step and keep its model; or a sweep with its trials."""
+    sweep = sweeping.live_sweep(words)
+    if sweep is not None:
+        sweep.stop()
+        print(f"{leaderboard.sentence(sweep)}; asked to stop")
+        return
     run = _the_run("stop", words, live=True)
     run.stop()
     print(f"{run.name}: asked to stop at step {run.telemetry.state.step}, {cost_so_far(run)}")
@@ -128,13 +139,6 @@ def report(words: list[str]) -> None:
     display({**widgets.static_bundle(run), "text/plain": run.report()}, raw=True)
 
 
-def runs(words: list[str]) -> None:
-    """``runs``: one line for each run of this kernel."""
-    if words:
-        raise UsageError(f"%mlless runs {' '.join(words)}: runs takes no argument; %mlless status RUN tells of one")
-    print("\n".join(map(status_line, mlless_nb.runs())) or "no run yet: a %%mlless cell starts one")
-
-
 def advise(words: list[str]) -> None:
     """``advise [NAME]``: what a job would take and cost: of a variable that holds a job, or of a run again."""
     ip = get_ipython()
@@ -169,7 +173,10 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "attach": attach,
     "report": report,
     "advise": advise,
-    "runs": runs,
+    "runs": many.runs,
+    "spend": many.spend,
+    "compare": many.compare,
+    "forget": many.forget,
     "session": budgets.session,
     "project": budgets.project,
     "ps": cleaning.ps,
@@ -201,7 +208,7 @@ def _number(verb: str, words: list[str]) -> tuple[float | None, list[str]]:
 
 def _the_run(verb: str, words: list[str], *, live: bool = False) -> TrainingRun:
     """The run that ``words`` name, else the only live run, else the latest one unless it must be ``live``."""
-    known = mlless_nb.runs()
+    known = registry.handles()
     if len(words) > 1:
         raise UsageError(f"%mlless {verb}: {' '.join(words)} is not one run; write %mlless {verb} [RUN]")
     if words:

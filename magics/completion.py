@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
-import mlless_nb
-
-from . import budgets, cleaning
+from ..driver import runs as registry
+from . import budgets, cleaning, many, sweeping
 from .commands import VERBS
 from .options import OPTIONS
 
@@ -27,6 +26,8 @@ def candidates(words: list[str]) -> list[str]:
     """Candidates for the last of ``words``, which are the line up to the cursor."""
     if words[0] == "%%mlless" and words[-2:-1] == ["--resume"]:
         return _names()
+    if words[:2] == ["%%mlless", "sweep"] and len(words) > 2:
+        return [flag for flag in sweeping.FLAGS if flag not in words[2:-1]]
     if words[0] == "%%mlless" and len(words) > 1:
         taken = set(words[1:-1]) - {"--redis"}
         return [flag for flag, _ in OPTIONS if flag not in taken]
@@ -36,10 +37,12 @@ def candidates(words: list[str]) -> list[str]:
         return [flag for flag in budgets.FLAGS if flag not in words[2:-1]]
     if words[0] == "%mlless" and len(words) > 2 and words[1] in ("ps", "clean"):
         return [flag for flag in cleaning.FLAGS if flag == "--redis" or words[1] == "clean"]
-    if words[0] == "%mlless" and len(words) > 2 and words[1] != "runs":
+    if words[0] == "%mlless" and len(words) > 2 and words[1] in ("runs", "spend"):
+        return list(many.FLAGS) if words[1] == "runs" else ["--project"]
+    if words[0] == "%mlless" and len(words) > 2:
         return _names()
     return []
 
 
 def _names() -> list[str]:
-    return list(dict.fromkeys(run.name for run in mlless_nb.runs()))
+    return list(dict.fromkeys(run.name for run in registry.handles()))

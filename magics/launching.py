@@ -17,6 +17,7 @@ import mlless_nb
 
 from .. import adviser, widgets
 from ..adviser import foresight
+from ..driver import runs as registry
 from ..driver.run import TrainingRun
 from ..widgets import frontend
 from .messages import cost_so_far, is_live
@@ -118,7 +119,7 @@ def blocks_by_itself(shell: InteractiveShell) -> bool:
 
 def _free_name(name: str, force: bool) -> str:
     """``name`` if no live run has it; else, with ``force``, the first free one of name-2, name-3 ..."""
-    live = {run.name: run for run in mlless_nb.runs() if is_live(run)}
+    live = {run.name: run for run in registry.handles() if is_live(run)}
     if name not in live:
         return name
     if not force:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -38,11 +39,18 @@ class MllessMagics(Magics):
         %%mlless [options]           the body is Python; it assigns model and data, and optionally optimizer, sync, stop
                                      or any other field of TrainingJob; it can read the notebook's variables
         %%mlless --dry-run [options] checks the cell and says what the run would take; starts nothing
+        %%mlless sweep --budget USD [--trials N] [--sampler S] [--parallel N] [--halving N|off] [options]
+                                     trials of the body, whose settings are choice(...), uniform(...), log_uniform(...)
+                                     or integer(...), under one budget; weak ones stop early
         %mlless status [RUN]         the run's status                 %mlless budget USD [RUN]     set the cap
         %mlless stop [RUN]           end it and keep its model        %mlless wait [RUN] [SECONDS]
         %mlless scale_in [N] [RUN]   remove N workers                 %mlless report [RUN]         show the result
         %mlless dashboard [RUN]      show it again                    %mlless tune on|off [RUN]    the auto-tuner
-        %mlless runs                 the runs of this kernel          %mlless attach RUN           of another kernel
+        %mlless attach RUN           of another kernel, or ended
+        %mlless runs [N] [--project NAME]         all runs of this user, of all notebooks and days
+        %mlless spend [--project NAME]            what they have cost, by day and project
+        %mlless compare RUN RUN ...               their losses against seconds and dollars, and the settings that differ
+        %mlless forget RUN ...                    remove ended runs, with their records and models
         %mlless ps                   live runs of all processes, and what killed ones have left
         %mlless clean [--data]       remove what killed runs have left, and with --data packed minibatches too
         %mlless doctor               check what `mlless-nb deploy` has made in a cloud
@@ -52,6 +60,12 @@ class MllessMagics(Magics):
         try:
             if cell is None:
                 perform(line)
+                return
+            if line.split()[:1] == ["sweep"]:
+                from . import sweeping  # Optuna is an extra, and sweeps are rare
+
+                filename = self.shell.compile.cache(f"%%mlless {line}\n{cell}", self.shell.execution_count)
+                sweeping.start(self.shell, shlex.split(line)[1:], cell, filename)
                 return
             given, unknown = self.mlless.parser.parse_argstring(line, partial=True)
             _refuse_unknown(unknown)

@@ -10,9 +10,11 @@ The folders, in the order in which a cell passes through them::
     supervisor/    reads step reports, sends telemetry, removes workers (policy/), keeps the bill
     exchange/      carries updates between workers; holds leases, plan and budget
     bus/           control messages: Redis Streams, RabbitMQ, memory
+    search/        sweeps: trials of a job with different settings, under one budget
     adviser/       before a run: what it would take and cost, here, on functions and on VMs
     terminal/      python -m mlless_nb train job.toml
     telemetry/     rows and state of a run, live and on disk -> widgets/ (the dashboard)
+    tracking/      the list of all runs, which outlives notebooks
     models/ data/ money/ storage/ simulate/ kernels/
 """
 
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
     from .data import datasets
     from .data.stored_files import StoredFiles
     from .driver.cleaning import clean
+    from .driver.comparison import compare
+    from .driver.listing import forget, runs, spend
     from .driver.run import TrainingRun
-    from .driver.runs import attach, runs, train
+    from .driver.runs import attach, train
     from .driver.spending import project, session
     from .errors import (
         BudgetError,
@@ -64,6 +68,7 @@ if TYPE_CHECKING:
         SoftmaxRegression,
         TorchModel,
     )
+    from .search import Sweep, choice, integer, log_uniform, sweep, uniform
 
 # In a checkout this folder lies where Python looks first, but the compiled kernels are in the installed package.
 if importlib.util.find_spec(f"{__name__}.kernels") is None:
@@ -107,17 +112,26 @@ __all__ = [
     "SoftmaxRegression",
     "Stop",
     "StoredFiles",
+    "Sweep",
     "TorchModel",
     "TrainingJob",
     "TrainingRun",
     "advise",
     "attach",
+    "choice",
     "clean",
+    "compare",
     "datasets",
+    "forget",
+    "integer",
+    "log_uniform",
     "project",
     "runs",
     "session",
+    "spend",
+    "sweep",
     "train",
+    "uniform",
 ]
 
 
@@ -155,10 +169,13 @@ _HOMES = {
         "TorchModel",
     ],
     "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
-    "driver.runs": ["attach", "runs", "train"],
+    "driver.comparison": ["compare"],
+    "driver.listing": ["forget", "runs", "spend"],
+    "driver.runs": ["attach", "train"],
     "driver.cleaning": ["clean"],
     "driver.run": ["TrainingRun"],
     "driver.spending": ["project", "session"],
+    "search": ["Sweep", "choice", "integer", "log_uniform", "sweep", "uniform"],
     "job.scale_in": ["ScaleIn"],
     "job.sync": ["ASP", "BSP", "DBW", "ISP", "SSP", "AdaSync", "BackupWorkers"],
 }

@@ -9,6 +9,8 @@ Views read telemetry and send the user's commands; they decide nothing::
     plotly_figure.py  the same curves for plotly
     advice_chart.py  seconds against dollars, before a run
     live_line.py   one line of a terminal, rewritten
+    tables.py      tables as text and HTML, pure; run_tables.py comparison.py: many runs
+    leaderboard.py  a sweep, as a table and as parallel coordinates; live_leaderboard.py while it lives
     display.py     chooses the view for a front end; uses frontend.py
 """
 

@@ -18,7 +18,7 @@ import traitlets
 from IPython import get_ipython
 from IPython.display import display, update_display
 
-from ..driver.runs import runs
+from ..driver import runs as registry
 from ..telemetry.live import RunState
 from .controls import Controls
 from .earlier import curves_of
@@ -63,8 +63,8 @@ class Dashboard(anywidget.AnyWidget):
         self._feed = Feed(run.telemetry, self, self._on_end)
         rows = view_rows(run.telemetry.rows_since(0))
         view = self._view(run.telemetry.state)
-        super().__init__(status=view, snapshot=encode_snapshot(rows), earlier=curves_of(run, runs()))
-        _let_browser_choose_subshell(self.comm)
+        super().__init__(status=view, snapshot=encode_snapshot(rows), earlier=curves_of(run, registry.handles()))
+        let_browser_choose_subshell(self.comm)
         self.on_msg(self._on_message)
 
     def display(self, instead_of: str = "") -> None:
@@ -137,7 +137,7 @@ class Dashboard(anywidget.AnyWidget):
         return view
 
 
-def _let_browser_choose_subshell(comm: Any) -> None:
+def let_browser_choose_subshell(comm: Any) -> None:
     """Handle the browser's messages in the subshell that it names, also while a cell is busy.
 
     ipykernel 7.4 routes every message of a comm to the subshell that last published on it. With a feed thread this is

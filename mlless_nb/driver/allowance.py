@@ -12,7 +12,7 @@ from typing import Self
 from ..errors import BudgetError, MllessError
 from ..job.job import TrainingJob
 from ..job.limits import AllottedBudget
-from ..money.book import RunEntry, dollars
+from ..money.book import KINDS, RunEntry, dollars
 from ..money.ledger import Ledger
 from ..money.ledger_rows import Note
 from ..money.meter import NUSD, to_nusd
@@ -28,6 +28,22 @@ FIRST_NUSD = 100_000
 GRACE_S = 45.0
 
 
+@dataclasses.dataclass(frozen=True)
+class Within:
+    """The budget of a sweep, which a trial belongs to beside the budgets in force.
+
+    Parameters
+    ----------
+    sweep : str
+        Its name in the ledger of budgets, and in the list of runs.
+    share : int
+        Trials that the rest of the budget is for: this one may reserve one part of so many.
+    """
+
+    sweep: str
+    share: int = 1
+
+
 class Allowance:
     """The reservation of one run; without a session's or project's budget it has no effect.
 
@@ -35,10 +51,13 @@ class Allowance:
     ----------
     job : TrainingJob
         The job; one without a budget of its own has what it was allotted.
+    budgets : dict
+        The names of the budgets above its own, by kind.
     """
 
     def __init__(self, job: TrainingJob, run: RunEntry | None) -> None:
         self.job = job
+        self.budgets = {kind: getattr(run, kind) for kind in KINDS} if run is not None else {}
         self._run = run
         self._in_force_nusd = self._reserved_nusd = run.reserved_nusd if run is not None else 0
         self._asked: dict[str, int] = {}  # caps of commands that were not answered yet, by the command's id
@@ -47,8 +66,8 @@ class Allowance:
         self._telemetry: Telemetry | None = None
 
     @classmethod
-    def open(cls, job: TrainingJob, run_id: str, name: str) -> Self:
-        """Reserve the job's budget, or all that is left if it has none.
+    def open(cls, job: TrainingJob, run_id: str, name: str, within: Within | None = None) -> Self:
+        """Reserve the job's budget, or all that is left if it has none, or its share of that ``within`` a sweep.
 
         Raises
         ------
@@ -57,14 +76,18 @@ class Allowance:
         """
         cap_nusd = to_nusd(job.cap_usd) if job.has_own_cap and job.cap_usd is not None else None
         names = spending.in_force()
+        if within is not None:
+            names["sweep"] = within.sweep
         if not names:
             is_old = isinstance(job.budget, AllottedBudget)  # of an earlier run that this one resumes from
             return cls(dataclasses.replace(job, budget=None) if is_old else job, None)
         asked = RunEntry(
-            run_id, name, names.get("session", ""), names.get("project", ""), 0, None, int(time.time()), Owner.this()
+            *(run_id, name, names.get("session", ""), names.get("project", ""), 0, None, int(time.time())),
+            Owner.this(),
+            names.get("sweep", ""),
         )
         with spending.opened() as book:
-            run = book.open(asked, cap_nusd)
+            run = book.open(asked, cap_nusd, within.share if within is not None else 1)
         if not job.is_stored:  # else functions may read files before the run begins
             with contextlib.suppress(MllessError):  # without a note the whole reservation counts
                 Ledger().note(run_id, Note(FIRST_NUSD, 0, 0.0, 0.0))
@@ -78,9 +101,7 @@ class Allowance:
 
     @property
     def _budgets(self) -> str:
-        run = self._run
-        names = [("session", run.session), ("project", run.project)] if run is not None else []
-        return " and ".join(f"{kind} {name!r}" for kind, name in names if name)
+        return " and ".join(f"{kind} {name!r}" for kind, name in self.budgets.items() if name)
 
     def explained(self, error: BudgetError) -> BudgetError:
         """``error``, with where the cap comes from if it was allotted."""

@@ -17,6 +17,7 @@ from ..money.meter import to_nusd
 from ..storage import run_objects
 from ..storage.checkpoint import Progress
 from ..telemetry.record import Record
+from ..tracking import Tracker
 from . import teardown
 from .data_preparation import JobData
 from .resumption import Start, summary
@@ -170,10 +171,12 @@ class Conclusion:
             return None
         return self._data.restored(self._job.model.fitted(progress.params, self._data.shape, self._data.mean))
 
-    def publish(self, record: Record | None, replayed: dict[str, Any], settle: Callable[[int], None]) -> None:
+    def publish(
+        self, record: Record | None, replayed: dict[str, Any], settle: Callable[[int], None], tracker: Tracker
+    ) -> None:
         """Write the record, with ``replayed`` for replays, and end the run for threads that wait for it.
 
-        Before these go on, ``settle`` is called with the bill, nano-dollars.
+        Before these go on, ``settle`` is called with the bill, nano-dollars, and the end is entered by ``tracker``.
         """
         ended, run = self._ended, self._run
         cost = Cost.of_nusd(self._costs_nusd)
@@ -192,6 +195,7 @@ class Conclusion:
                 teardown.keep(record, run.telemetry, changes, *kept, resume)
         finally:
             settle(sum(self._costs_nusd.values()))
+            tracker.end(run.job or self._job, {**run.telemetry.state.to_json(), **changes}, cost.total)
             run._end(self._model, cost, last=self._last_model, **changes)
 
 

@@ -24,6 +24,7 @@ from ..preparation.run import UsedUpError
 from ..stateless.platform import Ends
 from ..supervisor.policy.replay import inputs_of
 from ..telemetry.record import Record
+from ..tracking import Tracker
 from . import teardown
 from .allowance import Allowance
 from .causes import Causes
@@ -120,6 +121,7 @@ class Driver:
         for text in [*self._services.told, *(self._start.told if self._start is not None else ())]:
             self.run.telemetry.tell(0.0, text)
         rates = self._plan.rates
+        self._tracker = Tracker(run_id, name, job, self._allowance.budgets, self.run.telemetry)
         self._allowance.follow(self.run.telemetry, job.n_functions * rates.function_usd_s + rates.servers_usd_s)
 
     def discard(self) -> None:
@@ -127,6 +129,7 @@ class Driver:
         if self._stored is not None:
             self._stored.close()
         self._allowance.settle(self._data.prepared_nusd)
+        self._tracker.discard()
         self._services.close()
 
     # -- the thread
@@ -166,7 +169,7 @@ class Driver:
             try:
                 self._on_end(self.run)
             finally:
-                conclusion.publish(self._feed.record, self._replayed(), self._allowance.settle)
+                conclusion.publish(self._feed.record, self._replayed(), self._allowance.settle, self._tracker)
 
     def abandon(self) -> None:
         """End the run now, since the interpreter exits. Returns at once."""

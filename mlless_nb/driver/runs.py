@@ -1,4 +1,4 @@
-"""The runs of this process: `train` starts a run, `runs` lists them, `attach` finds one, in memory or on disk."""
+"""The runs of this process: `train` starts a run, `handles` has them all, `attach` finds one, in memory or on disk."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import threading
 import time
 import uuid
+from collections.abc import Collection
 from dataclasses import replace
 
 from ..errors import BudgetError, CommandError, JobError
@@ -18,7 +19,7 @@ from ..job.job import TrainingJob
 from ..redaction import scrub
 from ..telemetry.live import LIVE
 from . import attaching, deployed, detached, resumption
-from .allowance import Allowance
+from .allowance import Allowance, Within
 from .driver import Driver
 from .run import TrainingRun
 from .stateless_driver import StatelessDriver
@@ -63,6 +64,11 @@ def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> Training
     CommandError
         If a live run has the job's name, or ``resume`` is live, unknown or left no model.
     """
+    return start(job, resume)
+
+
+def start(job: TrainingJob, resume: TrainingRun | str | None = None, within: Within | None = None) -> TrainingRun:
+    """`train` a job that is also ``within`` another budget than those in force: a trial of a sweep."""
     if not isinstance(job, TrainingJob):
         raise JobError("job", job, "a TrainingJob")
     if job.redis is None and job.store != STORAGE and (redis := deployed.redis_of(job.backend)) is not None:
@@ -74,23 +80,23 @@ def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> Training
             earlier.check(job)
     if detached.is_wanted(job):
         return _enter(detached.start(job, earlier.folder.name if earlier is not None else None, _end))
-    start = _Start(job, earlier)
+    begun = _Start(job, earlier, within)
     try:
-        start.thread.start()
-        start.is_ready.wait()
+        begun.thread.start()
+        begun.is_ready.wait()
     except BaseException:  # an interrupt: the run that is being prepared is no longer wanted
-        start.forget()
+        begun.forget()
         raise
-    if start.error is not None:
-        scrub(start.error)
-        raise start.error
-    assert start.driver is not None
-    return start.driver.run
+    if begun.error is not None:
+        scrub(begun.error)
+        raise begun.error
+    assert begun.driver is not None
+    return begun.driver.run
 
 
 def _known(run: TrainingRun | str) -> TrainingRun | None:
     """The newest run of this process whose name or id is ``run``."""
-    return next((known for known in reversed(runs()) if run in (known.id, known.name)), None)
+    return next((known for known in reversed(handles()) if run in (known.id, known.name)), None)
 
 
 class _Start:
@@ -99,8 +105,10 @@ class _Start:
     An interrupt reaches only the waiting thread, never the one that opens services, so no service is left half open.
     """
 
-    def __init__(self, job: TrainingJob, earlier: resumption.Earlier | None = None) -> None:
-        self._job, self._earlier = job, earlier
+    def __init__(
+        self, job: TrainingJob, earlier: resumption.Earlier | None = None, within: Within | None = None
+    ) -> None:
+        self._job, self._earlier, self._within = job, earlier, within
         self._run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
         self._name = job.name or f"run-{self._run_id[-8:]}"
         self.is_ready = threading.Event()
@@ -138,7 +146,7 @@ class _Start:
         driver: Driver | None = None
         allowance: Allowance | None = None
         try:
-            allowance = Allowance.open(self._job, self._run_id, name)
+            allowance = Allowance.open(self._job, self._run_id, name, self._within)
             kind = Driver if self._job.execution == WORKERS else StatelessDriver
             # May take seconds, and longer if functions read stored files: not under the lock.
             driver = kind(self._run_id, name, _end, allowance, self._earlier, lambda: self._is_wanted)
@@ -190,6 +198,12 @@ def _end(run: TrainingRun) -> None:
             del _ended[0]
 
 
+def let_go(run_ids: Collection[str]) -> None:
+    """Forget the handles on these ended runs."""
+    with _registry:
+        _ended[:] = [run for run in _ended if run.id not in run_ids]
+
+
 def _enter(run: TrainingRun) -> TrainingRun:
     """List a run of another process that this one is attached to."""
     with _registry:
@@ -198,8 +212,8 @@ def _enter(run: TrainingRun) -> TrainingRun:
     return run
 
 
-def runs() -> list[TrainingRun]:
-    """The runs that were started in this process or attached to while they were live, oldest first."""
+def handles() -> list[TrainingRun]:
+    """Handles on the runs that were started in this process or attached to while they were live, oldest first."""
     with _registry:
         return [*_ended, *(run for run in _live.values() if run is not None)]
 

@@ -1,4 +1,4 @@
-"""The rules of nested budgets: what sessions and projects have spent, reserved and left. Pure.
+"""The rules of nested budgets: what sessions, projects and sweeps have spent, reserved and left. Pure.
 
 A run reserves its cap in every budget that it belongs to before anything is billed, and its true cost takes the place
 of that reservation at its end. So in each budget, at any time::
@@ -19,8 +19,8 @@ from ..errors import BudgetError, CommandError
 from .meter import NUSD
 from .owner import Owner
 
-Kind = Literal["session", "project"]
-KINDS: tuple[Kind, ...] = ("session", "project")
+Kind = Literal["session", "project", "sweep"]
+KINDS: tuple[Kind, ...] = ("session", "project", "sweep")
 #: The most that a cap or a cost can be, nano-dollars: a billion dollars.
 MOST_NUSD = 10**9 * NUSD
 #: Ended runs that are listed one by one; older ones are only a sum in their budgets.
@@ -29,11 +29,11 @@ KEPT_RUNS = 200
 
 @dataclass(frozen=True)
 class BudgetEntry:
-    """A session's or a project's budget; amounts in nano-dollars.
+    """A session's, a project's or a sweep's budget; amounts in nano-dollars.
 
     Parameters
     ----------
-    kind : {"session", "project"}
+    kind : {"session", "project", "sweep"}
     name : str
     cap_nusd : int
     folded_nusd, n_folded : int
@@ -57,7 +57,7 @@ class RunEntry:
     Parameters
     ----------
     id, name : str
-    session, project : str
+    session, project, sweep : str
         The budgets that it belongs to; "" for none.
     reserved_nusd : int
         The most that it may cost: its cap.
@@ -77,10 +77,12 @@ class RunEntry:
     spent_nusd: int | None
     opened_s: int
     owner: Owner
+    sweep: str = ""
 
     def belongs_to(self, kind: Kind, name: str) -> bool:
         """Whether the run spends from this budget."""
-        return name == (self.session if kind == "session" else self.project)
+        own: str = getattr(self, kind)
+        return name == own
 
 
 @dataclass(frozen=True)
@@ -177,12 +179,21 @@ class Book:
         for run in standing.runs:
             other = dataclasses.replace(run, **{kind: ""})  # type: ignore[arg-type]
             del self.runs[run.id]
-            if other.session or other.project:
+            if any(getattr(other, each) for each in KINDS):
                 self.runs[run.id] = other
         self.budgets[kind, name] = dataclasses.replace(standing.budget, folded_nusd=0, n_folded=0)
 
-    def open(self, run: RunEntry, cap_nusd: int | None) -> RunEntry:
+    def close(self, kind: Kind, name: str) -> None:
+        """Remove a budget; no effect while a run has reserved from it, or if there is none."""
+        if (kind, name) not in self.budgets or self.standing(kind, name).reserved_nusd:
+            return
+        self.begin_anew(kind, name)
+        del self.budgets[kind, name]
+
+    def open(self, run: RunEntry, cap_nusd: int | None, share: int = 1) -> RunEntry:
         """Reserve ``cap_nusd`` for ``run`` in its budgets; without a cap all that the one with the least has left.
+
+        With ``share`` and without a cap it is one part of so many.
 
         Raises
         ------
@@ -197,7 +208,9 @@ class Book:
             raise BudgetError("budget", value, f"{least}: {tightest.describe()}")
         if run.id in self.runs:
             raise CommandError(f"run {run.id} has a reservation already")
-        entry = dataclasses.replace(run, reserved_nusd=left if cap_nusd is None else cap_nusd, spent_nusd=None)
+        entry = dataclasses.replace(
+            run, reserved_nusd=-(-left // share) if cap_nusd is None else cap_nusd, spent_nusd=None
+        )
         self.runs[run.id] = entry
         self._fold()
         return entry
@@ -241,8 +254,7 @@ class Book:
         return [run.id for run in lost]
 
     def _standings_of(self, run: RunEntry) -> Iterable[Standing]:
-        budgets: list[tuple[Kind, str]] = [("session", run.session), ("project", run.project)]
-        return [self.standing(kind, name) for kind, name in budgets if name]
+        return [self.standing(kind, name) for kind in KINDS if (name := getattr(run, kind))]
 
     def _fold(self) -> None:
         """Add the oldest settled runs to their budgets' sums."""
@@ -250,7 +262,7 @@ class Book:
         settled.sort(key=lambda run: run.opened_s)
         for run in settled[: max(len(settled) - KEPT_RUNS, 0)]:
             for kind in KINDS:
-                budget = self.budgets.get((kind, run.session if kind == "session" else run.project))
+                budget = self.budgets.get((kind, getattr(run, kind)))
                 if budget is not None:
                     folded = budget.folded_nusd + (run.spent_nusd or 0)
                     self.budgets[kind, budget.name] = dataclasses.replace(

@@ -104,19 +104,23 @@ def to_budget(values: list[Any]) -> BudgetEntry:
 
 
 def to_run(values: list[Any]) -> RunEntry:
-    if len(values) != 8 or not isinstance(values[7], list) or len(values[7]) != 4:
+    if len(values) == 8:  # of a version without sweeps
+        values = [*values, ""]
+    if len(values) != 9 or not isinstance(values[7], list) or len(values[7]) != 4:
         raise DecodeError("a run has other fields")
-    run_id, name, session, project, reserved_nusd, spent_nusd, opened_s, (host, boot, pid, started) = values
+    run_id, name, session, project, reserved_nusd, spent_nusd, opened_s, (host, boot, pid, started), sweep = values
     for amount in (reserved_nusd, opened_s, pid, *([] if spent_nusd is None else [spent_nusd])):
         _check_whole(amount)
-    for budget in (session, project):
+    for budget in (session, project, sweep):
         if budget != "":
             _checked_name(budget)
     if not all(isinstance(text, str) for text in (host, boot, started)):
         raise DecodeError("a run's process is no text")
     owner = Owner(host, boot, pid, started)
     return RunEntry(
-        _checked_name(run_id), _checked_name(name), session, project, reserved_nusd, spent_nusd, opened_s, owner
+        *(_checked_name(run_id), _checked_name(name), session, project, reserved_nusd, spent_nusd, opened_s),
+        owner,
+        sweep,
     )
 
 

@@ -143,7 +143,7 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
     for path in folders:
         driven = is_driven(path.parent)  # read first: the end is written before the lock is released
         try:
-            summary = json.loads(_text_of(path))
+            summary = read_summary(path.parent)
             names = (summary["state"]["run_id"], summary["state"]["name"])
             has_end = summary["state"]["status"] not in LIVE
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -161,6 +161,17 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
         )
     newest = ", ".join(ended[:8]) or "none"
     raise CommandError(f"no ended run is called {run!r}; ended runs on this machine: {newest}")
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """The summary in the record ``folder``; OSError, ValueError or RecursionError if there is no good one."""
+    summary: dict[str, Any] = json.loads(_text_of(folder / END))
+    return summary
+
+
+def completed(summary: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """``summary``, written at the start of a run that was killed, with an end by the rows in the record ``folder``."""
+    return _cut_off(summary, _read_rows(folder / ROWS), folder)
 
 
 def recorded_cost_usd(run_id: str) -> float | None:

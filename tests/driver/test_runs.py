@@ -33,7 +33,7 @@ def test_others_are_not_held_up_while_a_run_is_made_ready(monkeypatch: pytest.Mo
 
     def slow_driver(*_: Any) -> None:
         def others() -> None:
-            seen.append(registry.runs())
+            seen.append(registry.handles())
             with pytest.raises(CommandError, match="'registered' is about to start"):
                 registry.train(JOB)
             seen.append("refused")
@@ -56,7 +56,7 @@ def test_the_newest_ended_runs_are_kept() -> None:
     runs = [TrainingRun(None, str(number), f"run-{number}") for number in range(registry.KEPT_RUNS + 3)]
     for run in runs:
         registry._end(run)
-    assert registry.runs() == runs[3:]
+    assert registry.handles() == runs[3:]
 
 
 def test_ended_runs_are_let_go_of_when_they_hold_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,10 +65,10 @@ def test_ended_runs_are_let_go_of_when_they_hold_too_much(monkeypatch: pytest.Mo
     monkeypatch.setattr(registry, "KEPT_BYTES", 2 * runs[0].n_bytes + model.params["user_factors"].nbytes)
     for run in runs[:3]:
         registry._end(run)
-    assert registry.runs() == runs[:3]
+    assert registry.handles() == runs[:3]
     runs[0]._end(model, Cost(), status="finished")
     registry._end(runs[3])
-    assert registry.runs() == runs[1:]  # the three hold too much, the newest aside
+    assert registry.handles() == runs[1:]  # the three hold too much, the newest aside
 
 
 def test_an_ended_run_lets_its_driver_go() -> None:

@@ -49,7 +49,7 @@ def test_a_stop_while_the_data_is_packed_packs_no_more(monkeypatch: pytest.Monke
 
     def write(dataset: Any, *args: Any) -> Any:
         packed.append(dataset)
-        mlless_nb.runs()[-1].stop()
+        runs.handles()[-1].stop()
         return real_write(dataset, *args)
 
     real_write = data_preparation.write

@@ -347,7 +347,7 @@ def test_nothing_is_left_when_the_driver_dies(
 def test_a_redis_that_is_not_there_is_told_before_anything_starts() -> None:
     with pytest.raises(ServiceError, match="redis"):
         mlless_nb.train(job(redis="redis://127.0.0.1:1/0"))
-    assert all(not run.telemetry.state.is_live for run in mlless_nb.runs())
+    assert all(not run.is_live for run in mlless_nb.runs())
 
 
 def test_a_training_run_over_rabbitmq(rabbitmq_url: str) -> None:

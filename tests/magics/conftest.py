@@ -12,6 +12,7 @@ from traitlets.config import Config
 import mlless_nb
 from mlless_nb import widgets
 from mlless_nb.adviser import foresight
+from mlless_nb.driver import runs as registry
 from mlless_nb.magics import launching, load_ipython_extension, unload_ipython_extension
 from mlless_nb.telemetry.live import LIVE, RunState, Telemetry
 from mlless_nb.widgets import frontend
@@ -104,7 +105,7 @@ class Stage:
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     stage = Stage()
     monkeypatch.setattr(mlless_nb, "train", stage.train)
-    monkeypatch.setattr(mlless_nb, "runs", lambda: list(stage.runs))
+    monkeypatch.setattr(registry, "handles", lambda: list(stage.runs))
     monkeypatch.setattr(mlless_nb, "attach", lambda name: FakeRun(name))
     monkeypatch.setattr(launching, "TrainingRun", FakeRun)
     monkeypatch.setattr(widgets, "show", lambda run, wait=False: stage.shown.append((run, wait)))

@@ -69,8 +69,8 @@ class Notebook:
 
 #: What is over after a test: its runs, and the names that it made.
 REST = """
-import mlless_nb
-for run in mlless_nb.runs():
+from mlless_nb.driver.runs import handles
+for run in handles():
     run.stop()
     run.wait()
 %unload_ext mlless_nb

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,24 @@ def test_own_data_is_answered_in_its_own_names(tmp_path: Path) -> None:
     auc = re.search(r"^AUC +([0-9.]+)$", done.stdout, re.MULTILINE)
     assert auc is not None, done.stdout
     assert float(auc[1]) > 0.7
+
+
+@pytest.mark.long
+def test_the_exploration_notebook_finds_a_model_within_its_budget(tmp_path: Path) -> None:
+    began = time.monotonic()
+    done, document = execute(NOTEBOOKS / "03_exploration.ipynb", tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert errors_of(document) == []
+    found = re.search(r"held-out RMSE of the best model: ([0-9.]+)", done.stdout)
+    spent = re.search(r"trials for \$([0-9.]+) of \$0.01", done.stdout)
+    assert found is not None
+    assert spent is not None
+    assert float(found[1]) < 0.9
+    assert 0 < float(spent[1]) <= 0.01
+    assert "grid-4" in done.stdout
+    assert re.search(r"^setting +rates-", done.stdout, re.MULTILINE)
+    kinds = {kind for cell in document.cells for out in cell.get("outputs", []) for kind in out.get("data", {})}
+    assert "application/vnd.plotly.v1+json" in kinds
+    assert "application/vnd.jupyter.widget-view+json" not in kinds
+    print(f"the notebook took {time.monotonic() - began:.0f} s")

@@ -108,6 +108,19 @@ class Services:
         return []
 
 
+class Tracker:
+    """See `mlless_nb.tracking.Tracker`; enters nothing."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def end(self, *_: Any) -> None:
+        pass
+
+    def discard(self) -> None:
+        pass
+
+
 class Record:
     """See `mlless_nb.telemetry.record.Record`; keeps nothing."""
 

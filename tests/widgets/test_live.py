@@ -234,7 +234,7 @@ class Earlier:
 def test_earlier_runs_on_the_same_data_are_drawn_too(monkeypatch: pytest.MonkeyPatch) -> None:
     others = [Earlier(name) for name in ("one", "two", "three", "four")]
     others[2].telemetry.update(description="PMF rank 20 · other data · BSP")
-    monkeypatch.setattr(dashboard_module, "runs", lambda: others)
+    monkeypatch.setattr(dashboard_module.registry, "handles", lambda: others)
     curves = Dashboard(FakeRun()).earlier
     assert [curve["name"] for curve in curves] == ["four", "two", "one"]
     points = curves[0]["points"]
@@ -288,9 +288,9 @@ def test_the_browser_chooses_the_subshell() -> None:
             return "a dead one"
 
     comm = Comm()
-    dashboard_module._let_browser_choose_subshell(comm)
+    dashboard_module.let_browser_choose_subshell(comm)
     assert comm._reply_subshell_for({}, "the one it asked for") == "the one it asked for"
-    dashboard_module._let_browser_choose_subshell(object())
+    dashboard_module.let_browser_choose_subshell(object())
 
 
 def test_at_the_end_the_picture_replaces_the_widget(sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

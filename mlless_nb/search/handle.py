@@ -1,0 +1,217 @@
+"""The handle on a sweep: wait, stop, change the budget, read its trials and the best model."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from ..driver import spending
+from ..driver.run import TrainingRun
+from ..errors import BudgetError, CommandError, MllessError, RunError
+from ..job.limits import Budget
+from ..money.book import MOST_NUSD
+from ..money.meter import NUSD, to_nusd
+from ..telemetry.live import LIVE
+from ..validation import plain
+from .space import Space
+from .study import Study
+from .trial import Trial
+
+
+class Sweep:
+    """A sweep, as `sweep` returns it. Every method may be called from any thread.
+
+    Attributes
+    ----------
+    id, name : str
+    metric : str
+        Of the held-out losses.
+    spaces : dict
+        What the settings are drawn from.
+    sampler : str
+        "tpe", "random" or "grid".
+    n_trials : int
+        Most trials.
+    parallel : int
+        Most trials at once.
+    """
+
+    def __init__(self, name: str, metric: str, spaces: Mapping[str, Space], study: Study, parallel: int) -> None:
+        self.id, self.name, self.metric = f"{name}-{uuid.uuid4().hex[:8]}", name, metric
+        self.spaces, self.sampler, self.n_trials, self.parallel = dict(spaces), study.sampler, study.n_trials, parallel
+        self._trials: dict[int, Trial] = {}
+        self._status, self._reason, self._budget_usd = "running", "", 0.0
+        self._best_run: TrainingRun | None = None
+        self._changes, self._changed, self._over = 0, threading.Condition(), threading.Event()
+        self._began_at, self._seconds = time.monotonic(), 0.0
+        self.is_stop_asked = False
+
+    # -- reading
+
+    @property
+    def status(self) -> str:
+        """One of running, finished, stopped, capped, failed."""
+        return self._status
+
+    @property
+    def reason(self) -> str:
+        """One sentence on why it is in its status."""
+        return self._reason
+
+    @property
+    def is_live(self) -> bool:
+        """Whether trials may still run."""
+        return self._status in LIVE
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All trials so far, in the order in which they began."""
+        with self._changed:
+            return [self._trials[number] for number in sorted(self._trials)]
+
+    @property
+    def ranked(self) -> list[Trial]:
+        """All trials so far, the best one first; last those without a loss."""
+        return sorted(self.trials, key=lambda trial: (trial.loss is None, trial.loss or 0.0, trial.number))
+
+    @property
+    def best_trial(self) -> Trial | None:
+        """The trial with the lowest held-out loss so far; None before there is one."""
+        return next((trial for trial in self.ranked if trial.loss is not None), None)
+
+    @property
+    def best(self) -> TrainingRun:
+        """The run of the best trial, ``sweep.best.model`` its model; waits for the end of the sweep.
+
+        Raises
+        ------
+        RunError
+            If no trial has left a model.
+        """
+        self.wait()
+        if self._best_run is None:
+            raise RunError(f"sweep {self.name!r} left no model: {self.reason}")
+        return self._best_run
+
+    @property
+    def spent(self) -> float:
+        """What its trials have cost so far, US dollars; exact once it has ended."""
+        return round(sum(trial.usd for trial in self.trials), 9)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken."""
+        return time.monotonic() - self._began_at if self.is_live else self._seconds
+
+    @property
+    def budget(self) -> float:
+        """The most that all trials may cost together, US dollars. Assign to change it while the sweep is live."""
+        return self._budget_usd
+
+    @budget.setter
+    def budget(self, usd: float) -> None:
+        cap_nusd = cap_nusd_of(usd)
+        if not self.is_live:
+            raise CommandError(f"sweep {self.name!r} has ended ({self.status}); its budget cannot change")
+        with spending.opened() as book:
+            book.set_cap("sweep", self.id, cap_nusd)
+        self._budget_usd = cap_nusd / NUSD
+
+    def wait(self, timeout_s: float | None = None) -> str:
+        """Wait for the end, at most ``timeout_s`` seconds; returns the status. An interrupt ends only the waiting."""
+        deadline = time.monotonic() + (threading.TIMEOUT_MAX if timeout_s is None else timeout_s)
+        # Short waits, so that an interrupt is handled between them.
+        while not self._over.wait(max(min(deadline - time.monotonic(), 0.05), 0.0)) and time.monotonic() < deadline:
+            pass
+        return self.status
+
+    def wait_for_change(self, seen: int, timeout_s: float) -> int:
+        """Wait until there is a change after change number ``seen``; returns the number of the latest one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._changes != seen, timeout_s)
+            return self._changes
+
+    # -- commands
+
+    def stop(self) -> None:
+        """Stop its live trials in good order, and start no others; what was found is kept. Returns at once."""
+        self.is_stop_asked = True
+        self._notify()
+
+    # -- showing
+
+    def to_pandas(self) -> Any:
+        """The trials as a ``pandas.DataFrame`` (needs pandas), a column for each setting."""
+        try:
+            import pandas as pd
+        except ModuleNotFoundError:
+            raise MllessError("sweep.to_pandas() needs pandas; install it: pip install pandas") from None
+        names = [entry.name for entry in dataclasses.fields(Trial) if entry.name != "settings"]
+        rows = [{name: getattr(trial, name) for name in names} | dict(trial.settings) for trial in self.trials]
+        return pd.DataFrame(rows, columns=[*names, *(name for name in self.spaces if name not in names)])
+
+    def plot(self) -> Any:
+        """The trials as a plotly ``Figure`` of parallel coordinates: a line for each, an axis for each setting."""
+        from ..widgets.leaderboard import parallel_coordinates
+
+        return parallel_coordinates(self)
+
+    def report(self) -> str:
+        """The leaderboard as plain text."""
+        from ..widgets.leaderboard import as_text
+
+        return as_text(self)
+
+    def dashboard(self) -> None:
+        """Show the leaderboard in this cell, live until the sweep has ended. Returns at once."""
+        from ..widgets.leaderboard import show
+
+        show(self)
+
+    def _repr_html_(self) -> str:
+        from ..widgets.leaderboard import as_html
+
+        return as_html(self)
+
+    def __repr__(self) -> str:
+        best = self.best_trial
+        found = f", best {self.metric} {best.loss:.4g} of {best.name}" if best is not None and best.loss else ""
+        return f"<Sweep {self.name!r}: {self.status}, {len(self.trials)} of {self.n_trials} trials{found}>"
+
+    # -- the runner's side
+
+    def _put(self, trial: Trial) -> None:
+        with self._changed:
+            self._trials[trial.number] = trial
+        self._notify()
+
+    def _keep(self, run: TrainingRun, trial: Trial) -> None:
+        """Keep the handle of an ended trial's run if it is the best one that left a model."""
+        best = self._best_run.best if self._best_run is not None else None
+        has_model = run._model is not None and trial.loss is not None
+        if has_model and (best is None or (trial.loss is not None and trial.loss < best.loss)):
+            self._best_run = run
+
+    def _end(self, status: str, reason: str) -> None:
+        with contextlib.suppress(MllessError), spending.opened() as book:
+            book.close("sweep", self.id)
+        self._status, self._reason, self._seconds = status, reason, time.monotonic() - self._began_at
+        self._over.set()
+        self._notify()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()
+
+
+def cap_nusd_of(usd: float | None) -> int:
+    """The cap of a sweep in nano-dollars, checked."""
+    if usd is None:
+        raise BudgetError("budget", None, "what all trials may cost together, US dollars, e.g. 0.05")
+    return min(to_nusd(Budget(plain(usd)).usd), MOST_NUSD)

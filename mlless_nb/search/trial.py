@@ -1,0 +1,52 @@
+"""One trial of a sweep, as it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: What becomes of a trial beside the statuses of runs.
+STARTING, PRUNED = "starting", "pruned"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial of a sweep at one moment.
+
+    Attributes
+    ----------
+    number : int
+        From 1 on.
+    name, run_id : str
+        Of its run: ``mlless_nb.attach(name)`` gives the handle.
+    settings : dict
+        What was drawn, by name.
+    status : str
+        One of starting, running; finished; pruned: the sweep has stopped it as a weak one; stopped, capped, failed.
+    reason : str
+        One sentence on why.
+    loss : float or None
+        Its lowest held-out loss.
+    share : float or None
+        The part of its length that it has done, 0 to 1; None if that is not known.
+    epoch, seconds, usd : float
+        Passes over the data, time, and cost, US dollars.
+    """
+
+    number: int
+    name: str
+    run_id: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    status: str = STARTING
+    reason: str = ""
+    loss: float | None = None
+    share: float | None = 0.0
+    epoch: float = 0.0
+    seconds: float = 0.0
+    usd: float = 0.0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it has not ended."""
+        return self.status in (STARTING, "running")

@@ -1,0 +1,90 @@
+"""A sweep as a table, as lines, and as parallel coordinates."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+import pytest
+
+from mlless_nb.search import Trial, choice, integer, log_uniform, uniform
+from mlless_nb.widgets import leaderboard
+
+
+class FakeSweep:
+    """Four trials: a finished one, a weak one, a failed one, a live one."""
+
+    name, metric, sampler, n_trials, budget, spent = "rates", "RMSE", "tpe", 9, 0.05, 0.0125
+    is_live, status, reason = True, "running", ""
+    spaces: ClassVar = {
+        "rate": log_uniform(0.1, 10.0),
+        "rank": integer(2, 8),
+        "l2": uniform(0, 1),
+        "kind": choice("a<b", None),
+    }
+
+    def __init__(self) -> None:
+        def drawn(rate: float, kind: str | None = None) -> dict[str, Any]:
+            return {"rate": rate, "rank": 4, "l2": 0.5, "kind": kind}
+
+        self.trials = [
+            Trial(1, "rates-1", "a", drawn(1.0), "pruned", "stopped at epoch 2", 0.9, 0.04, 2.0, 1.0, 0.001),
+            Trial(2, "rates-2", "b", drawn(3.0, "a<b"), "finished", "", 0.8, 1.0, 50.0, 9.0, 0.01),
+            Trial(3, "rates-3", "", drawn(9.0), "failed", "SGD.learning_rate=9: must be less"),
+            Trial(4, "rates-4", "d", drawn(2.0), "running", "", None, None, 3.0, 1.0, 0.0015),
+        ]
+
+    @property
+    def ranked(self) -> list[Trial]:
+        return sorted(self.trials, key=lambda trial: (trial.loss is None, trial.loss or 0.0, trial.number))
+
+    @property
+    def best_trial(self) -> Trial | None:
+        return self.ranked[0] if self.ranked[0].loss is not None else None
+
+    def wait_for_change(self, seen: int, timeout_s: float) -> int:
+        self.is_live, self.status, self.reason = False, "finished", "all 4 trials are done"
+        return seen + 1
+
+
+def test_the_best_trial_stands_first() -> None:
+    lines = leaderboard.as_text(FakeSweep()).splitlines()
+    assert lines[0] == (
+        "rates: running, 4 of 9 trials (tpe), best RMSE 0.8000 of trial 2 (rate=3, rank=4, l2=0.5, kind=a<b), "
+        "1 stopped early, $0.01250 of $0.05"
+    )
+    assert [line.split()[0] for line in lines[1:]] == ["trial", "rates-2", "rates-1", "rates-3", "rates-4"]
+    assert "stopped early" in lines[3]
+
+
+def test_html_is_escaped_and_the_best_is_bold() -> None:
+    html = leaderboard.as_html(FakeSweep())
+    assert "a&lt;b" in html
+    assert "mathjax_ignore" in html[: html.index("$")]  # dollar signs are not formulas
+    assert "a<b" not in html
+    assert html.index("font-weight:600") < html.index("rates-2<") < html.index("rates-1<")
+
+
+def test_parallel_coordinates_have_an_axis_for_each_setting_and_the_loss() -> None:
+    figure = leaderboard.parallel_coordinates(FakeSweep())
+    axes = json.loads(figure.to_json())["data"][0]["dimensions"]
+    assert [axis["label"] for axis in axes] == ["rate", "rank", "l2", "kind", "best RMSE"]
+    assert axes[0]["range"] == [-1.0, 1.0]
+    assert axes[0]["ticktext"][0] == "0.1"
+    assert axes[3]["ticktext"] == ["a<b", "–"]
+    assert axes[3]["values"] == [1, 0]
+    assert figure.data[0].line.color == (0.9, 0.8)
+
+
+def test_lines_in_a_batch_and_what_stays(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[dict[str, Any]] = []
+    monkeypatch.setattr("IPython.display.display", lambda bundle, raw: shown.append(bundle))
+    leaderboard.show(FakeSweep(), wait=True, frontend="batch")
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in printed] == ["rates", "rates-1", "rates-2", "rates-3"]
+    assert "must be less" in printed[3]
+    assert [list(bundle) for bundle in shown] == [
+        ["text/html", "text/plain"],
+        ["application/vnd.plotly.v1+json", "text/plain"],
+    ]
+    assert "all 4 trials are done" in shown[0]["text/plain"]

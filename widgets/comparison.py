@@ -1,0 +1,107 @@
+"""Several runs beside each other: their losses as a plotly figure, their figures and settings as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .format import NOTHING, duration, metric, usd
+from .tables import html_table, text_table
+
+#: Colours of curves, readable on white and on dark grey; after these they begin anew, dashed.
+COLOURS = ("#0072B2", "#D55E00", "#00795a", "#CC79A7", "#8a5a9e", "#b8860b", "#7a7d82", "#c2185b")
+_DASHES = ("solid", "dash", "dot")
+_HEAD = ("run", "best", "last", "steps", "time", "cost", "status")
+
+
+def figure(comparison: Any) -> Any:
+    """Losses against seconds and against dollars as a ``plotly.graph_objects.Figure`` of two panels."""
+    from plotly.subplots import make_subplots
+
+    metrics = dict.fromkeys(run.entry.metric or "loss" for run in comparison.runs)
+    title = f"Loss ({', '.join(metrics)})"
+    drawn = make_subplots(rows=1, cols=2, shared_yaxes=True, subplot_titles=(title, title), horizontal_spacing=0.04)
+    for number, run in enumerate(comparison.runs):
+        colour, dash = COLOURS[number % len(COLOURS)], _DASHES[number // len(COLOURS) % len(_DASHES)]
+        line = {"color": colour, "width": 2.5 if run.is_validation else 1, "dash": dash}
+        mode = "lines" if len(run.losses) > 1 else "markers"
+        for col, xs in ((1, run.seconds), (2, run.dollars)):
+            drawn.add_scatter(
+                row=1,
+                col=col,
+                name=run.label,
+                x=xs,
+                y=run.losses,
+                mode=mode,
+                line=line,
+                legendgroup=str(number),
+                showlegend=col == 1,
+            )
+    drawn.update_xaxes(title_text="seconds", row=1, col=1)
+    drawn.update_xaxes(title_text="US dollars", tickprefix="$", row=1, col=2)
+    drawn.update_layout(height=360, margin={"t": 50, "b": 50, "l": 60, "r": 20})
+    return drawn
+
+
+def as_text(comparison: Any) -> str:
+    """Figures and differing settings as lines."""
+    labels = [run.label for run in comparison.runs]
+    parts = [text_table(_HEAD, list(map(_row, comparison.runs)))]
+    if comparison.settings:
+        parts.append(text_table(("setting", *labels), _settings(comparison)))
+    else:
+        parts.append("their settings are the same")
+    return "\n\n".join(parts)
+
+
+def as_html(comparison: Any) -> str:
+    """Figures and differing settings as tables; the run with the best loss in bold."""
+    runs = comparison.runs
+    losses = [(run.entry.best_loss, number) for number, run in enumerate(runs) if run.entry.best_loss is not None]
+    is_one_metric = len({run.entry.metric for run in runs}) == 1
+    best = min(losses)[1] if losses and is_one_metric else None
+    tables = html_table(_HEAD, list(map(_row, runs)), strong=best)
+    if not comparison.settings:
+        return f"{tables}<div>their settings are the same</div>"
+    head = ("setting", *(run.label for run in runs))
+    return f'{tables}<div style="height:8px"></div>{html_table(head, _settings(comparison))}'
+
+
+def show(comparison: Any) -> None:
+    """Show the tables and, in a notebook, the figure."""
+    from IPython.display import display
+
+    from .frontend import detect
+
+    display({"text/html": as_html(comparison), "text/plain": as_text(comparison)}, raw=True)
+    if detect() not in ("terminal", "none"):
+        display(figure_bundle(figure(comparison), "losses against seconds and dollars"), raw=True)
+
+
+def figure_bundle(drawn: Any, told: str) -> dict[str, Any]:
+    """A plotly figure as a mime bundle without scripts; ``told`` stands for it in a log."""
+    import json
+
+    return {"application/vnd.plotly.v1+json": json.loads(drawn.to_json()), "text/plain": f"[figure: {told}]"}
+
+
+def _row(run: Any) -> tuple[str, ...]:
+    entry = run.entry
+    figures = (f"{entry.steps:,}", duration(entry.seconds), usd(entry.usd), entry.status)
+    return run.label, metric(entry.best_loss), metric(entry.last_loss), *figures
+
+
+def _settings(comparison: Any) -> list[tuple[str, ...]]:
+    return [(name, *map(shown, values)) for name, values in comparison.settings.items()]
+
+
+def shown(value: Any) -> str:
+    """A setting's value in a few letters."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(shown, value))
+    text = str(value)
+    return text if len(text) <= 32 else f"{text[:31]}…"

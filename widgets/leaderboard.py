@@ -1,0 +1,188 @@
+"""A sweep as a leaderboard, live or static, and as parallel coordinates."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from .comparison import figure_bundle, shown
+from .display import FIRST_LINE_S, LINE_EVERY_S
+from .format import count, duration, metric, percent, usd
+from .frontend import Frontend, can_click, detect
+from .tables import html_table, text_table
+
+#: Most trials in a table: the best ones, and those that are live.
+SHOWN = 25
+#: Longest wait for a change, seconds: so soon an interrupt is handled.
+_POLL_S = 0.05
+_WORDS = {"pruned": "stopped early", "capped": "budget reached"}
+
+
+def sentence(sweep: Any) -> str:
+    """How far a sweep is, in one line."""
+    trials, best = sweep.trials, sweep.best_trial
+    parts = [f"{sweep.name}: {sweep.status}, {len(trials)} of {count(sweep.n_trials, 'trial')} ({sweep.sampler})"]
+    if best is not None:
+        parts.append(f"best {sweep.metric} {metric(best.loss)} of trial {best.number} ({settings_text(best.settings)})")
+    stopped = sum(trial.status == "pruned" for trial in trials)
+    if stopped:
+        parts.append(f"{stopped} stopped early")
+    parts.append(f"{usd(sweep.spent)} of {usd(sweep.budget, trim=True)}")
+    return ", ".join(parts)
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """``learning_rate=3.2, workers=4``."""
+    return ", ".join(f"{name}={shown(value)}" for name, value in settings.items())
+
+
+def trial_line(sweep: Any, trial: Any) -> str:
+    """One line on a trial that has ended."""
+    loss = f"{sweep.metric} {metric(trial.loss)}" if trial.loss is not None else trial.reason
+    word = _WORDS.get(trial.status, trial.status)
+    drawn = settings_text(trial.settings)
+    return f"{trial.name}: {drawn}: {loss}, {word} after {_done(trial)}, {usd(trial.usd)}"
+
+
+def as_text(sweep: Any) -> str:
+    """The leaderboard as lines."""
+    lines = [sentence(sweep)]
+    if not sweep.is_live and sweep.reason:
+        lines.append(sweep.reason)
+    rows = _rows(sweep)
+    return "\n".join([*lines, text_table(_head(sweep), rows, 1)] if rows else lines)
+
+
+def as_html(sweep: Any) -> str:
+    """The leaderboard as a table, the best trial in bold."""
+    head = f'<div style="margin-bottom:4px"><b>{escape(sentence(sweep))}</b></div>'
+    rows = _rows(sweep)
+    note = "" if sweep.is_live else sweep.reason
+    table = html_table(_head(sweep), rows, 1, strong=0 if sweep.best_trial is not None else None, note=note)
+    kinds = "mlless-leaderboard mathjax_ignore tex2jax_ignore"  # dollar signs are not formulas
+    return f'<div class="{kinds}" role="status">{head}{table if rows else ""}</div>'
+
+
+def _head(sweep: Any) -> tuple[str, ...]:
+    return ("trial", *sweep.spaces, f"best {sweep.metric}", "done", "time", "cost", "status")
+
+
+def _rows(sweep: Any) -> list[tuple[str, ...]]:
+    ranked = sweep.ranked
+    kept = [trial for place, trial in enumerate(ranked) if place < SHOWN or trial.is_live]
+    return [
+        (
+            trial.name,
+            *(shown(trial.settings.get(name)) for name in sweep.spaces),
+            metric(trial.loss),
+            _done(trial),
+            duration(trial.seconds),
+            usd(trial.usd),
+            _WORDS.get(trial.status, trial.status),
+        )
+        for trial in kept
+    ]
+
+
+def _done(trial: Any) -> str:
+    return f"epoch {trial.epoch:.3g}" if trial.share is None else percent(trial.share)
+
+
+def parallel_coordinates(sweep: Any) -> Any:
+    """The trials with a loss as a plotly ``Figure``: a line for each, an axis for each setting, coloured by loss."""
+    import plotly.graph_objects as go
+
+    trials = [trial for trial in sweep.trials if trial.loss is not None]
+    losses = [trial.loss for trial in trials]
+    axes = [_axis(name, space, [trial.settings.get(name) for trial in trials]) for name, space in sweep.spaces.items()]
+    axes.append({"label": f"best {sweep.metric}", "values": losses})
+    line = {"color": losses, "colorscale": "Viridis", "reversescale": True, "showscale": True}
+    figure = go.Figure(go.Parcoords(line=line, dimensions=axes))
+    figure.update_layout(title_text=sweep.name, height=380, margin={"t": 90, "b": 40, "l": 80, "r": 40})
+    return figure
+
+
+def _axis(name: str, space: Any, values: list[Any]) -> dict[str, Any]:
+    """One axis: numbers, their logarithms, or the places of words."""
+    is_numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    if hasattr(space, "options") or not is_numeric:
+        labels = [shown(value) for value in getattr(space, "options", dict.fromkeys(map(str, values)))]
+        places = [labels.index(shown(value)) if shown(value) in labels else 0 for value in values]
+        return {"label": name, "values": places, "tickvals": list(range(len(labels))), "ticktext": labels}
+    if space.is_log:
+        low, high = math.log10(space.low), math.log10(space.high)
+        ticks = [low + (high - low) * part / 4 for part in range(5)]
+        logs = [math.log10(value) for value in values]
+        named = [f"{10**tick:.3g}" for tick in ticks]
+        return {"label": name, "values": logs, "range": [low, high], "tickvals": ticks, "ticktext": named}
+    return {"label": name, "values": values, "range": [space.low, space.high]}
+
+
+def show(sweep: Any, wait: bool = False, frontend: Frontend | None = None) -> None:
+    """Show ``sweep`` from now on: in an interactive notebook a live leaderboard, elsewhere lines.
+
+    Parameters
+    ----------
+    sweep : Sweep
+    wait : bool
+        Return when it has ended. ``KeyboardInterrupt`` is raised within 50 ms and does not affect it.
+    frontend : Frontend, optional
+        Replaces the result of `detect`.
+    """
+    kind = frontend or detect()
+    if can_click(kind):
+        from .live_leaderboard import Leaderboard
+
+        board = Leaderboard(sweep)
+        board.display()
+        if wait:
+            sweep.wait()
+            board.join()
+        return
+    if kind != "none":
+        print(sentence(sweep), flush=True)
+    if wait:
+        _follow(sweep, may_print=kind != "none")
+        if kind == "batch":
+            publish(sweep)
+        elif kind != "none":
+            print(as_text(sweep), flush=True)
+
+
+def publish(sweep: Any) -> None:
+    """Show the ended sweep in this cell's output: what stays in a saved notebook."""
+    from IPython.display import display
+
+    for bundle in static_bundles(sweep):
+        display(bundle, raw=True)
+
+
+def static_bundles(sweep: Any) -> list[dict[str, Any]]:
+    """The leaderboard and, if a trial has a loss, the parallel coordinates as mime bundles without a widget."""
+    bundles: list[dict[str, Any]] = [{"text/html": as_html(sweep), "text/plain": as_text(sweep)}]
+    if sweep.best_trial is not None:
+        bundles.append(figure_bundle(parallel_coordinates(sweep), f"parallel coordinates of {sweep.name}"))
+    return bundles
+
+
+def _follow(sweep: Any, *, may_print: bool) -> None:
+    """Wait for the end; print a line for each trial that has ended, and one now and then."""
+    told: set[int] = set()
+    gap_s, seen, next_line = FIRST_LINE_S, 0, time.monotonic() + FIRST_LINE_S
+    while True:
+        is_live = sweep.is_live
+        for trial in sweep.trials:
+            if not trial.is_live and trial.number not in told:
+                told.add(trial.number)
+                if may_print:
+                    print(trial_line(sweep, trial), flush=True)
+        if not is_live:
+            return
+        if may_print and time.monotonic() >= next_line:
+            gap_s = min(2 * gap_s, LINE_EVERY_S)
+            next_line = time.monotonic() + gap_s
+            print(sentence(sweep), flush=True)
+        seen = sweep.wait_for_change(seen, _POLL_S)
