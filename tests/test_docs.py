@@ -18,6 +18,7 @@ import pytest
 from servers import missing
 
 import mlless_nb
+from mlless_nb.magics import sweeping
 from mlless_nb.magics.options import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -82,7 +83,8 @@ def test_code_names_what_there_is(page: Path) -> None:
         lines = block.splitlines()
         for line in lines:
             if line.startswith("%%mlless"):
-                assert set(re.findall(r" (--[\w-]+)", line)) <= flags, line
+                known = {*sweeping.FLAGS} if line.startswith("%%mlless sweep") else flags
+                assert set(re.findall(r" (--[\w-]+)", line)) <= known, line
         code = "\n".join(line for line in lines if line.split(" ")[0] not in MAGIC_WORDS)
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom) and node.module == "mlless_nb":

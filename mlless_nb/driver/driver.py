@@ -331,8 +331,8 @@ class Driver:
         if ended is None:
             called_off = teardown.called_off(self._services)
             failure = self._failure(reason, status)
-            plan = self._mending.plan if self._mending is not None else NO_PLAN
-            ended = teardown.conclude(self._services, self._plan.rates, self._invocation, called_off, failure, plan)
+            plan, rates = self._mending.plan if self._mending is not None else NO_PLAN, self._plan.rates
+            ended = teardown.conclude(self._services, rates, self._invocation, called_off, failure, plan)
             self._feed.tells = False  # some of the following events were shown already
             with contextlib.suppress(Exception):
                 self._hear_out(LAST_WORD_S)
@@ -340,14 +340,7 @@ class Driver:
 
     def _failure(self, reason: str, status: str = "failed") -> Ended:
         """A final message by the driver, if the supervisor sent none: aborts the functions and bills them up to now."""
-        prepared = self._data.prepared_nusd
-        return teardown.failure(
-            self._services,
-            self._plan.rates,
-            self.job.workers,
-            self.run.telemetry.state,
-            Ended(status, reason, self.run.telemetry.state.step, None, None, {}, 0.0),
-            self._launched_at,
-            prepared,
-            is_launched=self._is_launched,
-        )
+        state, prepared = self.run.telemetry.state, self._data.prepared_nusd
+        ended = Ended(status, reason, state.step, None, None, {}, 0.0)
+        known = self._services, self._plan.rates, self.job.workers, state, ended, self._launched_at, prepared
+        return teardown.failure(*known, is_launched=self._is_launched)

@@ -17,7 +17,7 @@ from .data_preparation import JobData
 from .launch_plan import LaunchPlan
 from .resumption import start_of
 from .run import TrainingRun
-from .runs import runs
+from .runs import handles
 from .services import Services
 
 
@@ -48,7 +48,7 @@ def rehearse(job: TrainingJob, resume: TrainingRun | str | None = None) -> Train
     if job.redis is None and job.store != STORAGE and (redis := deployed.redis_of(job.backend)) is not None:
         job = dataclasses.replace(job, redis=redis)
     name = job.name
-    if name is not None and any(run.name == name and run.status in LIVE for run in runs()):
+    if name is not None and any(run.name == name and run.status in LIVE for run in handles()):
         raise CommandError(f"a run called {name!r} is live; stop it first or choose another name")
     earlier = resumption.find(_known(resume)) if resume is not None else None
     if earlier is not None and not job.is_stored:
