@@ -10,7 +10,8 @@ from ..exchange.slots import role_of
 from ..telemetry.live import Telemetry
 from .causes import Causes
 from .contact import Contact
-from .recovery import GaveUp, Recovery
+from .gave_up import GaveUp
+from .recovery import Recovery
 from .services import Services
 
 

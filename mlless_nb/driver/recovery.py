@@ -22,6 +22,7 @@ from ..money.start import StartingMoney
 from ..storage.run_objects import is_model_stored, newest_whole
 from ..telemetry.live import Telemetry
 from .fan_out import inviter_of
+from .gave_up import GaveUp
 from .services import Services
 from .start_payments import StartPayments
 
@@ -29,14 +30,6 @@ from .start_payments import StartPayments
 MOST_WITHOUT_PROGRESS = 3
 #: Seconds of the run for which money that was granted may not be known after the servers lost their data.
 UNKNOWN_S = 2.0
-
-
-class GaveUp(Exception):  # noqa: N818 - it is how a run ends
-    """The run cannot go on; ``status`` is how it ends."""
-
-    def __init__(self, reason: str, status: str = "failed") -> None:
-        super().__init__(reason)
-        self.status = status
 
 
 class Recovery:

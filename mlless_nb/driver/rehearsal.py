@@ -86,4 +86,4 @@ def _planned(job: TrainingJob, run_id: str, earlier: resumption.Earlier | None) 
 
 def _known(run: TrainingRun | str) -> TrainingRun | str:
     """The newest run of this process whose name or id is ``run``; ``run`` itself if there is none."""
-    return next((known for known in reversed(runs()) if run in (known.id, known.name)), run)
+    return next((known for known in reversed(handles()) if run in (known.id, known.name)), run)

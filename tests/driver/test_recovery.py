@@ -12,8 +12,9 @@ from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD
 from mlless_nb.bus.messages import Message, Replaced, Trouble
+from mlless_nb.driver.gave_up import GaveUp
 from mlless_nb.driver.mending import Mending
-from mlless_nb.driver.recovery import GaveUp, Recovery
+from mlless_nb.driver.recovery import Recovery
 from mlless_nb.exchange import FROM_THE_START, SUPERVISOR, MemoryCoordinator, MemoryHub, Plan, Restart
 from mlless_nb.exchange.plan import NO_PLAN
 from mlless_nb.money import Rates, price_profile

@@ -24,7 +24,7 @@ class Launcher:
     """See `LithopsLauncher`."""
 
     n_cores = 0
-    executor_id, folder, can_functions_invoke, cloud = "simulated", "", False, None
+    executor_id, folder, newest, can_functions_invoke, cloud = "simulated", "", "", False, None
 
     def __init__(self, world: Any) -> None:
         self._world = world

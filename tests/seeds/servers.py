@@ -330,6 +330,9 @@ class SimObjects:
         self._shared, self._network, self._fails = shared, network, fails
         self.gets = self.puts = 0
 
+    def part_connections(self) -> None:
+        """Each process has its own."""
+
     def _request(self, name: str, carry_out: Callable[..., Any], *arguments: Any) -> Any:
         if not isinstance(_running(), SimThread):
             return carry_out(*arguments)
