@@ -12,7 +12,8 @@
  * assumed that no part of a checkpoint is on its way to the storage for longer than a restart takes; WITH_LATE_WRITES
  * takes this back, see docs/reliability.md.
  *
- * Checked: the assertions; that no process waits for ever (invalid end states); that the run ends (ltl ends).
+ * Checked: the assertions, and that no process waits for ever (invalid end states). That the run ends (ltl ends) is
+ * written down and was not searched yet: it needs fairness.
  * Macros of the form WITHOUT_... plant a fault, which the checker must find; see tests/protocol/test_model.py.
  */
 #define P 2
