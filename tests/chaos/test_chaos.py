@@ -38,7 +38,7 @@ def test_the_campaign_covers_everything_several_times() -> None:
         assert min(counts[value] for value in values) >= 4, (what, counts)
 
 
-@pytest.mark.parametrize("case", SHORT, ids=str)
+@pytest.mark.parametrize("case", [pytest.param(SHORT[0], marks=pytest.mark.long), SHORT[1]], ids=str)
 def test_a_job_under_faults(case: Case, servers: Callable[[str], Servers]) -> None:
     print(f"seed {case.seed}")
     outcome = play(case, servers(case.place))

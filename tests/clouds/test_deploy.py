@@ -131,7 +131,7 @@ def test_a_run_larger_than_the_quota_is_refused_before_anything_is_invoked(cloud
         LithopsLauncher("aws_lambda", 4, 512)
 
 
-@pytest.mark.parametrize("status", [202, 403])
+@pytest.mark.parametrize("status", [pytest.param(202, marks=pytest.mark.long), 403])
 def test_an_invocation_that_is_refused_fails_the_launch(cloud: Aws, run: Command, status: int) -> None:
     """Lithops sends it in a thread whose failure it tells nobody."""
     deployed_here(run, "--memory", "512")

@@ -108,6 +108,7 @@ def test_a_run_has_a_user_while_it_is_there(private_redis: PrivateRedisProcess) 
         assert not client.keys(f"mlless:{{{run.id}}}:*")
 
 
+@pytest.mark.long
 def test_it_has_the_bits_of_a_run_on_the_private_server(private_redis: PrivateRedisProcess) -> None:
     """Seals and the job's user change nothing else."""
     private, given = finish(job(pattern="broadcast")), finish(job(pattern="broadcast", redis=private_redis.url))

@@ -90,6 +90,7 @@ def test_a_late_update_counts_for_nothing_and_the_others_for_1_over_k() -> None:
 
 
 @pytest.mark.redis
+@pytest.mark.long
 def test_waiting_for_all_is_bsp_bit_for_bit() -> None:
     plain, quorum = (finish(job(sync, eval_every=40)) for sync in (BSP(), BackupWorkers(4)))
     assert digest(plain) == digest(quorum)

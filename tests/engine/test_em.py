@@ -50,6 +50,7 @@ def test_kmeans_stays_within_its_budget() -> None:
     assert run.model is not None
 
 
+@pytest.mark.long
 def test_a_class_of_each_row_comes_back_in_its_own_coding() -> None:
     """The SVM's labels are -1 and 1 here; the softmax regression's 0 to 2."""
     for model, y in (

@@ -58,6 +58,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.long
 def test_a_run_whose_workers_are_invoked_by_others_has_the_same_model_and_leaves_nothing() -> None:
     run = mlless_nb.train(job(**STEPS))
     folder = services_of(run).launcher.folder_of(f"runs/{run.id}")

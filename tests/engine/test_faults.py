@@ -104,13 +104,11 @@ def undisturbed() -> dict[str, str]:
     return {name: digest(finish(job(sync=sync, **STEADY))) for name, sync in SYNCS.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("sync", "victims"),
     [("ISP", [0]), ("ISP", [-1])]
-    + [
-        pytest.param("BSP", victims, marks=pytest.mark.long)
-        for victims in ([2], [0], [-1, 1], [0, 1, 2, 3], [-1, 0, 1, 2, 3])
-    ],
+    + [("BSP", victims) for victims in ([2], [0], [-1, 1], [0, 1, 2, 3], [-1, 0, 1, 2, 3])],
 )
 def test_what_is_killed_is_replaced_and_the_model_is_that_of_an_undisturbed_run(
     sync: str, victims: list[int], undisturbed: dict[str, str]
@@ -163,10 +161,9 @@ def test_a_worker_that_is_lost_again_and_again_ends_the_run_with_its_newest_mode
     assert len(lost) >= 2
 
 
-@pytest.mark.parametrize("budget", [pytest.param(None, marks=pytest.mark.long), 1.0])
-@pytest.mark.parametrize(
-    "fault", ["restarted", *(pytest.param(fault, marks=pytest.mark.long) for fault in ("paused", "emptied"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("budget", [None, 1.0])
+@pytest.mark.parametrize("fault", ["paused", "emptied", "restarted"])
 def test_a_redis_that_pauses_or_forgets_costs_time_and_no_bit(
     fault: str, budget: float | None, undisturbed: dict[str, str], own_redis: RedisProcess
 ) -> None:

@@ -97,12 +97,13 @@ def decided(run: TrainingRun, scale_in: ScaleIn, steps: set[int]) -> list[Decisi
     ("optimizer", "partition"),
     [
         (SGD(1.0), "rows"),
-        pytest.param(Adam(0.005), "user", marks=pytest.mark.long),
-        pytest.param(SGD(1.0), "user", marks=pytest.mark.long),
-        pytest.param(Adam(0.005), "rows", marks=pytest.mark.long),
+        (Adam(0.005), "user"),
+        (SGD(1.0), "user"),
+        (Adam(0.005), "rows"),
     ],
     ids=str,
 )
+@pytest.mark.long
 def test_who_leaves_costs_no_loss(optimizer: SGD | Adam, partition: str) -> None:
     """Three of four are removed by hand early on: the best validation loss is that of a run in which nobody leaves."""
     fields: dict[str, Any] = {"optimizer": optimizer, "partition": partition, "sync": BSP(), "eval_every": 5}

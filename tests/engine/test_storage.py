@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from engine.jobs import digest, finish, job
 from servers import S3_BACKEND, S3_BUCKET
 
 from mlless_nb import Stop
 
 
+@pytest.mark.long
 def test_a_run_on_s3_is_the_same_and_leaves_only_the_packed_data(s3: Any) -> None:
     wanted = job(backend=S3_BACKEND, stop=Stop(steps=12), checkpoint_every=5)
     run = finish(wanted)

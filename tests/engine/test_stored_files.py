@@ -90,7 +90,8 @@ def left_in_storage() -> list[str]:
     return [path for path in found if "/datasets/" not in path]
 
 
-@pytest.mark.parametrize("execution", ["workers", pytest.param("map-reduce", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("execution", ["workers", "map-reduce"])
 def test_the_model_is_that_of_local_data_bit_for_bit(bucket: Path, tmp_path: Path, execution: str) -> None:
     path = tmp_path / "whole.svm"
     path.write_text("\n".join(LINES) + "\n")

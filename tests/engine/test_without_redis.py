@@ -146,6 +146,7 @@ def killed_owner(backend: Any, tmp_path: Path) -> tuple[int, list[str]]:
     return group, traces
 
 
+@pytest.mark.long
 def test_a_killed_notebook_leaves_nothing(tmp_path: Path) -> None:
     group, traces = killed_owner("embedded", tmp_path)
     assert eventually(lambda: is_gone(group) and not left_of(traces), 60.0), left_of(traces)
@@ -183,6 +184,7 @@ def test_a_storage_that_writes_on_no_condition_is_one_line(s3: Any, monkeypatch:
     assert run_objects(s3) == []
 
 
+@pytest.mark.long
 def test_a_url_of_a_redis_keeps_the_coordination_there(redis_url: str) -> None:
     run = mlless_nb.train(job(store="storage", redis=redis_url, stop=LONG))
     wait_for_step(run, 3)

@@ -79,7 +79,7 @@ def test_on_a_plateau_before_factors_have_emerged_it_waits_for_much_longer() -> 
     ("rate", "seed"),
     [
         (0.3, 1),
-        (2.0, 1),
+        pytest.param(2.0, 1, marks=pytest.mark.long),
         pytest.param(0.3, 2, marks=pytest.mark.long),
         pytest.param(2.0, 3, marks=pytest.mark.long),
     ],

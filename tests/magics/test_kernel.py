@@ -149,6 +149,7 @@ def test_returns_at_once_and_answers_to_verbs(notebook: Notebook) -> None:
     assert notebook.run("%unload_ext mlless_nb") == ""
 
 
+@pytest.mark.long
 def test_blocks_by_itself_where_nobody_can_click(batch: Notebook) -> None:
     printed = batch.run(f"%%mlless --workers 2 --minibatch 500 --epochs 2 --name short\n{BODY}")
 

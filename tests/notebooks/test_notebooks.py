@@ -80,6 +80,7 @@ def test_saved_notebook_keeps_a_picture_and_no_widget(tmp_path: Path) -> None:
     assert "application/vnd.jupyter.widget-view+json" not in kinds
 
 
+@pytest.mark.long
 def test_a_failed_cell_is_the_exit_code(tmp_path: Path) -> None:
     document = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("print('before')\n1 / 0")])
     nbformat.write(document, tmp_path / "broken.ipynb")

@@ -25,6 +25,7 @@ def found(*, within: int = 100) -> str:
     raise AssertionError(f"not found in {within} seeds")
 
 
+@pytest.mark.long
 def test_a_fence_that_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds of before a restart go on after it."""
 

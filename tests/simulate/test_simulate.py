@@ -248,6 +248,7 @@ def test_workers_slow_down_from_a_moment_on() -> None:
     np.testing.assert_allclose(taken[11:], 5.0)
 
 
+@pytest.mark.long
 def test_a_step_of_the_slowest_of_many() -> None:
     """The mean of the largest of P draws of 1 - a + a Exp(1) is 1 - a + a H_P."""
     p, a = 10, 0.5
@@ -353,6 +354,7 @@ def test_training_in_earnest_does_what_one_worker_would(pattern: str, sync: Any)
         np.testing.assert_allclose(run.history["loss"], one.history["loss"], rtol=1e-3)
 
 
+@pytest.mark.long
 def test_a_thousand_workers() -> None:
     run = simulate(
         Workload(workers=1024, stop=Stop(steps=3), pattern="scatter-reduce", n_held_out=0),
