@@ -157,7 +157,6 @@ class View {
     const { store, refs, options } = this;
     const { status } = store;
     for (const node of this.texts) setText(node, status[node.dataset.text] ?? "");
-    refs.outlook.hidden = !status.outlook && status.is_live === false;
     refs.chip.dataset.status = status.status;
     const share = status.progress_share;
     refs.progress.classList.toggle("mlless-unknown", share == null && Boolean(status.is_live));

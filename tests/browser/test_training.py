@@ -87,7 +87,7 @@ def test_a_reload_before_saving_leaves_the_run_and_its_dashboard_comes_back(note
 @pytest.mark.long
 def test_wrong_input_is_one_line_and_starts_nothing(notebook: Open) -> None:
     wrong = TRAIN.replace("rank=20", "rank=-1")
-    opened = notebook([SETUP, wrong, "import mlless_nb; print(len(mlless_nb.runs()))"])
+    opened = notebook([SETUP, wrong, "import mlless_nb.driver.runs as started; print(len(started.handles()))"])
     opened.run(0)
     opened.run(1)
     assert "rank" in opened.text(1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -129,11 +131,11 @@ def test_a_killed_supervisor_is_replaced(box: Any) -> None:
 
 
 def test_functions_with_a_third_of_a_core_are_not_ended_by_their_budget(box: Any, here: dict[str, Any]) -> None:
-    busy = box.user(sys.executable, "-c", "while True: pass")
+    busy = box.user(sys.executable, "-c", "while True: pass", start_new_session=True)
     try:
         run = trained(box, steps=200, memory_mb=512)
     finally:
-        busy.kill()
+        os.killpg(busy.pid, signal.SIGKILL)  # nsenter, and the loop that it has started
         busy.wait()
     assert (run.get("status"), run.get("digest")) == ("finished", here["digest"]), run
     ended = settled(box)
