@@ -103,7 +103,8 @@ class Conclusion:
         begun = "untrained" if start is None else "the one that it went on from"
         fetch = partial(teardown.fetch_model, objects, self._run.id, ended, self._begin, begun)
         kept, note = teardown.fetch_with_retries(fetch, self._services.launcher.place_of(f"runs/{self._run.id}"))
-        last = teardown.fetch_last(objects, ended)
+        last, missing = teardown.fetch_last(objects, ended)
+        note += missing
         self._progress = last or kept
         self._model, self._last_model = self._fitted(kept), self._fitted(last)
         if self._model is not None and start is not None and start.is_better(ended.kept_loss):

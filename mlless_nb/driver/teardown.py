@@ -200,14 +200,17 @@ def fetch_model(
     return found.progress, f"; the model is that of step {found.progress.step}"
 
 
-def fetch_last(objects: ObjectStore, ended: Ended) -> Progress | None:
-    """The last model if it is not the one that the run returns; None if it is, or cannot be read."""
-    if ended.last_key is None:
-        return None
-    try:
-        return Progress.decode(objects.get(ended.last_key))
-    except (KeyError, DecodeError, ServiceError):
-        return None
+def fetch_last(objects: ObjectStore, ended: Ended) -> tuple[Progress | None, str]:
+    """The last model, None if it is the one that the run returns, or cannot be read; and a note on that."""
+    note = ""
+    for left in reversed(range(FETCH_TRIES if ended.last_key is not None else 0)):
+        try:
+            return Progress.decode(objects.get(ended.last_key or "")), ""
+        except (KeyError, DecodeError, ServiceError) as error:
+            note = f"; the last model could not be read ({type(error).__name__}: {error})"
+        if left:
+            time.sleep(FETCH_PAUSE_S)
+    return None, note
 
 
 def fetch_with_retries(fetch: Callable[[], tuple[Progress, str]], place: str) -> tuple[Progress | None, str]:

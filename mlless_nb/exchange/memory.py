@@ -244,7 +244,7 @@ class MemoryCoordinator:
         hub, past = self._hub, part.step - part.kept_steps
         arrivals = hub.arrivals[part.round_id]
         reports = {slot: arrivals[slot] or Report() for slot in slots}
-        hub.steps.append(StepEntry(part.step, time.monotonic(), reports, **further))
+        hub.log_step(StepEntry(part.step, time.monotonic(), reports, **further))
         for kind in KINDS:
             hub.arrivals.pop(f"{past}{kind}", None)
 

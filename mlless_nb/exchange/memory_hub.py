@@ -39,14 +39,15 @@ class MemoryHub:
     claims: dict[int, str] = field(default_factory=dict)
     leases: dict[str, float] = field(default_factory=dict)
     steps: list[StepEntry] = field(default_factory=list)
-    n_past_steps: int = 0  # entries of the step log that were lost with the data
+    n_past_steps: int = 0  # entries of the step log that were lost with the data, or dropped
+    kept_steps: int = 10_000  # newest entries of the step log that are kept, as on the servers
 
     def lose(self) -> None:
         """Lose all data of the job; every waiting worker learns of it."""
         with self.changed:
             n_past = self.n_past_steps + len(self.steps)
             for one in fields(MemoryHub):
-                if one.name not in ("changed", "identity", "n_past_steps"):
+                if one.name not in ("changed", "identity", "n_past_steps", "kept_steps"):
                     made = one.default_factory
                     setattr(self, one.name, one.default if made is MISSING else made())
             self.is_lost, self.n_past_steps = True, n_past
@@ -59,6 +60,13 @@ class MemoryHub:
             self.latest, self.quorum = restart.step, QuorumRounds(restart.step)
             self.is_lost = False
             self.changed.notify_all()
+
+    def log_step(self, entry: StepEntry) -> None:
+        """Add a complete step to the step log."""
+        self.steps.append(entry)
+        if len(self.steps) > self.kept_steps:
+            del self.steps[0]
+            self.n_past_steps += 1
 
     def announce(self, **changes: Any) -> None:
         """Replace fields of the plan under a new version, unless the job's data is lost."""

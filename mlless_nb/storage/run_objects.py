@@ -74,10 +74,14 @@ def newest_whole(objects: ObjectStore, job_id: str, most: float = math.inf) -> i
 
 
 class Found(NamedTuple):
-    """The newest model of a run: the key of its object, or of the folder of its parts, and the progress."""
+    """The newest model of a run: the key of its object, or of the folder of its parts, and the progress.
+
+    ``last_key`` is that of the last model if the run has ended with another one.
+    """
 
     key: str
     progress: Progress
+    last_key: str | None = None
 
 
 def newest(objects: ObjectStore, job_id: str) -> Found | None:
@@ -90,7 +94,8 @@ def newest(objects: ObjectStore, job_id: str) -> Found | None:
     if model_key(job_id) in keys:
         progress = _progress(objects, model_key(job_id))
         if progress is not None:
-            return Found(model_key(job_id), progress)
+            last = last_key(job_id)  # stored before the model
+            return Found(model_key(job_id), progress, last if last in keys else None)
     interrupted = sorted(key for key in keys if "/interrupted/" in key)
     found = [_interrupted(objects, interrupted)] if interrupted else []
     for step, slots in sorted(parts_by_step(keys).items(), reverse=True):

@@ -90,12 +90,14 @@ class Ending:
         """Whether the run has no last model whose validation loss could be reported."""
         return self.status == "failed" or self.was_aborted
 
-    def kept_model(self, last_step: int) -> KeptModel:
-        """The stored models of the run, whose last step is ``last_step``.
+    def kept_model(self) -> KeptModel:
+        """The stored models of the run.
 
         The newest checkpoint, if the run was aborted or its loss diverged before there was a best model.
         """
         job_id, kept_step = self._job.job_id, max((one.kept_step for one in self._closing), default=0)
+        # By the workers' own words: rows may be missing.
+        last_step = max((one.step for one in self._closing), default=0)
         if not self.was_aborted and kept_step and (self.status != "failed" or kept_step < last_step):
             sums = [one.kept_sum for one in self._closing]
             loss = mean_loss(self._model, sums, [one.kept_count for one in self._closing])
@@ -106,7 +108,7 @@ class Ending:
             found = run_objects.newest(self._objects, job_id)
         except ServiceError:
             found = None  # the driver looks again
-        return KeptModel(found.key if found is not None else None)
+        return KeptModel(found.key, found.last_key) if found is not None else KeptModel(None)
 
     def _is_model_stored(self) -> bool:
         with contextlib.suppress(ServiceError):

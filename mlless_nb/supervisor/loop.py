@@ -314,7 +314,7 @@ class Supervisor:
         ending = Ending(self._job, self._rows.model, self._objects, self._workers, self._judge)
         for row in self._rows.last(ending.validation_loss, ending.merged_bytes):
             self._add_row(row)
-        kept = ending.kept_model(self._rows.step)
+        kept = ending.kept_model()
         # If Redis lost the run, its budget cannot be read; the rows are there.
         with contextlib.suppress(Aborted, redis.RedisError, ServiceError):
             self._look_at_money()

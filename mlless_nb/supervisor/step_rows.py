@@ -10,6 +10,7 @@ from ..bus.messages import Invocation
 from ..data.prepare import Manifest
 from ..exchange import StepEntry
 from ..exchange.step_report import Report
+from ..job.sync import sync_from_json
 from ..models import Model, model_from_json
 from ..money import Rates
 from ..money.meter import NUSD
@@ -74,14 +75,26 @@ class StepRows:
         self._spent = 0  # nano-dollars in the newest row
         self._held: _Step | None = None  # the newest step: its validation loss and timings come with the next one
         self._early: dict[int, StepEntry] = {}  # complete steps that follow a step which is not complete yet
+        # No step that is further ahead can be complete before the one after the newest.
+        self._most_ahead = 2 + sync_from_json(invocation.sync).staleness
         self.reports: dict[int, Report] = {}
         self.step, self.epoch, self.n_workers = 0, 0.0, invocation.n_workers
         self.n_rows = 0
         self.step_s = self.exit_s = 0.0
 
     def append(self, entries: Iterable[StepEntry]) -> Iterator[Row]:
-        """Take in complete steps, and yield the rows that they complete. Steps that are taken again have their rows."""
+        """Take in complete steps, and yield the rows that they complete. Steps that are taken again have their rows.
+
+        Steps that the log has lost are left out. It keeps the newest ones only, and a supervisor that takes over a run,
+        or gets no time for long, reads the others too late.
+        """
         self._early |= {entry.step: entry for entry in entries if entry.step > self.step}
+        yield from self._next()
+        while self._early and max(self._early) > self.step + self._most_ahead:
+            yield from self._leave_out()
+
+    def _next(self) -> Iterator[Row]:
+        """The rows that are complete by the steps which follow the newest one."""
         # Under bounded staleness the remaining workers may be past a leaving worker's last step before it is complete.
         while (entry := self._early.pop(self.step + 1, None)) is not None:
             held, later = self._held, self._take(entry)
@@ -89,13 +102,23 @@ class StepRows:
                 self.step_s = max(entry.at_s - held.at_s, 0.9 * self.step_s)
                 yield self._row(held, later)
 
+    def _leave_out(self) -> Iterator[Row]:
+        """Go on after the steps that are missing."""
+        if self._held is not None:
+            yield self._row(self._held, _NextReports())
+        self.begin_at(min(self._early) - 1)
+        yield from self._next()
+
     def begin_at(self, step: int) -> None:
         """Begin after ``step`` if it is a later one: the step log has no earlier steps any more."""
         if step > self.step:
             self.step, self._held = step, None
+            self._early = {at: entry for at, entry in self._early.items() if at > step}
 
     def last(self, validation_loss: float | None, merged_bytes: int) -> Iterator[Row]:
         """The last step's row; no step follows it, so the missing part comes from the workers' final messages."""
+        while self._early:
+            yield from self._leave_out()
         if self._held is not None:
             yield self._row(self._held, _NextReports(validation_loss, merged_bytes=merged_bytes))
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from mlless_nb.bus.messages import Ended
 from mlless_nb.driver import teardown
 from mlless_nb.errors import ServiceError
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.meter import NUSD
+from mlless_nb.storage.checkpoint import encode
 from mlless_nb.telemetry.live import RunState
 
 RATES = Rates(price_profile("aws-lambda-x86"), 1769)
@@ -97,3 +101,22 @@ def test_of_a_cap_it_is_told_what_was_left_and_why() -> None:
     assert said.startswith("; $0.000010 of $0.002 is left: kept to end in good order and not needed")
     assert "another second of the servers costs ($0.000043)" in said
     assert "second" not in teardown.unspent(0.004, sum(costs.values()), RATES)
+
+
+@pytest.mark.parametrize("n_failures", [0, 2, 3])
+def test_a_last_model_is_asked_for_three_times_and_told_of(n_failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teardown, "FETCH_PAUSE_S", 0.0)
+    failures, blob = iter(range(n_failures)), encode(np.ones((2, 3), np.float32), 7)
+
+    def get(key: str) -> bytes:
+        if next(failures, None) is not None:
+            raise ServiceError(f"reading {key!r} failed")
+        return blob
+
+    ended = Ended("finished", "", 7, "model", None, {}, 1.0, "last")
+    last, note = teardown.fetch_last(SimpleNamespace(get=get), ended)  # type: ignore[arg-type]
+    if n_failures < 3:
+        assert (last is not None and last.step, note) == (7, "")
+    else:
+        assert (last, note) == (None, "; the last model could not be read (ServiceError: reading 'last' failed)")
+    assert teardown.fetch_last(SimpleNamespace(), dataclasses.replace(ended, last_key=None)) == (None, "")  # type: ignore[arg-type]

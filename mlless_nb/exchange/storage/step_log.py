@@ -14,6 +14,9 @@ from ..step_report import LateArrival, Report, StepEntry
 KEPT_STEPS = 10_000
 #: Most entries that one call reads.
 MOST_READ = 500
+#: Seconds without the next entry after which a reader lists the entries: it may have come too late for that one. Before
+#: each further listing it waits twice as long.
+LISTED_AFTER_S = 10.0
 _HEAD, _SLOT = struct.Struct("<dIIII"), struct.Struct("<I")  # time, workers, times of arrivals, reports, bytes of one
 
 
@@ -63,6 +66,7 @@ class StepLog:
     def __init__(self, storage: Conditional, folder: str, pause_s: float, note: Callable[[int, int], None]) -> None:
         self._storage, self._folder, self._pause_s, self._note = storage, folder, pause_s, note
         self._next, self._looked_at = 1, -1e9
+        self._list_at, self._list_s = time.monotonic() + LISTED_AFTER_S, LISTED_AFTER_S
         self._late: list[LateArrival] = []
         self._known: set[str] = set()  # late arrivals that were read
 
@@ -109,10 +113,27 @@ class StepLog:
                 blob = self._storage.objects.get(f"{self._folder}steps/{self._next}")
             except KeyError:
                 self._looked_at = time.monotonic()
-                break
+                if entries or not self._skip():
+                    break
+                continue
             entries.append(decode(self._next, blob))
             self._next += 1
+            self._list_at, self._list_s = time.monotonic() + LISTED_AFTER_S, LISTED_AFTER_S
         return entries
+
+    def _skip(self) -> bool:
+        """Go on with the oldest entry that is kept, if the next one was deleted; looked for if it is long in coming."""
+        now = time.monotonic()
+        if now < self._list_at:
+            return False
+        self._list_s *= 2
+        self._list_at = now + self._list_s
+        self._note(0, 1)
+        steps = [int(key.rpartition("/")[2]) for key in self._storage.objects.list(f"{self._folder}steps/")]
+        if max(steps, default=0) < self._next + KEPT_STEPS:
+            return False
+        self._next = min(step for step in steps if step > self._next)
+        return True
 
     def _read_late(self) -> None:
         """Read late arrivals: those of steps in the log, which have quorums."""

@@ -1,0 +1,40 @@
+"""Which of the stored models a run is said to return, and which is its last one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from engine.threads import Job
+
+from mlless_nb import BSP, PMF, SGD
+from mlless_nb.bus.messages import Left
+from mlless_nb.exchange import MemoryCoordinator, MemoryHub
+from mlless_nb.models import model_from_json
+from mlless_nb.storage.checkpoint import encode
+from mlless_nb.storage.objects import MemoryObjects
+from mlless_nb.storage.run_objects import last_key, model_key
+from mlless_nb.supervisor.ending import UNHEARD, Ending, KeptModel
+from mlless_nb.supervisor.worker_watch import WorkerWatch
+
+
+@pytest.mark.parametrize("has_last", [True, False])
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_the_last_model_is_told_of_whatever_of_the_end_was_heard(is_heard: bool, has_last: bool) -> None:
+    """Neither rows of the last steps nor the workers' last messages are needed for it."""
+    invocation = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 5, "mean", {}).invocation(0)
+    objects, job_id = MemoryObjects(), invocation.job_id
+    objects.put(model_key(job_id), encode(np.ones((3, 2), np.float32), 40))
+    if has_last:
+        objects.put(last_key(job_id), encode(np.zeros((3, 2), np.float32), 50))
+    workers = WorkerWatch(invocation, MemoryCoordinator(MemoryHub()), lambda: 0.0)
+    kept_step = 40 if has_last else 50
+    for slot in range(2):
+        heard = Left(slot, 50, 0, 0, 1.0, 2.0, "finished", "all 50 steps are done", 0, kept_step, 1.0, 2.0)
+        unheard = Left(slot, 0, 0, 0, 0.0, 0.0, "left", UNHEARD)
+        workers.ended[slot] = heard if is_heard else unheard
+    ending = Ending(
+        invocation, model_from_json(invocation.model), objects, workers, lambda: ("finished", "by its plan")
+    )
+    kept = ending.kept_model()
+    expected = KeptModel(model_key(job_id), last_key(job_id) if has_last else None, kept_step, kept.loss)
+    assert kept == (expected if is_heard else expected._replace(step=None))
