@@ -28,6 +28,8 @@ FAULTS = {
     "storage fails": 2,
     "kill all": 1,
 }
+#: Seeds from here on are of functions that live for a few steps only.
+HURRIED = 1_000_000
 #: The users' commands.
 COMMANDS = ("stop", "remove", "budget")
 #: Requests at which functions are killed, before they are sent or after they were carried out.
@@ -135,6 +137,10 @@ class Scenario:
         Means of a step's computation and of a function's start, seconds.
     lease_s : float
         Leases of functions, seconds.
+    storage_s : float
+        Most seconds of a request to the object storage, beside the network's.
+    kept_steps : int
+        As of `MemoryHub`.
     room_s : float or None
         Seconds of the run that the budget pays for beside the start; None: there is no budget.
     commands : tuple of (float, str, float)
@@ -154,6 +160,8 @@ class Scenario:
     lease_s: float = 15.0
     repeats: float = 0.0
     room_s: float | None = None
+    storage_s: float = 0.0
+    kept_steps: int = 10_000
 
 
 def scenario_of(seed: int) -> Scenario:
@@ -179,7 +187,7 @@ def scenario_of(seed: int) -> Scenario:
         (draws.uniform(0.0, 1.2 * length_s), draws.choice(COMMANDS), draws.random())
         for _ in range(draws.choice((0, 0, 0, 1, 1, 2)))
     )
-    return Scenario(
+    scenario = Scenario(
         seed,
         problem,
         faults,
@@ -194,6 +202,41 @@ def scenario_of(seed: int) -> Scenario:
         lease_s=min(draws.choice((5.0, 15.0)), lifetime_s / 10),
         repeats=draws.choice((0.0, 0.0, 0.01, 0.05)),
         room_s=None if draws.random() < 0.6 else draws.uniform(0.2, 3.0) * length_s,
+    )
+    return scenario if seed < HURRIED else _hurried(scenario)
+
+
+def _hurried(drawn: Scenario) -> Scenario:
+    """``drawn`` with functions that live for a few steps, so that a slot is handed over again and again.
+
+    Writes of checkpoints take as long as steps, few steps are kept in the step log, and there are at most two faults.
+    """
+    draws = random.Random(f"hurried {drawn.seed}")
+    problem = dataclasses.replace(
+        drawn.problem,
+        workers=draws.choice((2, 3, 3, 4, 4)),
+        steps=draws.randint(30, 80),
+        has_held_out=draws.random() < 0.8,
+    )
+    start_s = draws.uniform(0.2, 1.0)
+    lifetime_s = draws.uniform(5.0, 8.0) + 4 * start_s
+    faults = drawn.faults[: draws.choice((0, 0, 0, 1, 2))]
+    return dataclasses.replace(
+        drawn,
+        problem=problem,
+        # Neither slots that are not there, nor spans that are longer than a life.
+        faults=tuple(
+            dataclasses.replace(fault, slot=min(fault.slot, problem.workers - 1), span_s=min(fault.span_s, 2.0))
+            for fault in faults
+        ),
+        commands=drawn.commands if draws.random() < 0.2 else (),
+        lifetime_s=lifetime_s,
+        lease_s=lifetime_s / 10,
+        step_s=lifetime_s * draws.choice((0.003, 0.01, 0.03)),
+        start_s=start_s,
+        storage_s=draws.choice((0.0, 0.02, 0.1, 0.3)),
+        kept_steps=draws.choice((10_000, 12, 6)),
+        room_s=None,
     )
 
 

@@ -59,6 +59,10 @@ class Network:
         self.on_request: Callable[[Process, str, tuple[Any, ...]], str] = lambda process, name, arguments: ""
         self.on_done: Callable[[Process, str, tuple[Any, ...], Any], None] = lambda *_: None
 
+    def luck(self) -> float:
+        """A number from 0 to 1."""
+        return self._draws.random()
+
     def way_s(self) -> float:
         """Seconds of one way."""
         value = self._draws.random()
@@ -321,13 +325,14 @@ class SimBus:
 class SimObjects:
     """See `ObjectStore`, as one process has it.
 
-    ``fails`` returns whether a request fails, as on a storage that is overloaded.
+    ``fails`` returns whether a request fails, as on a storage that is overloaded; each takes up to ``slow_s`` seconds
+    beside those of the network.
     """
 
     folder = None
 
-    def __init__(self, shared: MemoryObjects, network: Network, fails: Callable[[], bool]) -> None:
-        self._shared, self._network, self._fails = shared, network, fails
+    def __init__(self, shared: MemoryObjects, network: Network, fails: Callable[[], bool], slow_s: float = 0.0) -> None:
+        self._shared, self._network, self._fails, self._slow_s = shared, network, fails, slow_s
         self.gets = self.puts = 0
 
     def part_connections(self) -> None:
@@ -339,6 +344,8 @@ class SimObjects:
         if self._fails():
             self._network.clock.sleep(self._network.way_s())
             raise ServiceError("object storage: slow down (503)")
+        if self._slow_s:
+            self._network.clock.sleep(self._slow_s * self._network.luck())
         return self._network.call(name, carry_out, *arguments, coordinates=False)
 
     def count(self, *, gets: int = 0, puts: int = 0) -> None:

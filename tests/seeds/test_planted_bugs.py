@@ -1,4 +1,4 @@
-"""The simulator finds bugs: four that are planted, each within a hundred seeds."""
+"""The simulator finds bugs: five that are planted, each within a hundred seeds."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import pytest
 pytest.importorskip("greenlet")
 
 from seeds.check import run_seeds
+from seeds.scenario import HURRIED
 
 from mlless_nb.driver.recovery import Recovery
 from mlless_nb.exchange import MemoryCoordinator
 from mlless_nb.exchange.memory_hub import MemoryHub
+from mlless_nb.supervisor.step_rows import StepRows
 from mlless_nb.worker.resuming import Resuming
 
 
-def found(*, within: int = 100) -> str:
+def found(*, first: int = 0, within: int = 100) -> str:
     """The first sentence on a seed that fails."""
-    for seed in range(within):
+    for seed in range(first, first + within):
         if failed := run_seeds([seed]):
             return failed[0]
     raise AssertionError(f"not found in {within} seeds")
@@ -67,3 +69,10 @@ def test_a_worker_that_forgets_what_it_held_back(monkeypatch: pytest.MonkeyPatch
 def test_a_supervisor_that_nobody_replaces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Recovery, "replace_supervisor", lambda self: None)
     assert found()
+
+
+@pytest.mark.long
+def test_a_supervisor_that_waits_for_steps_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes over when the step log has dropped the first ones."""
+    monkeypatch.setattr(StepRows, "_leave_out", lambda self: iter(self._early.clear() or ()))
+    assert "finished with the rows" in found(first=HURRIED)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 
 pytest.importorskip("greenlet")
 
 from seeds.check import run, run_seeds
-from seeds.scenario import Fault, Problem, Scenario, scenario_of
+from seeds.scenario import HURRIED, Fault, Problem, Scenario, scenario_of
 
 #: Seeds in `make test`, and in `make test-long`.
 FEW, MANY = 100, 1_250
+#: And of those whose functions live for a few steps.
+FEW_HURRIED, MANY_HURRIED = 4, 100
 
 
 def hold(first: int, end: int) -> None:
@@ -30,6 +33,22 @@ def test_all_that_must_hold_does_so_after_each_seed(first: int) -> None:
 @pytest.mark.parametrize("first", range(FEW, MANY, 230))
 def test_and_after_many_seeds(first: int) -> None:
     hold(first, first + 230)
+
+
+def test_functions_that_live_for_a_few_steps_only() -> None:
+    n_twice = 0
+    for seed in range(HURRIED, HURRIED + FEW_HURRIED):
+        _, outcome = run(scenario_of(seed), traces=True)
+        handed_over: dict[str, list[int]] = {}
+        for slot, step in re.findall(r"Worker (\d+) handed over after step (\d+)", "\n".join(outcome.told)):
+            handed_over.setdefault(slot, []).append(int(step))
+        n_twice += any(after - step <= 4 for steps in handed_over.values() for step, after in pairwise(steps))
+    assert n_twice  # what is looked for here: a successor has a successor within four steps
+
+
+@pytest.mark.long
+def test_many_functions_that_live_for_a_few_steps_only() -> None:
+    hold(HURRIED + FEW_HURRIED, HURRIED + MANY_HURRIED)
 
 
 #: Each failed once, in a way of its own, see docs/reliability.md.

@@ -59,7 +59,7 @@ class World:
         self._traces = traces
         self.network = Network(self.clock, self.draws, scenario.latency_s, scenario.repeats)
         self.network.on_request, self.network.on_done = self._on_request, self._on_done
-        self.hub = MemoryHub(changed=Condition(self.clock))  # type: ignore[arg-type]
+        self.hub = MemoryHub(changed=Condition(self.clock), kept_steps=scenario.kept_steps)  # type: ignore[arg-type]
         self.plan, self.status, self.reason = self.hub.plan, "", ""
         can_overrun = any(fault.kind in ("pause", "away") for fault in scenario.faults)
         self.witness = Witness(self.hub, math.inf if can_overrun else OVERRUN_NUSD)
@@ -146,7 +146,8 @@ class World:
         self.clock.at(self.clock.now + self.scenario.lifetime_s, process.kill)
 
     def _function(self, payload: str) -> None:
-        said = entry._run(Message.decode(payload), SimObjects(self.objects, self.network, self.storage_fails))
+        objects = SimObjects(self.objects, self.network, self.storage_fails, self.scenario.storage_s)
+        said = entry._run(Message.decode(payload), objects)
         self.note(f"{current().process.name} returned {said[:150]}")
 
     def _ended(self, process: Process) -> None:
@@ -263,7 +264,7 @@ class Outcome:
     Attributes
     ----------
     params : bytes or None
-        The model's.
+        Those of the model, and of the last model.
     rows : list of int
         The steps of its rows.
     virtual_s : float
@@ -312,8 +313,10 @@ def simulate(world: World) -> Outcome:
         world.network.away_until = 0.0
         clock.run(lambda: not world.living, clock.now + AFTER_S + 60.0)
     rows = [int(step) for step in made.run.history["step"]]
-    model = made.run._model
-    params = None if model is None else b"".join(np.ascontiguousarray(one).tobytes() for one in model.params.values())
+    params = None
+    if made.run._model is not None:
+        tables = [table for model in (made.run.model, made.run.last_model) for table in model.params.values()]
+        params = b"".join(np.ascontiguousarray(table).tobytes() for table in tables)
     told = [f"{event.time_s:.3f} {event.text}" for event in made.run.telemetry.state.events] if world._traces else []
     return Outcome(
         made.run.status,
