@@ -164,7 +164,8 @@ def test_lifetimes_are_passed_by_handing_over(box: Any) -> None:
         run["told"],
         [(each["billed_ms"], each["error"]) for each in ended],
     )
-    assert (run.get("status"), run.get("digest")) == ("finished", whole["digest"]), run
+    # On a busy machine supervisors take over more often, and one does so after more steps than the step log keeps.
+    assert (run.get("status"), run.get("steps"), run.get("digest")) == ("finished", steps, whole["digest"]), run
     assert run["time_s"] > 20
     assert len(ended) >= 8
     assert [each["error"] for each in ended] == [None] * len(ended)
