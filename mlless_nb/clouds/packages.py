@@ -14,8 +14,8 @@ from pathlib import Path
 
 import mlless_nb
 
-from ..driver.package_digest import ELSEWHERE, SOURCES
 from ..errors import JobError, ServiceError
+from ..function.package_digest import ELSEWHERE, NOTED, SOURCES, digest_in
 
 LOCK = Path(__file__).with_name("function_set.txt")
 #: The C library of AWS Lambda's Linux by Python's minor version: Amazon Linux 2 until 3.11, then Amazon Linux 2023.
@@ -114,6 +114,7 @@ def add_own(folder: Path, wheel: Path | None = None) -> None:
         raise JobError("wheel", str(asked), valid)
 
 
+    (target / "function" / NOTED).write_text(digest_in({"": target}), "ascii")
 def _from_here(suffix: str) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the installed package; in an editable install its folders lie apart."""
     from .. import kernels

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..driver.package_digest import digest_in
+from ..function.package_digest import digest_in
 from . import packages
 from .archive import digest_of, pack
 from .lithops_lambda import runtime_name
@@ -42,7 +42,7 @@ class Runtime:
     digest : str
         Of the layer's files, hexadecimal.
     sources : str
-        Of our own package's sources (`driver.package_digest`).
+        Of our own package's sources (`function.package_digest`).
     python : str
         "3.11"
     modules : list of (str, bool)

@@ -19,7 +19,7 @@ from typing import Any
 import platformdirs
 
 from ..errors import DecodeError, JobError
-from .package_digest import digest_here
+from ..function.package_digest import digest_here
 
 #: Backends that have profiles.
 CLOUDS = ("aws_lambda",)

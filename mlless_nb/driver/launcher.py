@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import JobError, ServiceError
+from ..function.package_digest import digest_here
 from ..job.job import backend_name
 from ..redaction import remember
 from ..storage.objects import LithopsObjects
@@ -147,8 +148,10 @@ class LithopsLauncher:
             self.cloud.begin()
         try:
             futures = self._free_executor().map(
+        # A cloud may keep a runtime that was built from another version.
+        version = "" if self.is_local else digest_here()
                 run_function,
-                [{"payload": payload} for payload in payloads],
+                [{"payload": version + payload} for payload in payloads],
                 chunksize=1,
                 runtime_memory=None if self.is_local else self._memory_mb,
                 # The package is installed in the runtime: Lithops would ship its .py files but no compiled kernel.

@@ -27,6 +27,7 @@ from ..worker.attempts import work
 from .age import billed_s
 from .inviting import invite
 from .malloc import keep_memory
+from .package_digest import checked
 from .patience import open_patiently
 from .succession import UNUSED, await_slot
 
@@ -40,7 +41,8 @@ def run_function(payload: str, storage: Any) -> str:
     Parameters
     ----------
     payload : str
-        An `Invocation`, a `Call` or a `PartCall` as JSON.
+        An `Invocation`, a `Call` or a `PartCall` as JSON, after the digest of the caller's mlless_nb if that may be
+        another version (`package_digest`).
     storage : lithops.Storage
         Passed by Lithops.
 
@@ -48,8 +50,13 @@ def run_function(payload: str, storage: Any) -> str:
     -------
     str
         The final message as JSON; Lithops stores it, nothing depends on it.
+
+    Raises
+    ------
+    OtherVersionError
+        Before the payload is read, whose fields may be others in another version.
     """
-    invocation = Message.decode(payload)
+    invocation = Message.decode(checked(payload))
     remember(*_secrets_in(invocation), *in_configuration([getattr(storage, "config", {}), dict(os.environ)]))
     try:
         return _run(invocation, storage)

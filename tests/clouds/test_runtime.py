@@ -14,8 +14,8 @@ import pytest
 from clouds.wheels import wheel
 
 from mlless_nb.clouds import archive, packages, runtime
-from mlless_nb.driver.package_digest import digest_here
 from mlless_nb.errors import JobError, ServiceError
+from mlless_nb.function.package_digest import NOTED, digest_here
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What `make test` fetched.
@@ -51,6 +51,8 @@ def test_a_layer_is_the_same_again_and_named_by_its_contents(tmp_path: Path, sma
     assert first.digest == again.digest
     assert first.sources == digest_here()
     with zipfile.ZipFile(first.archive) as made:
+    noted = tmp_path / "first" / "layer" / "python" / "mlless_nb" / "function" / NOTED
+    assert noted.read_text() == first.sources
         names = made.namelist()
         modes = {entry.filename: entry.external_attr >> 16 & 0o777 for entry in made.infolist()}
     assert "python/thing/__init__.py" in names

@@ -15,9 +15,11 @@ import pytest
 from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD, JobError
+from mlless_nb.errors import DecodeError
 from mlless_nb.exchange import RedisCoordinator
 from mlless_nb.exchange.stores import MemcachedStore
 from mlless_nb.function.entry import run_function
+from mlless_nb.function.package_digest import OtherVersionError, digest_here
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Both roles, and what they are told; a step of training on top.
@@ -70,3 +72,14 @@ def test_a_worker_without_the_stores_package_ends_the_run_with_what_to_install(
     assert re.search(r"worker 1 could not start: .*pip install 'mlless_nb\[memcached\]'", aborted[1])
     log.delete()
     log.close()
+
+
+def test_a_function_of_another_version_reads_no_payload() -> None:
+    """Whose fields it may not know."""
+    with pytest.raises(
+        OtherVersionError, match=rf"another mlless_nb \({digest_here()[:8]}\) than the notebook \(abcdef01"
+    ):
+        run_function("abcdef0123{}", SimpleNamespace(bucket="bucket"))
+    for payload in ("{}", digest_here() + "{}"):
+        with pytest.raises(DecodeError):
+            run_function(payload, SimpleNamespace(bucket="bucket"))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from functools import cache
 from pathlib import Path
 
 import mlless_nb
+
+from ..errors import ServiceError
 
 #: Folders of the package that functions do not have.
 ELSEWHERE = frozenset(
@@ -14,6 +17,8 @@ ELSEWHERE = frozenset(
 )
 #: Files that count; what is compiled from them differs by machine.
 SOURCES = (".py", ".lua", ".toml")
+#: The file of a built runtime that has its digest, so that no function has to read all sources.
+NOTED = "sources.digest"
 
 
 def digest_in(roots: dict[str, Path]) -> str:
@@ -41,4 +46,27 @@ def digest_here() -> str:
     """The digest of the package that this process imported, as it was when it was first asked for."""
     from .. import kernels
 
+    with contextlib.suppress(OSError):
+        return Path(__file__).with_name(NOTED).read_text("ascii")
     return digest_in({"": Path(mlless_nb.__file__).parent, "kernels/": Path(kernels.__file__).parent})
+
+
+class OtherVersionError(ServiceError):
+    """A function has another version of mlless_nb than the notebook that invoked it."""
+
+
+def checked(payload: str) -> str:
+    """``payload``, an object as JSON, without the digest of its sender's package, if that is before it.
+
+    Raises
+    ------
+    OtherVersionError
+        If that is not the digest of the package that this process imported.
+    """
+    sources = payload.partition("{")[0]
+    if sources and sources != (own := digest_here()):
+        raise OtherVersionError(
+            f"its runtime has another mlless_nb ({own[:8]}) than the notebook ({sources[:8]}): deploy it again "
+            "(mlless-nb deploy aws), or build its image again"
+        )
+    return payload[len(sources) :]
