@@ -11,6 +11,7 @@
     policies.py        the permissions that users and functions need, no others                            pure
     remedies.py        an error of AWS in one line, with what to do                                        pure
     account.py         the user's account: clients with deadlines, who it is, its quota
+    links.py           the functions' link to Redis, measured by them
     deploying.py       makes the resources and writes the profile (`driver.deployed`) that backend="aws_lambda" uses
     removing.py        removes all of it
     doctor.py          checks all of it, a line for each check

@@ -2,7 +2,8 @@
 
 ::
 
-    mlless-nb deploy aws [--region R] [--memory MB]... [--redis URL] [--wheel FILE] [--dry-run]
+    mlless-nb deploy aws [--region R] [--memory MB]... [--redis URL [--redis-for-functions URL]] [--wheel FILE]
+                         [--dry-run]
     mlless-nb remove aws [--region R] [--dry-run] [--yes]
     mlless-nb doctor [--insecure]
     mlless-nb verify aws [--memory MB] [--report FILE]
@@ -51,9 +52,7 @@ def carry_out(given: argparse.Namespace) -> int:
 def deploy(given: argparse.Namespace) -> int:
     """``deploy aws``: check, build, make, and write the profile; with ``--dry-run`` say what would be made."""
     memory = sorted(set(given.memory or MEMORY_MB))
-    wanted = deploying.Wanted(memory, given.redis, given.insecure)
-    if given.redis is not None:
-        deploying.without_password(given.redis)  # a URL that cannot be kept is refused now
+    wanted = deploying.Wanted(memory, given.redis, given.insecure, given.redis_for_functions)
     account = open_account(given.region)
     print(f"account {account.number}, {account.region}, {account.name}")
     concurrency = deploying.check(account, wanted)
@@ -174,3 +173,6 @@ def parser() -> tuple[argparse.ArgumentParser, Any]:
     )
     verb("policy", policy, "print the permissions that a user needs")
     return whole, verbs
+    made.add_argument(
+        "--redis-for-functions", metavar="URL", help="how functions reach it, if from here it is a tunnel"
+    )

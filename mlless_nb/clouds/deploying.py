@@ -12,12 +12,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..bus.passwords import filled
-from ..bus.urls import check_redis, mask_url
+from ..bus.urls import check_redis, mask_url, require_private
 from ..driver.deployed import LIFETIME_S, Profile
 from ..errors import JobError, ServiceError
 from ..redaction import in_url
 from . import lithops_lambda
 from .account import Account
+from .links import measured, sentence
 from .policies import function_policy, trust_policy
 from .removing import POLICY
 from .resources import LOG_DAYS, LOGS, Inventory, bucket_of, namespace_of, role_of, tags
@@ -41,8 +42,8 @@ class Wanted:
     ----------
     memory_mb : sequence of int
         A function for each.
-    redis : str or None
-        URL of the Redis of jobs that name none.
+    redis, redis_for_functions : str or None
+        URL of the Redis of jobs that name none, and by which functions reach it, if that is another one.
     insecure : bool
         Accept one without TLS or password.
     """
@@ -50,11 +51,17 @@ class Wanted:
     memory_mb: Sequence[int]
     redis: str | None = None
     insecure: bool = False
+    redis_for_functions: str | None = None
 
     def __post_init__(self) -> None:
         for each in self.memory_mb:
             if not LEAST_MB <= each <= MOST_MB:
                 raise JobError("memory", each, f"{LEAST_MB} to {MOST_MB} MB")
+        if self.redis_for_functions is not None and self.redis is None:
+            raise JobError("redis_for_functions", mask_url(self.redis_for_functions), "given with --redis")
+        for url in (self.redis, self.redis_for_functions):  # one that cannot be kept is refused now
+            if url is not None:
+                without_password(url)
 
 
 def check(account: Account, wanted: Wanted) -> int:
@@ -73,6 +80,9 @@ def check(account: Account, wanted: Wanted) -> int:
         )
     if wanted.redis is not None:
         check_redis(filled("redis", wanted.redis), wanted.insecure)
+    if wanted.redis_for_functions is not None:
+        url = filled("redis_for_functions", wanted.redis_for_functions)
+        require_private("redis_for_functions", url, wanted.insecure)
     return concurrency
 
 
@@ -143,7 +153,8 @@ def deploy(
     Raises
     ------
     ServiceError
-        If AWS refuses something. What was made stays, and `deploy` can be done again or `remove` be called.
+        If AWS refuses something, or functions do not reach Redis. What was made stays, and `deploy` can be done again
+        or `remove` be called.
     """
     namespace, bucket = namespace_of(runtime.digest), bucket_of(account.number, account.region)
     if found.bucket is None:
@@ -152,8 +163,9 @@ def deploy(
     role = _role(account, found, bucket, say)
     layer = _layer(account, found, runtime, namespace, say)
     handler = lithops_lambda.handler(folder)
+    names: dict[int, str] = {}
     for memory in wanted.memory_mb:
-        name = lithops_lambda.function_name(account.user, namespace, runtime.name, memory)
+        names[memory] = name = lithops_lambda.function_name(account.user, namespace, runtime.name, memory)
         _make_log_group(account, name, found)
         if name not in found.functions:
             _make_function(account, name, memory, role, layer, handler, runtime)
@@ -163,6 +175,10 @@ def deploy(
         account.call("lambda", "put_function_event_invoke_config", FunctionName=name, **retries)
         key, note = lithops_lambda.metadata(name, account.region, runtime.modules, runtime.python, LIFETIME_S)
         account.call("s3", "put_object", Bucket=bucket, Key=key, Body=note)
+    links: dict[str, list[float]] = {}
+    if wanted.redis is not None:
+        links = measured(account, names, filled("redis", wanted.redis_for_functions or wanted.redis), wanted.insecure)
+        say(f"redis: {sentence(links[str(max(names))])} of {max(names)} MB")
     profile = Profile(
         account.region,
         account.number,
@@ -178,7 +194,9 @@ def deploy(
         sorted(wanted.memory_mb),
         concurrency,
         f"/opt/{WRAPPER}",
-        without_password(wanted.redis) if wanted.redis is not None else None,
+        _kept(wanted.redis),
+        _kept(wanted.redis_for_functions),
+        links,
     )
     say(f"wrote {profile.write()}")
     if wanted.redis is not None and in_url(wanted.redis) and profile.redis != wanted.redis:
@@ -187,6 +205,10 @@ def deploy(
             "or `keyring set mlless_nb MLLESS_REDIS_PASSWORD`"
         )
     return profile
+
+
+def _kept(url: str | None) -> str | None:
+    return None if url is None else without_password(url)
 
 
 def _make_bucket(account: Account, bucket: str) -> None:

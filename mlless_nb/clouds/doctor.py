@@ -13,6 +13,7 @@ from ..errors import MllessError
 from . import lithops_lambda
 from .account import Account, MissingError, open_account
 from .deploying import LEAST_FUNCTIONS
+from .links import sentence
 
 AGAIN = "mlless-nb deploy aws"
 
@@ -69,7 +70,7 @@ def examine(insecure: bool = False) -> list[Finding]:
         for memory in profile.memory_mb:
             check(f"function of {memory} MB", lambda memory=memory: _function(account, profile, memory))  # type: ignore[misc]
     if profiles and profiles[0].redis is not None:
-        check("redis", lambda: _redis(str(profiles[0].redis), insecure))
+        check("redis", lambda: _redis(profiles[0], insecure))
     return findings
 
 
@@ -171,6 +172,9 @@ def _function(account: Account, profile: Profile, memory_mb: int) -> str:
     return name
 
 
-def _redis(url: str, insecure: bool) -> str:
-    server = check_redis(filled("redis", url), insecure)
-    return f"version {server.version}, from this machine; functions must reach it, too"
+def _redis(profile: Profile, insecure: bool) -> str:
+    server = check_redis(filled("redis", str(profile.redis)), insecure)
+    if not profile.links:
+        return f"version {server.version}, from this machine; functions must reach it, too"
+    most_mb = max(profile.links, key=int)
+    return f"version {server.version}; {sentence(profile.links[most_mb])} of {most_mb} MB when it was deployed"

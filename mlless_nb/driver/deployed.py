@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,10 @@ class Profile:
         The path of the layer's preload.
     redis : str or None
         URL of the Redis of jobs that name none, without a password.
+    redis_for_functions : str or None
+        The URL by which functions reach it, if that is another one.
+    links : dict
+        Latency (seconds) and bandwidth (bytes/s) of the link to it by the memory of a function, as text.
     """
 
     region: str
@@ -68,6 +72,8 @@ class Profile:
     concurrency: int
     wrapper: str
     redis: str | None = None
+    redis_for_functions: str | None = None
+    links: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
     def decode(cls, blob: bytes) -> Profile:
@@ -82,16 +88,18 @@ class Profile:
             found = cls(**json.loads(blob))
         except (ValueError, TypeError, RecursionError):
             raise DecodeError("it does not describe a deployment") from None
-        for field in dataclasses.fields(cls):
-            value = getattr(found, field.name)
-            if field.name == "memory_mb":
+        for name in (each.name for each in dataclasses.fields(cls)):
+            value = getattr(found, name)
+            if name == "memory_mb":
                 is_valid = isinstance(value, list) and value != [] and all(type(each) is int for each in value)
-            elif field.name == "concurrency":
+            elif name == "concurrency":
                 is_valid = type(value) is int and value > 0
+            elif name == "links":
+                is_valid = isinstance(value, dict) and all(_is_link(each) for each in value.values())
             else:
-                is_valid = isinstance(value, str) or (field.name == "redis" and value is None)
+                is_valid = isinstance(value, str) or (name.startswith("redis") and value is None)
             if not is_valid:
-                raise DecodeError(f"its field {field.name} is not valid")
+                raise DecodeError(f"its field {name} is not valid")
         return found
 
     def write(self, cloud: str = "aws_lambda") -> Path:
@@ -176,7 +184,23 @@ def check(backend: str | Mapping[str, Any], memory_mb: int) -> None:
         )
 
 
-def redis_of(backend: str | Mapping[str, Any]) -> str | None:
-    """The Redis of jobs on ``backend`` that name none."""
+def servers_of(backend: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The Redis of jobs on ``backend`` that name none, as fields of the job; empty if it has none."""
     profile = find(backend)
-    return profile.redis if profile is not None else None
+    if profile is None or profile.redis is None:
+        return {}
+    other = profile.redis_for_functions
+    return {"redis": profile.redis} | ({} if other is None else {"redis_for_functions": other})
+
+
+def link_of(backend: str | Mapping[str, Any], memory_mb: int, redis: object) -> tuple[float, float] | None:
+    """Latency (s) and bandwidth (bytes/s) of the link between functions and ``redis``; None if nobody measured it."""
+    profile = find(backend)
+    if profile is None or redis != profile.redis or str(memory_mb) not in profile.links:
+        return None
+    latency_s, bytes_per_s = profile.links[str(memory_mb)]
+    return latency_s, bytes_per_s
+
+
+def _is_link(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(each) is float and each > 0 for each in value)

@@ -21,7 +21,7 @@ from ..stateless import nested
 from ..stateless.grants import StatelessMoney
 from ..storage import run_objects
 from ..storage.checkpoint import Progress
-from . import fan_out, request_dues
+from . import deployed, fan_out, request_dues
 from .data_preparation import JobData
 from .invocations import invocations_of
 from .resumption import Start
@@ -29,7 +29,8 @@ from .services import Services
 
 #: Latency (s) and bandwidth (bytes/s) of the embedded Redis: constants, so that one seed always gives one model.
 EMBEDDED_LINK = (60e-6, 3e9)
-#: Those of a server in the region of a cloud's functions; a function has about this share of its machine's link.
+#: Those of a server in the region of a cloud's functions, where none of these has measured them; a function has about
+#: this share of its machine's link.
 CLOUD_LINK = (1e-3, 75e6)
 
 
@@ -198,7 +199,8 @@ class LaunchPlan:
         link = EMBEDDED_LINK
         how = "broadcast" if not job.sync.is_complete or (job.pattern == "auto" and job.store != REDIS) else job.pattern
         if how == "auto" and not self._services.launcher.is_local:
-            link = CLOUD_LINK  # from here it is another one
+            # From here it is another one.
+            link = deployed.link_of(job.backend, job.memory_mb, job.redis) or CLOUD_LINK
         elif how == "auto" and self._services.embedded is None:
             link = pattern.probe(self._services.redis_urls[0], key_prefix(run_id))
         return pattern.scatter_from(how, job.workers, *exchanged_bytes(job, manifest), *link)

@@ -45,8 +45,8 @@ def rehearse(job: TrainingJob, resume: TrainingRun | str | None = None) -> Train
     """
     if not isinstance(job, TrainingJob):
         raise JobError("job", job, "a TrainingJob")
-    if job.redis is None and job.store != STORAGE and (redis := deployed.redis_of(job.backend)) is not None:
-        job = dataclasses.replace(job, redis=redis)
+    if job.redis is None and job.store != STORAGE and (servers := deployed.servers_of(job.backend)):
+        job = dataclasses.replace(job, **servers)
     name = job.name
     if name is not None and any(run.name == name and run.status in LIVE for run in handles()):
         raise CommandError(f"a run called {name!r} is live; stop it first or choose another name")

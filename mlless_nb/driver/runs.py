@@ -71,8 +71,8 @@ def start(job: TrainingJob, resume: TrainingRun | str | None = None, within: Wit
     """`train` a job that is also ``within`` another budget than those in force: a trial of a sweep."""
     if not isinstance(job, TrainingJob):
         raise JobError("job", job, "a TrainingJob")
-    if job.redis is None and job.store != STORAGE and (redis := deployed.redis_of(job.backend)) is not None:
-        job = replace(job, redis=redis)
+    if job.redis is None and job.store != STORAGE and (servers := deployed.servers_of(job.backend)):
+        job = replace(job, **servers)
     earlier = None
     if resume is not None:
         earlier = resumption.find(_known(resume) or resume)

@@ -26,7 +26,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         profile = deployed.find("aws_lambda")
         options["backend"] = profile.lithops_config()
         options["backend"]["aws_lambda"] |= asked["config"]
-        options["redis"] = deployed.redis_of("aws_lambda")
+        options |= deployed.servers_of("aws_lambda")
     began = time.monotonic()
     try:
         run = mlless_nb.train(

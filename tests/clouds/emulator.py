@@ -30,14 +30,29 @@ class Aws:
         port = free_port()
         self._server: Any = make_server("127.0.0.1", port, self._answer, threaded=True)
         self.url, self.concurrency = f"http://127.0.0.1:{port}", QUOTA
+        self.asked: list[dict[str, Any]] = []  # what functions were asked for
+        self.said: dict[str, Any] | None = None  # what they answer, None: what is true here
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def _answer(self, environ: Any, start_response: Callable[..., Any]) -> Any:
+        if environ["PATH_INFO"].endswith("/invocations"):  # moto would need Docker
+            return self._invoke(json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))), start_response)
         if environ["PATH_INFO"].rstrip("/") != SETTINGS:
             return self._app(environ, start_response)
         start_response("200 OK", [("Content-Type", "application/json")])
         limits = {"ConcurrentExecutions": self.concurrency, "UnreservedConcurrentExecutions": self.concurrency}
         return [json.dumps({"AccountLimit": limits, "AccountUsage": {}}).encode()]
+
+    def _invoke(self, event: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        """A function that is asked for its link to Redis, which is that of this process."""
+        from mlless_nb.function import probing
+        from mlless_nb.function.lambda_handler import PROBE
+
+        self.asked.append(event[PROBE])
+        said = probing.answer(event[PROBE]) if self.said is None else self.said
+        failed = [("X-Amz-Function-Error", "Unhandled")] if "errorMessage" in said else []
+        start_response("200 OK", [("Content-Type", "application/json"), *failed])
+        return [json.dumps(said).encode()]
 
     def _post(self, path: str, body: bytes = b"") -> None:
         headers = {"Content-Type": "application/octet-stream"}  # else it is read as a form
@@ -46,7 +61,7 @@ class Aws:
 
     def reset(self) -> None:
         """An empty account, whose permissions are not looked at."""
-        self.concurrency = QUOTA
+        self.concurrency, self.said, self.asked = QUOTA, None, []
         self._post("reset-auth", b"inf")
         self._post("reset")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +15,10 @@ from clouds.emulator import Aws
 
 from mlless_nb.clouds import lithops_lambda, policies, resources
 from mlless_nb.clouds.account import open_account
-from mlless_nb.driver import deployed
+from mlless_nb.driver import deployed, launch_plan
 from mlless_nb.driver.launcher import LithopsLauncher
 from mlless_nb.errors import JobError, ServiceError
+from mlless_nb.job.sync import BSP
 
 Command = Callable[..., tuple[int, str, str]]
 NOTHING: dict[str, list[str]] = {"functions": [], "layers": [], "roles": [], "buckets": [], "log groups": []}
@@ -216,9 +218,82 @@ def test_a_password_is_not_written_down(cloud: Aws, run: Command, redis_url: str
         status, _, errors = run("deploy", "aws", "--memory", "512", "--redis", redis_url)
     assert (status, errors) == (0, "")
     assert boto.list_functions()["Functions"]
-    assert deployed.redis_of("aws_lambda") == redis_url
+    assert deployed.servers_of("aws_lambda") == {"redis": redis_url}
     assert "planted-secret" not in "".join(path.read_text() for path in (tmp_path / "config").rglob("*.json"))
-    assert deployed.redis_of("embedded") is None
+    assert deployed.servers_of("embedded") == {}
+
+
+def test_functions_measure_their_link_to_redis(cloud: Aws, run: Command, redis_url: str) -> None:
+    """Each size of them; the notebook's own link is another one."""
+    assert deployed.link_of("aws_lambda", 512, redis_url) is None
+    profile = deployed_here(run, "--memory", "512", "--memory", "1024", "--redis", redis_url)
+    assert list(profile.links) == ["512", "1024"]
+    assert [each["redis"] for each in cloud.asked] == [redis_url] * 2
+    for memory in (512, 1024):
+        link = deployed.link_of("aws_lambda", memory, redis_url)
+        assert link is not None
+        assert 0 < link[0] < 1 < link[1]
+    assert deployed.link_of("aws_lambda", 2048, redis_url) is None
+    assert deployed.link_of("aws_lambda", 512, "redis://another.example") is None
+    (line,) = [line for line in run("doctor")[1].splitlines() if line.startswith("ok   redis: ")]
+    assert re.search(r"[\d.]+ ms and \d+ MB/s from a function of 1024 MB when it was deployed", line)
+
+
+def test_functions_may_reach_redis_by_another_url_than_the_notebook(cloud: Aws, run: Command, redis_url: str) -> None:
+    other = redis_url.replace("127.0.0.1", "localhost")
+    words = ["--memory", "512", "--redis-for-functions", other]
+    status, _, errors = run("deploy", "aws", *words)
+    assert (status, errors) == (1, f"redis_for_functions={other!r}: must be given with --redis\n")
+    deployed_here(run, *words, "--redis", redis_url)
+    assert [each["redis"] for each in cloud.asked] == [other]
+    assert deployed.servers_of("aws_lambda") == {"redis": redis_url, "redis_for_functions": other}
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (
+            {"error": "Redis at rediss://r does not answer: timeout"},
+            r"redis, asked from a function: .*: timeout; .*VPC",
+        ),
+        ({"errorMessage": "Unable to import module\nmore"}, r"function mlless-\S+ fails: Unable to import module$"),
+        ({"latency_s": 0.0, "bytes_per_s": 1e6}, "it measured nothing: deploy again"),
+    ],
+)
+def test_a_redis_that_functions_do_not_reach_is_told_before_a_run(
+    cloud: Aws, run: Command, redis_url: str, said: dict[str, Any], line: str
+) -> None:
+    cloud.said = said
+    status, _, errors = run("deploy", "aws", "--memory", "512", "--redis", redis_url)
+    assert status == 1
+    assert re.search(line, errors.rstrip("\n"))
+    assert errors.count("\n") == 1
+    assert deployed.find("aws_lambda") is None
+    cloud.said = None
+    deployed_here(run, "--memory", "512", "--redis", redis_url)
+
+
+def test_the_pattern_of_a_run_follows_from_the_link_that_functions_measured(
+    cloud: Aws, run: Command, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployed_here(run, "--memory", "512", "--redis", redis_url)
+    plan = object.__new__(launch_plan.LaunchPlan)
+    plan._services = SimpleNamespace(launcher=SimpleNamespace(is_local=False), embedded=None)  # type: ignore[assignment]
+    monkeypatch.setattr(launch_plan, "exchanged_bytes", lambda *_: (1e6, 4e6))
+    asked: list[tuple[float, float]] = []
+    monkeypatch.setattr(launch_plan.pattern, "scatter_from", lambda *all: asked.append(all[-2:]) or 0)
+    for memory in (512, 1024):
+        job = SimpleNamespace(
+            sync=BSP(),
+            pattern="auto",
+            store="redis",
+            backend="aws_lambda",
+            workers=8,
+            memory_mb=memory,
+            redis=redis_url,
+        )
+        plan._scatter_from(job, None, "run")  # type: ignore[arg-type]
+    assert asked == [deployed.link_of("aws_lambda", 512, redis_url), launch_plan.CLOUD_LINK]
 
 
 def test_policies_name_each_action_once_and_only_what_is_ours(cloud: Aws, run: Command) -> None:

@@ -222,7 +222,14 @@ def test_a_profile_is_read_as_it_was_written_and_anything_else_is_refused(profil
     assert deployed.Profile.decode(path.read_bytes()) == profile
     assert resources.namespace_of("0" * 64) not in path.read_text()
     fields = json.loads(path.read_text())
-    for name, value in (("memory_mb", []), ("memory_mb", ["x"]), ("concurrency", True), ("role", None), ("redis", 3)):
+    for name, value in (
+        ("memory_mb", []),
+        ("memory_mb", ["x"]),
+        ("concurrency", True),
+        ("role", None),
+        ("redis", 3),
+        ("links", {"1": [0]}),
+    ):
         path.write_text(json.dumps(fields | {name: value}))
         with pytest.raises(JobError, match=rf"deployed again .*its field {name} is not valid"):
             deployed.find("aws_lambda")
