@@ -16,7 +16,7 @@ from cloud import cgroup
 from cloud.inside import PASSWORD, REDIS_NAME
 
 #: What the box calls.
-PROGRAMS = ("ip", "mount", "nsenter", "redis-server", "unshare")
+PROGRAMS = ("ip", "mount", "nsenter", "redis-server", "tc", "unshare")
 REDIS = f"rediss://:{PASSWORD}@{REDIS_NAME}:6379/0"
 TESTS = Path(__file__).parents[1]
 
@@ -95,9 +95,9 @@ class Box:
             [*enter, *command], cwd=self.home, env=kept | environment, text=True, **(pipes | options)
         )
 
-    def python(self, *words: str, wait_s: float = 120.0) -> str:
-        """What a Python of the user's machine prints; raises with its last words if it fails."""
-        process = self.user(sys.executable, *words)
+    def python(self, *words: str, wait_s: float = 120.0, path: Path | str = "") -> str:
+        """What a Python of the user's machine prints, with modules from ``path``; raises its last words if it fails."""
+        process = self.user("env", f"PYTHONPATH={path}", sys.executable, *words)
         try:
             said, complained = process.communicate(timeout=wait_s)
         except subprocess.TimeoutExpired:

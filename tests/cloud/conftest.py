@@ -16,8 +16,11 @@ from servers import missing
 WHEELS = Path(__file__).parents[2] / "build" / "function-set"
 #: Memory of the functions that are deployed, MB.
 MEMORY_MB = (512, 1769)
+SIZES = [word for size in MEMORY_MB for word in ("--memory", str(size))]
 #: Longest wait for functions to end after their run, seconds.
 SETTLED_S = 60.0
+#: What `mlless-nb deploy` writes, and `remove` removes.
+PROFILE = Path(".config", "mlless_nb", "clouds", "aws_lambda.json")
 COMMAND = "import sys; from mlless_nb.clouds.command import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -38,30 +41,30 @@ def empty_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     box.close()
 
 
-@pytest.fixture(scope="session")
-def deployed_box(empty_box: Any) -> Any:
-    """The box with a deployment."""
+@pytest.fixture
+def box(empty_box: Any) -> Any:
+    """The box with a deployment, cold, whose quota is what AWS gives old accounts."""
     from cloud.box import REDIS
 
-    sizes = [word for size in MEMORY_MB for word in ("--memory", str(size))]
-    empty_box.python("-c", COMMAND, "deploy", "aws", "--redis", REDIS, "--wheels", str(WHEELS), *sizes)
+    if not (empty_box.home / PROFILE).exists():
+        deploy(empty_box, "--redis", REDIS, *SIZES)
+    empty_box.ask(set="quota", value=1000)
+    empty_box.ask(forget=True)
+    empty_box.ask(requests=True)
+    empty_box.n_before = 0
+    empty_box.n_before = len(settled(empty_box))
     return empty_box
 
 
-@pytest.fixture
-def box(deployed_box: Any) -> Any:
-    """The box with a deployment, cold, whose quota is what AWS gives old accounts."""
-    deployed_box.ask(set="quota", value=1000)
-    deployed_box.ask(forget=True)
-    deployed_box.ask(requests=True)
-    deployed_box.n_before = 0
-    deployed_box.n_before = len(settled(deployed_box))
-    return deployed_box
+def deploy(box: Any, *words: str, **options: Any) -> str:
+    """What `mlless-nb deploy` says on the user's machine."""
+    return str(box.python("-c", COMMAND, "deploy", "aws", "--wheels", str(WHEELS), *words, **options))
 
 
-def trained(box: Any, wait_s: float = 150.0, **options: Any) -> dict[str, Any]:
-    """How a run on the user's machine ended."""
-    said = box.python(str(Path(__file__).with_name("train.py")), json.dumps(options), wait_s=wait_s)
+def trained(box: Any, wait_s: float = 150.0, path: Path | str = "", **options: Any) -> dict[str, Any]:
+    """How a run on the user's machine ended, there with the modules from ``path``."""
+    script = str(Path(__file__).with_name("train.py"))
+    said = box.python(script, json.dumps(options), wait_s=wait_s, path=path)
     return dict(json.loads(said.splitlines()[-1]))
 
 

@@ -21,7 +21,7 @@ with zipfile.ZipFile(blob, "w") as archive:
 client = boto3.client("lambda")
 name = sys.argv[1]
 client.create_function(FunctionName=name, Runtime="python3.11", Role="arn:aws:iam::1:role/r", Handler="own.run",
-                       Code={"ZipFile": blob.getvalue()}, MemorySize=256, Timeout=6)
+                       Code={"ZipFile": blob.getvalue()}, MemorySize=256, Timeout=4)
 """
 INVOKE = MAKE + "print(client.invoke(FunctionName=name, Payload=b'{}')['Payload'].read().decode())\n"
 SEES = """
@@ -54,7 +54,7 @@ def invoked(box: Any, name: str, code: str, script: str = INVOKE) -> Any:
 
 def test_a_function_sees_what_it_may_see(empty_box: Any) -> None:
     seen = invoked(empty_box, "sees", SEES)
-    assert 0 < seen.pop("left_s") <= 6
+    assert 0 < seen.pop("left_s") <= 4
     assert seen.pop("processes") == 2  # the sandbox's first one and the runtime
     refused = "OSError"  # a file system that is read-only
     assert seen == {
@@ -71,7 +71,7 @@ def test_a_function_sees_what_it_may_see(empty_box: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "code", "error"),
     [
-        ("slow", "import time\ndef run(event, context):\n    time.sleep(60)\n", "Task timed out after 6.00 seconds"),
+        ("slow", "import time\ndef run(event, context):\n    time.sleep(60)\n", "Task timed out after 4.00 seconds"),
         ("large", "def run(event, context):\n    return len(b'x' * (400 << 20))\n", "signal: killed"),
         ("broken", "import not_there\n", "No module named 'not_there'"),
     ],

@@ -1,0 +1,108 @@
+"""What is deployed: after an upgrade the new code runs and never the old, and one command leaves nothing of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cloud.conftest import COMMAND, MEMORY_MB, PROFILE, deploy, settled, trained
+
+pytestmark = pytest.mark.long
+
+#: The namespace of the deployment that the user's profile names.
+NAMESPACE = """
+import json
+from mlless_nb.driver import deployed
+print(json.dumps(deployed.find("aws_lambda").namespace))
+"""
+#: What lies in the account that has our names.
+ACCOUNT = """
+import boto3, json
+clients = {name: boto3.client(name) for name in ("lambda", "iam", "s3", "logs")}
+found = {
+    "functions": [each["FunctionName"] for each in clients["lambda"].list_functions()["Functions"]],
+    "layers": [each["LayerName"] for each in clients["lambda"].list_layers()["Layers"]],
+    "roles": [each["RoleName"] for each in clients["iam"].list_roles()["Roles"]],
+    "buckets": [each["Name"] for each in clients["s3"].list_buckets()["Buckets"]],
+    "log groups": [each["logGroupName"] for each in clients["logs"].describe_log_groups()["logGroups"]],
+}
+print(json.dumps({kind: [name for name in names if "mlless-" in name] for kind, names in found.items()}))
+"""
+#: Part of the sources that decides which model comes out.
+OLD, NEW = "default_rng([seed, 1])", "default_rng([seed, 2])"
+
+
+def upgraded(folder: Path) -> Path:
+    """mlless_nb as pip installs it, in another version: its models start elsewhere."""
+    import mlless_nb
+    from mlless_nb import kernels, magics, widgets
+
+    core = Path(mlless_nb.__file__).parent
+    left_out = shutil.ignore_patterns("__pycache__", "*.pyx", "*.h")
+    shutil.copytree(core, folder / "mlless_nb", ignore=left_out, dirs_exist_ok=True)
+    for room in (kernels, magics, widgets):
+        source = Path(str(room.__file__)).parent
+        shutil.copytree(source, folder / "mlless_nb" / source.name, ignore=left_out, dirs_exist_ok=True)
+    path = folder / "mlless_nb" / "models" / "factors.py"
+    text = path.read_text()
+    assert OLD in text
+    path.write_text(text.replace(OLD, NEW))
+    return folder
+
+
+def account(box: Any) -> dict[str, list[str]]:
+    return dict(json.loads(box.python("-c", ACCOUNT)))
+
+
+def removed(box: Any) -> None:
+    """`mlless-nb remove aws` leaves nothing."""
+    box.python("-c", COMMAND, "remove", "aws", "--yes")
+    assert set(map(tuple, account(box).values())) == {()}
+    assert not (box.home / PROFILE).exists()
+
+
+def test_an_upgrade_runs_once_it_is_deployed_and_not_before(box: Any) -> None:
+    from cloud.box import REDIS
+
+    old = json.loads(box.python("-c", NAMESPACE))
+    path = upgraded(box.home / "upgraded")
+    new = trained(box, backend="embedded", steps=30, path=path)
+    try:
+        run = trained(box, steps=30, path=path)
+        assert run["refused"].endswith("its functions have another version of mlless_nb")
+        assert settled(box) == []
+        deploy(box, "--redis", REDIS, "--memory", str(max(MEMORY_MB)), path=path)
+        box.n_before = len(box.invocations())
+        # A configuration of the user's own still names the functions of the old version.
+        run = trained(box, steps=30, config={"namespace": old}, path=path)
+        assert run["status"] == "failed", run
+        assert "could not start: OtherVersionError: its runtime has another mlless_nb" in run["reason"]
+        assert len(settled(box)) == 4
+        run = trained(box, steps=30, path=path)
+        assert (run.get("status"), run.get("digest")) == ("finished", new["digest"]), run
+        assert new["status"] == "finished"
+        assert {kind: len(names) for kind, names in account(box).items()} == {
+            "functions": 3,
+            "layers": 2,
+            "roles": 1,
+            "buckets": 1,
+            "log groups": 3,
+        }
+    finally:
+        removed(box)
+
+
+def test_one_command_deploys_without_a_server_and_one_removes_all_of_it(empty_box: Any) -> None:
+    """Updates go through the bucket then."""
+    if (empty_box.home / PROFILE).exists():
+        removed(empty_box)
+    deploy(empty_box, "--memory", str(max(MEMORY_MB)))
+    empty_box.n_before = len(empty_box.invocations())
+    run, alone = (trained(empty_box, steps=10, store="storage", **on) for on in ({}, {"backend": "embedded"}))
+    assert (run.get("status"), run.get("digest")) == ("finished", alone["digest"]), run
+    assert [each["error"] for each in settled(empty_box)] == [None] * 4
+    removed(empty_box)
+    assert empty_box.ask(broken=True) == []
