@@ -27,6 +27,7 @@ KERNELS := setup.py constraints.txt $(wildcard kernels/*.pyx kernels/*.h)
 WHEEL_TOOLS := build/wheel-tools
 DIST ?= dist
 FUNCTION_SET := build/function-set/.fetched
+LOCKS := mlless_nb/clouds/function_set.txt mlless_nb/clouds/container_set.txt
 
 # Two processes run the tests, a file at a time each: a small machine has two cores, and a run in a test several processes.
 TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
@@ -124,9 +125,9 @@ $(VENV)/.compiler: $(VENV)/.made constraints.txt
 	@touch $@
 
 # The packages of cloud functions, for tests that build a layer: they reach no index themselves.
-$(FUNCTION_SET): $(VENV)/.made mlless_nb/clouds/function_set.txt
+$(FUNCTION_SET): $(VENV)/.made $(LOCKS)
 	@mkdir -p build/function-set
-	@$(PIP) download --no-deps --only-binary :all: --require-hashes --dest build/function-set -r mlless_nb/clouds/function_set.txt
+	@$(PIP) download --no-deps --only-binary :all: --require-hashes --dest build/function-set $(addprefix -r ,$(LOCKS))
 	@touch $@
 
 wheel: $(WHEEL_TOOLS)/.made

@@ -16,5 +16,10 @@
     removing.py        removes all of it
     doctor.py          checks all of it, a line for each check
     verifying.py       one small run on a deployment, and a report of it
-    command.py         ``mlless-nb deploy | remove | doctor | verify | policy``
+    container_set.txt  the packages that containers import beside those: pinned, with hashes
+    base_layer.py      this machine's Python and its libraries: what an image lies on
+    oci.py             folders as an image of containers, a file that was written without Docker
+    container.py       the functions' image for Kubernetes
+    container_check.py checks image, configuration, cluster and storage, a line for each check
+    command.py         ``mlless-nb deploy | remove | doctor | verify | policy | runtime``
 """

@@ -8,6 +8,8 @@
     mlless-nb doctor [--insecure]
     mlless-nb verify aws [--memory MB] [--report FILE]
     mlless-nb policy aws
+    mlless-nb runtime build k8s --image NAME [--output FILE] [--wheel FILE]
+    mlless-nb runtime check [--config FILE]
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 
 from ..driver import deployed
 from ..errors import MllessError
-from . import deploying, doctor, removing, runtime, verifying
+from . import container, container_check, deploying, doctor, removing, runtime, verifying
 from .account import open_account
 from .policies import user_policy
 
@@ -135,12 +137,33 @@ def policy(_: argparse.Namespace) -> int:
     return 0
 
 
+def build_image(given: argparse.Namespace) -> int:
+    """``runtime build k8s``: the functions' image as a file, and how Lithops is told of it."""
+    with tempfile.TemporaryDirectory(prefix="mlless-nb-") as name:
+        image = container.build(Path(name), given.image, given.output, given.wheel, given.wheels)
+    sizes = f"{image.unzipped_bytes / 1e6:.0f} MB, {image.zipped_bytes / 1e6:.0f} MB zipped"
+    print(f"wrote {image.archive}: {sizes}, {image.digest}")
+    print(f"push it:    skopeo copy oci-archive:{image.archive} docker://{image.name}")
+    print("then, in Lithops' configuration, beside its storage:")
+    print(f"lithops:\n  backend: k8s\nk8s:\n  docker_server: {image.name.partition('/')[0]}\n  runtime: {image.name}")
+    print("mlless-nb runtime check looks at it, and at the cluster.")
+    return 0
+
+
+def check_containers(given: argparse.Namespace) -> int:
+    """``runtime check``: a line for each check; status 1 if one fails."""
+    findings = container_check.examine(given.config)
+    for finding in findings:
+        print(finding)
+    return int(not all(finding.is_good for finding in findings))
+
+
 def parser() -> tuple[argparse.ArgumentParser, Any]:
     """The command line's parser, and what takes further verbs."""
     whole = argparse.ArgumentParser(
         "mlless-nb", description="Trains from a terminal; deploys mlless_nb to a cloud, checks it, removes it again."
     )
-    verbs = whole.add_subparsers(required=True, metavar="train | deploy | remove | doctor | verify | policy")
+    verbs = whole.add_subparsers(required=True, metavar="train | deploy | remove | doctor | verify | policy | runtime")
 
     def verb(name: str, act: object, text: str, has_cloud: bool = True) -> argparse.ArgumentParser:
         made = verbs.add_parser(name, help=text, description=text)
@@ -153,6 +176,9 @@ def parser() -> tuple[argparse.ArgumentParser, Any]:
     made.add_argument("--region", help="the region of AWS; default: the one that boto3 finds")
     made.add_argument("--memory", type=int, action="append", metavar="MB", help="of a function; again for more sizes")
     made.add_argument("--redis", metavar="URL", help="the Redis of jobs that name none")
+    made.add_argument(
+        "--redis-for-functions", metavar="URL", help="how functions reach it, if from here it is a tunnel"
+    )
     made.add_argument("--insecure", action="store_true", help="accept a Redis without TLS or password")
     made.add_argument("--wheel", type=Path, metavar="FILE", help="a wheel of mlless_nb for Linux on x86-64")
     made.add_argument("--wheels", type=Path, metavar="FOLDER", help="the other packages' wheels, instead of the index")
@@ -172,7 +198,18 @@ def parser() -> tuple[argparse.ArgumentParser, Any]:
         "--report", type=Path, default=Path("mlless-nb-report.json"), metavar="FILE", help="default: %(default)s"
     )
     verb("policy", policy, "print the permissions that a user needs")
-    return whole, verbs
+    text = "the functions' image for Kubernetes: built without Docker, and checked with its configuration"
+    runtimes = verbs.add_parser("runtime", help=text, description=text).add_subparsers(required=True)
+    made = runtimes.add_parser("build", help="write the image as a file")
+    made.set_defaults(act=build_image)
+    made.add_argument("cloud", choices=["k8s"])
+    made.add_argument("--image", required=True, metavar="NAME", help="such as registry.example/mlless; gets a tag")
     made.add_argument(
-        "--redis-for-functions", metavar="URL", help="how functions reach it, if from here it is a tunnel"
+        "--output", type=Path, default=Path("mlless-runtime.tar"), metavar="FILE", help="default: %(default)s"
     )
+    made.add_argument("--wheel", type=Path, metavar="FILE", help="a wheel of mlless_nb for Linux on x86-64")
+    made.add_argument("--wheels", type=Path, metavar="FOLDER", help="the other packages' wheels, instead of the index")
+    made = runtimes.add_parser("check", help="check Lithops' configuration for containers, a line for each check")
+    made.set_defaults(act=check_containers)
+    made.add_argument("--config", type=Path, metavar="FILE", help="default: where Lithops looks for it")
+    return whole, verbs

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import mlless_nb
@@ -47,7 +47,7 @@ def extension_suffix() -> str:
     return f".cpython-3{minor()}-x86_64-linux-gnu.so"
 
 
-def install(folder: Path, wheels: Path | None = None) -> None:
+def install(folder: Path, wheels: Path | None = None, locks: Sequence[Path] = ()) -> None:
     """Install what `LOCK` lists into ``folder``, for AWS Lambda's platform; nothing is compiled or run.
 
     Parameters
@@ -55,6 +55,8 @@ def install(folder: Path, wheels: Path | None = None) -> None:
     folder : Path
     wheels : Path, optional
         A folder with all of the wheels, instead of the package index.
+    locks : sequence of Path
+        Other lists, in the place of `LOCK`.
 
     Raises
     ------
@@ -73,7 +75,7 @@ def install(folder: Path, wheels: Path | None = None) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PIP_TARGET")}
     try:
         done = subprocess.run(
-            [*command, "-r", str(LOCK)],
+            [*command, *(word for lock in locks or (LOCK,) for word in ("-r", str(lock)))],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -112,9 +114,9 @@ def add_own(folder: Path, wheel: Path | None = None) -> None:
     if not n_kernels:
         valid = f"a wheel of mlless_nb for Linux on x86-64 and Python 3.{minor()}; `make wheel` builds it on any Linux"
         raise JobError("wheel", str(asked), valid)
-
-
     (target / "function" / NOTED).write_text(digest_in({"": target}), "ascii")
+
+
 def _from_here(suffix: str) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the installed package; in an editable install its folders lie apart."""
     from .. import kernels

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from typing import Any
 
 from ..errors import ServiceError
 from .call_failures import Failure, failures_in, n_notes
 from .deliveries import Deliveries, deliveries_of
+from .pods import Pods, check_image, pods_of
 
 #: An invocation that waits longer in AWS' queue, seconds, is dropped: its run has replaced it.
 QUEUED_S = 60
@@ -28,6 +30,7 @@ class CloudFunctions:
     def __init__(self, executor: Any, memory_mb: int) -> None:
         self._executor, self._memory_mb = executor, memory_mb
         self._deliveries: Deliveries | None = deliveries_of(executor)
+        self._pods: Pods | None = pods_of(executor)
         self._n_invoked = 0
 
     def deploy(self) -> None:
@@ -35,10 +38,19 @@ class CloudFunctions:
         from lithops.version import __version__
 
         name = self._executor.compute_handler.get_runtime_info()["runtime_name"]
+        if self._pods is not None:
+            check_image(name)
         key = self._executor.compute_handler.get_runtime_key(name, self._memory_mb, __version__)
-        if self._executor.internal_storage.get_runtime_meta(key):
+        is_known = bool(self._executor.internal_storage.get_runtime_meta(key))
+        select = partial(self._executor.invoker.select_runtime, "", self._memory_mb)
+        if self._pods is not None:
+            if not is_known:
+                self._pods.deploy(name, select)
+            self._pods.start_master(name)
             return
-        self._executor.invoker.select_runtime("", self._memory_mb)
+        if is_known:
+            return
+        select()
         client = getattr(self._executor.compute_handler.backend, "lambda_client", None)
         if client is not None:  # a lost worker is replaced by its run: AWS must not start it a second time
             with contextlib.suppress(Exception):  # not permitted

@@ -31,6 +31,7 @@ from .lithops_config import (
     for_local,
     secrets_of,
 )
+from .pods import said
 from .processes import has_members, is_running
 
 #: Longest wait for Lithops to start the process of local functions, seconds.
@@ -126,9 +127,12 @@ class LithopsLauncher:
         self._check_room(self.cloud.quota)
         try:
             self.cloud.deploy()
+        except JobError:
+            self.close()
+            raise
         except Exception as error:
             self.close()
-            raise ServiceError(f"backend: the functions could not be deployed: {error}") from None
+            raise ServiceError(f"backend: the functions could not be deployed: {said(error)}") from None
 
     def files_of(self, bucket: str) -> LithopsObjects:
         """All objects of another bucket of the same storage."""
@@ -144,12 +148,12 @@ class LithopsLauncher:
         from ..function.entry import run_function
 
         self.gone_at = None
+        # A cloud may keep a runtime that was built from another version.
+        version = "" if self.is_local else digest_here()
         if self.cloud is not None:
             self.cloud.begin()
         try:
             futures = self._free_executor().map(
-        # A cloud may keep a runtime that was built from another version.
-        version = "" if self.is_local else digest_here()
                 run_function,
                 [{"payload": version + payload} for payload in payloads],
                 chunksize=1,
@@ -158,7 +162,7 @@ class LithopsLauncher:
                 exclude_modules=["mlless_nb"],
             )
         except Exception as error:
-            raise ServiceError(f"backend: the functions could not be invoked: {error}") from error
+            raise ServiceError(f"backend: the functions could not be invoked: {said(error)}") from error
         # Leases and final messages show the functions' state; Lithops' polling of the storage would only add cost.
         for executor in self._executors:
             executor.job_monitor.stop()

@@ -77,8 +77,10 @@ def for_functions(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def can_functions_invoke(config: Mapping[str, Any]) -> bool:
-    """Whether functions of ``config`` get all that it takes to invoke others: no part of its section is kept."""
+    """Whether functions of ``config`` get all that it takes to invoke others: no part of its section is left out."""
     backend = config["lithops"].get("backend")
+    if backend == "k8s":  # its client is not in the image, and pods have no right to make others
+        return False
     return bool(for_functions(config).get(backend, {}) == config.get(backend, {}))
 
 

@@ -34,9 +34,9 @@ def sweep() -> None:
 
 
 class Cgroup:
-    """One function's."""
+    """One function's, or one pod's: as many ``cores`` as Kubernetes is asked for, else what AWS Lambda gives."""
 
-    def __init__(self, name: str, memory_mb: int) -> None:
+    def __init__(self, name: str, memory_mb: int, cores: float | None = None) -> None:
         self._folders = {controller: ROOT / controller / name for controller in CONTROLLERS}
         for folder in self._folders.values():
             folder.mkdir(parents=True)
@@ -44,7 +44,8 @@ class Cgroup:
         with contextlib.suppress(OSError):  # a kernel without accounting of swap
             self._set("memory", "memory.memsw.limit_in_bytes", memory_mb << 20)
         self._set("cpu", "cpu.cfs_period_us", PERIOD_US)
-        self._set("cpu", "cpu.cfs_quota_us", max(PERIOD_US * memory_mb // CORE_MB, 1000))
+        share = memory_mb / CORE_MB if cores is None else cores
+        self._set("cpu", "cpu.cfs_quota_us", max(int(PERIOD_US * share), 1000))
 
     def _set(self, controller: str, name: str, value: object) -> None:
         (self._folders[controller] / name).write_text(str(value))

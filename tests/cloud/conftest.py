@@ -17,6 +17,10 @@ WHEELS = Path(__file__).parents[2] / "build" / "function-set"
 #: Memory of the functions that are deployed, MB.
 MEMORY_MB = (512, 1769)
 SIZES = [word for size in MEMORY_MB for word in ("--memory", str(size))]
+#: The image of Kubernetes' functions, and where their objects are.
+IMAGE = "registry.box.test/mlless"
+BUCKET = "objects-of-kubernetes"
+MAKE = "import boto3, sys; boto3.client('s3').create_bucket(Bucket=sys.argv[1])"
 #: Longest wait for functions to end after their run, seconds.
 SETTLED_S = 60.0
 #: What `mlless-nb deploy` writes, and `remove` removes.
@@ -79,3 +83,41 @@ def settled(box: Any) -> list[dict[str, Any]]:
 def billed_usd(box: Any) -> float:
     """What the box has billed for functions in this test."""
     return float(sum(each["usd"] for each in settled(box)))
+
+
+def configuration(box: Any, image: str) -> dict[str, Any]:
+    """Lithops', as its user writes it."""
+    return {
+        "lithops": {"backend": "k8s", "storage": "aws_s3"},
+        "k8s": {"kubecfg_path": str(box.folder / "kubeconfig"), "docker_server": "registry.box.test", "runtime": image},
+        "aws": {"region": "us-east-1", "access_key_id": "AKIAUSER", "secret_access_key": "secret-of-the-user"},
+        "aws_s3": {"storage_bucket": BUCKET},
+    }
+
+
+@pytest.fixture(scope="session")
+def image(empty_box: Any) -> str:
+    """The name of the image, which is built, checked and in the registry."""
+    pytest.importorskip("kubernetes")
+    archive = empty_box.home / "runtime.tar"
+    words = ["runtime", "build", "k8s", "--image", IMAGE, "--output", str(archive), "--wheels", str(WHEELS)]
+    said = empty_box.python("-c", COMMAND, *words)
+    print(said)
+    name = str(empty_box.ask(push=str(archive)))
+    assert f"  runtime: {name}\n" in said
+    return name
+
+
+@pytest.fixture
+def cluster(empty_box: Any, image: str) -> Any:
+    """The box, with a bucket and Lithops' configuration."""
+    empty_box.python("-c", MAKE, BUCKET)
+    (empty_box.home / "lithops.json").write_text(json.dumps(configuration(empty_box, image)))
+    yield empty_box
+    empty_box.ask(deny=[])
+
+
+def pods(box: Any, event: str = "ended") -> list[dict[str, Any]]:
+    """What has happened to pods since the box was started."""
+    lines = (box.folder / "pods.jsonl").read_text().splitlines()
+    return [each for each in map(json.loads, lines) if each["event"] == event]

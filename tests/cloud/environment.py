@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import queue
 import signal
@@ -20,6 +19,7 @@ from typing import Any
 from cloud import network
 from cloud.cgroup import Cgroup
 from cloud.http_handling import Handler, Server
+from cloud.sandbox_process import started
 
 #: Longest time that AWS gives the start before it counts as part of the invocation, seconds.
 INIT_S = 10.0
@@ -113,33 +113,7 @@ class Environment:
             "command": [*filter(None, [wrapper]), python, "-m", "awslambdaric", function["Handler"]],
             "environment": environment,
         }
-        into = [
-            "nsenter",
-            f"--net=/run/netns/{self.name}",
-            "unshare",
-            "--mount",
-            "--pid",
-            "--ipc",
-            "--uts",
-            "--fork",
-            "--kill-child",
-        ]
-        began, begins = os.pipe()  # the sandbox writes when the runtime's program takes its place
-        with (folder / f"{function['FunctionName']}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [*into, sys.executable, "-I", str(Path(__file__).with_name("sandbox.py")), str(begins)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=[begins],
-            )
-        os.close(begins)
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(asked).encode())
-        process.stdin.close()
-        os.read(began, 1)
-        os.close(began)
+        process = started(self.name, asked, folder / f"{function['FunctionName']}.log")
         self._began = time.monotonic()  # what AWS does before is not billed
         return process
 

@@ -33,6 +33,12 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         pass
 
+    def handle_expect_100(self) -> bool:
+        """Tell the client now that it may send: it waits for that."""
+        may_send = super().handle_expect_100()
+        self.wfile.flush()
+        return may_send
+
     def body(self) -> bytes:
         if "chunked" not in self.headers.get("Transfer-Encoding", "").lower():
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))

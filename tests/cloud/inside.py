@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import certifi
-from cloud import certificates, front, network
+from cloud import certificates, front, kube_api, network
+from cloud.cluster import Cluster
 from cloud.fleet import Fleet
 from cloud.lambda_api import LambdaApi
+from cloud.registry import Registry
 
 REDIS_NAME, PASSWORD = "redis.box.test", "s3cret-of-redis"
-BUCKETS = ("mlless-nb-123456789012-us-east-1",)
+#: Of `mlless-nb deploy`, of a user of Kubernetes, and one that nobody makes.
+BUCKETS = ("mlless-nb-123456789012-us-east-1", "objects-of-kubernetes", "bucket-of-nobody")
 SYSTEM_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
@@ -52,7 +55,7 @@ def _start_redis(folder: Path, authority: Path, certificate: Path, key: Path) ->
 def main(folder: Path) -> None:
     """Start everything; the certificate and the hosts are known to all of the box's processes, and to no other."""
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
-    names = [*front.names(BUCKETS), REDIS_NAME]
+    names = [*front.names(BUCKETS), kube_api.NAME, REDIS_NAME]
     authority, certificate, key = certificates.make(folder, names)
     network.make_switch()
     network.make_machine("user", network.USER)
@@ -67,6 +70,10 @@ def main(folder: Path) -> None:
     fleet, aws = Fleet(folder), front.Front(certificate, key)
     api = LambdaApi(folder, fleet, aws.object_of)
     aws.serve(api)
+    registry = Registry(folder)
+    cluster = Cluster(folder, registry)
+    kube_api.serve(cluster, certificate, key)
+    (folder / "kubeconfig").write_text(kube_api.configuration(authority))
 
     def obey(order: dict[str, Any]) -> Any:
         match order:
@@ -85,6 +92,12 @@ def main(folder: Path) -> None:
                 return {
                     n: {k: f[k] for k in ("MemorySize", "Timeout", "code", "layers")} for n, f in api.functions.items()
                 }
+            case {"push": str(archive)}:
+                return registry.push(Path(archive))
+            case {"deny": list(actions)}:
+                cluster.denied = set(actions)
+            case {"kill_pod": str(name)}:
+                return cluster.kill(name)
             case {"timeout": seconds}:
                 for function in api.functions.values():
                     function["Timeout"] = seconds
@@ -94,6 +107,7 @@ def main(folder: Path) -> None:
     for line in sys.stdin:
         print(json.dumps(obey(json.loads(line))), flush=True)
     fleet.close()
+    cluster.close()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Process 1 of a function's sandbox: lays out what a function on AWS Lambda sees, starts the runtime, waits for it.
+"""Process 1 of a sandbox: lays out what a function on AWS Lambda, or a container, sees; starts its program, and waits.
 
 Started by ``unshare --mount --pid --ipc --uts`` in the function's network namespace, with a description as JSON.
 """
@@ -39,10 +39,9 @@ def _bind(source: str, target: Path) -> None:
     _mount("none", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID)
 
 
-def lay_out(asked: dict[str, Any]) -> None:
+def lay_out(asked: dict[str, Any], root: Path) -> None:
     """Make the file system, and enter it: read-only but for /tmp, and without /dev/shm."""
     _mount("none", "/", flags=MS_REC | MS_PRIVATE)
-    root = Path(asked["folder"])
     _mount("tmpfs", root, "tmpfs", data="mode=755,size=1m")
     for name in ("bin", "lib", "lib64"):
         if Path(f"/{name}").is_symlink():
@@ -57,6 +56,30 @@ def lay_out(asked: dict[str, Any]) -> None:
     )
     for name in ("dev", "proc", "tmp"):
         (root / name).mkdir()
+    _fill(root, asked["tmp_mb"])
+    _mount("none", root, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
+    _enter(root)
+    os.chdir("/var/task")
+
+
+def lay_out_container(asked: dict[str, Any], root: Path) -> None:
+    """The image's files, read-only, with what a runtime of containers puts over them; its folders are there."""
+    _mount("none", "/", flags=MS_REC | MS_PRIVATE)
+    _mount(asked["image"], root, flags=MS_BIND)
+    _mount("none", root, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID)
+    for source, target in asked["binds"]:
+        _mount(source, root / target.lstrip("/"), flags=MS_BIND)
+        _mount("none", root / target.lstrip("/"), flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
+    _mount("tmpfs", root / "dev", "tmpfs", MS_NOSUID, "mode=755,size=64k")
+    (root / "dev" / "shm").mkdir()
+    _mount("tmpfs", root / "dev" / "shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777,size=64m")
+    _fill(root, asked["tmp_mb"])
+    _enter(root)
+    os.chdir(asked["cwd"])
+
+
+def _fill(root: Path, tmp_mb: int) -> None:
+    """What the system has in every root: devices, /proc, /tmp."""
     for name in DEVICES:
         (root / "dev" / name).touch()
         _mount(f"/dev/{name}", root / "dev" / name, flags=MS_BIND)
@@ -64,14 +87,15 @@ def lay_out(asked: dict[str, Any]) -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         (root / "dev" / name).symlink_to(f"/proc/self/fd/{number}")
     _mount("proc", root / "proc", "proc", MS_NOSUID | MS_NODEV)
-    _mount("tmpfs", root / "tmp", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={asked['tmp_mb']}m")
-    _mount("none", root, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
+    _mount("tmpfs", root / "tmp", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={tmp_mb}m")
+
+
+def _enter(root: Path) -> None:
     os.chdir(root)
     if _libc.syscall(155, b".", b"."):  # pivot_root: what was the root is on top of the new one, and unmounted
         raise OSError(ctypes.get_errno(), "pivot_root")
     if _libc.umount2(b".", MNT_DETACH):
         raise OSError(ctypes.get_errno(), "umount")
-    os.chdir("/var/task")
 
 
 def become_function(asked: dict[str, Any]) -> None:
@@ -81,8 +105,9 @@ def become_function(asked: dict[str, Any]) -> None:
         resource.setrlimit(which, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.setgroups([])
-    os.setresgid(GID, GID, GID)
-    os.setresuid(UID, UID, UID)
+    uid, gid = asked.get("user", (UID, GID))
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
     _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     os.execve(asked["command"][0], asked["command"], asked["environment"])
 
@@ -96,7 +121,7 @@ def main() -> int:
         try:
             for path in asked["groups"]:
                 Path(path).write_text("0")
-            lay_out(asked)
+            (lay_out_container if "image" in asked else lay_out)(asked, Path(asked["folder"]))
             os.write(begins, b"!")
             become_function(asked)
         except BaseException:

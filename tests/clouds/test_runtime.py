@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from clouds.wheels import wheel
 
-from mlless_nb.clouds import archive, packages, runtime
+from mlless_nb.clouds import archive, container, packages, runtime
 from mlless_nb.errors import JobError, ServiceError
 from mlless_nb.function.package_digest import NOTED, digest_here
 
@@ -33,13 +33,14 @@ def built(folder: Path, wheels: Path) -> runtime.Runtime:
     return runtime.build(folder, None, wheels)
 
 
-def test_the_lock_file_has_a_hash_for_each_package_and_no_addresses() -> None:
-    text = packages.LOCK.read_text()
+@pytest.mark.parametrize("lock", container.LOCKS, ids=lambda lock: lock.stem)
+def test_a_lock_file_has_a_hash_for_each_package_and_no_addresses(lock: Path) -> None:
+    text = lock.read_text()
     pinned = [line for line in text.splitlines() if line and line[0] not in " #"]
     assert all("==" in line for line in pinned)
     assert all("--hash=sha256:" in block for block in re.split(r"\n(?=\w)", text)[1:])
     assert "://" not in text
-    roots = [re.split(r"[<>=;\[]", line)[0] for line in packages.LOCK.with_suffix(".in").read_text().splitlines()]
+    roots = [re.split(r"[<>=;\[]", line)[0] for line in lock.with_suffix(".in").read_text().splitlines()]
     names = {line.split("==")[0] for line in pinned}
     assert {root for root in roots if root and root[0] != "#"} <= names
 
@@ -50,9 +51,9 @@ def test_a_layer_is_the_same_again_and_named_by_its_contents(tmp_path: Path, sma
     assert first.archive.read_bytes() == again.archive.read_bytes()
     assert first.digest == again.digest
     assert first.sources == digest_here()
-    with zipfile.ZipFile(first.archive) as made:
     noted = tmp_path / "first" / "layer" / "python" / "mlless_nb" / "function" / NOTED
     assert noted.read_text() == first.sources
+    with zipfile.ZipFile(first.archive) as made:
         names = made.namelist()
         modes = {entry.filename: entry.external_attr >> 16 & 0o777 for entry in made.infolist()}
     assert "python/thing/__init__.py" in names

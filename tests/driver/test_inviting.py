@@ -67,6 +67,7 @@ def test_who_invokes_others_has_the_money_for_it() -> None:
 def test_functions_without_the_keys_of_the_backend_invoke_nobody(section: dict[str, str], can: bool) -> None:
     config = {"lithops": {"backend": "aws_lambda", "storage": "aws_s3"}, "aws_lambda": section, "aws_s3": {"k": "v"}}
     assert can_functions_invoke(config) == can
+    assert not can_functions_invoke({"lithops": {"backend": "k8s", "storage": "aws_s3"}, "k8s": section})
 
 
 def test_a_failure_to_invoke_others_is_reported_with_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

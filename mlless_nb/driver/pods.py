@@ -1,0 +1,161 @@
+"""What Lithops leaves open on Kubernetes: it waits without end for pods that cannot start, or asks one that is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import JobError, ServiceError
+from ..function.package_digest import digest_here
+
+#: Longest wait for a pod to run, which includes pulling its image, and between two looks, seconds.
+START_S, LOOK_S = 300.0, 0.5
+#: Longest wait for a connection to the cluster, and for an answer, seconds.
+CONNECT_S, ANSWER_S = 5.0, 15.0
+#: Why a container waits that will not start by waiting.
+HOPELESS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
+#: The tag of an image that `mlless-nb runtime build` has built: part of the digest of its mlless_nb.
+TAG = re.compile(r"mlless-([0-9a-f]{12})")
+
+
+def check_image(image: str) -> None:
+    """Raise JobError if ``image`` was built from another version of mlless_nb than this."""
+    tag = TAG.fullmatch(image.rpartition(":")[2])
+    if tag is not None and not digest_here().startswith(tag[1]):
+        raise JobError(
+            "runtime", image, "built again (mlless-nb runtime build k8s): it has another version of mlless_nb"
+        )
+
+
+def said(error: Exception) -> str:
+    """An error of the cluster in one line; of another kind, its text."""
+    if hasattr(error, "status") and hasattr(error, "reason"):
+        message = ""
+        with contextlib.suppress(ValueError, TypeError, AttributeError):
+            message = json.loads(error.body)["message"]  # type: ignore[attr-defined]
+        return f"Kubernetes: {error.status} {error.reason}{f': {message}' if message else ''}"
+    return str(error)
+
+
+class Pods:
+    """Those of one run.
+
+    Parameters
+    ----------
+    backend : lithops.serverless.backends.k8s.KubernetesBackend
+    patience_s : float
+        Longest wait for a pod to run, seconds.
+    """
+
+    def __init__(self, backend: Any, patience_s: float = START_S) -> None:
+        self._backend, self._patience_s = backend, patience_s
+
+    def deploy(self, image: str, act: Callable[[], Any]) -> None:
+        """Let Lithops ask the image in a pod what it has.
+
+        Raises
+        ------
+        ServiceError
+            If the pod cannot run.
+        """
+        # Lithops' name of that job.
+        self._watched(act, f"{self._backend._format_job_name(image, 128)}-meta")
+
+    def start_master(self, image: str) -> None:
+        """Start the pod that deals calls, unless it runs: before the run's clock does.
+
+        Raises
+        ------
+        ServiceError
+            If it cannot run.
+        """
+        name = self._backend.master_name
+        phases = [pod.status.phase for pod in self._of(name)]
+        if phases and not {"Running", "Pending"} & set(phases):  # Lithops would take the address of one that has ended
+            self._remove(name)
+        self._watched(lambda: self._backend._start_master(image), name)
+
+    def _watched(self, act: Callable[[], Any], job: str) -> None:
+        """Do ``act``, which waits for the pod of ``job``, unless that cannot run."""
+        errors: list[Exception] = []
+
+        def run() -> None:
+            with contextlib.suppress(_GivenUp):
+                try:
+                    act()
+                except Exception as error:
+                    errors.append(error)
+
+        thread = threading.Thread(target=run, name="mlless-pods", daemon=True)
+        thread.start()
+        give_up_at, why = time.monotonic() + self._patience_s, ""
+        while True:
+            thread.join(LOOK_S)
+            if not thread.is_alive():
+                break
+            why, is_hopeless = self._trouble(job)
+            if is_hopeless or time.monotonic() > give_up_at:
+                self._abandon(job)
+                raise ServiceError(why or f"its pod did not run within {self._patience_s:.0f} s")
+        if errors:
+            raise ServiceError(said(errors[0])) from None
+
+    def _of(self, job: str) -> list[Any]:
+        limits = {"_request_timeout": (CONNECT_S, ANSWER_S)}
+        listed = self._backend.core_api.list_namespaced_pod(
+            self._backend.namespace, label_selector=f"job-name={job}", **limits
+        )
+        return list(listed.items)
+
+    def _trouble(self, job: str) -> tuple[str, bool]:
+        """Why the pod of ``job`` does not run, "" if nothing is known; and whether waiting is of no use."""
+        with contextlib.suppress(Exception):  # what asks for it meets the same error
+            for pod in self._of(job):
+                for container in pod.status.container_statuses or ():
+                    waiting = container.state.waiting if container.state is not None else None
+                    if waiting is not None and waiting.reason in HOPELESS:
+                        text = f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
+                        return f"the image {container.image} cannot be pulled or started: {text}", True
+                for condition in pod.status.conditions or ():
+                    if condition.type == "PodScheduled" and condition.status == "False":
+                        return f"no node has room for its pod: {condition.message}", False
+        return "", False
+
+    def _remove(self, job: str) -> None:
+        """Delete ``job`` and wait until its pods are gone."""
+        with contextlib.suppress(Exception):  # gone already
+            self._backend.batch_api.delete_namespaced_job(
+                name=job, namespace=self._backend.namespace, propagation_policy="Background"
+            )
+        give_up_at = time.monotonic() + self._patience_s
+        while self._of(job) and time.monotonic() < give_up_at:
+            time.sleep(LOOK_S)
+
+    def _abandon(self, job: str) -> None:
+        """Delete ``job``, and end the thread that waits for it: Lithops' loops take every other error for a pause."""
+        with contextlib.suppress(Exception):
+            self._backend.batch_api.delete_namespaced_job(
+                name=job, namespace=self._backend.namespace, propagation_policy="Background"
+            )
+        for api in (self._backend.batch_api, self._backend.core_api):
+            api.api_client.call_api = _ended
+
+
+class _GivenUp(BaseException):
+    """Ends a thread that waits for a pod; no Exception, since Lithops goes on after these."""
+
+
+def _ended(*_: Any, **__: Any) -> None:
+    raise _GivenUp
+
+
+def pods_of(executor: Any) -> Pods | None:
+    """The pods of ``executor``; None on backends without."""
+    backend = getattr(executor.compute_handler, "backend", None) or executor.compute_handler
+    is_cluster = getattr(backend, "name", "") == "k8s" and not getattr(backend, "rabbitmq_executor", False)
+    return Pods(backend) if is_cluster and hasattr(backend, "core_api") else None
