@@ -23,7 +23,7 @@ def work(invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStor
             log.join(restart)
             if not log.claim(invocation.slot):
                 return None
-            begin = Restart(restart.number, _first_step(invocation, log, restart))
+            begin = _beginning(invocation, log, restart)
             try:
                 return _worker(invocation, log, bus, objects, prepaid, begin).run()
             except Restarted as news:
@@ -58,12 +58,13 @@ def _after_loss(
     return _await_restart(log, known, prepaid, reason)
 
 
-def _first_step(invocation: Invocation, log: Coordinator, restart: Restart) -> int:
-    """The step after which a function begins: where its slot was handed over, or that of the newest restart.
+def _beginning(invocation: Invocation, log: Coordinator, restart: Restart) -> Restart:
+    """From where a function begins: where its slot was handed over, or the checkpoint of the newest restart.
 
     A restart has forgotten earlier hand-overs. One that is announced has not happened yet.
     """
-    return log.read_plan().handed_over.get(invocation.slot, restart.step)
+    step = log.read_plan().handed_over.get(invocation.slot)
+    return restart if step is None else Restart(restart.number, step, restart.number)
 
 
 def _worker(
