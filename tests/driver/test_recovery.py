@@ -187,7 +187,7 @@ def of_three(*, is_local: bool, is_silent: bool = False) -> tuple[Mending, Memor
     doing = Recovery(
         services, invocations, StartingMoney(RATES, 3, is_local), RATES, telemetry, time.monotonic(), invoke
     )
-    contact: Any = SimpleNamespace(is_silent=lambda: is_silent)
+    contact: Any = SimpleNamespace(is_silent=lambda: is_silent, n_unheard=1)
     return Mending(services, doing, contact, telemetry, 3), hub, invoked
 
 
