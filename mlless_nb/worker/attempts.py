@@ -17,6 +17,7 @@ PATIENCE_S, LOOK_S = 60.0, 0.05
 
 def work(invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message | None:
     """Work until the run's end; returns the final message, None if another invocation has taken over the slot."""
+    restart = Restart()
     try:
         restart = _newest_restart(invocation, log, bus, prepaid)
         while True:
@@ -36,7 +37,8 @@ def work(invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStor
         return None
     except Aborted as error:
         spent = prepaid.spent_nusd, prepaid.storage_nusd
-        left = Left(invocation.slot, 0, *spent, 0.0, 0.0, error.status, str(error), store_nusd=prepaid.store_nusd)
+        more = {"store_nusd": prepaid.store_nusd, "number": restart.number}
+        left = Left(invocation.slot, 0, *spent, 0.0, 0.0, error.status, str(error), **more)
         log.abort(str(error), invocation.n_workers, error.status)
         bus.send("supervisor", left.encode())
         return left

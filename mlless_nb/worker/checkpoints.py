@@ -39,7 +39,7 @@ class Checkpoints:
     is_on : bool
         Whether there are any checkpoints.
     number : int
-        That of the restart after which this worker takes its steps.
+        That of the restart after which this worker takes its steps; kept as an attribute.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Checkpoints:
         self._objects, self._membership, self._can_pay = objects, membership, can_pay
         self._stored: deque[int] = deque()  # steps, oldest first
         self._writer: threading.Thread | None = None
-        self._in_background, self._is_on, self._number = in_background, is_on, number
+        self._in_background, self._is_on, self.number = in_background, is_on, number
 
     def is_due(self, step: int) -> bool:
         """Whether every worker stores its state after ``step``."""
@@ -99,7 +99,7 @@ class Checkpoints:
                 self._objects.delete([self._key(self._stored.popleft())])
 
     def _key(self, step: int) -> str:
-        return part_key(self._job_id, Checkpoint(self._number, step), self._slot)
+        return part_key(self._job_id, Checkpoint(self.number, step), self._slot)
 
     def keep_interrupted(self, make_state: Callable[[], WorkerState]) -> None:
         """Store the state of a run that was aborted, which is newer than the newest checkpoint."""

@@ -186,7 +186,7 @@ class Worker:
         self._checkpoints.close()  # the part that is being stored is on the bill
         spent, storage, merged = self._prepaid.spent_nusd, self._prepaid.storage_nusd, self._exchange.tally.merged_bytes
         left_s = self._log.now_s() - self._job.launched_at_s if status == HANDED_OVER else 0.0
-        said = *sums, status, reason, merged, *kept, self._prepaid.store_nusd, left_s
+        said = *sums, status, reason, merged, *kept, self._prepaid.store_nusd, left_s, self._checkpoints.number
         return Left(self._slot, self._step, spent, storage, *said)
 
     # -- the loop
