@@ -8,9 +8,8 @@
  * worker is `worker/attempts.py` and `worker/loop.py`, the successor `function/succession.py`, the supervisor
  * `supervisor/hearing.py` and `takeover.py`, the driver `driver/recovery.py`.
  *
- * What is left out: money, evaluation, stop rules, bounded staleness, scatter-reduce, lost data of the servers. It is
- * assumed that no part of a checkpoint is on its way to the storage for longer than a restart takes; WITH_LATE_WRITES
- * takes this back, see docs/reliability.md.
+ * What is left out: money, evaluation, stop rules, bounded staleness, scatter-reduce, lost data of the servers. A part of
+ * a checkpoint may be on its way to the storage for as long as it likes.
  *
  * Checked: the assertions, and that no process waits for ever (invalid end states). That the run ends (ltl ends) is
  * written down and was not searched yet: it needs fairness.
@@ -41,10 +40,11 @@
 #define BIT(slot) (1 << (slot))
 
 /* -- the coordinator */
-byte fence, base;                  /* the newest restart: its number, and the step of its checkpoint */
+byte fence, base, origin;          /* the newest restart: its number, and its checkpoint's step and number */
 byte limit[8] = NEVER;             /* the newest step, by restart, behind which no later one has gone back */
 byte claim[P];                     /* the function that holds a slot; 0: nobody */
-bit settled[P];                    /* whether a slot's function has ended properly */
+bit settled[P];                    /* whether a slot's function has ended properly, */
+bit left_behind[P];                /* and whether that was before it had heard of a restart which needs it */
 byte latest;                       /* the newest step that anybody has published */
 byte leaves[P] = NEVER;            /* the plan: the first step without a slot, */
 byte checkpoint;                   /* the step after which all store their state, */
@@ -56,7 +56,7 @@ bit waits[P];                      /* whether a successor has a lease as one tha
 byte left_at[P], left_in[P];       /* where a slot was handed over: after this step, after this restart */
 
 /* -- the object storage: parts of checkpoints, see PART; 0: none */
-byte part[P * (STEPS + 1)];
+byte part[(MOST_RESTARTS + 1) * P * (STEPS + 1)];
 
 /* -- the bus: a successor is ready, a function has handed over */
 bit ready[P], handed[P];
@@ -73,23 +73,20 @@ bit is_over;
 /* The slots that take part in a step by a plan. */
 #define TAKING_PART(l0, l1, step) (((l0) > (step)) + 2 * ((l1) > (step)))
 #define HERE(step) ((arrived[AT(step, 0)] > 0) + 2 * (arrived[AT(step, 1)] > 0))
-/* A part of a checkpoint says after which restart it was stored and who takes part in the next step, and has the
- * residuals that were applied. */
-#define PART(number, set, residuals) (16 * (number) + 4 * (set) + (residuals))
-#define NUMBER(where) (part[where] / 16)
-#define SET(where) ((part[where] / 4) % 4)
+/* A part of a checkpoint says who takes part in the next step, and has the residuals that were applied. */
+#define PART(set, residuals) (4 * (set) + (residuals))
+#define SET(where) (part[where] / 4)
 #define RESIDUALS(where) (part[where] % 4)
-#define STORED(step) ((part[AT(step, 0)] > 0) + 2 * (part[AT(step, 1)] > 0))
-/* Whether all parts of the checkpoint after `step` are there, as each of them says. */
-#ifdef WITHOUT_NUMBERS_IN_PARTS
-#define IS_WHOLE(step) (STORED(step) && !((SET(AT(step, 0)) | SET(AT(step, 1))) & ~STORED(step)))
+/* Its key has the number of the restart after which it was stored. */
+#ifdef WITHOUT_NUMBERS_IN_KEYS
+#define KEY(number, step, slot) (AT(step, slot))
 #else
-/* All were stored after the same restart, and no later one has gone back behind them. */
-#define IS_WHOLE(step) (IS_OF(step, 0) || IS_OF(step, 1))
-#define IS_OF(step, slot) (part[AT(step, slot)] > 0 && (step) <= limit[NUMBER(AT(step, slot))] && \
-    (SET(AT(step, slot)) != ALL || \
-     (STORED(step) == ALL && SET(AT(step, 1 - (slot))) == ALL && NUMBER(AT(step, 0)) == NUMBER(AT(step, 1)))))
+#define KEY(number, step, slot) ((number) * P * (STEPS + 1) + AT(step, slot))
 #endif
+#define STORED(number, step) ((part[KEY(number, step, 0)] > 0) + 2 * (part[KEY(number, step, 1)] > 0))
+/* Whether all parts of a checkpoint are there, as each of them says. */
+#define IS_WHOLE(number, step) (STORED(number, step) && \
+    !((SET(KEY(number, step, 0)) | SET(KEY(number, step, 1))) & ~STORED(number, step)))
 
 /* A function dies here, or not. */
 inline may_die() {
@@ -102,12 +99,7 @@ inline may_die() {
 /* One part of a checkpoint is stored by a thread, while training goes on. */
 proctype Writer(byte where, what, me) {
     if
-#ifdef WITH_LATE_WRITES
-    :: part[where] = what
-#else
-    :: atomic { what / 16 == fence -> part[where] = what }
-    :: what / 16 != fence          /* what is lost on the way */
-#endif
+    :: part[where] = what          /* at any time: also after a restart */
     :: is_dead[me]                 /* it dies with its function */
     :: is_over
     fi
@@ -115,6 +107,7 @@ proctype Writer(byte where, what, me) {
 
 proctype Worker(byte slot, me; bit is_successor) {
     byte mine, step, set, leaving; /* its restart, its newest step, who takes part, who leaves after it */
+    byte from;                     /* the number of the checkpoint that it goes on from */
     byte l0, l1, stores, hands;    /* the plan as it knows it */
     byte steps, residuals;         /* its parameters: how many steps and whose residuals are in them */
 
@@ -128,7 +121,7 @@ proctype Worker(byte slot, me; bit is_successor) {
     :: else -> skip
     fi;
 again:
-    atomic { mine = fence; step = base }
+    atomic { mine = fence; step = base; from = origin }
     atomic {
         if
         :: claim[slot] == 0 -> claim[slot] = me
@@ -141,6 +134,7 @@ again:
 #ifdef WITHOUT_WORD_OF_HAND_OVER
         step = (hands > 0 && (TAKING_PART(l0, l1, hands + 1) & BIT(slot)) -> hands : step)
 #else
+        from = (left_at[slot] > 0 && left_in[slot] == mine -> mine : from);
         step = (left_at[slot] > 0 && left_in[slot] == mine -> left_at[slot] : step)
 #endif
     }
@@ -149,13 +143,16 @@ again:
 #ifdef WITHOUT_WAITING_FOR_PARTS
     :: step > 0 ->
         atomic {
-            assert(IS_WHOLE(step));
-            steps = step; residuals = RESIDUALS(AT(step, slot))
+            assert(IS_WHOLE(from, step));
+            steps = step; residuals = RESIDUALS(KEY(from, step, slot))
         }
 #else
     :: step > 0 ->
         if
-        :: atomic { IS_WHOLE(step) && part[AT(step, slot)] > 0 -> steps = step; residuals = RESIDUALS(AT(step, slot)) }
+        :: atomic {
+                IS_WHOLE(from, step) && part[KEY(from, step, slot)] > 0 ->
+                steps = step; residuals = RESIDUALS(KEY(from, step, slot))
+            }
         :: fence != mine -> goto again
         :: is_over -> goto gone
         fi
@@ -210,7 +207,14 @@ again:
                 fi
             }
             may_die();
-            atomic { settled[slot] = 1; goto gone }
+            atomic {
+                left_behind[slot] = (fence != mine);  /* its last message has the number of the restart it knows */
+#ifdef WITHOUT_NUMBER_IN_LAST_MESSAGE
+                left_behind[slot] = 0;
+#endif
+                settled[slot] = 1;
+                goto gone
+            }
         :: leaving && !(leaving & BIT(slot)) ->
             if
             :: atomic { fence == mine && given[1 - slot] > 0 -> skip }
@@ -229,7 +233,7 @@ again:
                 atomic {
                     if
                     :: fence != mine -> goto again
-                    :: else -> part[AT(step, slot)] = PART(mine, TAKING_PART(l0, l1, step + 1), residuals)
+                    :: else -> part[KEY(mine, step, slot)] = PART(TAKING_PART(l0, l1, step + 1), residuals)
                     fi
                 }
                 may_die();
@@ -257,7 +261,7 @@ again:
 #endif
                     goto gone
                 fi
-            :: else -> run Writer(AT(step, slot), PART(mine, TAKING_PART(l0, l1, step + 1), residuals), me)
+            :: else -> run Writer(KEY(mine, step, slot), PART(TAKING_PART(l0, l1, step + 1), residuals), me)
             fi
         :: else -> skip
         fi
@@ -338,14 +342,14 @@ proctype Supervisor(byte me) {
 }
 
 /* No function has the slot, or is about to take it. */
-#define IS_LOST(slot) (n_there[slot] == 0 && !settled[slot] && !(claim[slot] == 0 && waits[slot]))
+#define IS_LOST(slot) (n_there[slot] == 0 && (!settled[slot] || left_behind[slot]) && !(claim[slot] == 0 && waits[slot]))
 
 inline invoke(slot, is_successor) {
     atomic { n_functions++; n_there[slot] = n_there[slot] + 1 - is_successor; run Worker(slot, n_functions, is_successor) }
 }
 
 active proctype Driver() {
-    byte lost, whole, needed, replaced, number, late;
+    byte lost, whole, after, needed, replaced, late;
     byte n_supervisors = 1, n_successors, l0, l1;
 
     atomic { invoke(0, 0); invoke(1, 0); chief = 1; run Supervisor(1) }
@@ -369,21 +373,27 @@ active proctype Driver() {
             assert(excused)        /* nothing is restarted without a cause */
         }
 again:
-        atomic {                   /* the newest whole checkpoint */
-            whole = STEPS;
+        atomic {                   /* the newest whole checkpoint that no restart has abandoned */
+            whole = STEPS; after = fence;
             do
-            :: whole > 0 && !IS_WHOLE(whole) -> whole--
-            :: else -> break
+            :: whole > 0 && whole <= limit[after] && IS_WHOLE(after, whole) -> break
+            :: whole == 0 && after == 0 -> break
+            :: whole == 0 && after > 0 -> whole = STEPS; after--
+            :: else -> whole--
             od
         }
         atomic {                   /* who is needed, and not there */
-            l0 = leaves[0]; l1 = leaves[1]; number = fence;
+            l0 = leaves[0]; l1 = leaves[1];
             needed = TAKING_PART(l0, l1, whole + 1);
             replaced = needed & (lost | (settled[0] + 2 * settled[1]))
         }
         if
         :: replaced == 0 ->        /* they had done their last steps by then */
-            atomic { settled[0] = settled[0] | (lost & 1); settled[1] = settled[1] | ((lost & 2) >> 1); goto looked }
+            atomic {
+                settled[0] = settled[0] | (lost & 1); settled[1] = settled[1] | ((lost & 2) >> 1);
+                left_behind[0] = 0; left_behind[1] = 0;
+                goto looked
+            }
         :: else
         fi;
         atomic {                   /* roll back */
@@ -392,7 +402,7 @@ again:
             :: late <= fence -> limit[late] = (limit[late] > whole -> whole : limit[late]); late++
             :: else -> break
             od;
-            fence++; base = whole; latest = whole; hand[0] = 0; hand[1] = 0;
+            fence++; base = whole; origin = after; latest = whole; hand[0] = 0; hand[1] = 0;
             given[0] = 0; given[1] = 0;
             late = 0;
             do
@@ -404,11 +414,11 @@ again:
             od;
             late = 0;
             if
-            :: replaced & 1 -> claim[0] = 0; settled[0] = 0
+            :: replaced & 1 -> claim[0] = 0; settled[0] = 0; left_behind[0] = 0
             :: else
             fi;
             if
-            :: replaced & 2 -> claim[1] = 0; settled[1] = 0
+            :: replaced & 2 -> claim[1] = 0; settled[1] = 0; left_behind[1] = 0
             :: else
             fi
         }

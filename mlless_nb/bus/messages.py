@@ -205,6 +205,7 @@ class Left(FromWorker):
     If it handed over, it did so ``left_s`` seconds after the run.
 
     ``kept_step`` is the step of the model that the run returns; the kept sums are those of its evaluation.
+    ``number`` is that of the newest restart that it knew.
     """
 
     step: int
@@ -220,6 +221,7 @@ class Left(FromWorker):
     kept_count: float = 0.0
     store_nusd: int = 0  # the part of ``storage_nusd`` that is for the frame store
     left_s: float = 0.0
+    number: int = 0
 
 
 @dataclass(frozen=True)

@@ -124,9 +124,11 @@ class Conclusion:
         run_objects.remove(self._services.launcher.objects, self._run.id, is_known=is_known)
 
     def _has_checkpoints(self) -> bool:
-        """Whether the run may have stored checkpoints: one was announced, or the plan that says so may be lost."""
+        """Whether workers may have stored their states: for a checkpoint, as the run was aborted, or nobody knows."""
         log = self._services.log
         try:
+            if log.aborted() is not None:
+                return True
             return bool(log.read_plan().checkpoint) or log.restart() != FROM_THE_START
         except LostData:
             return True

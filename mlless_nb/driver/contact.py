@@ -25,21 +25,29 @@ class Contact:
     services : Services
     lease_s : float
         Lease of the functions.
+
+    Attributes
+    ----------
+    n_unheard : int
+        How often the supervisor was invoked since a message came.
     """
 
     def __init__(self, services: Services, lease_s: float) -> None:
         self._services, self._lease_s = services, lease_s
         self._away_since: float | None = None
         self._asked_at = time.monotonic()
-        self.invoked()
+        self._heard_at, self._patience_s = self._asked_at, START_LEASES * lease_s
+        self.n_unheard = 0
 
     def invoked(self) -> None:
         """The supervisor was invoked, perhaps again, and has some time to start."""
         self._heard_at, self._patience_s = time.monotonic(), START_LEASES * self._lease_s
+        self.n_unheard += 1
 
     def heard(self) -> None:
         """A message came from the supervisor."""
         self._heard_at, self._patience_s = time.monotonic(), SILENCE_LEASES * self._lease_s
+        self.n_unheard = 0
 
     def is_silent(self) -> bool:
         """Whether the supervisor counts as lost. To be asked all the time: what passes in between may be a pause."""

@@ -14,6 +14,9 @@ from .gave_up import GaveUp
 from .recovery import Recovery
 from .services import Services
 
+#: A supervisor that was invoked so many times, and never heard, is not invoked again.
+MOST_UNHEARD = 3
+
 
 class Over(NamedTuple):
     """The run has ended, and no function is left to say how: the reason and status if nothing else says it."""
@@ -91,7 +94,7 @@ class Mending:
             if self.troubles or (is_due and self._services.launcher.is_local):
                 self._replace_lost(self._recovery.look())
             elif self._contact.is_silent():
-                self._recovery.replace_supervisor()
+                self._replace_supervisor()
             elif is_due and self._services.redis_urls:  # the object storage loses no data, and its requests are billed
                 self._recovery.note()
         except LostData as error:
@@ -111,7 +114,7 @@ class Mending:
             if self._recovery.is_over():
                 return Over("every function ended without a final message")
             self._recovery.note()
-            self._recovery.replace_supervisor()
+            self._replace_supervisor()
             self._recovery.replace(self._everybody[1:], "every function was lost")
         except LostData as error:
             return self._restore(self._everybody, str(error))
@@ -137,11 +140,21 @@ class Mending:
                 raise GaveUp("the supervisor was lost", "capped" if recovery.plan.stop_status == "capped" else "failed")
             return  # the supervisor concludes
         if SUPERVISOR in lost:
-            recovery.replace_supervisor()
+            self._replace_supervisor()
         if workers or troubles:
             causes = [trouble.reason for trouble in troubles if trouble.others or not workers]
             reason = causes[0] if causes else _were_lost(workers, self._telemetry.state.step + 1)
             recovery.replace(workers, reason, goes_back=not all(trouble.is_lost for trouble in troubles))
+
+    def _replace_supervisor(self) -> None:
+        """Invoke the supervisor again; raises `GaveUp` if none is ever heard, or the budget does not pay for it.
+
+        Elsewhere than on AWS nobody tells why a function is not there, and only the supervisor misses workers.
+        """
+        if self._contact.n_unheard >= MOST_UNHEARD:
+            tries = f"the supervisor was invoked {self._contact.n_unheard} times and never heard"
+            raise GaveUp(f"{tries}: the backend does not start functions, or they end as they start; its log says why")
+        self._recovery.replace_supervisor()
 
     def _restore(self, lost: list[int], reason: str) -> Over | None:
         """Restore the run's data on servers that have lost it."""

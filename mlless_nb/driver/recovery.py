@@ -19,7 +19,7 @@ from ..exchange.slots import role_of
 from ..money import Rates
 from ..money.meter import NUSD, to_nusd
 from ..money.start import StartingMoney
-from ..storage.run_objects import is_model_stored, newest_whole
+from ..storage.run_objects import Checkpoint, is_model_stored, newest_whole
 from ..telemetry.live import Telemetry
 from .fan_out import inviter_of
 from .gave_up import GaveUp
@@ -74,7 +74,7 @@ class Recovery:
         self._invoke = invoke
         self._n_workers = invocations[0].n_workers
         self._launched_at = launched_at
-        self.restart, self._plan = Restart(), Plan()
+        self.restart, self._plan, self._restarts = Restart(), Plan(), list[tuple[int, int]]()  # steps by number
         self._seen: set[int] = set()  # slots whose function has started
         self._at_work: dict[int, str] = {}  # as of the newest look
         self._ended: set[int] = set()  # slots that were at work once, and are not at work any more
@@ -230,14 +230,14 @@ class Recovery:
         """
         log = self._services.log
         self._pay_requests(self._reserve)
-        step = self._checkpoint(reason, lost, self._telemetry.n_rows if self._is_restored else math.inf)
+        origin, step = self._checkpoint(reason, lost, self._telemetry.n_rows if self._is_restored else math.inf)
         replaced = self._to_replace(set(lost), step)
         if lost and not replaced and not goes_back:
             for slot in lost:
                 log.refund(0, slot)  # it could not do so itself any more
             return
         granted = self._reserve_each(replaced)
-        known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers)
+        known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers, origin)
         if self.restart.number != known.number + 1:
             raise GaveUp("the run was restarted by somebody else")
         self._go_on(replaced, granted, reason)
@@ -253,7 +253,7 @@ class Recovery:
         self._is_restored = True
         owed: list[int] = []
         self._pay_requests(lambda nusd, _: owed.append(nusd))
-        step, run_s = self._checkpoint(reason, lost, self._telemetry.n_rows), self._run_s
+        (origin, step), run_s = self._checkpoint(reason, lost, self._telemetry.n_rows), self._run_s
         self._services.keep_user()
         log.delete()
         each = self._rates.function_nusd(UNKNOWN_S)
@@ -262,7 +262,7 @@ class Recovery:
         known = round(max(state.committed_usd, state.spent_usd) * NUSD)
         reserved = max(known, self._reserved_nusd) + unknown + sum(owed)
         reserved = reserved if cap is None else min(reserved, cap)  # more was never granted
-        self.restart = Restart(self.restart.number + 1, step)
+        self.restart = Restart(self.restart.number + 1, step, origin)
         plan = dataclasses.replace(self._plan, version=self._plan.version + 1)
         log.renew("driver", 4 * self._of_slot[SUPERVISOR].lease_s)
         log.create(cap_nusd=cap, reserved_nusd=reserved, restart=self.restart, plan=plan)
@@ -280,6 +280,7 @@ class Recovery:
     def _go_on(self, replaced: list[int], granted: dict[int, int], reason: str, *, is_restored: bool = False) -> None:
         """Invoke functions for ``replaced`` slots, and tell the supervisor and the user."""
         run_s, step = self._run_s, self.restart.step
+        self._restarts.append((self.restart.number, step))
         self._seen.difference_update(replaced)
         self._ended.difference_update(replaced)
         self._starting.begin(replaced, run_s)
@@ -304,8 +305,8 @@ class Recovery:
         gone = {slot for slot in active if slot in came or inviter_of(slot, n) in lost} - at_work
         return [slot for slot in active if slot in lost or slot in gone]
 
-    def _checkpoint(self, reason: str, lost: Sequence[int], most: float = math.inf) -> int:
-        """The step of the newest whole checkpoint, at ``most`` this one, 0 if there is none.
+    def _checkpoint(self, reason: str, lost: Sequence[int], most: float = math.inf) -> Checkpoint:
+        """The newest whole checkpoint, at ``most`` of this step, that of step 0 if there is none.
 
         Counts for each of the ``lost`` slots the restarts without progress; ``reason`` is that of this one. Workers
         that are lost together may be missed one after another.
@@ -318,7 +319,8 @@ class Recovery:
         n_before = max(self._n_stuck.values()) - 1
         if n_before >= MOST_WITHOUT_PROGRESS:
             raise GaveUp(f"{reason}; after {n_before} restarts the run is no further than step {furthest}")
-        return newest_whole(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id, most)
+        job_id = self._of_slot[SUPERVISOR].job_id
+        return newest_whole(self._services.launcher.objects, job_id, most, self._restarts)
 
     def _pay_requests(self, reserve: Callable[[int, str], object]) -> None:
         """Reserve money for the requests so far, and for looking for a whole checkpoint."""

@@ -84,14 +84,14 @@ class MemoryCoordinator:
         """See `Coordinator`."""
         self._restart = restart
 
-    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int) -> Restart:
+    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int, origin: int = 0) -> Restart:
         """See `Coordinator`."""
         hub = self._there
         with hub.changed:
             if hub.called_off is not None:
                 raise Aborted(hub.called_off[1], hub.called_off[0])
             if hub.restart.number == known.number:
-                hub.roll_back(step, replaced)
+                hub.roll_back(step, replaced, origin)
             return hub.restart
 
     def identities(self) -> list[str]:

@@ -96,9 +96,9 @@ class MemoryHub:
             self.announce(checkpoint=step, hand_overs={**announced, **more})
         return self.plan
 
-    def roll_back(self, step: int, replaced: list[int]) -> None:
+    def roll_back(self, step: int, replaced: list[int], origin: int = 0) -> None:
         """Begin a new restart at ``step``, without the rounds so far; ``replaced`` slots can be claimed again."""
-        self.restart, self.latest = Restart(self.restart.number + 1, step), step
+        self.restart, self.latest = Restart(self.restart.number + 1, step, origin), step
         self.frames.clear()
         self.arrivals.clear()
         self.grants.clear()

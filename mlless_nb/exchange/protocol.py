@@ -193,11 +193,12 @@ class Coordinator(Protocol):
     def join(self, restart: Restart) -> None:
         """From now on take part in the rounds of ``restart``."""
 
-    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int) -> Restart:
-        """Let all ``n_workers`` go on from the checkpoint of ``step``; every waiting worker raises `Restarted`.
+    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int, origin: int = 0) -> Restart:
+        """Let all ``n_workers`` go on from the checkpoint of ``step`` that was stored after the restart ``origin``.
 
-        The slots of ``replaced`` can be claimed again. Returns the new restart; if ``known`` is not the newest one,
-        nothing is changed. Raises `LostData` if the job's data was lost, `Aborted` if the run was aborted.
+        Every waiting worker raises `Restarted`. The slots of ``replaced`` can be claimed again. Returns the new one; if
+        ``known`` is not the newest one, nothing is changed. Raises `LostData` if the job's data was lost, `Aborted` if
+        the run was aborted.
         """
 
     def identities(self) -> list[str]:

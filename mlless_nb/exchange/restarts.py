@@ -25,11 +25,13 @@ class Restart(NamedTuple):
     """From where the run's workers go on after a fault.
 
     ``number`` counts the restarts of the run, 0 before the first; rounds of different numbers do not meet. ``step`` is
-    that of the checkpoint from which all workers go on; 0: from the start.
+    that of the checkpoint from which all workers go on; 0: from the start. That checkpoint was stored after the restart
+    of number ``origin``.
     """
 
     number: int = 0
     step: int = 0
+    origin: int = 0
 
 
 #: Of a run that was not restarted.

@@ -33,9 +33,20 @@ def start_key(job_id: str) -> str:
     return f"runs/{job_id}/start"
 
 
-def part_key(job_id: str, step: int, slot: int) -> str:
-    """The key of the part of ``slot`` in the checkpoint after ``step``."""
-    return f"runs/{job_id}/checkpoint-{step:09d}/{slot}"
+class Checkpoint(NamedTuple):
+    """Which checkpoint of a run: the number of the restart after which its steps were taken, and its step.
+
+    In this order the later one of two is the newer one: workers never go on from an abandoned checkpoint. A part that
+    was on its way for longer than a restart took has the number from before: it cannot be taken for a later one.
+    """
+
+    number: int = 0
+    step: int = 0
+
+
+def part_key(job_id: str, checkpoint: Checkpoint, slot: int) -> str:
+    """The key of the part of ``slot`` in a checkpoint."""
+    return f"runs/{job_id}/checkpoint-{checkpoint.step:09d}-{checkpoint.number}/{slot}"
 
 
 def interrupted_key(job_id: str, slot: int) -> str:
@@ -43,14 +54,14 @@ def interrupted_key(job_id: str, slot: int) -> str:
     return f"runs/{job_id}/interrupted/{slot}"
 
 
-def parts_by_step(keys: Sequence[str]) -> dict[int, set[int]]:
-    """The slots whose parts are among ``keys``, by the step of their checkpoint."""
-    found: dict[int, set[int]] = {}
+def parts_of(keys: Sequence[str]) -> dict[Checkpoint, set[int]]:
+    """The slots whose parts are among ``keys``, by their checkpoint."""
+    found: dict[Checkpoint, set[int]] = {}
     for key in keys:
         folder, _, slot = key.rpartition("/")
-        step = folder.rpartition("/checkpoint-")[2]
-        if "/checkpoint-" in folder and step.isdigit() and slot.isdigit():
-            found.setdefault(int(step), set()).add(int(slot))
+        step, _, number = folder.rpartition("/checkpoint-")[2].partition("-")
+        if "/checkpoint-" in folder and step.isdigit() and number.isdigit() and slot.isdigit():
+            found.setdefault(Checkpoint(int(number), int(step)), set()).add(int(slot))
     return found
 
 
@@ -59,18 +70,33 @@ def is_model_stored(objects: ObjectStore, job_id: str) -> bool:
     return model_key(job_id) in objects.list(f"runs/{job_id}/")
 
 
-def newest_whole(objects: ObjectStore, job_id: str, most: float = math.inf) -> int:
-    """The step of the newest checkpoint, at ``most`` this one, that has all its parts undamaged; 0 if there is none."""
-    parts = parts_by_step(objects.list(f"runs/{job_id}/checkpoint-"))
-    for step in sorted((step for step in parts if step <= most), reverse=True):
+def newest_whole(
+    objects: ObjectStore, job_id: str, most: float = math.inf, restarts: Sequence[tuple[int, int]] = ()
+) -> Checkpoint:
+    """The newest checkpoint that has all its parts undamaged, that of step 0 if there is none.
+
+    Parameters
+    ----------
+    objects : ObjectStore
+    job_id : str
+    most : float
+        The latest step that counts.
+    restarts : sequence of (int, int)
+        Number and step of the run's restarts so far: what was stored before one of them for a later step was abandoned
+        by it, though it may have become whole since.
+    """
+    parts = parts_of(objects.list(f"runs/{job_id}/checkpoint-"))
+    for found in sorted(parts, reverse=True):
+        if found.step > min([most, *(step for number, step in restarts if number > found.number)]):
+            continue
         with contextlib.suppress(DecodeError, KeyError, ServiceError):
-            for slot in parts[step]:
-                state = WorkerState.decode(objects.get(part_key(job_id, step, slot)))
-                if not parts[step].issuperset(state.active):
+            for slot in parts[found]:
+                state = WorkerState.decode(objects.get(part_key(job_id, found, slot)))
+                if not parts[found].issuperset(state.active):
                     break
             else:
-                return step
-    return 0
+                return found
+    return Checkpoint()
 
 
 class Found(NamedTuple):
@@ -98,12 +124,12 @@ def newest(objects: ObjectStore, job_id: str) -> Found | None:
             return Found(model_key(job_id), progress, last if last in keys else None)
     interrupted = sorted(key for key in keys if "/interrupted/" in key)
     found = [_interrupted(objects, interrupted)] if interrupted else []
-    for step, slots in sorted(parts_by_step(keys).items(), reverse=True):
-        if found and found[0] is not None and found[0].progress.step >= step:
+    for checkpoint, slots in sorted(parts_of(keys).items(), reverse=True):
+        if found and found[0] is not None and found[0].progress.step >= checkpoint.step:
             break
-        parts = _parts(objects, [part_key(job_id, step, slot) for slot in sorted(slots)])
+        parts = _parts(objects, [part_key(job_id, checkpoint, slot) for slot in sorted(slots)])
         if parts is not None and set(parts) >= set(parts[min(parts)].active):
-            found.append(_finite(part_key(job_id, step, min(slots)), parts))
+            found.append(_finite(part_key(job_id, checkpoint, min(slots)), parts))
             if found[-1] is not None:
                 break
     whole = [one for one in found if one is not None]

@@ -1,8 +1,8 @@
 """A worker's part of a checkpoint as a blob: what it needs to go on bit-identically.
 
-A checkpoint has one part for each active worker, ``runs/<job>/checkpoint-<step>/<slot>``. It is complete when all parts
-are there, so nothing else has to be written. Tables that are equal on all workers are cut into ranges of rows, and
-each part has one range; other tables are whole.
+A checkpoint has one part for each active worker, ``runs/<job>/checkpoint-<step>-<number of the restart>/<slot>``. It is
+complete when all parts are there, so nothing else has to be written. Tables that are equal on all workers are cut into
+ranges of rows, and each part has one range; other tables are whole.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ class Hearing:
 
     Attributes
     ----------
-    restart : int
-        Number of the run's newest restart.
+    restart, base : int
+        Number of the run's newest restart, and the step of its checkpoint.
     restored_step : int
         Step after which the step log begins since its data was lost; 0 if it never was.
     is_succeeded : bool
@@ -86,7 +86,7 @@ class Hearing:
         self._successors, self._metric, self._tell = successors, metric, tell
         self._is_stored = is_stored
         self.is_succeeded = self._is_past = False
-        self.restart = self.restored_step = 0
+        self.restart = self.base = self.restored_step = 0
         self.leaving: set[int] = set()
         self.replacements: dict[int, int] = {}
         self.done: dict[str, str] = {}
@@ -123,7 +123,7 @@ class Hearing:
         if SUPERVISOR in message.slots:
             self._bill.change_supervisor(message.lost_s, message.invoked_s)
             return
-        self.restart = message.number
+        self.restart, self.base = message.number, message.step
         if message.is_restored:
             self.restored_step = message.step
         self._workers.replace(message.slots, message.invoked_s)
@@ -131,8 +131,19 @@ class Hearing:
             self.replacements[slot] = self.replacements.get(slot, 0) + 1
             self._bill.replace(slot, message.lost_s, message.invoked_s)
             self._successors.begin(slot, message.invoked_s)
+        for slot in [slot for slot, last in self._workers.ended.items() if self._is_needed_again(last)]:
+            del self._workers.ended[slot]
         if message.is_restored:
             self._expect_again(message.step)
+
+    def _is_needed_again(self, last: Left | Failed) -> bool:
+        """Whether a worker has ended that has not heard of a restart after which its slot takes part again.
+
+        It may settle its money after the driver has looked who has: then nobody but its lease says that it is gone.
+        """
+        if not isinstance(last, Left) or last.status == "failed" or last.number >= self.restart:
+            return False
+        return last.slot in self._log.read_plan().active(self.base + 1, self._n_workers) and not self._is_stored()
 
     def _expect_again(self, step: int) -> None:
         """Watch those again that had ended and are needed after ``step``: the driver may not know of it."""
@@ -145,13 +156,16 @@ class Hearing:
     def miss(self, slot: int, reason: str, time_s: float, step: int) -> None:
         """Tell the driver that the function of ``slot`` is lost; if its work is done, it has ended.
 
-        That is so if the model is stored, or ``step``, which is complete, is one without it: it has handed all over.
+        That is so if the model is stored, or ``step``, which is complete, is one without it: it has handed all over. It
+        may have been complete before the newest restart, to a step with it.
         """
+        step = min(step, self.base + 1) if self.restart else step
         if self._log.read_plan().leaves.get(slot, math.inf) > step and not self._is_stored():
             self._bus.send("driver", Trouble(slot, self.restart, reason, is_lost=True).encode())
+            self._workers.told(slot)  # only now: a server may have refused to say whether the model is stored
             return
         self._bill.lose(slot, time_s)
-        self._workers.ended[slot] = Left(slot, 0, 0, 0, 0.0, 0.0, "left", UNHEARD)
+        self._workers.ended[slot] = Left(slot, 0, 0, 0, 0.0, 0.0, "left", UNHEARD, number=self.restart)
 
     def take(self, message: FromWorker) -> None:
         """Take in a worker's message."""
@@ -178,6 +192,8 @@ class Hearing:
                 f"Learning rate cut to {message.rate:.3g} at step {message.step}: {self._metric} had stopped falling"
             )
         elif isinstance(message, (Left, Failed)) and message.slot not in workers.ended:
+            if self._is_needed_again(message):
+                return
             workers.ended[message.slot] = message
             self._bill.close(message.slot, message.spent_nusd, message.storage_nusd, message.store_nusd)
             if isinstance(message, Failed):

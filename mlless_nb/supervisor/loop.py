@@ -190,7 +190,7 @@ class Supervisor:
         self._rows.begin_at(self._hearing.restored_step)
         for entries in whole_log(self._log, self._rows):  # after who was replaced: it says what they have spent
             self._take_in(entries)
-        self._hearing.restart = self._log.restart().number
+        self._hearing.restart, self._hearing.base, _ = self._log.restart()
         plan = self._log.read_plan()
         self._hearing.leaving.update(plan.leaves)
         self._workers.started.update(self._log.at_work(list(range(self._job.n_workers))))

@@ -42,8 +42,9 @@ def departed(
     everybody, restart = list(range(n_workers)), log.restart()
     now_settled, at_work = log.settled(everybody), log.at_work(everybody)
     past = {slot for slot, first in plan.leaves.items() if first <= restart.step + 1 and slot not in at_work}
+    nusd = rates.function_nusd(time_s)
     gone = past | (now_settled & (settled | plan.leaves.keys()))
     return [
-        Left(slot, plan.leaves.get(slot, 1) - 1, rates.function_nusd(time_s), 0, 0.0, 0.0, "left", UNHEARD)
+        Left(slot, plan.leaves.get(slot, 1) - 1, nusd, 0, 0.0, 0.0, "left", UNHEARD, number=restart.number)
         for slot in sorted(gone - ended.keys())
     ]

@@ -11,6 +11,8 @@ from ..exchange.protocol import START_LEASES
 
 #: The driver has so many leases to replace a lost worker.
 REPLACE_LEASES = 4
+#: Why a run without a driver is stopped.
+DRIVER_GONE = "the notebook that started the run has ended"
 
 
 class WorkerWatch:
@@ -60,10 +62,14 @@ class WorkerWatch:
         """Note the status and reason of an abort; the first one counts."""
         self.aborted = self.aborted or (status, reason)
 
-    def abort(self, reason: str) -> None:
-        """End the run as failed, so that the other workers do not wait for a lost one."""
-        self.note_abort("failed", reason)
-        self._log.abort(reason, self._job.n_workers)
+    def abort(self, reason: str, status: str = "failed") -> None:
+        """End the run, so that the other workers do not wait for a lost one."""
+        self.note_abort(status, reason)
+        self._log.abort(reason, self._job.n_workers, status)
+
+    def told(self, slot: int) -> None:
+        """The driver was told that the function of ``slot`` is lost."""
+        self._reported.setdefault(slot, self._clock())
 
     def replace(self, slots: Sequence[int], invoked_s: float) -> None:
         """New functions of ``slots`` were invoked, ``invoked_s`` seconds after the run."""
@@ -75,11 +81,11 @@ class WorkerWatch:
         self._reported.clear()
 
     def check_leases(self, time_s: float, step: int) -> list[tuple[int, str]]:
-        """The slots whose lease expired more than half a lease ago, each with what happened, once.
+        """The slots whose lease expired more than half a lease ago, each with what happened, until `told`.
 
-        If the driver has had no lease for the time of one, the run is stopped in good order: servers that were away, or
-        have lost the run's data, give it a moment to renew it. If the driver was told of a lost worker
-        `REPLACE_LEASES` ago and the run was not restarted, it is aborted.
+        If the driver has had no lease for the time of one, the run is stopped: servers that were away, or have lost the
+        run's data, give it a moment to renew it. In good order if nobody is lost, else at once. If the driver was told
+        of a lost worker `REPLACE_LEASES` ago and the run was not restarted, it is aborted.
 
         Parameters
         ----------
@@ -98,8 +104,8 @@ class WorkerWatch:
         has_driver, *are_alive = self._log.alive(["driver", *map(str, waiting)])
         now = self._clock()
         self._driver_since = math.inf if has_driver else min(self._driver_since, now)
-        if now - self._driver_since > self._job.lease_s:
-            self._log.announce_stop("stopped", "the notebook that started the run has ended")
+        if is_driver_gone := now - self._driver_since > self._job.lease_s:
+            self._log.announce_stop("stopped", DRIVER_GONE)
         lost: list[tuple[int, str]] = []
         if self.aborted:
             return lost
@@ -111,9 +117,10 @@ class WorkerWatch:
                     f"was lost at step {step + 1}" if slot in self.started else "did not start"
                 )
                 if slot not in self._reported:
-                    self._reported[slot] = now
                     lost.append((slot, reason))
-                elif not has_driver or now - self._reported[slot] > REPLACE_LEASES * self._job.lease_s:
+                elif is_driver_gone:  # nobody will replace it
+                    self.abort(DRIVER_GONE, "stopped")
+                elif now - self._reported[slot] > REPLACE_LEASES * self._job.lease_s:
                     self.abort(reason)
         return lost
 

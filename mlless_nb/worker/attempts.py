@@ -17,13 +17,14 @@ PATIENCE_S, LOOK_S = 60.0, 0.05
 
 def work(invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message | None:
     """Work until the run's end; returns the final message, None if another invocation has taken over the slot."""
+    restart = Restart()
     try:
         restart = _newest_restart(invocation, log, bus, prepaid)
         while True:
             log.join(restart)
             if not log.claim(invocation.slot):
                 return None
-            begin = Restart(restart.number, _first_step(invocation, log, restart))
+            begin = _beginning(invocation, log, restart)
             try:
                 return _worker(invocation, log, bus, objects, prepaid, begin).run()
             except Restarted as news:
@@ -36,7 +37,8 @@ def work(invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStor
         return None
     except Aborted as error:
         spent = prepaid.spent_nusd, prepaid.storage_nusd
-        left = Left(invocation.slot, 0, *spent, 0.0, 0.0, error.status, str(error), store_nusd=prepaid.store_nusd)
+        more = {"store_nusd": prepaid.store_nusd, "number": restart.number}
+        left = Left(invocation.slot, 0, *spent, 0.0, 0.0, error.status, str(error), **more)
         log.abort(str(error), invocation.n_workers, error.status)
         bus.send("supervisor", left.encode())
         return left
@@ -58,12 +60,13 @@ def _after_loss(
     return _await_restart(log, known, prepaid, reason)
 
 
-def _first_step(invocation: Invocation, log: Coordinator, restart: Restart) -> int:
-    """The step after which a function begins: where its slot was handed over, or that of the newest restart.
+def _beginning(invocation: Invocation, log: Coordinator, restart: Restart) -> Restart:
+    """From where a function begins: where its slot was handed over, or the checkpoint of the newest restart.
 
     A restart has forgotten earlier hand-overs. One that is announced has not happened yet.
     """
-    return log.read_plan().handed_over.get(invocation.slot, restart.step)
+    step = log.read_plan().handed_over.get(invocation.slot)
+    return restart if step is None else Restart(restart.number, step, restart.number)
 
 
 def _worker(

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from ..bus.messages import Invocation
 from ..errors import DecodeError, ServiceError
-from ..exchange import LostData
+from ..exchange import LostData, Restart
 from ..storage.objects import ObjectStore
-from ..storage.run_objects import KEPT, interrupted_key, part_key
+from ..storage.run_objects import KEPT, Checkpoint, interrupted_key, part_key
 from ..storage.worker_state import WorkerState
 from .membership import Membership
 
@@ -38,6 +38,8 @@ class Checkpoints:
         Whether a part is stored by a thread, while training goes on.
     is_on : bool
         Whether there are any checkpoints.
+    number : int
+        That of the restart after which this worker takes its steps; kept as an attribute.
     """
 
     def __init__(
@@ -49,12 +51,13 @@ class Checkpoints:
         *,
         in_background: bool = True,
         is_on: bool = True,
+        number: int = 0,
     ) -> None:
         self._job_id, self._slot, self._every = invocation.job_id, invocation.slot, invocation.checkpoint_every
         self._objects, self._membership, self._can_pay = objects, membership, can_pay
         self._stored: deque[int] = deque()  # steps, oldest first
         self._writer: threading.Thread | None = None
-        self._in_background, self._is_on = in_background, is_on
+        self._in_background, self._is_on, self.number = in_background, is_on, number
 
     def is_due(self, step: int) -> bool:
         """Whether every worker stores its state after ``step``."""
@@ -86,14 +89,17 @@ class Checkpoints:
     def _write(self, step: int, blob: bytes) -> None:
         for _ in range(TRIES):
             with contextlib.suppress(ServiceError, OSError):
-                self._objects.put(part_key(self._job_id, step, self._slot), blob)
+                self._objects.put(self._key(step), blob)
                 break
         else:
             return  # without this part the checkpoint is not complete, and an older one counts
         self._stored.append(step)
         while len(self._stored) > KEPT:
             with contextlib.suppress(ServiceError, OSError):
-                self._objects.delete([part_key(self._job_id, self._stored.popleft(), self._slot)])
+                self._objects.delete([self._key(self._stored.popleft())])
+
+    def _key(self, step: int) -> str:
+        return part_key(self._job_id, Checkpoint(self.number, step), self._slot)
 
     def keep_interrupted(self, make_state: Callable[[], WorkerState]) -> None:
         """Store the state of a run that was aborted, which is newer than the newest checkpoint."""
@@ -107,20 +113,21 @@ class Checkpoints:
         if self._writer is not None:
             self._writer.join()
 
-    def load(self, step: int) -> dict[int, WorkerState]:
-        """The parts of the checkpoint after ``step`` that this worker needs, by slot: its own, or all if they share.
+    def load(self, restart: Restart) -> dict[int, WorkerState]:
+        """The parts of the checkpoint of ``restart`` that this worker needs, by slot: its own, or all if they share.
 
         Raises
         ------
         LostData
             A part is missing or damaged.
         """
-        own = self._part(step, self._slot)
+        checkpoint = Checkpoint(restart.origin, restart.step)
+        own = self._part(checkpoint, self._slot)
         slots = own.active if own.common else [self._slot]
-        return {slot: own if slot == self._slot else self._part(step, slot) for slot in slots}
+        return {slot: own if slot == self._slot else self._part(checkpoint, slot) for slot in slots}
 
-    def _part(self, step: int, slot: int) -> WorkerState:
-        key = part_key(self._job_id, step, slot)
+    def _part(self, checkpoint: Checkpoint, slot: int) -> WorkerState:
+        key = part_key(self._job_id, checkpoint, slot)
         for left in reversed(range(TRIES)):
             try:
                 return WorkerState.decode(self._objects.get(key))

@@ -115,6 +115,7 @@ class Worker:
             self._can_pay,
             in_background=in_background,
             is_on=self._replica.can_resume,
+            number=restart.number,
         )
         self._judge = Judge(
             invocation,
@@ -141,14 +142,13 @@ class Worker:
         pay, make_round = self._exchange.pay, self._exchange.round
         self._handing_over = Reintegration(self._slot, log, self._replica, prepaid, pay, make_round)
         self._ending = Ending(invocation, objects, self._replica, self._best, self._held_out, self._handing_over, clock)
-        self._step = 0
-        self._position = 0  # minibatches that all workers have passed over before this step
+        self._step, self._position = 0, 0  # the latter: minibatches that all have passed over before this step
         self._began_epoch = 0.0  # passes over the data when this step began
         self._sums = self._quality = (0.0, 0.0)  # of the newest evaluation; the former until they are sent
         self._met: set[int] = set()  # minibatches whose users' shard is already recorded in the ownership
         self._resuming = Resuming(invocation, self._replica, self._best, self._judge, self._policy, self._held_out)
         if restart != FROM_THE_START:
-            self._go_on(restart.step)
+            self._go_on(restart)
 
     def run(self) -> Left | Failed:
         """Train until the end; returns, and sends to the supervisor, the outcome.
@@ -186,7 +186,7 @@ class Worker:
         self._checkpoints.close()  # the part that is being stored is on the bill
         spent, storage, merged = self._prepaid.spent_nusd, self._prepaid.storage_nusd, self._exchange.tally.merged_bytes
         left_s = self._log.now_s() - self._job.launched_at_s if status == HANDED_OVER else 0.0
-        said = *sums, status, reason, merged, *kept, self._prepaid.store_nusd, left_s
+        said = *sums, status, reason, merged, *kept, self._prepaid.store_nusd, left_s, self._checkpoints.number
         return Left(self._slot, self._step, spent, storage, *said)
 
     # -- the loop
@@ -327,9 +327,9 @@ class Worker:
         weight = len(self._shares.held) / self._shares.n_all
         return self._resuming.state(self._step, active, weight, self._sums, self._quality)
 
-    def _go_on(self, step: int) -> None:
-        """Go on from the checkpoint after ``step``; 0: from the start, with the plan as it is."""
-        members = self._membership
+    def _go_on(self, restart: Restart) -> None:
+        """Go on from the checkpoint of ``restart``; step 0: from the start, with the plan as it is."""
+        members, step = self._membership, restart.step
         members.plan = self._log.read_plan()
         for number in range(1, step + 1):
             active = members.active(number)
@@ -339,7 +339,7 @@ class Worker:
             self._advance()
         self._step = step
         if step:
-            self._sums, self._quality = self._resuming.resume(self._checkpoints.load(step))
+            self._sums, self._quality = self._resuming.resume(self._checkpoints.load(restart))
 
     def _finish(self, verdict: Verdict) -> Left:
         """Evaluate for the last time, store the model if this is the first active worker, and report the end."""

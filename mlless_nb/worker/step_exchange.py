@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..bus.messages import Invocation
-from ..exchange import WAIT_POLL_S, Arrival, Coordinator, Exchanged, RoundRequest
+from ..exchange import WAIT_POLL_S, Aborted, Arrival, Coordinator, Exchanged, RoundRequest
 from ..exchange.stats import NO_STATS
 from ..exchange.step_report import Report
 from ..money.budget import Prepaid
@@ -15,6 +15,8 @@ from .membership import Membership
 
 #: Decay per step of the longest step duration, which a budget request expects of the next step.
 _STEP_MEMORY = 0.9
+#: A round that lasts for this share of its limit is looked at; without a supervisor it may last so many limits in all.
+_LOOK_SHARE, _MOST_LIMITS = 0.25, 4.0
 
 
 @dataclass
@@ -75,7 +77,8 @@ class StepExchange:
         self._log, self._prepaid, self._membership = log, prepaid, membership
         self._clock, self._cpu_clock = clock, cpu_clock
         self._prefetch, self._report, self.is_last, self.is_checkpoint = prefetch, report, is_last, is_checkpoint
-        self._lease_s, self._deadline_s = invocation.lease_s, invocation.round_timeout_s
+        self._lease_s, self._limit_s = invocation.lease_s, invocation.round_timeout_s
+        self._waits_since = 0.0  # when the newest round was entered, or later
         self.slot = invocation.slot
         self.number, self.epoch, self.stats = 0, 0.0, NO_STATS
         self.active: list[int] = []
@@ -149,7 +152,18 @@ class StepExchange:
         return self._membership.leaving(self.number)
 
     def pay(self) -> None:
-        """Pay for waiting; if the budget does not cover that, announce the end of the run."""
+        """Pay for waiting; if the budget does not cover that, announce the end of the run.
+
+        Raises `Aborted` if the newest round has lasted for too long. While there is no supervisor that does not count:
+        nobody looks who is lost until the driver has replaced it, perhaps twice.
+        """
+        now, look_s = self._clock(), _LOOK_SHARE * self._limit_s
+        if now - self._waits_since > look_s:
+            has_supervisor, has_driver = self._log.alive(["supervisor", "driver"])
+            if has_driver and not has_supervisor:
+                self._waits_since = now - look_s
+            elif now - self._waits_since > self._limit_s:
+                raise Aborted(f"a round of step {self.number} did not complete within {self._limit_s:g} s")
         if not self._prepaid.buy(WAIT_POLL_S, self._log.reserve):
             self._log.announce_stop("capped", "the budget does not pay for another step")
 
@@ -166,6 +180,7 @@ class StepExchange:
         parts: dict[int, bytes] | None = None,
     ) -> RoundRequest:
         """This worker's part in a round. Only a step's own round, the one with a report, requests money."""
+        self._waits_since = self._clock()
         return RoundRequest(
             round_id,
             self.number,
@@ -177,7 +192,7 @@ class StepExchange:
             self._prepaid.wanted(self.step_s if report is not None else 0.0),
             self._membership.plan.version,
             self._lease_s,
-            self._deadline_s,
+            _MOST_LIMITS * self._limit_s,
             parts,
             self.kept_steps,
             self.quorum if report is not None else 0,

@@ -100,13 +100,13 @@ def mended(n_inviters: int, at_work: dict[int, str], lost: list[int], troubles: 
         money=lambda: (None, 0),
         settled=lambda slots: set(),
         at_work=lambda slots: {slot: nonce for slot, nonce in at_work.items() if slot in slots},
-        roll_back=lambda known, step, replaced, n_workers: known._replace(number=known.number + 1),
+        roll_back=lambda known, step, replaced, n_workers, origin: known._replace(number=known.number + 1),
     )
     launcher = SimpleNamespace(objects=MemoryObjects(), has_died=lambda pid: pid in lost, is_local=True)
     services: Any = SimpleNamespace(log=log, launcher=launcher, bus=SimpleNamespace(send=lambda *_: None))
     money, telemetry = StartingMoney(RATES, 4, True, n_inviters=n_inviters), Telemetry()
     recovery = Recovery(services, invocations(4), money, RATES, telemetry, 0.0, invoked.extend)
-    contact: Any = SimpleNamespace(is_silent=lambda: False)
+    contact: Any = SimpleNamespace(is_silent=lambda: False, n_unheard=1)
     mending = Mending(services, recovery, contact, telemetry, 4)
     mending.troubles = troubles
     assert mending.mend(is_due=True) is None

@@ -20,7 +20,7 @@ from mlless_nb.exchange.plan import NO_PLAN
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.start import StartingMoney
 from mlless_nb.storage.objects import MemoryObjects
-from mlless_nb.storage.run_objects import model_key, newest_whole, part_key
+from mlless_nb.storage.run_objects import Checkpoint, model_key, newest_whole, part_key
 from mlless_nb.storage.worker_state import WorkerState
 from mlless_nb.telemetry.live import Telemetry
 
@@ -64,7 +64,7 @@ def test_a_run_that_gets_no_further_is_given_up() -> None:
     restarts: list[int] = []
     reserved: list[int] = []
 
-    def roll_back(known: Any, step: int, replaced: list[int], n_workers: int) -> Any:
+    def roll_back(known: Any, step: int, replaced: list[int], n_workers: int, origin: int) -> Any:
         restarts.append(step)
         return known._replace(number=known.number + 1)
 
@@ -109,13 +109,33 @@ def test_only_a_checkpoint_of_which_all_parts_are_whole_is_gone_on_from() -> Non
     objects = MemoryObjects()
     for step in (10, 20, 30):
         for slot in (0, 1):
-            objects.put(part_key("run", step, slot), WorkerState(step, slot, [0, 1], {}).encode())
-    assert newest_whole(objects, "run") == 30
-    objects.put(part_key("run", 30, 1), objects.blobs[part_key("run", 30, 1)][:-1])
-    assert newest_whole(objects, "run") == 20
-    objects.delete([part_key("run", 20, 0)])
-    assert newest_whole(objects, "run") == 10
-    assert newest_whole(objects, "run", 9) == 0
+            objects.put(part_key("run", Checkpoint(0, step), slot), WorkerState(step, slot, [0, 1], {}).encode())
+    assert newest_whole(objects, "run") == (0, 30)
+    objects.put(part_key("run", Checkpoint(0, 30), 1), objects.blobs[part_key("run", Checkpoint(0, 30), 1)][:-1])
+    assert newest_whole(objects, "run") == (0, 20)
+    objects.delete([part_key("run", Checkpoint(0, 20), 0)])
+    assert newest_whole(objects, "run") == (0, 10)
+    assert newest_whole(objects, "run", 9) == (0, 0)
+
+
+def test_a_part_that_is_written_after_a_restart_is_not_taken_for_a_newer_one() -> None:
+    objects = MemoryObjects()
+
+    def store(number: int, step: int, *active: int) -> None:
+        for slot in active:
+            key = part_key("run", Checkpoint(number, step), slot)
+            objects.put(key, WorkerState(step, slot, list(active), {"number": number}).encode())
+
+    store(0, 10, 0, 1)
+    store(1, 20, 0)  # worker 1 has left by then
+    store(0, 20, 0, 1)  # from before, when it had not: late
+    store(0, 30, 0, 1)
+    restarts = [(1, 10)]
+    assert newest_whole(objects, "run", restarts=restarts) == (1, 20)
+    own = WorkerState.decode(objects.get(part_key("run", Checkpoint(1, 20), 0)))
+    assert (own.active, own.facts) == ([0], {"number": 1})
+    objects.delete([part_key("run", Checkpoint(1, 20), 0)])
+    assert newest_whole(objects, "run", restarts=restarts) == (0, 10)  # what restart 1 has abandoned stays so
 
 
 @pytest.mark.parametrize("can_pay", [True, False])
@@ -167,7 +187,7 @@ def of_three(*, is_local: bool, is_silent: bool = False) -> tuple[Mending, Memor
     doing = Recovery(
         services, invocations, StartingMoney(RATES, 3, is_local), RATES, telemetry, time.monotonic(), invoke
     )
-    contact: Any = SimpleNamespace(is_silent=lambda: is_silent)
+    contact: Any = SimpleNamespace(is_silent=lambda: is_silent, n_unheard=1)
     return Mending(services, doing, contact, telemetry, 3), hub, invoked
 
 
@@ -199,7 +219,7 @@ def test_after_lost_data_the_run_goes_on_from_no_step_that_nobody_has_heard_of()
     mending, hub, _ = of_three(is_local=True)
     objects = mending._services.launcher.objects
     for slot in range(3):
-        objects.put(part_key("run", 3, slot), WorkerState(3, slot, [0, 1, 2], {}).encode())
+        objects.put(part_key("run", Checkpoint(0, 3), slot), WorkerState(3, slot, [0, 1, 2], {}).encode())
     mending._telemetry.update(step=2.0, budget_usd=None)  # the driver pays for looking for checkpoints
     hub.lose()
     assert mending.mend(is_due=True) is None
@@ -288,7 +308,7 @@ def test_a_leaver_that_is_lost_after_the_others_have_stored_what_it_gave_costs_n
     mending, hub, invoked = of_three(is_local=True)
     hub.cap, objects = None, mending._services.launcher.objects
     for slot in (0, 1):
-        objects.put(part_key("run", 9, slot), WorkerState(9, slot, [0, 1], {}).encode())
+        objects.put(part_key("run", Checkpoint(0, 9), slot), WorkerState(9, slot, [0, 1], {}).encode())
     begin(hub, SUPERVISOR, 0, 1, 2)
     assert mending.mend(is_due=True) is None
     mending._services.launcher.has_died = lambda pid: pid == 12  # type: ignore[method-assign, assignment]

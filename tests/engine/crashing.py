@@ -96,17 +96,18 @@ def run(job: Job, crashes: list[Crash]) -> Rerun:
 
     for slot in range(job.n_workers):
         start(slot, 0)
-    restart, give_up_at = Restart(), time.monotonic() + PATIENCE_S
+    restart, restarts, give_up_at = Restart(), list[tuple[int, int]](), time.monotonic() + PATIENCE_S
     while len(ends) < job.n_workers:
         assert told.wait(PATIENCE_S), "a worker hangs"
         told.clear()
         assert time.monotonic() < give_up_at, "the job does not end"
         while dead:
             lost = [dead.pop()]
-            step = newest_whole(objects, "job")
+            origin, step = newest_whole(objects, "job", restarts=restarts)
             active = hub.plan.active(step + 1, job.n_workers)
             replaced = [slot for slot in active if slot in lost or slot in ends]
-            restart = driver.roll_back(restart, step, replaced, job.n_workers)
+            restart = driver.roll_back(restart, step, replaced, job.n_workers, origin)
+            restarts.append((restart.number, step))
             for slot in replaced:
                 ends.pop(slot, None)
                 start(slot, restart.number)

@@ -91,7 +91,7 @@ def test_only_one_of_two_restarts_from_the_same_state_counts(make: Make) -> None
     three(make)
     first = driver.roll_back(FROM_THE_START, 0, [], 3)
     assert make("another").roll_back(FROM_THE_START, 5, [], 3) == first
-    assert driver.roll_back(first, 7, [], 3) == Restart(2, 7)
+    assert driver.roll_back(first, 7, [], 3, 1) == Restart(2, 7, 1) == driver.restart()
 
 
 def test_grants_of_rounds_that_come_again_are_made_again(make: Make) -> None:  # noqa: F811
@@ -122,7 +122,7 @@ def test_a_run_whose_data_is_lost_is_created_again(make: Make, request: pytest.F
         driver.restart()
     with pytest.raises(LostData):
         publish(logs[0], 2, 0)
-    plan, restart = Plan(version=3, leaves={2: 9}, checkpoint=1), Restart(4, 1)
+    plan, restart = Plan(version=3, leaves={2: 9}, checkpoint=1), Restart(4, 1, 2)
     driver.create(cap_nusd=500, reserved_nusd=200, restart=restart, plan=plan)
     assert driver.money() == (500, 200)
     assert (driver.restart(), driver.read_plan()) == (restart, plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ pytest.importorskip("greenlet")
 
 from seeds.check import run, run_seeds
 from seeds.scenario import HURRIED, Fault, Problem, Scenario, scenario_of
+from seeds.world import World, simulate
 
 #: Seeds in `make test`, and in `make test-long`.
 FEW, MANY = 100, 1_250
@@ -52,7 +54,7 @@ def test_many_functions_that_live_for_a_few_steps_only() -> None:
 
 
 #: Each failed once, in a way of its own, see docs/reliability.md.
-MENDED = (469, 832, 944, 1007, 1168, 1726, 1925, 2255, 2356, 2613, 3335, 3581)
+MENDED = (469, 832, 944, 1007, 1168, 1726, 1925, 2255, 2356, 2613, 3335, 3581, 7165, 8448, 9068)
 
 
 @pytest.mark.parametrize("seed", MENDED)
@@ -91,3 +93,16 @@ def test_a_storage_that_fails_while_the_model_is_stored() -> None:
     """One refused request ended the run as failed."""
     throttled = Fault("storage fails", 0.8, 0, 2.0)
     assert run(Scenario(4, SMALL, (throttled,)))[1].status == "finished"
+
+
+@pytest.mark.parametrize(("kind", "is_local"), [("never starts", False), ("kill at", False), ("kill at", True)])
+def test_a_run_whose_functions_all_fail_as_they_start_is_given_up(kind: str, is_local: bool) -> None:
+    """On a cloud the supervisor was invoked again and again: nobody else misses workers."""
+    fault = Fault(kind, 0.0, request="claim", nth=1)
+    faults = [replace(fault, slot=slot, nth=n) for slot in (-1, 0, 1) for n in range(1, 13)]
+    world = World(Scenario(5, SMALL, tuple(faults), is_local=is_local))
+    outcome = simulate(world)
+    assert outcome.status == "failed"
+    assert "never heard" in outcome.reason or "the run is no further than step 0" in outcome.reason
+    assert len(world.processes) <= 12
+    assert world.clock.now < 450.0

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from mlless_nb.storage import checkpoint, run_objects
 from mlless_nb.storage.objects import MemoryObjects
-from mlless_nb.storage.run_objects import interrupted_key, model_key, part_key
+from mlless_nb.storage.run_objects import Checkpoint, interrupted_key, model_key, part_key
 from mlless_nb.storage.worker_state import WorkerState
 
 FACTS = {"n_steps": 7, "n_updates": 14, "rate_factor": 0.3, "weight": 1.0, "state": []}
@@ -27,7 +27,7 @@ def stored(objects: MemoryObjects, *steps: int) -> None:
     """Store the checkpoints of these steps; their parameters tell the step."""
     for step in steps:
         for slot in (0, 1):
-            objects.put(part_key("run", step, slot), part(step, slot, float(step), common=True))
+            objects.put(part_key("run", Checkpoint(0, step), slot), part(step, slot, float(step), common=True))
 
 
 def found_step(objects: MemoryObjects) -> int | None:
@@ -44,12 +44,20 @@ def test_the_newest_whole_checkpoint_is_found_and_the_model_is_newer_than_all() 
     assert found_step(objects) is None
     stored(objects, 90, 100, 110)
     objects.put("runs/run/something-else", b"")
-    objects.put("runs/run-2/checkpoint-000000500/0", part(500, 0))
+    objects.put("runs/run-2/checkpoint-000000500-0/0", part(500, 0))
     assert found_step(objects) == 110
-    objects.delete([part_key("run", 110, 1)])
+    objects.delete([part_key("run", Checkpoint(0, 110), 1)])
     assert found_step(objects) == 100
     objects.put(model_key("run"), checkpoint.encode(np.full((4, 2), 113, np.float32), 113))
     assert found_step(objects) == 113
+
+
+def test_the_model_is_that_of_the_newest_restart_and_not_of_one_that_was_abandoned() -> None:
+    objects = MemoryObjects()
+    stored(objects, 10, 40)
+    for slot in (0, 1):
+        objects.put(part_key("run", Checkpoint(1, 20), slot), part(20, slot, 20.0, common=True))
+    assert found_step(objects) == 20
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "nan", "inf"])
@@ -57,7 +65,7 @@ def test_damaged_ones_are_passed_over(damage: str) -> None:
     objects = MemoryObjects()
     stored(objects, 10, 20, 30)
     for step, expected in ((30, 20), (20, 10), (10, None)):
-        key = part_key("run", step, 1)
+        key = part_key("run", Checkpoint(0, step), 1)
         blob = bytearray(objects.blobs[key])
         blob[-5] ^= 64
         objects.blobs[key] = {
@@ -90,7 +98,7 @@ def test_residuals_are_published_and_owned_rows_are_their_owners() -> None:
     for slot in (0, 1):
         own = np.array([slot], np.int32)
         tables = {"residual": residual, "own rows": own}
-        objects.put(part_key("run", 5, slot), part(5, slot, 5.0 + slot, **tables))
+        objects.put(part_key("run", Checkpoint(0, 5), slot), part(5, slot, 5.0 + slot, **tables))
     found = run_objects.newest(objects, "run")
     assert found is not None
     # Rows 0 and 1 are those of workers 0 and 1; the others are worker 0's with the residual of worker 1.

@@ -76,3 +76,23 @@ def test_the_last_rows_are_sent_though_the_servers_have_lost_the_budget() -> Non
     made._last_word()
     update, _ = [Message.decode(body) for body in bus.receive("driver", 0.0)]
     assert update.rows == [[12.0]]  # type: ignore[attr-defined]
+
+
+def test_a_worker_that_leaves_without_having_heard_of_a_restart_that_needs_it_is_missed() -> None:
+    """The driver had looked who has settled its money, and the worker did so afterwards."""
+    for base, is_heard_first, needed in ((1, False, True), (1, True, True), (4, False, False)):
+        hub = MemoryHub()
+        hub.create(None, 0, Restart(1, base), Plan(1, {1: 5}))
+        made, bus, _ = supervisor(hub)
+        if is_heard_first:
+            made._hearing.take(left(1, 4))
+        made._bus.send("supervisor", Replaced(1, base, [0], 5.0, 5.0).encode())
+        assert made._hearing.hear(0.0)
+        made._hearing.take(left(1, 4))
+        assert (1 not in made._workers.ended) == needed
+        made._hearing.miss(1, "worker 1 was lost at step 5", 20.0, 7)  # step 7 was complete before the restart
+        told = [Message.decode(body) for body in bus.receive("driver", 0.0)]
+        assert told == ([Trouble(1, 1, "worker 1 was lost at step 5", is_lost=True)] if needed else [])
+        again = dataclasses.replace(left(1, 4), number=1)
+        made._hearing.take(again)
+        assert 1 in made._workers.ended

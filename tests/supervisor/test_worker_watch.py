@@ -28,3 +28,40 @@ def test_a_driver_without_a_lease_has_the_time_of_one_to_renew_it() -> None:
     now[0] = 21.5
     watch.check_leases(now[0], 1)
     assert log.read_plan().stop_reason == "the notebook that started the run has ended"
+
+
+def watch_of_two() -> tuple[WorkerWatch, MemoryCoordinator, list[float]]:
+    """The watch of a run whose worker 0 has no lease, its data, and the time."""
+    log, now = MemoryCoordinator(MemoryHub()), [0.0]
+    log.create(cap_nusd=None, reserved_nusd=0)
+    log.renew("1", 1000.0)
+    invocation = dataclasses.replace(Job(PMF(rank=2), SGD(0.2), BSP(), 2, 5, "mean", {}).invocation(0), lease_s=10.0)
+    watch = WorkerWatch(invocation, log, lambda: now[0])
+    watch.started |= {0, 1}
+    return watch, log, now
+
+
+def test_a_lost_worker_is_named_until_the_driver_was_told_of_it() -> None:
+    watch, log, now = watch_of_two()
+    log.renew("driver", 1000.0)
+    assert watch.check_leases(0.0, 4) == []
+    for now[0] in (6.0, 6.2):  # the storage refused to say whether the model is stored
+        assert watch.check_leases(now[0], 4) == [(0, "worker 0 was lost at step 5")]
+    watch.told(0)
+    assert watch.check_leases(6.4, 4) == []
+    now[0] = 6.2 + 41.0
+    assert watch.check_leases(now[0], 4) == []
+    assert log.aborted() == ("failed", "worker 0 was lost at step 5")
+
+
+def test_a_run_that_lost_a_worker_and_its_driver_is_stopped_and_has_not_failed() -> None:
+    watch, log, now = watch_of_two()
+    for now[0] in (0.0, 6.0):
+        lost = watch.check_leases(now[0], 4)
+    watch.told(lost[0][0])
+    now[0] = 9.0
+    watch.check_leases(now[0], 4)
+    assert log.aborted() is None
+    now[0] = 11.0
+    watch.check_leases(now[0], 4)
+    assert log.aborted() == ("stopped", "the notebook that started the run has ended")

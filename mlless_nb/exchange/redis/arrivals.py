@@ -29,15 +29,15 @@ def called_off(text: bytes) -> Aborted:
 
 def fence_of(generation: str, restart: Restart) -> str:
     """What a worker's rounds are checked against: the job's generation and the newest restart."""
-    return f"{generation} {restart.number} {restart.step}"
+    return " ".join(map(str, (generation, *restart)))
 
 
 def restart_of(fence: bytes | None, generation: str) -> Restart:
     """The restart in a fence; raises `LostData` if there is none, or that of another generation."""
-    found = (fence or b"").decode().rsplit(" ", 2)
-    if len(found) != 3 or found[0] != generation:
+    of, *found = (fence or b"").decode().rsplit(" ", len(Restart._fields))
+    if len(found) != len(Restart._fields) or of != generation:
         raise LostData(GONE)
-    return Restart(int(found[1]), int(found[2]))
+    return Restart(*map(int, found))
 
 
 def closing_of(slots: bytes, following: bytes | int) -> Closing | None:

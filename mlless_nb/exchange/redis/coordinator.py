@@ -176,11 +176,11 @@ class RedisCoordinator:
         """See `Coordinator`."""
         self._rounds.join(restart)
 
-    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int) -> Restart:
+    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int, origin: int = 0) -> Restart:
         """See `Coordinator`."""
         roles = [role_of(slot) for slot in replaced]
         freed = [self._key("claim", slot) for slot in replaced] + [self._key("lease", role) for role in roles]
-        args = [self.generation, known.number, step, TTL_S * 1000, n_workers, *replaced]
+        args = [self.generation, known.number, step, origin, TTL_S * 1000, n_workers, *replaced]
         code, text = self._roll_back(keys=[self._job, self._key("wake"), *freed], args=args)
         if code == -3:
             raise called_off(text)

@@ -150,14 +150,14 @@ class Books:
         self._check_generation(state)
         return state.restart
 
-    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int) -> Restart:
+    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int, origin: int = 0) -> Restart:
         """See `Coordinator`."""
 
         def change(state: JobState) -> Restart:
             if state.called_off is not None:
                 raise Aborted(state.called_off[1], state.called_off[0])
             if state.restart.number == known.number:
-                state.roll_back(step, replaced)
+                state.roll_back(step, replaced, origin)
             return state.restart
 
         restart = self._change(change)

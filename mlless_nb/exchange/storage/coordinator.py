@@ -105,11 +105,11 @@ class StorageCoordinator(Books):
     def _quorum_of(self, restart: Restart) -> Quorum:
         return Quorum(self._storage, f"{self._folder}quorum{restart.number}", self._steps, self._nonce, self._note)
 
-    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int) -> Restart:
+    def roll_back(self, known: Restart, step: int, replaced: list[int], n_workers: int, origin: int = 0) -> Restart:
         """See `Coordinator`."""
         # It is there before a worker looks for it. Only the driver restarts a run, so nobody uses it yet.
         self._quorum_of(Restart(known.number + 1)).cell.create(QuorumState(step))
-        return super().roll_back(known, step, replaced, n_workers)
+        return super().roll_back(known, step, replaced, n_workers, origin)
 
     def close(self) -> None:
         """Finish what was begun, and release the connections. Idempotent."""
