@@ -34,8 +34,8 @@ EPOCHS = 100.0
 def quick(job: TrainingJob) -> Outlook | None:
     """The outlook of ``job`` for at most some tenths of a second of one core; None if that is not possible.
 
-    What a target takes is left open. Of rows in a file the first ones are measured. Rows that functions are to prepare,
-    and functions that live for a part of a step, have no quick outlook.
+    What a target takes is left open. Of rows in a file the first ones are measured, and reading them from text can take
+    a second. Rows that functions are to prepare, and functions that live for a part of a step, have no quick outlook.
     """
     if job.execution != WORKERS:
         return None
