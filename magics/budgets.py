@@ -1,6 +1,8 @@
-"""``%mlless session`` and ``%mlless project``: the budgets above a run's own."""
+"""``%mlless session``, ``%mlless project``, ``%mlless budget --session``: the budgets above a run's own."""
 
 from __future__ import annotations
+
+import contextlib
 
 from IPython.core.error import UsageError
 
@@ -10,6 +12,8 @@ from ..driver.spending import Spending
 from ..money.book import Kind
 
 FLAGS = ("--budget", "--new", "--leave")
+#: How ``%mlless budget`` names the budget that it is about, in place of a run's.
+SCOPES = ("--session", "--project")
 
 
 def session(words: list[str]) -> None:
@@ -20,6 +24,26 @@ def session(words: list[str]) -> None:
 def project(words: list[str]) -> None:
     """``project [NAME] [--budget USD] [--new] [--leave]``: a budget that lasts over notebooks and days."""
     _show("project", words)
+
+
+def scoped(words: list[str]) -> None:
+    """``budget --session [NAME] [USD]``, ``budget --project [NAME] [USD]``: set the cap of either, or show it."""
+    scopes = [word for word in words if word.split("=", 1)[0] in SCOPES]
+    kind, _, value = scopes[0].removeprefix("--").partition("=")
+    names, caps = [], []
+    for word in [*([value] if value else []), *(word for word in words if word not in scopes)]:
+        (caps if _is_amount(word) else names).append(word)
+    if len(scopes) > 1 or len(caps) > 1 or len(names) > 1 or any(name.startswith("-") for name in names):
+        valid = f"must be one amount in US dollars and at most one name, e.g. %mlless budget --{kind} 2.00"
+        raise UsageError(f"%mlless budget {' '.join(words)}: {valid}")
+    _show("session" if kind == "session" else "project", [*names, *(f"--budget={cap}" for cap in caps)])
+
+
+def _is_amount(word: str) -> bool:
+    with contextlib.suppress(ValueError):
+        float(word.removeprefix("$"))
+        return True
+    return False
 
 
 def _show(kind: Kind, words: list[str]) -> None:

@@ -94,7 +94,10 @@ def tune(words: list[str]) -> None:
 
 
 def budget(words: list[str]) -> None:
-    """``budget USD [RUN]``: set the cap; without USD, print the present one."""
+    """``budget USD [RUN]``: set the cap; without USD, print it. With ``--session`` or ``--project`` that of either."""
+    if any(word.split("=", 1)[0] in budgets.SCOPES for word in words):
+        budgets.scoped(words)
+        return
     cap, words = _number("budget", words)
     run = _the_run("budget", words, live=cap is not None)
     if cap is None:

@@ -35,6 +35,8 @@ def candidates(words: list[str]) -> list[str]:
         return list(VERBS)
     if words[0] == "%mlless" and len(words) > 2 and words[1] in ("session", "project"):
         return [flag for flag in budgets.FLAGS if flag not in words[2:-1]]
+    if words[0] == "%mlless" and len(words) > 2 and words[1] == "budget":
+        return [*_names(), *(() if set(words) & set(budgets.SCOPES) else budgets.SCOPES)]
     if words[0] == "%mlless" and len(words) > 2 and words[1] in ("ps", "clean"):
         return [flag for flag in cleaning.FLAGS if flag == "--redis" or words[1] == "clean"]
     if words[0] == "%mlless" and len(words) > 2 and words[1] in ("runs", "spend"):

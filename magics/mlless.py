@@ -56,6 +56,7 @@ class MllessMagics(Magics):
         %mlless doctor               check what `mlless-nb deploy` has made in a cloud
         %mlless session [NAME] [--budget USD]     spent, reserved and left of this notebook's budget, or of a shared one
         %mlless project [NAME] [--budget USD]     the same of a project, over notebooks and days
+        %mlless budget --session|--project [NAME] [USD]    the same in other words: --session 2.00
         """
         try:
             if cell is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from ..data.dataset import Dataset
 from ..data.prepare import Manifest
 from ..driver.data_preparation import JobData
 from ..driver.invocations import DETACHED, invocations_of
@@ -19,10 +20,12 @@ from ..storage.objects import MemoryObjects
 from ..worker.replica import Replica
 
 
-def part_of(job: TrainingJob, share: float) -> TrainingJob:
-    """``job`` on about ``share`` of its rows, for one replica alone."""
+def part_of(job: TrainingJob, share: float, head: Dataset | None = None) -> TrainingJob:
+    """``job`` on about ``share`` of its rows, for one replica alone; or on all of ``head``, without held-out rows."""
+    rows = {} if head is None else {"data": head, "validation": None}
     alone = dataclasses.replace(
         job,
+        **rows,  # type: ignore[arg-type]
         workers=1,
         sync=BSP(),
         scale_in=ScaleIn.off(),
@@ -38,7 +41,7 @@ def part_of(job: TrainingJob, share: float) -> TrainingJob:
         bus=None,
         name=None,
     )
-    if share >= 1.0:
+    if share >= 1.0 or head is not None:
         return alone
     return dataclasses.replace(alone, data=job.data.split(share, job.seed)[1])
 

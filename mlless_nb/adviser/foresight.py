@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..data.csr import Csr
 from ..data.ratings import Ratings
+from ..data.stream import CsrStream
 from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from .advice import WORKERS as NUMBERS
@@ -17,7 +18,7 @@ from .analytic import Sizes
 from .constants import constants
 from .descent import descend, planned
 from .outlook import Course, Outlook, outlook
-from .probe import probe
+from .probe import probe, probe_head
 
 if TYPE_CHECKING:
     from ..driver.run import TrainingRun
@@ -33,12 +34,19 @@ EPOCHS = 100.0
 def quick(job: TrainingJob) -> Outlook | None:
     """The outlook of ``job`` for at most some tenths of a second of one core; None if that is not possible.
 
-    What a target takes is left open. Rows that are not in memory, and functions that live for a part of a step, have
-    no quick outlook.
+    What a target takes is left open. Of rows in a file the first ones are measured, and reading them from text can take
+    a second. Rows that functions are to prepare, and functions that live for a part of a step, have no quick outlook.
     """
-    if not isinstance(job.data, (Csr, Ratings)) or job.data.n > QUICK_ROWS or job.execution != WORKERS:
+    if job.execution != WORKERS:
         return None
-    sizes = probe(job, QUICK_S, QUICK_SAMPLE)
+    if isinstance(job.data, CsrStream):
+        sizes = probe_head(job, job.data, QUICK_S)
+    elif isinstance(job.data, (Csr, Ratings)) and job.data.n <= QUICK_ROWS:
+        sizes = probe(job, QUICK_S, QUICK_SAMPLE)
+    else:
+        return None
+    if sizes is None:
+        return None
     return outlook(job, courses_of(job, sizes), planned(job, sizes.n_minibatches), None)
 
 

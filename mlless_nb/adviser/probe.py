@@ -9,6 +9,7 @@ import statistics
 
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
+from ..data.stream import CsrStream
 from ..job.job import TrainingJob
 from ..job.partitioning import exchanged_bytes, is_by_user
 from ..job.sync import BSP
@@ -25,6 +26,8 @@ SAMPLE = 0.1
 STEPS_S = 1.0
 #: Most minibatches of the sample that are timed.
 MOST_TIMED = 64
+#: Most blocks of a file that `probe_head` reads, of 8 MiB of text each.
+MOST_BLOCKS = 2
 
 
 def probe(job: TrainingJob, steps_s: float | None = None, sample: float = SAMPLE) -> Sizes:
@@ -40,6 +43,20 @@ def probe(job: TrainingJob, steps_s: float | None = None, sample: float = SAMPLE
     objects = MemoryObjects()
     part, manifest, _ = packed(part_of(job, share), objects)
     return _sizes(job, part, manifest, objects, share, STEPS_S if steps_s is None else steps_s)
+
+
+def probe_head(job: TrainingJob, rows: CsrStream, steps_s: float) -> Sizes | None:
+    """`probe` on the first ``rows`` of a file, which is read no further; None if they are too few for a step.
+
+    Rows that come first may be unlike later ones, so the figures are rougher than those of a sample.
+    """
+    n_wanted = min(job.minibatch * max(LEAST_TIMED, job.local_steps), rows.n)
+    head = rows.head(n_wanted, MOST_BLOCKS)
+    if head.n < min(job.minibatch * job.local_steps, rows.n):
+        return None
+    objects, share = MemoryObjects(), min(head.n / job.n_train, 1.0)
+    part, manifest, _ = packed(part_of(job, share, head), objects)
+    return _sizes(job, part, manifest, objects, share, steps_s)
 
 
 def _sizes(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
+import itertools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +130,19 @@ class CsrStream(Dataset):
     def blocks(self) -> Iterator[Rows]:
         """The rows in stored order: (X csr_array float32 (k, n_features), y float32 (k,)) block by block."""
         return self._read(self._keep)
+
+    def head(self, n: int, most_blocks: int) -> Csr:
+        """The first ``n`` rows in memory, or those of the file's first ``most_blocks`` blocks, if they are fewer."""
+        found: list[Rows] = []
+        n_found = 0
+        with contextlib.closing(cast("Generator[Rows, None, None]", self.blocks())) as blocks:
+            for X, y in itertools.islice(blocks, most_blocks):
+                found.append((X[: n - n_found], y[: n - n_found]))
+                n_found += len(found[-1][1])
+                if n_found >= n:
+                    break
+        X, y = _stacked(found)
+        return Csr(X, y if self.has_labels else None, self.name)
 
     def load(self) -> Csr:
         """All rows in memory, as ``X`` and ``y``."""

@@ -22,6 +22,7 @@ import platformdirs
 from ..errors import DecodeError, ServiceError
 from .book import Book
 from .ledger_rows import Note, Rows, check_row, entry_of, rows_of, to_budget, to_note, to_row, to_run, total_of
+from .sqlite_file import opened, shown
 
 #: "mlnb", and the version of the tables.
 APPLICATION_ID, VERSION = 0x6D6C6E62, 1
@@ -105,11 +106,7 @@ class Ledger:
             self._make()
         try:
             self._check_file()
-            uri = f"{self.path.absolute().as_uri()}?mode=rw"
-            with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)) as connection:
-                for pragma in ("trusted_schema = OFF", "cell_size_check = ON", f"synchronous = {synchronous}"):
-                    connection.execute(f"PRAGMA {pragma}")
-                connection.execute("BEGIN IMMEDIATE")
+            with contextlib.closing(opened(self.path, BUSY_S, synchronous)) as connection:
                 try:
                     self._check(connection)
                     self._open = connection
@@ -122,11 +119,11 @@ class Ledger:
                     self._open = None
                 connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
-            raise ServiceError(f"the ledger of budgets {self.path} cannot be used: {_shown(str(error))}") from None
+            raise ServiceError(f"the ledger of budgets {self.path} cannot be used: {shown(str(error))}") from None
         except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
             raise self._damaged(str(error)) from None
         except OSError as error:
-            raise ServiceError(f"the ledger of budgets {self.path} cannot be used: {_shown(str(error))}") from None
+            raise ServiceError(f"the ledger of budgets {self.path} cannot be used: {shown(str(error))}") from None
 
     def _make(self) -> None:
         """Make an empty ledger. It appears whole, so an empty file is a damaged one and not a new one."""
@@ -173,7 +170,7 @@ class Ledger:
 
     def _damaged(self, what: str) -> DecodeError:
         return DecodeError(
-            f"the ledger of budgets {self.path} cannot be trusted ({_shown(what)}); move the file away to "
+            f"the ledger of budgets {self.path} cannot be trusted ({shown(what)}); move the file away to "
             "begin a new one, without budgets"
         )
 
@@ -198,11 +195,6 @@ class Ledger:
         except DecodeError as error:
             raise self._damaged(str(error)) from None
         return book, rows
-
-
-def _shown(text: str) -> str:
-    """``text``, which may hold bytes of a damaged file, on one short line."""
-    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))[:160]
 
 
 def _checked_rows(connection: sqlite3.Connection, table: str) -> Rows:

@@ -23,6 +23,7 @@ import platformdirs
 
 from ..errors import DataWarning, ServiceError
 from ..money.owner import Owner
+from ..money.sqlite_file import opened, shown
 from ..telemetry.live import LIVE
 from .entry import TrackedRun
 from .records import entries_on_disk
@@ -118,8 +119,7 @@ class RunLedger:
                 yield connection
                 connection.execute("COMMIT")
         except (sqlite3.Error, OSError, OverflowError) as error:
-            told = "".join(letter if letter.isprintable() else "?" for letter in str(error))[:160]
-            raise ServiceError(f"the list of runs {self.path} cannot be used: {told}") from None
+            raise ServiceError(f"the list of runs {self.path} cannot be used: {shown(str(error))}") from None
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -140,11 +140,8 @@ class RunLedger:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not self.path.exists():
             self.path.touch(mode=0o600)
-        connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
+        connection = opened(self.path, BUSY_S, "NORMAL")
         try:
-            connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("BEGIN IMMEDIATE")
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version < len(MIGRATIONS):
                 self._migrate(connection, version)
@@ -180,9 +177,8 @@ class RunLedger:
             os.replace(self.path, aside)
             for ending in ("-wal", "-shm", "-journal"):
                 self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
-        told = "".join(letter if letter.isprintable() else "?" for letter in why)[:100]
         warnings.warn(
-            f"the list of runs was damaged ({told}); it is kept as {aside}, and made anew from the runs' records",
+            f"the list of runs was damaged ({shown(why)}); it is kept as {aside}, and made anew from the runs' records",
             DataWarning,
             stacklevel=2,
         )

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlless_nb import PMF, Stop, TrainingJob, datasets
+from mlless_nb import PMF, LogisticRegression, Stop, TrainingJob, datasets
 from mlless_nb.adviser import foresight
 from mlless_nb.adviser.descent import Descent, planned
 from mlless_nb.adviser.outlook import Course, count, outlook, seconds, usd
+from mlless_nb.adviser.probe import MOST_BLOCKS
+from mlless_nb.data import numbers
+from mlless_nb.data.stream import CsrStream
 
 RATINGS = datasets.synthetic_ratings(200, 150, 20_000, rank=3, seed=0)
 JOB = TrainingJob(model=PMF(rank=4), data=RATINGS, workers=2, minibatch=500, stop=Stop(epochs=10))
@@ -114,6 +119,31 @@ def test_figures_of_any_size_are_short(amount: float, length_s: float, epochs: f
     assert math.isclose(float(usd(amount)[1:].replace(",", "")), amount, rel_tol=0.06 if amount < 10 else 0.51)
     assert len(seconds(length_s)) < 12
     assert "epoch" in count(epochs)
+
+
+@pytest.mark.parametrize("validation", [0.1, None], ids=["held out", "all"])
+def test_the_first_rows_of_a_file_are_enough_for_the_quick_outlook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, validation: float | None
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.random((4000, 5)), rng.integers(0, 2, 4000)])
+    path = tmp_path / "rows.csv"
+    np.savetxt(path, rows, delimiter=",", header="a,b,c,d,e,label", comments="", fmt="%.5f")
+    monkeypatch.setattr(numbers, "BLOCK_BYTES", 1 << 14)
+    fields = {"workers": 2, "minibatch": 100, "validation": validation, "stop": Stop(epochs=10)}
+    job = TrainingJob(model=LogisticRegression(), data=datasets.csv(path), **fields)
+    found = foresight.quick(job)
+    in_memory = foresight.quick(dataclasses.replace(job, data=job.data.load()))
+    assert found is not None
+    assert in_memory is not None
+    assert found.line.startswith("about $")
+    assert found.epochs == in_memory.epochs == 10
+    n_read: list[int] = []
+    blocks = CsrStream.blocks
+    monkeypatch.setattr(CsrStream, "blocks", lambda rows: (n_read.append(1) or block for block in blocks(rows)))
+    assert foresight.quick(job) is not None
+    assert len(n_read) <= MOST_BLOCKS  # of some ten
+    assert foresight.quick(dataclasses.replace(job, minibatch=1900)) is None  # two blocks are too few for its step
 
 
 def test_the_quick_outlook_leaves_out_what_cannot_be_measured_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
