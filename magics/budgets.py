@@ -30,9 +30,8 @@ def scoped(words: list[str]) -> None:
     """``budget --session [NAME] [USD]``, ``budget --project [NAME] [USD]``: set the cap of either, or show it."""
     scopes = [word for word in words if word.split("=", 1)[0] in SCOPES]
     kind, _, value = scopes[0].removeprefix("--").partition("=")
-    names, caps = [], []
-    for word in [*([value] if value else []), *(word for word in words if word not in scopes)]:
-        (caps if _is_amount(word) else names).append(word)
+    given = [*([value] if value else []), *(word for word in words if word not in scopes)]
+    caps, names = [word for word in given if _is_amount(word)], [word for word in given if not _is_amount(word)]
     if len(scopes) > 1 or len(caps) > 1 or len(names) > 1 or any(name.startswith("-") for name in names):
         valid = f"must be one amount in US dollars and at most one name, e.g. %mlless budget --{kind} 2.00"
         raise UsageError(f"%mlless budget {' '.join(words)}: {valid}")
