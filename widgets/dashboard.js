@@ -85,7 +85,7 @@ class View {
     this.drawn = 0;
     this.cost = 0;
     this.spoken = { at: 0, word: "" };
-    this.update = () => this.schedule();
+    this.update = (isAnswer) => this.schedule(isAnswer === true);
     store.listeners.add(this.update);
     this.watchers = [new ResizeObserver(this.update), new MutationObserver(this.update)];
     this.watchers[0].observe(this.refs.body);
@@ -126,10 +126,11 @@ class View {
     this.draw();
   }
 
-  /** Schedule a redraw: at most one per `DRAW_MS`, and drawing takes at most a quarter of the time. */
-  schedule() {
-    if (this.timer) return;
-    const due = this.drawn + Math.max(DRAW_MS, 4 * this.cost) - performance.now();
+  /** Schedule a redraw: at once for an answer, else at most one per `DRAW_MS`; drawing takes at most a quarter of the time. */
+  schedule(isAnswer = false) {
+    if (this.timer && !isAnswer) return;
+    clearTimeout(this.timer);
+    const due = this.drawn + Math.max(isAnswer ? 0 : DRAW_MS, 4 * this.cost) - performance.now();
     this.timer = setTimeout(() => {
       this.timer = null;
       this.draw();

@@ -51,7 +51,7 @@ class Feed:
             self._thread.join(timeout_s)
 
     def _loop(self) -> None:
-        seen, sent, pictured, next_snapshot = 0, 0, -1, 0.0
+        seen, answers, sent, pictured, next_snapshot = 0, 0, 0, -1, 0.0
         shown: RunState | None = None
         while not self._closing.is_set():
             seen = self._telemetry.wait_for_change(seen, BATCH_S)
@@ -69,4 +69,5 @@ class Feed:
                 self._at_end()
                 return
             slow = time.monotonic() - began > SLOW_SEND_S
-            self._closing.wait(BATCH_S * (2 if slow else 1))
+            # Rows are sent in batches; what a command has changed is not kept waiting.
+            answers = self._telemetry.wait_for_answer(answers, BATCH_S * (2 if slow else 1))

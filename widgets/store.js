@@ -2,6 +2,8 @@
 
 const MOST_ROWS = 20000; // beyond that rows are thinned to half; spikes stay
 const ASK_AGAIN_MS = 1500;
+// what a command changes is shown at once; rows are drawn a few times a second
+const ANSWERS = ["status", "word", "budget", "tuner", "refusal", "workers_text"];
 
 /** The rows of a run as one growing Float32Array; `next` is the number of the run's next row. */
 class Rows {
@@ -106,12 +108,13 @@ class Store {
   }
 
   setStatus(status) {
+    const before = this.status;
     this.status = status;
-    this.changed();
+    this.changed(ANSWERS.some((key) => status[key] !== before[key]) || String(status.pending) !== String(before.pending));
   }
 
-  changed() {
-    for (const listener of this.listeners) listener();
+  changed(isAnswer = false) {
+    for (const listener of this.listeners) listener(isAnswer);
   }
 
   hello() {
@@ -146,7 +149,7 @@ class Store {
     this.notice = text ? { text, tone } : null;
     // a refusal stays until the next command
     if (tone === "good") this.quiet = setTimeout(() => this.say(""), 12000);
-    this.changed();
+    this.changed(true);
   }
 
   close() {

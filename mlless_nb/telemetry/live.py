@@ -128,6 +128,10 @@ class RunState:
         return dataclasses.asdict(self)
 
 
+#: What a user's command changes: its sender waits to see it, unlike rows.
+ANSWERS = frozenset({"status", "budget_usd", "tuner", "leaving", "pending", "refusal"})
+
+
 class History(dict[str, NDArray[np.float64]]):
     """The rows of a run by column: ``history["loss"]`` is a 1-D float64 array, one entry per step.
 
@@ -178,7 +182,13 @@ class Telemetry:
     _n_rows: int = 0
     _state: RunState = field(default_factory=RunState)
     _changes: int = 0
-    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _answers: int = 0
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        self._changed = threading.Condition(self._lock)
+        # Who waits for answers is not woken by every row.
+        self._answered = threading.Condition(self._lock)
 
     def append(self, rows: NDArray[np.float64]) -> None:
         """Add ``rows``, float64 of shape (n, len(COLUMNS))."""
@@ -198,7 +208,10 @@ class Telemetry:
             name: scrubbed(value) if isinstance(value, str) else value for name, value in changes.items()
         }
         with self._changed:
-            self._state = dataclasses.replace(self._state, **shown)
+            before, self._state = self._state, dataclasses.replace(self._state, **shown)
+            if any(getattr(before, name) != shown[name] for name in ANSWERS.intersection(shown)):
+                self._answers += 1
+                self._answered.notify_all()
             self._notify()
 
     def tell(self, time_s: float, text: str) -> None:
@@ -244,3 +257,9 @@ class Telemetry:
         with self._changed:
             self._changed.wait_for(lambda: self._changes != seen, timeout_s)
             return self._changes
+
+    def wait_for_answer(self, seen: int, timeout_s: float) -> int:
+        """As `wait_for_change`, for changes of what a user's command changes (`ANSWERS`)."""
+        with self._changed:
+            self._answered.wait_for(lambda: self._answers != seen, timeout_s)
+            return self._answers

@@ -12,6 +12,7 @@ from fake_run import FakeRun
 from mlless_nb.telemetry.live import RunState, Telemetry
 from mlless_nb.widgets import Dashboard
 from mlless_nb.widgets import dashboard as dashboard_module
+from mlless_nb.widgets import feed as feed_module
 from mlless_nb.widgets.controls import KEPT_REPLIES, Controls
 from mlless_nb.widgets.feed import Feed
 from mlless_nb.widgets.rows import VIEW_COLUMNS
@@ -50,6 +51,24 @@ def test_feed_gives_every_row_once_in_order_and_ends_with_the_run() -> None:
     assert expected == 300
     assert sink.states[-1].status == "finished"
     assert sink.snapshots[-1] == 300
+
+
+def test_what_a_command_changes_does_not_wait_for_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, batch, answer = FakeRun(n_steps=300, budget_usd=None), threading.Event(), threading.Event()
+
+    class Waiting(Recorder):
+        def on_rows(self, first: int, rows: Any, state: RunState) -> None:
+            (answer if state.budget_usd == 0.5 else batch).set()
+
+    monkeypatch.setattr(feed_module, "BATCH_S", 600.0)
+    feed = Feed(run.telemetry, Waiting(), lambda: None)
+    feed.start()
+    run.advance(2)
+    assert batch.wait(30)
+    run.telemetry.update(budget_usd=0.5)
+    assert answer.wait(30)
+    run.telemetry.update(status="stopped")
+    feed.join(30)
 
 
 def test_feed_of_a_run_that_is_over_shows_it_and_ends() -> None:
