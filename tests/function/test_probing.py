@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 import redis
 from servers import free_port
 
-from mlless_nb.function.lambda_handler import PROBE, lambda_handler
+from mlless_nb.function import lambda_handler as module
+from mlless_nb.function.lambda_handler import INVOKED, PROBE, lambda_handler
 from mlless_nb.function.package_digest import digest_here
+
+
+@pytest.fixture(autouse=True)
+def process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler notes its invocations in the process and in its environment: other tests see nothing of that."""
+    monkeypatch.setenv(INVOKED, "")
+    monkeypatch.setattr(module, "_began", [])
 
 
 def test_an_event_of_aws_lambda_asks_for_the_link(redis_url: str) -> None:
