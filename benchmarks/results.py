@@ -64,6 +64,7 @@ BENCHMARKS = {
     "adviser": Section("Advice before a run", 3),
     "sweep": Section("What stopping weak trials saves", 2),
     "overhead": Section("What trust costs", 2),
+    "dashboard": Section("Presses in the dashboard", 1),
 }
 
 
