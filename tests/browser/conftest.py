@@ -1,4 +1,4 @@
-"""One JupyterLab and one browser for all tests of a module."""
+"""The notebook servers of this test run, a browser for the tests of a module, and a notebook for each test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from lab import CHROMIUM_ARGS, DEADLINE_S, Lab, Notebook, find_chromium
+from lab import JUPYTERLAB, App, Lab, Notebook, chromium, find_chromium
 
 Open = Callable[[list[str]], Notebook]
 
@@ -24,39 +24,41 @@ def _missing(what: str) -> None:
     pytest.skip(what)
 
 
+@pytest.fixture(scope="session")
+def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[App], Lab]]:
+    """The server of an application; it is started for the first test that needs it."""
+    running: dict[App, Lab] = {}
+
+    def server(app: App) -> Lab:
+        if find_chromium() is None:
+            _missing("no Chromium: apt-get install chromium")
+        for package in (app.module, "playwright"):
+            try:
+                __import__(package)
+            except ImportError:
+                _missing(f"no {package}: pip install {package}")
+        if app not in running:
+            running[app] = Lab(tmp_path_factory.mktemp(app.module), app)
+        return running[app]
+
+    yield server
+    for one in running.values():
+        one.close()
+
+
+@pytest.fixture
+def lab(request: pytest.FixtureRequest, server_of: Callable[[App], Lab]) -> Lab:
+    """A running JupyterLab, or what `IN_BOTH` asks for."""
+    return server_of(getattr(request, "param", JUPYTERLAB))
+
+
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A running JupyterLab."""
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A Chromium that reaches this machine's servers alone. Its event loop would disturb the tests of other modules."""
     if find_chromium() is None:
         _missing("no Chromium: apt-get install chromium")
-    for package in ("jupyterlab", "playwright"):
-        try:
-            __import__(package)
-        except ImportError:
-            _missing(f"no {package}: pip install {package}")
-    running = Lab(tmp_path_factory.mktemp("lab"))
-    yield running
-    running.close()
-
-
-@pytest.fixture(scope="module")
-def browser(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A Chromium that is allowed no address but the Lab's."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        context = playwright.chromium.launch_persistent_context(
-            str(tmp_path_factory.mktemp("chromium")),
-            executable_path=find_chromium(),
-            headless=True,
-            args=CHROMIUM_ARGS,
-            viewport={"width": 1280, "height": 900},
-        )
-        context.set_default_timeout(DEADLINE_S * 1000)
-        own = f"127.0.0.1:{lab.port}"
-        context.route(lambda url: own not in url and url.startswith("http"), lambda route: route.abort())
+    with chromium(tmp_path_factory.mktemp("chromium")) as context:
         yield context
-        context.close()
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""A JupyterLab of its own, in temporary folders and on a free loopback port, and a browser page that drives it."""
+"""JupyterLab and Notebook 7 with servers of their own, in temporary folders and on free loopback ports; a browser page
+that drives them."""
 
 from __future__ import annotations
 
@@ -11,9 +12,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import pytest
 from servers import free_port
 
 CHROMIUM_ARGS = [
@@ -30,6 +36,26 @@ CHROMIUM_ARGS = [
 DEADLINE_S = 180.0
 
 
+@dataclass(frozen=True)
+class App:
+    """A program that shows notebooks: its module, the option that lets a page be driven, a notebook's address."""
+
+    module: str
+    exposed: str
+    address: str
+
+
+#: In a workspace of its own: the default one brings back the notebooks of earlier tests.
+JUPYTERLAB = App("jupyterlab", "--LabApp.expose_app_in_browser=True", "lab/workspaces/{name}/tree/{name}.ipynb")
+NOTEBOOK_7 = App("notebook", "--JupyterNotebookApp.expose_app_in_browser=True", "notebooks/{name}.ipynb")
+#: Mark of a test that runs in either: of what depends on the program around the dashboard.
+IN_BOTH = pytest.mark.parametrize(
+    "lab",
+    [pytest.param(JUPYTERLAB, id="lab"), pytest.param(NOTEBOOK_7, id="notebook7", marks=pytest.mark.long)],
+    indirect=True,
+)
+
+
 def find_chromium() -> str | None:
     """The browser's program, None when there is none."""
     return next(
@@ -37,10 +63,32 @@ def find_chromium() -> str | None:
     )
 
 
-class Lab:
-    """A running JupyterLab whose notebooks lie in ``folder / "notebooks"``."""
+@contextmanager
+def chromium(folder: Path) -> Iterator[Any]:
+    """A browser with an empty profile in ``folder``; it reaches this machine's servers and no other address."""
+    from playwright.sync_api import sync_playwright
 
-    def __init__(self, folder: Path) -> None:
+    with sync_playwright() as playwright:
+        context = playwright.chromium.launch_persistent_context(
+            str(folder),
+            executable_path=find_chromium(),
+            headless=True,
+            args=CHROMIUM_ARGS,
+            viewport={"width": 1280, "height": 900},
+        )
+        context.set_default_timeout(DEADLINE_S * 1000)
+        context.route(
+            lambda url: url.startswith("http") and urlsplit(url).hostname != "127.0.0.1", lambda route: route.abort()
+        )
+        yield context
+        context.close()
+
+
+class Lab:
+    """A running server of ``app`` whose notebooks lie in ``folder / "notebooks"``."""
+
+    def __init__(self, folder: Path, app: App = JUPYTERLAB) -> None:
+        self.app = app
         self.notebooks = folder / "notebooks"
         self.notebooks.mkdir()
         self.token = secrets.token_hex(16)
@@ -63,7 +111,7 @@ class Lab:
                 *(
                     sys.executable,
                     "-m",
-                    "jupyterlab",
+                    app.module,
                     "--no-browser",
                     "--allow-root",
                     "--ip=127.0.0.1",
@@ -71,7 +119,7 @@ class Lab:
                 ),
                 *(
                     f"--IdentityProvider.token={self.token}",
-                    "--LabApp.expose_app_in_browser=True",
+                    app.exposed,
                     "--ServerApp.port_retries=0",
                 ),
                 f"--ServerApp.root_dir={self.notebooks}",
@@ -92,7 +140,7 @@ class Lab:
                 return
             except (urllib.error.URLError, ConnectionError):
                 time.sleep(0.1)
-        raise RuntimeError(f"JupyterLab did not start:\n{self._log_path.read_text()[-2000:]}")
+        raise RuntimeError(f"{self.app.module} did not start:\n{self._log_path.read_text()[-2000:]}")
 
     def api(self, path: str, method: str = "GET") -> Any:
         """What the server's REST interface answers."""
@@ -126,10 +174,8 @@ class Notebook:
 
     def open(self) -> None:
         """Open the notebook, or open it again."""
-        # a workspace of its own: the default one brings back the notebooks of earlier tests
-        workspace = self.path.removesuffix(".ipynb")
-        address = f"http://127.0.0.1:{self.lab.port}/lab/workspaces/{workspace}/tree/{self.path}"
-        self.page.goto(f"{address}?token={self.lab.token}")
+        address = self.lab.app.address.format(name=self.path.removesuffix(".ipynb"))
+        self.page.goto(f"http://127.0.0.1:{self.lab.port}/{address}?token={self.lab.token}")
         self.wait_for_kernel()
 
     def reload(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lab import DEADLINE_S, Notebook
+from lab import DEADLINE_S, IN_BOTH, Notebook
 from test_dashboard import SETUP, Open, curve, dashboard, shown_run, wait_for_rows
 
 pytestmark = pytest.mark.browser
@@ -26,15 +26,19 @@ def height(notebook: Notebook) -> int:
 
 
 @pytest.mark.long
+@IN_BOTH
 def test_keys_stay_in_the_dashboard_and_nothing_is_done_before_the_supervisor_says_so(notebook: Open) -> None:
     slow = "run.scale_in = lambda n: run.telemetry.update(pending=('removing 1 worker ...',))"
     opened = shown_run(notebook, "run.telemetry.update(refusal='no worker would stay')", slow)
     field, notice = dashboard(opened).get_by_label("Budget $"), dashboard(opened).locator(".mlless-notice")
     n_cells = opened.page.evaluate(N_CELLS)
-    dashboard(opened).get_by_role("button", name="Table").focus()
-    for key in ("d", "d", "x", "a", "b"):  # JupyterLab's keys to delete, cut and add cells
-        opened.page.keyboard.press(key)
-    assert opened.page.evaluate(N_CELLS) == n_cells
+    table, events = dashboard(opened).get_by_role("button", name="Table"), dashboard(opened).locator(".mlless-events")
+    for node in (table, dashboard(opened).locator("[data-against=seconds]"), events, field):
+        node.focus()
+        for key in ("a", "b", "x", "d", "d", "ArrowDown"):  # JupyterLab's keys to add, cut, delete and leave cells
+            opened.page.keyboard.press(key)
+            assert opened.page.evaluate(N_CELLS) == n_cells
+        assert node.evaluate("(node) => node === document.activeElement")
 
     field.fill("0.00001")
     field.press("Enter")
@@ -120,6 +124,7 @@ def test_one_crosshair_for_all_charts_zoom_axes_and_a_run_that_diverges(notebook
 
 
 @pytest.mark.long
+@IN_BOTH
 def test_nothing_is_cut_and_nothing_shifts_at_any_width(notebook: Open) -> None:
     begin = "run = FakeRun(n_steps=400, budget_usd=0.03)\nrun.telemetry.update(baseline_loss=1.126)\nshow(run)"
     opened = notebook([SETUP, begin, "run.advance(250)", "run.advance(400)"])
@@ -170,6 +175,7 @@ def cut_off(notebook: Notebook) -> list[str]:
 
 
 @pytest.mark.long
+@IN_BOTH
 def test_the_end_keeps_hover_zoom_and_axes_and_goes_on_in_its_place(notebook: Open) -> None:
     opened = shown_run(notebook, "run.end('capped', 'The budget is used up.')", "print(run.commands)")
     wait_for_rows(opened, 10)

@@ -1,4 +1,4 @@
-"""The dashboard in a real JupyterLab, in headless Chromium, on the kernel that is installed.
+"""The dashboard in a real JupyterLab, and Notebook 7, in headless Chromium, on the kernel that is installed.
 
 ``SETUP`` and ``SHOW`` are all that these tests know of a run: a fake one here, which takes steps without workers.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import DEADLINE_S, Notebook
+from lab import DEADLINE_S, IN_BOTH, Notebook
 
 pytestmark = pytest.mark.browser
 
@@ -130,6 +130,7 @@ def test_the_best_evaluation_and_the_base_line_are_drawn(notebook: Open) -> None
 
 
 @pytest.mark.long
+@IN_BOTH
 def test_presses_reach_a_busy_kernel_after_a_reload(notebook: Open) -> None:
     opened = shown_run(notebook, ASLEEP)
     opened.save()
@@ -166,6 +167,7 @@ def test_reload_keeps_the_whole_curve_and_goes_on(notebook: Open) -> None:
 
 
 @pytest.mark.long
+@IN_BOTH
 def test_the_end_stays_in_the_saved_notebook_without_a_kernel(notebook: Open) -> None:
     opened = shown_run(notebook, "run.end('capped', 'The budget is used up.')")
     opened.run(2)

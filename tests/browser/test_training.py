@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lab import DEADLINE_S, Notebook
+from lab import DEADLINE_S, IN_BOTH, Notebook
 
 pytestmark = pytest.mark.browser
 
@@ -45,6 +45,7 @@ def wait_for_rows(notebook: Notebook, more_than: int) -> int:
     return int(dashboard(notebook).get_attribute("data-rows"))
 
 
+@IN_BOTH
 def test_a_run_is_watched_steered_and_stopped_while_another_cell_is_busy(notebook: Open) -> None:
     opened = notebook([SETUP, TRAIN, BUSY, "print(browsed.status, browsed.cost.total <= 5, browsed.model)"])
     opened.run(0)
