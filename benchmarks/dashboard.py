@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import sync_playwright
 from report import Report, median, parser
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 sys.path[:0] = [str(TESTS / "browser"), str(TESTS)]
 
-from lab import CHROMIUM_ARGS, DEADLINE_S, Lab, Notebook, find_chromium  # noqa: E402
+from lab import Lab, Notebook, chromium  # noqa: E402
 
 #: What the kernel does meanwhile, as a cell.
 KERNEL = {
@@ -101,19 +100,10 @@ def main() -> None:
     options = arguments.parse_args()
     presses, reloads = (5, 1) if options.quick else (options.presses, options.reloads)
     report = Report("dashboard", "How long does a press in the dashboard wait for the supervisor's answer?")
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, chromium(Path(folder) / "chromium") as context:
         lab = Lab(Path(folder))
         try:
-            context = playwright.chromium.launch_persistent_context(
-                str(Path(folder) / "chromium"),
-                executable_path=find_chromium(),
-                headless=True,
-                args=CHROMIUM_ARGS,
-                viewport={"width": 1280, "height": 900},
-            )
-            context.set_default_timeout(DEADLINE_S * 1000)
             found = measure(context, lab, presses, reloads)
-            context.close()
         finally:
             lab.close()
     rows, cases = [], []

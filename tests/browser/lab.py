@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
 from servers import free_port
 
 CHROMIUM_ARGS = [
@@ -48,12 +47,6 @@ class App:
 #: In a workspace of its own: the default one brings back the notebooks of earlier tests.
 JUPYTERLAB = App("jupyterlab", "--LabApp.expose_app_in_browser=True", "lab/workspaces/{name}/tree/{name}.ipynb")
 NOTEBOOK_7 = App("notebook", "--JupyterNotebookApp.expose_app_in_browser=True", "notebooks/{name}.ipynb")
-#: Mark of a test that runs in either: of what depends on the program around the dashboard.
-IN_BOTH = pytest.mark.parametrize(
-    "lab",
-    [pytest.param(JUPYTERLAB, id="lab"), pytest.param(NOTEBOOK_7, id="notebook7", marks=pytest.mark.long)],
-    indirect=True,
-)
 
 
 def find_chromium() -> str | None:

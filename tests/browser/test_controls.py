@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from lab import DEADLINE_S, IN_BOTH, Notebook
+from applications import IN_BOTH
+from lab import DEADLINE_S, Notebook
 from test_dashboard import SETUP, Open, curve, dashboard, shown_run, wait_for_rows
 
 pytestmark = pytest.mark.browser

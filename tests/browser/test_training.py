@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lab import DEADLINE_S, IN_BOTH, Notebook
+from applications import IN_BOTH
+from lab import DEADLINE_S, Notebook
 
 pytestmark = pytest.mark.browser
 
