@@ -35,7 +35,7 @@ TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # rabbitmq-server lies in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: demo lab test test-long test-proof budget-proof soak chaos model check docs bench clean services wheel wheel-again
+.PHONY: demo lab test test-long test-proof budget-proof soak chaos model check docs bench clean services spin wheel wheel-again
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -47,7 +47,7 @@ lab: $(VENV)/.installed-lab
 test: $(VENV)/.installed-test $(FUNCTION_SET) services
 	@$(BIN)/pytest $(TEST_JOBS) $(ARGS)
 
-test-long: $(VENV)/.installed-test $(VENV)/.docs $(FUNCTION_SET) services
+test-long: $(VENV)/.installed-test $(VENV)/.docs $(FUNCTION_SET) services spin
 ifneq ($(TORCH),)
 	@echo "installing PyTorch"
 	@$(PIP) install torch==2.13.0
@@ -66,8 +66,7 @@ soak: $(VENV)/.installed-test
 chaos: $(VENV)/.installed-test services
 	@$(BIN)/pytest tests/chaos/campaign.py -n 0 -s -q --no-header $(ARGS)
 
-model: $(VENV)/.installed-test
-	@command -v spin > /dev/null || .ci/apt-install spin || true
+model: $(VENV)/.installed-test spin
 	@$(BIN)/pytest tests/protocol -n 0 -m long -q $(ARGS)
 
 check: $(VENV)/.installed-test
@@ -100,6 +99,9 @@ services:
 	@{ command -v rabbitmq-server; } > /dev/null || .ci/apt-install rabbitmq-server || true
 	@{ command -v memcached; } > /dev/null || .ci/apt-install memcached || true
 	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } > /dev/null || .ci/apt-install chromium || true
+
+spin:
+	@command -v spin > /dev/null || .ci/apt-install spin || true
 
 # The kernels are compiled once for all targets, while pip installs what the package needs: an editable install would
 # compile them each time, and from nothing.
