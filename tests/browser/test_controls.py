@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from applications import IN_BOTH
 from lab import DEADLINE_S, Notebook
-from test_dashboard import SETUP, Open, curve, dashboard, shown_run, wait_for_rows
+from test_dashboard import SETUP, Open, curve, dashboard, shown_run, wait_for_rows, wait_until_replaced
 
 pytestmark = pytest.mark.browser
 
@@ -150,9 +150,7 @@ def test_nothing_is_cut_and_nothing_shifts_at_any_width(notebook: Open) -> None:
     wide = dashboard(opened).evaluate("(root) => root.offsetWidth")
     live = dashboard(opened).element_handle()
     opened.run(3)
-    # the notebook puts the output of the end into the place of the live one, and is done with it a moment later
-    opened.page.wait_for_function("(live) => !live.isConnected", arg=live)
-    opened.page.wait_for_function("() => [...document.querySelectorAll('.mlless')].at(-1)?.offsetHeight > 0")
+    wait_until_replaced(opened, live)
     wait_for_text(opened, "word", "Finished")
     assert height(opened) == pytest.approx(starting, abs=2)
     assert dashboard(opened).evaluate("(root) => root.offsetWidth") == pytest.approx(wide, abs=2)

@@ -42,6 +42,12 @@ def dashboard(notebook: Notebook) -> Any:
     return notebook.page.locator(".mlless").last
 
 
+def wait_until_replaced(notebook: Notebook, live: Any) -> None:
+    """Wait until the output of the end is in the place of the ``live`` dashboard, and the notebook is done with it."""
+    notebook.page.wait_for_function("(live) => !live.isConnected", arg=live, timeout=DEADLINE_S * 1000)
+    notebook.page.wait_for_function("() => [...document.querySelectorAll('.mlless')].at(-1)?.offsetHeight > 0")
+
+
 def drawn_rows(notebook: Notebook) -> int:
     """How many of the run's rows the charts have drawn."""
     return int(dashboard(notebook).get_attribute("data-rows"))
@@ -171,7 +177,9 @@ def test_reload_keeps_the_whole_curve_and_goes_on(notebook: Open) -> None:
 @IN_BOTH
 def test_the_end_stays_in_the_saved_notebook_without_a_kernel(notebook: Open) -> None:
     opened = shown_run(notebook, "run.end('capped', 'The budget is used up.')")
+    live = dashboard(opened).element_handle()
     opened.run(2)
+    wait_until_replaced(opened, live)
     dashboard(opened).get_by_text("The budget is used up.").first.wait_for()
     saved = opened.save()
     (output,) = saved["cells"][1]["outputs"]
