@@ -203,9 +203,11 @@ def fetch_model(
 def fetch_last(objects: ObjectStore, ended: Ended) -> tuple[Progress | None, str]:
     """The last model, None if it is the one that the run returns, or cannot be read; and a note on that."""
     note = ""
-    for left in reversed(range(FETCH_TRIES if ended.last_key is not None else 0)):
+    if ended.last_key is None:
+        return None, note
+    for left in reversed(range(FETCH_TRIES)):
         try:
-            return Progress.decode(objects.get(ended.last_key or "")), ""
+            return Progress.decode(objects.get(ended.last_key)), ""
         except (KeyError, DecodeError, ServiceError) as error:
             note = f"; the last model could not be read ({type(error).__name__}: {error})"
         if left:
