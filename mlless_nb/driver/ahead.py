@@ -7,7 +7,7 @@ import importlib
 import sys
 import threading
 
-from .lithops_paths import keep_private
+from .lithops_paths import COPYING, keep_private
 
 #: Modules that a local launch imports: Lithops, its backends that are imported by name, and the functions' entry.
 AHEAD = (
@@ -30,4 +30,5 @@ def _get_ready() -> None:
         from lithops.localhost.v1.localhost import DefaultEnvironment
 
         keep_private()
-        DefaultEnvironment({"runtime": sys.executable}).setup()
+        with COPYING:
+            DefaultEnvironment({"runtime": sys.executable}).setup()

@@ -87,7 +87,8 @@ class LithopsLauncher:
             config = for_cloud(config, name)
         remember(*secrets_of(config or {}))
         try:
-            self._open = partial(_open, config, name)
+            alone = lithops_paths.COPYING if self.is_local else contextlib.nullcontext()
+            self._open = partial(_open, config, name, alone)
             self._executor = self._open()
         except Exception as error:
             raise JobError(
@@ -331,12 +332,13 @@ class LithopsLauncher:
                     self._storage.delete_objects(self._storage.bucket, keys)
 
 
-def _open(config: Mapping[str, Any] | None, name: str | None) -> Any:
-    """An executor of Lithops, which changes the configuration that it is given."""
+def _open(config: Mapping[str, Any] | None, name: str | None, alone: contextlib.AbstractContextManager[Any]) -> Any:
+    """An executor of Lithops, which changes the configuration that it is given, opened while ``alone`` is held."""
     import lithops
 
     own = None if config is None else copied(config)
-    executor = lithops.FunctionExecutor(config=own, backend=name, log_level=None)
+    with alone:
+        executor = lithops.FunctionExecutor(config=own, backend=name, log_level=None)
     # Lithops ships its configuration to the functions.
     remember(*secrets_of(executor.config))
     executor.invoker.config = for_functions(executor.config)

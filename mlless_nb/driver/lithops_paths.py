@@ -5,6 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import threading
+
+#: Held while Lithops copies its runner into its folder: the file it renames has the process' name, not the thread's.
+COPYING = threading.Lock()
 
 
 def paths_of(bucket: str, job: str) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from engine.jobs import job
 
 import mlless_nb
 from mlless_nb.driver import interpreter
+from mlless_nb.driver.launcher import LithopsLauncher
 from mlless_nb.errors import JobError, ServiceError
 
 
@@ -55,3 +58,22 @@ def test_a_backend_whose_packages_are_missing_says_what_to_install(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(JobError, match=rf"backend=.*{module} is not: pip install 'lithops\[{extra}\]'"):
         mlless_nb.train(job(backend=backend, redis="rediss://:planted-secret@redis.example", detach=False))
+
+
+def test_local_launchers_are_opened_by_several_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a sweep's trials do, and a first run while what it needs is still prepared."""
+    from lithops.localhost import utils  # type: ignore[import-untyped]
+
+    copy = utils.shutil.copyfile
+
+    def slowly(source: str, target: str, **options: bool) -> str:
+        copy(source, target, **options)
+        if "runner" in target:
+            time.sleep(0.1)
+        return target
+
+    monkeypatch.setattr(utils.shutil, "copyfile", slowly)
+    with ThreadPoolExecutor(4) as pool:
+        launchers = list(pool.map(lambda _: LithopsLauncher("embedded", 2, 256), range(4)))
+    for launcher in launchers:
+        launcher.close()
