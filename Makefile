@@ -32,6 +32,9 @@ LOCKS := mlless_nb/clouds/function_set.txt mlless_nb/clouds/container_set.txt
 # Two processes run the tests, a file at a time each: a small machine has two cores, and a run in a test several processes.
 TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
+# Containers often forbid bytecode. Without it each of the many processes that tests and runs start compiles some 800 modules anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 # rabbitmq-server lies in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 

@@ -24,14 +24,14 @@ def interpreter(modules: Sequence[str] = ()) -> str:
 
     ``modules`` are imported in it as well, before any function is forked.
     """
+    own, shared = platformdirs.user_cache_path("mlless_nb"), Path(tempfile.gettempdir()) / f"mlless-{os.getuid()}"
     names = shlex.quote(" ".join(modules))
     text = (
         "#!/bin/sh\nexport OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 "
-        f"MLLESS_PRELOAD={names} {shlex.quote(large_pages())}\n"
+        f"MLLESS_PRELOAD={names} {shlex.quote(large_pages())}\n{_bytecode(own / 'bytecode')}"
         f'exec {shlex.quote(sys.executable)} -P {shlex.quote(str(PRELOAD))} "$@"\n'
     )
     name = f"runtime-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    own, shared = platformdirs.user_cache_path("mlless_nb"), Path(tempfile.gettempdir()) / f"mlless-{os.getuid()}"
     for folder in (own, shared):
         path = folder / name
         try:
@@ -47,6 +47,16 @@ def interpreter(modules: Sequence[str] = ()) -> str:
         if os.access(path, os.X_OK) and (folder == own or (_is_ours(folder) and _is_ours(path))):
             return str(path)
     raise ServiceError("backend: no folder for the functions' interpreter can be written; set XDG_CACHE_HOME to one")
+
+
+def _bytecode(folder: Path) -> str:
+    """Where Python must not write bytecode beside the sources, as in many containers: functions keep it in ``folder``.
+
+    Compiled anew for each run, what they import would take half a second more.
+    """
+    if not sys.dont_write_bytecode or sys.pycache_prefix is not None:
+        return ""
+    return f"unset PYTHONDONTWRITEBYTECODE\nexport PYTHONPYCACHEPREFIX={shlex.quote(str(folder))}\n"
 
 
 def _is_ours(path: Path) -> bool:

@@ -41,6 +41,21 @@ def test_what_a_model_imports_is_there_before_functions_are_forked(tmp_path: Pat
         assert done.stdout.split() == [str(bool(modules))]
 
 
+def test_bytecode_of_functions_is_kept_where_none_may_lie_beside_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = tmp_path / "runner.py"
+    runner.write_text("import sys\nprint(sys.modules['mlless_nb.errors'].__cached__)\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(interpreter.platformdirs, "user_cache_path", lambda _: tmp_path / "cache")
+    command = [interpreter.interpreter(), str(runner)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    kept = Path(done.stdout.strip())
+    assert kept.is_file()
+    assert kept.is_relative_to(tmp_path / "cache")
+
+
 @pytest.mark.parametrize(
     ("backend", "module", "extra"),
     [
