@@ -43,6 +43,8 @@ class Sizes:
         Size of a published update, of the whole table, of the packed training rows.
     crowded_minibatch_s, crowded_apply_s : float, optional
         `minibatch_s` and `apply_s` where several replicas share the caches of all cores; None: not measured.
+    loaded_s : float, optional
+        Seconds until an interpreter of functions of this machine has all imports; None: not measured.
     """
 
     epochs: float
@@ -55,6 +57,7 @@ class Sizes:
     data_bytes: float
     crowded_minibatch_s: float | None = None
     crowded_apply_s: float | None = None
+    loaded_s: float | None = None
 
     def n_rounds(self, n_workers: int) -> int:
         """Steps of a run of ``n_workers`` with the job's number of epochs."""

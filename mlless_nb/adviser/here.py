@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from ..driver.launch_plan import EMBEDDED_LINK
-from ..exchange.pattern import ARRIVAL_S, choose_pattern
+from ..exchange.pattern import choose_pattern
 from ..money import Rates
 from ..money.meter import NUSD
 from .analytic import FIXED_GETS, FIXED_PUTS, Option, Sizes
 from .timing import n_cores
 
-#: Seconds until the functions of a run train: of all, and more for each. As the other constants here, these were fitted
-#: to runs of 1 to 12 workers on two cores; ``benchmarks/adviser.py`` compares.
-START_S, START_EACH_S = 0.8, 0.02
-#: The first of these seconds, in which no function is billed yet.
-UNBILLED_S = 0.4
-#: Processor seconds of a step's loop in each worker, and of a frame's command and reply, without its bytes.
-STEP_S, FRAME_S = 115e-6, 10e-6
+#: Seconds until an interpreter of functions has imported what they need, where that was not timed; they are forked from
+#: it and billed from then on. As the other constants here, fitted to runs of 1 to 12 workers on two cores;
+#: ``benchmarks/adviser.py`` compares.
+LOADED_S = 0.35
+#: Seconds from then on until the functions train: of all, and more for each.
+START_S, START_EACH_S = 0.06, 0.022
+#: Processor seconds of a step's loop in each worker, of its arrival at a round, and of a frame's command and reply,
+#: without its bytes. They hold for cores that others work on, too: each wakes up the next.
+STEP_S, ARRIVE_S, FRAME_S = 250e-6, 200e-6, 10e-6
 #: Bytes that a processor core moves through Redis in a second, the work of both ends included.
-BYTES_S = 2.4e9
+BYTES_S = 1.75e9
 
 
 def here(n_workers: int, sizes: Sizes, rates: Rates, cores: int | None = None) -> Option:
@@ -36,11 +38,12 @@ def here(n_workers: int, sizes: Sizes, rates: Rates, cores: int | None = None) -
     if w > 1 and sizes.crowded_minibatch_s is not None:
         minibatch_s = sizes.crowded_minibatch_s
     made_s = w * (sizes.local_steps * minibatch_s + STEP_S)
-    start_s = START_S + START_EACH_S * w
+    loaded_s = LOADED_S if sizes.loaded_s is None else sizes.loaded_s
+    start_s = loaded_s + START_S + START_EACH_S * w
     used = min(w, cores)
     compute, exchange = rounds * made_s / used, rounds * exchange_cpu_s(w, sizes) / used
     time_s = start_s + compute + exchange
-    nusd = (w + 1) * rates.function_nusd(time_s - UNBILLED_S) + rates.servers_nusd(time_s)
+    nusd = (w + 1) * rates.function_nusd(time_s - loaded_s) + rates.servers_nusd(time_s)
     nusd += rates.requests_nusd(FIXED_GETS + sizes.n_minibatches, FIXED_PUTS)
     return Option("here", "this machine", w, start_s, compute, exchange, nusd / NUSD)
 
@@ -57,4 +60,4 @@ def exchange_cpu_s(n_workers: int, sizes: Sizes) -> float:
         merged = min(table, w * m)
         n_rounds, moved, n_messages = 2, 2 * (w - 1) * m + w * merged, 3 * w * (w - 1) + w
         n_applied = (w - 1) * (1 + merged / max(m, 1.0))
-    return n_applied * apply_s + moved / BYTES_S + n_messages * FRAME_S + n_rounds * w * ARRIVAL_S
+    return n_applied * apply_s + moved / BYTES_S + n_messages * FRAME_S + n_rounds * w * ARRIVE_S

@@ -5,11 +5,13 @@ Nothing is launched or billed: one replica trains in this process, without peers
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
 from ..data.stream import CsrStream
+from ..driver.launcher import is_local
 from ..job.job import TrainingJob
 from ..job.partitioning import exchanged_bytes, is_by_user
 from ..job.sync import BSP
@@ -18,7 +20,7 @@ from ..worker.minibatch_loader import MinibatchFeed
 from ..worker.replica import Replica
 from .alone import packed, part_of, replica_of
 from .analytic import Sizes
-from .timing import LEAST_TIMED, crowded, timed
+from .timing import LEAST_TIMED, crowded, loaded_s, timed
 
 #: Least share of the training rows that minibatches are timed on.
 SAMPLE = 0.1
@@ -31,7 +33,9 @@ MOST_BLOCKS = 2
 
 
 def probe(job: TrainingJob, steps_s: float | None = None, sample: float = SAMPLE) -> Sizes:
-    """Measure ``job`` on this machine, for about ``steps_s`` seconds (1); its epochs are left open.
+    """Measure ``job`` on this machine, for about ``steps_s`` seconds; its epochs are left open.
+
+    Without ``steps_s`` steps are timed for a second, and how long functions of this machine take to start.
 
     Raises
     ------
@@ -42,7 +46,9 @@ def probe(job: TrainingJob, steps_s: float | None = None, sample: float = SAMPLE
     share = min(max(sample, 2.0 * job.minibatch * max(LEAST_TIMED, job.local_steps) / n_train), 1.0)
     objects = MemoryObjects()
     part, manifest, _ = packed(part_of(job, share), objects)
-    return _sizes(job, part, manifest, objects, share, STEPS_S if steps_s is None else steps_s)
+    sizes = _sizes(job, part, manifest, objects, share, STEPS_S if steps_s is None else steps_s)
+    is_start_timed = steps_s is None and is_local(job.backend)
+    return dataclasses.replace(sizes, loaded_s=loaded_s(job.model.modules)) if is_start_timed else sizes
 
 
 def probe_head(job: TrainingJob, rows: CsrStream, steps_s: float) -> Sizes | None:

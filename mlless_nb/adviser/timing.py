@@ -1,15 +1,17 @@
-"""Times the steps of replicas in this process: of one alone, and of several that share the machine's caches."""
+"""Times the steps of replicas in this process, alone and sharing the machine's caches, and the start of functions."""
 
 from __future__ import annotations
 
 import os
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ..data.minibatches import Minibatch
+from ..driver.interpreter import interpreter
 from ..exchange.stats import NO_STATS
 from ..worker.replica import Replica
 
@@ -17,6 +19,8 @@ from ..worker.replica import Replica
 LEAST_TIMED = 3
 #: Replicas that take turns on a core of a crowded machine, and most bytes of parameters that all of them may have.
 REPLICAS_EACH, CROWD_BYTES = 3, 1 << 30
+#: Longest time that the start of an interpreter may take, seconds.
+START_PATIENCE_S = 60.0
 
 
 class StepTimes(NamedTuple):
@@ -30,6 +34,22 @@ class StepTimes(NamedTuple):
 def n_cores() -> int:
     """Processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def loaded_s(modules: Sequence[str] = ()) -> float:
+    """Seconds until an interpreter of local functions has imported what they need, and ``modules``.
+
+    Machines differ in it by half, and the same one from hour to hour. Nothing is run in it.
+
+    Raises
+    ------
+    OSError, subprocess.SubprocessError
+        It cannot be started, or one of the modules cannot be imported.
+    """
+    command = [interpreter(modules), os.devnull]
+    began = time.perf_counter()
+    subprocess.run(command, check=True, timeout=START_PATIENCE_S, stdin=subprocess.DEVNULL, capture_output=True)
+    return time.perf_counter() - began
 
 
 def timed(replicas: Sequence[Replica], minibatches: Sequence[Minibatch], local_steps: int, seconds: float) -> StepTimes:

@@ -13,6 +13,7 @@ from mlless_nb.adviser.analytic import Sizes
 from mlless_nb.adviser.constants import constants
 from mlless_nb.adviser.here import here
 from mlless_nb.money import Rates, price_profile
+from mlless_nb.money.meter import NUSD
 
 RATES = Rates(price_profile("aws-lambda-x86"), 1769)
 SIZES = Sizes(
@@ -58,6 +59,14 @@ def test_more_workers_compute_less_each_and_a_worker_alone_exchanges_nothing() -
         assert options[0].exchange_s == 0
     alone = here(1, SIZES, RATES, cores=2)
     assert alone.time_s > here(2, SIZES, RATES, cores=2).compute_s
+
+
+def test_functions_that_take_longer_to_load_start_later_and_are_not_billed_for_it() -> None:
+    quick, slow = (here(4, dataclasses.replace(SIZES, loaded_s=s), RATES, cores=2) for s in (0.3, 0.9))
+    assert slow.time_s - quick.time_s == pytest.approx(0.6)
+    servers_nusd = RATES.servers_nusd(slow.time_s) - RATES.servers_nusd(quick.time_s)
+    assert slow.usd - quick.usd == pytest.approx(servers_nusd / NUSD, abs=1e-9)
+    assert slow.exchange_s == quick.exchange_s
 
 
 def test_requests_to_the_storage_are_on_the_bill() -> None:
