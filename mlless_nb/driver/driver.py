@@ -220,7 +220,8 @@ class Driver:
         telemetry = self.run.telemetry
         known = plan.money, plan.rates, telemetry, self._launched_at
         recovery = Recovery(self._services, invocations, *known, self._invoke)
-        self._mending = Mending(self._services, recovery, self._contact, telemetry, job.workers, self._causes)
+        parts = self._services, recovery, self._contact, telemetry
+        self._mending = Mending(*parts, job.workers, job.sync.staleness, self._causes)
 
     def _invoke(self, invocations: list[Invocation]) -> None:
         """Invoke functions, and make sure that they end if this process is killed."""

@@ -11,6 +11,7 @@ from ..telemetry.live import Telemetry
 from .causes import Causes
 from .contact import Contact
 from .gave_up import GaveUp
+from .leavers import Leavers
 from .recovery import Recovery
 from .services import Services
 
@@ -36,6 +37,8 @@ class Mending:
         Says when the supervisor counts as lost.
     telemetry : Telemetry
     n_workers : int
+    staleness : int
+        The protocol's.
     causes : Causes, optional
         Says why functions of a cloud are not there.
 
@@ -54,10 +57,11 @@ class Mending:
         contact: Contact,
         telemetry: Telemetry,
         n_workers: int,
+        staleness: int,
         causes: Causes | None = None,
     ) -> None:
         self._services, self._recovery, self._contact, self._telemetry = services, recovery, contact, telemetry
-        self._causes = causes
+        self._causes, self._leavers = causes, Leavers(services.log, telemetry, staleness)
         self._everybody = [SUPERVISOR, *range(n_workers)]
         self.troubles: list[Trouble] = []
         self.aged: list[Aged] = []
@@ -131,6 +135,8 @@ class Mending:
         troubles = [trouble for trouble in troubles if trouble.number == recovery.restart.number]
         told = [slot for trouble in troubles if trouble.is_lost for slot in (trouble.slot, *trouble.others)]
         lost += [slot for slot in dict.fromkeys(told) if slot not in lost]
+        if not troubles:
+            lost = self._leavers.without(lost, recovery.plan, recovery.restart)
         workers = [slot for slot in lost if slot != SUPERVISOR]
         if not lost and not troubles:
             return

@@ -37,6 +37,13 @@ class Plan:
             return list(range(n_workers))
         return [slot for slot in range(n_workers) if self.leaves.get(slot, step + 1) > step]
 
+    def has_handed_over(self, slot: int, step: int, staleness: int) -> bool:
+        """Whether ``slot`` has left and its peers have its residual, since ``step`` is complete.
+
+        A worker takes a step without ``slot`` once it has read the residual, or ``staleness`` steps before.
+        """
+        return slot in self.leaves and self.leaves[slot] + staleness <= step
+
     def is_checkpoint(self, step: int) -> bool:
         """Whether every worker stores its state after ``step``."""
         return step == self.checkpoint or (bool(self.hand_overs) and step in self.hand_overs.values())

@@ -51,7 +51,7 @@ class Rates:
     has_broker: bool = False
     store_servers: tuple[str, int] = ("", 0)
 
-    @property
+    @cached_property
     def function_usd_s(self) -> float:
         """Dollars per second of one function."""
         return self.profile.function.usd_per_gb_s * self.memory_mb / 1024

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from ..file_locks import holder_of
+
 #: Most letters of what SQLite says.
 MOST_LETTERS = 160
 
@@ -23,7 +25,7 @@ def opened(path: Path, busy_s: float, synchronous: str) -> sqlite3.Connection:
     Raises
     ------
     sqlite3.OperationalError
-        If the file cannot be read or written, or stays locked.
+        If the file cannot be read or written, or stays locked; then it names the process that holds it.
     sqlite3.DatabaseError
         If it is damaged.
     """
@@ -33,8 +35,10 @@ def opened(path: Path, busy_s: float, synchronous: str) -> sqlite3.Connection:
         for pragma in ("trusted_schema = OFF", "cell_size_check = ON", f"synchronous = {synchronous}"):
             connection.execute(f"PRAGMA {pragma}")
         connection.execute("BEGIN IMMEDIATE")
-    except BaseException:
+    except BaseException as error:
         connection.close()
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+            raise sqlite3.OperationalError(f"it is locked by {holder_of(path)}") from None
         raise
     return connection
 

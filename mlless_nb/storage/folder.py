@@ -8,15 +8,17 @@ are temporary files, which are not listed.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import itertools
 import os
 import threading
-from collections.abc import Iterator
+
+from ..file_locks import locked
 
 #: Tries of a write whose folder another process removes because it was empty.
 TRIES = 100
+#: Longest wait for a folder's lock, seconds: as long as for servers that are away.
+LOCK_S = 60.0
 _numbers = itertools.count()
 
 
@@ -52,19 +54,24 @@ class Folder:
         os.replace(_draft(path, blob), path)
 
     def swap(self, key: str, blob: bytes, tag: str | None) -> bool:
-        """Write an object if its present content has the tag ``tag`` (None: if there is none); whether it was."""
+        """Write an object if its present content has the tag ``tag`` (None: if there is none); whether it was.
+
+        Raises `TimeoutError` if another process, which may be stopped, holds the folder's lock for `LOCK_S`.
+        """
         path = self._path(key)
         draft = _draft(path, blob)  # while it is there, nobody removes the folder whose lock is held
-        with _locked(os.path.dirname(path)):
-            try:
-                present = tag_of(self.get(key))
-            except KeyError:
-                present = None
-            if present == tag:
-                os.replace(draft, path)
-            else:
+        try:
+            with locked(os.path.dirname(path), LOCK_S):
+                try:
+                    present = tag_of(self.get(key))
+                except KeyError:
+                    present = None
+                if present == tag:
+                    os.replace(draft, path)
+                return present == tag
+        finally:
+            with contextlib.suppress(FileNotFoundError):  # it was renamed
                 os.remove(draft)
-            return present == tag
 
     def list(self, prefix: str) -> list[str]:
         """The keys that begin with ``prefix``, sorted."""
@@ -124,14 +131,3 @@ def _draft(path: str, blob: bytes) -> str:
                 os.remove(draft)
             raise
     raise OSError(f"{folder} is removed over and over")
-
-
-@contextlib.contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    """Hold the lock of a folder. It ends with the process that holds it, also if that is killed."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

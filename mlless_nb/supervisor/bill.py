@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Self
 
 from ..bus.messages import Invocation
@@ -200,9 +199,13 @@ class Bill:
 
     def _running(self, time_s: float) -> int:
         """Cost of the workers that have not ended, without requests."""
-        began = Counter(self._began_s.values())
-        running = sum(n * self._rates.function_nusd(max(time_s - began_s, 0.0)) for began_s, n in began.items())
-        return running + sum(self._wait(slot, time_s) for slot in self._waiting_s if slot != SUPERVISOR)
+        running, function_nusd = 0, self._rates.function_nusd  # called for each step
+        for began_s in self._began_s.values():
+            running += function_nusd(max(time_s - began_s, 0.0))
+        for slot in self._waiting_s:
+            if slot != SUPERVISOR:
+                running += self._wait(slot, time_s)
+        return running
 
     def _wait(self, slot: int, time_s: float) -> int:
         """Cost of the successor of ``slot``, 0 if there is none; one that starts in vain leaves once it has started."""

@@ -12,6 +12,7 @@ from ..bus.messages import (
     Command,
     Failed,
     FromWorker,
+    Invocation,
     Invoked,
     Left,
     Message,
@@ -23,6 +24,7 @@ from ..bus.messages import (
 )
 from ..errors import DecodeError
 from ..exchange import SUPERVISOR, Coordinator
+from ..job.sync import sync_from_json
 from ..money.meter import NUSD
 from .bill import Bill
 from .ending import UNHEARD
@@ -37,7 +39,8 @@ class Hearing:
 
     Parameters
     ----------
-    n_workers : int
+    invocation : Invocation
+        The supervisor's.
     log : Coordinator
         Commands are announced in its plan.
     bus : Bus
@@ -70,7 +73,7 @@ class Hearing:
 
     def __init__(
         self,
-        n_workers: int,
+        invocation: Invocation,
         log: Coordinator,
         bus: Bus,
         workers: WorkerWatch,
@@ -81,7 +84,8 @@ class Hearing:
         tell: Callable[[str], None],
         is_stored: Callable[[], bool],
     ) -> None:
-        self._n_workers, self._log, self._bus = n_workers, log, bus
+        self._n_workers, self._log, self._bus = invocation.n_workers, log, bus
+        self._staleness = sync_from_json(invocation.sync).staleness
         self._workers, self._bill, self._policy = workers, bill, policy
         self._successors, self._metric, self._tell = successors, metric, tell
         self._is_stored = is_stored
@@ -156,11 +160,12 @@ class Hearing:
     def miss(self, slot: int, reason: str, time_s: float, step: int) -> None:
         """Tell the driver that the function of ``slot`` is lost; if its work is done, it has ended.
 
-        That is so if the model is stored, or ``step``, which is complete, is one without it: it has handed all over. It
-        may have been complete before the newest restart, to a step with it.
+        That is so if the model is stored, or, since ``step`` is complete, it has handed all over. It may have been
+        complete before the newest restart, to a step with it.
         """
         step = min(step, self.base + 1) if self.restart else step
-        if self._log.read_plan().leaves.get(slot, math.inf) > step and not self._is_stored():
+        has_handed_over = self._log.read_plan().has_handed_over(slot, step, self._staleness)
+        if not has_handed_over and not self._is_stored():
             self._bus.send("driver", Trouble(slot, self.restart, reason, is_lost=True).encode())
             self._workers.told(slot)  # only now: a server may have refused to say whether the model is stored
             return

@@ -101,7 +101,7 @@ class Supervisor:
         self._successors = Successors(invocation, log, bus)
         is_stored = partial(is_model_stored, objects, invocation.job_id)
         parts = log, bus, self._workers, self._bill, self._policy, self._successors
-        self._hearing = Hearing(invocation.n_workers, *parts, self._rows.model.metric, self._tell, is_stored)
+        self._hearing = Hearing(invocation, *parts, self._rows.model.metric, self._tell, is_stored)
         self._worker_times = WorkerTimes(self._workers, self._hearing)
 
     @property

@@ -142,13 +142,16 @@ class StepRows:
         # With a quorum, the others' newest reports are older ones.
         self.reports = {**self.reports, **entry.reports} if n_counted < n_workers else entry.reports
         self.exit_s = max(all_of.exit_s)
-        for slot, report in entry.reports.items():
-            self._bill.note_requests(slot, report.storage_nusd, entry.at_s - self._job.launched_at_s)
+        time_s, note_requests = entry.at_s - self._job.launched_at_s, self._bill.note_requests
+        for slot, storage_nusd in zip(entry.reports, all_of.storage_nusd, strict=True):
+            note_requests(slot, storage_nusd, time_s)
         # False for NaN, where the run has diverged. A function that has just taken over a slot has none yet.
-        has_residuals = all(one >= 0 for one in all_of.dual_residual)
-        evaluated = [one for one, rows in zip(all_of.interaction, all_of.val_count, strict=True) if rows]
+        has_residuals = all_of.dual_residual[0] >= 0 and all(one >= 0 for one in all_of.dual_residual)
+        evaluated: list[float] = []
+        if any(all_of.val_count):  # few steps have an evaluation
+            evaluated = [one for one, rows in zip(all_of.interaction, all_of.val_count, strict=True) if rows]
         return _NextReports(
-            mean_loss(self.model, all_of.val_sum, all_of.val_count),
+            mean_loss(self.model, all_of.val_sum, all_of.val_count) if evaluated else None,
             math.fsum(evaluated) / len(evaluated) if evaluated else None,
             math.fsum(all_of.compute_s) / n_counted,
             math.fsum(all_of.exchange_s) / n_counted,

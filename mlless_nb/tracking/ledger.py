@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import sqlite3
@@ -22,6 +21,7 @@ from typing import Any
 import platformdirs
 
 from ..errors import DataWarning, ServiceError
+from ..file_locks import locked
 from ..money.owner import Owner
 from ..money.sqlite_file import opened, shown
 from ..telemetry.live import LIVE
@@ -166,8 +166,9 @@ class RunLedger:
 
     def _set_aside(self, why: str) -> None:
         """Rename a damaged file, unless another process has done so already."""
-        with (self.path.parent / f"{self.path.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        lock = self.path.parent / f"{self.path.name}.lock"
+        lock.touch(mode=0o600)
+        with locked(str(lock), BUSY_S):
             try:
                 self._opened().close()
                 return

@@ -17,6 +17,8 @@ from .membership import Membership
 _STEP_MEMORY = 0.9
 #: A round that lasts for this share of its limit is looked at; without a supervisor it may last so many limits in all.
 _LOOK_SHARE, _MOST_LIMITS = 0.25, 4.0
+#: The share of the limit between two looks: each is requests, which an object storage bills.
+_AGAIN_SHARE = 1 / 24
 
 
 @dataclass
@@ -79,6 +81,7 @@ class StepExchange:
         self._prefetch, self._report, self.is_last, self.is_checkpoint = prefetch, report, is_last, is_checkpoint
         self._lease_s, self._limit_s = invocation.lease_s, invocation.round_timeout_s
         self._waits_since = 0.0  # when the newest round was entered, or later
+        self._looks_at = -math.inf  # when a round that lasts is looked at again
         self.slot = invocation.slot
         self.number, self.epoch, self.stats = 0, 0.0, NO_STATS
         self.active: list[int] = []
@@ -158,11 +161,13 @@ class StepExchange:
         nobody looks who is lost until the driver has replaced it, perhaps twice.
         """
         now, look_s = self._clock(), _LOOK_SHARE * self._limit_s
-        if now - self._waits_since > look_s:
+        waited_s = now - self._waits_since
+        if waited_s > look_s and (now >= self._looks_at or waited_s > self._limit_s):
+            self._looks_at = now + _AGAIN_SHARE * self._limit_s
             has_supervisor, has_driver = self._log.alive(["supervisor", "driver"])
             if has_driver and not has_supervisor:
                 self._waits_since = now - look_s
-            elif now - self._waits_since > self._limit_s:
+            elif waited_s > self._limit_s:
                 raise Aborted(f"a round of step {self.number} did not complete within {self._limit_s:g} s")
         if not self._prepaid.buy(WAIT_POLL_S, self._log.reserve):
             self._log.announce_stop("capped", "the budget does not pay for another step")

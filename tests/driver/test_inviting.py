@@ -107,7 +107,7 @@ def mended(n_inviters: int, at_work: dict[int, str], lost: list[int], troubles: 
     money, telemetry = StartingMoney(RATES, 4, True, n_inviters=n_inviters), Telemetry()
     recovery = Recovery(services, invocations(4), money, RATES, telemetry, 0.0, invoked.extend)
     contact: Any = SimpleNamespace(is_silent=lambda: False, n_unheard=1)
-    mending = Mending(services, recovery, contact, telemetry, 4)
+    mending = Mending(services, recovery, contact, telemetry, 4, 0)
     mending.troubles = troubles
     assert mending.mend(is_due=True) is None
     return [one.slot for one in invoked], telemetry.state.events[-1].text

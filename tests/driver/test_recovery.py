@@ -12,6 +12,7 @@ from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD
 from mlless_nb.bus.messages import Message, Replaced, Trouble
+from mlless_nb.driver import leavers
 from mlless_nb.driver.gave_up import GaveUp
 from mlless_nb.driver.mending import Mending
 from mlless_nb.driver.recovery import Recovery
@@ -188,7 +189,7 @@ def of_three(*, is_local: bool, is_silent: bool = False) -> tuple[Mending, Memor
         services, invocations, StartingMoney(RATES, 3, is_local), RATES, telemetry, time.monotonic(), invoke
     )
     contact: Any = SimpleNamespace(is_silent=lambda: is_silent, n_unheard=1)
-    return Mending(services, doing, contact, telemetry, 3), hub, invoked
+    return Mending(services, doing, contact, telemetry, 3, 0), hub, invoked
 
 
 def test_a_supervisor_that_is_out_of_sight_and_that_the_budget_does_not_replace_ends_the_run() -> None:
@@ -304,7 +305,10 @@ def test_lost_workers_of_whom_the_servers_know_nothing_any_more_have_not_ended()
     assert invoked == [0, 1, 2]  # nobody has come back
 
 
-def test_a_leaver_that_is_lost_after_the_others_have_stored_what_it_gave_costs_no_restart() -> None:
+def test_a_leaver_that_is_lost_after_the_others_have_stored_what_it_gave_costs_no_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leavers, "DECIDED_S", 0.0)
     mending, hub, invoked = of_three(is_local=True)
     hub.cap, objects = None, mending._services.launcher.objects
     for slot in (0, 1):
@@ -315,3 +319,27 @@ def test_a_leaver_that_is_lost_after_the_others_have_stored_what_it_gave_costs_n
     assert mending.mend(is_due=True) is None
     assert (invoked, hub.restart.number) == ([], 0)
     assert mending._recovery.look() == []
+
+
+@pytest.mark.parametrize(("step", "number", "goes_back"), [(8, 0, True), (9, 0, False), (9, 1, True)])
+def test_a_leaver_that_is_lost_goes_back_only_if_its_peers_may_wait_for_it(
+    step: int, number: int, goes_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no checkpoint: all went back to the start, though it had handed over all that it had."""
+    mending, hub, invoked = of_three(is_local=True)
+    hub.cap = None
+    for _ in range(number):
+        hub.roll_back(0, [])
+        mending._recovery.restart = hub.restart
+    begin(hub, SUPERVISOR, 0, 1, 2)
+    mending._telemetry.update(step=8)
+    assert mending.mend(is_due=True) is None
+    mending._services.launcher.has_died = lambda pid: pid == 12  # type: ignore[method-assign, assignment]
+    assert mending.mend(is_due=True) is None
+    assert invoked == []  # the newest steps may not have been heard of
+    mending._telemetry.update(step=step)
+    monkeypatch.setattr(leavers, "DECIDED_S", 0.0)
+    assert mending.mend(is_due=True) is None
+    assert (2 in invoked, hub.restart.number - number) == (goes_back, goes_back)
+    if not goes_back:
+        assert mending._recovery.look() == []

@@ -106,3 +106,28 @@ def test_a_run_whose_functions_all_fail_as_they_start_is_given_up(kind: str, is_
     assert "never heard" in outcome.reason or "the run is no further than step 0" in outcome.reason
     assert len(world.processes) <= 12
     assert world.clock.now < 450.0
+
+
+LEAVING = Problem("pmf", "SSP", 3, 25)
+
+
+@pytest.mark.parametrize(("nth", "after"), [(5, True), (6, False)])
+def test_a_leaver_that_is_lost_before_it_has_handed_over_is_missed(nth: int, after: bool) -> None:
+    """On a cloud, under bounded staleness, it counted as done: the run failed in the round that waited for it."""
+    fault = Fault("kill at", 0.0, 1, request="publish", nth=nth, after=after)
+    made = Scenario(7, LEAVING, (fault,), ((0.9, "remove", 0.5),), is_local=False, lease_s=3.0)
+    world, outcome = run(made, traces=True)
+    assert any("dies at" in line for line in world.trace)
+    assert outcome.status == "finished"
+    assert any("training goes on from" in text for text in outcome.told)
+
+
+@pytest.mark.parametrize("sync", ["BSP", "SSP"])
+@pytest.mark.parametrize(("request_", "nth"), [("send", 2), ("refund", 1)])
+def test_a_leaver_that_is_lost_after_it_has_handed_over_costs_no_restart(sync: str, request_: str, nth: int) -> None:
+    """On this machine all went back to the newest checkpoint, here to the start."""
+    fault = Fault("kill at", 0.0, 1, request=request_, nth=nth)
+    world, outcome = run(Scenario(7, replace(LEAVING, sync=sync), (fault,), ((0.9, "remove", 0.5),)), traces=True)
+    assert any("dies at" in line for line in world.trace)
+    assert outcome.status == "finished"
+    assert not any("training goes on from" in text for text in outcome.told)

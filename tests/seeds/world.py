@@ -16,7 +16,7 @@ import numpy as np
 
 from mlless_nb import CommandError
 from mlless_nb.bus.messages import Invocation, Message
-from mlless_nb.driver import commands, contact, driver, invocations, last_word, recovery, teardown
+from mlless_nb.driver import commands, contact, driver, invocations, last_word, leavers, recovery, teardown
 from mlless_nb.driver.allowance import Allowance
 from mlless_nb.exchange import MemoryHub, in_parts, memory
 from mlless_nb.function import entry, succession
@@ -92,8 +92,8 @@ class World:
             return ""
         slot = self.invocations[process].slot
         for fault in self._killing:
-            if fault.slot == slot and fault.request == name:
-                key = (str(slot), name)
+            if fault.slot == slot and fault.request in (name, name.removesuffix("_and_poll")):
+                key = (str(slot), fault.request)
                 self.counts[key] = self.counts.get(key, 0) + 1
                 if self.counts[key] == fault.nth:
                     self._killing.remove(fault)
@@ -232,7 +232,7 @@ def installed(world: World) -> Iterator[None]:
                 stack.enter_context(mock.patch.object(where, name, value))
 
         of_workers = memory, in_parts, attempts, ending, succession
-        for module in (*of_workers, away, driver, contact, recovery, teardown, commands):
+        for module in (*of_workers, away, driver, contact, leavers, recovery, teardown, commands):
             put(module, time=seconds)
         put(budget, time=seconds, threading=threads, os=system)
         put(checkpoints, threading=threads)

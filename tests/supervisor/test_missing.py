@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from engine.threads import RATES, Job
 
-from mlless_nb import BSP, PMF, SGD
+from mlless_nb import BSP, PMF, SGD, SSP
 from mlless_nb.bus import open_bus
 from mlless_nb.bus.messages import Invocation, Left, Message, Replaced, Trouble
 from mlless_nb.exchange import MemoryCoordinator, MemoryHub, Plan, Restart
@@ -20,9 +20,9 @@ from mlless_nb.supervisor.ending import UNHEARD
 from mlless_nb.supervisor.loop import Supervisor
 
 
-def supervisor(hub: MemoryHub) -> tuple[Supervisor, Any, MemoryObjects]:
+def supervisor(hub: MemoryHub, sync: Any = BSP()) -> tuple[Supervisor, Any, MemoryObjects]:  # noqa: B008 - frozen
     """The supervisor of a run of two workers, which has heard that both have started, its bus and the storage."""
-    worker = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
+    worker = Job(PMF(rank=2), SGD(0.2), sync, 2, 12, "mean", {}).invocation(0)
     invocation: Invocation = dataclasses.replace(worker, role="supervisor", slot=-1)
     objects, bus, log = MemoryObjects(), open_bus("memory://", uuid.uuid4().hex), MemoryCoordinator(hub, "9-s")
     log.claim(-1)
@@ -50,6 +50,18 @@ def test_a_worker_that_is_lost_after_its_work_is_done_has_ended(is_stored: bool,
     told = [Message.decode(body) for body in bus.receive("driver", 0.0)]
     assert told == ([] if is_done else [Trouble(0, 0, "worker 0 was lost at step 13", is_lost=True)])
     assert all(one.reason == UNHEARD for one in made._workers.ended.values())
+
+
+@pytest.mark.parametrize(("step", "is_done"), [(12, False), (14, False), (15, True)])
+def test_under_bounded_staleness_a_leavers_peers_go_on_without_its_residual_for_some_steps(
+    step: int, is_done: bool
+) -> None:
+    """It counted as done at once; then they waited for the residual until the round's limit ended the run."""
+    hub = MemoryHub()
+    hub.create(None, 0, Restart(), Plan(1, {0: 12}))
+    made, bus, _ = supervisor(hub, SSP(3))
+    made._hearing.miss(0, "worker 0 was lost", 20.0, step)
+    assert (0 in made._workers.ended, len(bus.receive("driver", 0.0))) == (is_done, not is_done)
 
 
 @pytest.mark.parametrize(("step", "is_stored", "again"), [(1, False, True), (4, False, False), (1, True, False)])

@@ -283,9 +283,10 @@ class RedisCoordinator:
 
     def claim(self, slot: int) -> bool:
         """See `Coordinator`."""
-        key = self._key("claim", slot)
-        is_first = self._redis.set(key, self._nonce, nx=True, ex=TTL_S)
-        return bool(is_first) or self._redis.get(key) == self._nonce.encode()
+        key, own = self._key("claim", slot), self._nonce.encode()
+        if self._redis.get(key) == own:  # a supervisor asks again and again
+            return True
+        return bool(self._redis.set(key, own, nx=True, ex=TTL_S)) or self._redis.get(key) == own
 
     def count(self, name: str, index: int) -> tuple[bool, int]:
         """Count ``index`` under ``name``, atomically and once: whether it is new, and how many were counted so far."""

@@ -33,6 +33,8 @@ WINDOW = 4.0
 LEAST_SHARE = 0.25
 #: The time saved until the end of the run must be so many times what a duplicate is worth.
 LEAST_GAIN = 2.0
+#: Seconds of steps until the window is looked at again if nobody lags behind; it is several times as long.
+LOOK_S = 1.0
 
 
 class Straggler(NamedTuple):
@@ -120,6 +122,7 @@ class Speculation:
         self._slots: list[int] = []
         self._steps: deque[tuple[float, list[float]]] = deque(maxlen=MOST_STEPS)  # duration and each worker's work
         self._n_skipped, self._ended_s = 0, math.nan
+        self._looked_s = -math.inf  # the end of the newest step of the last window in which nobody lagged behind
         #: Slots that a duplicate was asked for.
         self.asked: set[int] = set()
 
@@ -127,6 +130,7 @@ class Speculation:
         """Begin a new window: functions were replaced."""
         self._steps.clear()
         self._n_skipped, self._ended_s = 0, math.nan
+        self._looked_s = -math.inf
 
     def note(self, at_s: float, work_s: Mapping[int, float]) -> None:
         """A step ended ``at_s`` (any clock, seconds), in which each slot worked for ``work_s``."""
@@ -152,7 +156,7 @@ class Speculation:
         barred : set of int
             Slots that are to have none: they leave, or have a successor that waits.
         """
-        if not self._times or len(self._slots) < 2:
+        if not self._times or len(self._slots) < 2 or not self._ended_s >= self._looked_s + LOOK_S:
             return None
         n_workers = len(self._slots)
         window_s = WINDOW * worth_s(start_s, n_workers)
@@ -162,9 +166,10 @@ class Speculation:
         if len(self._steps) < LEAST_STEPS:
             return None
         straggler = straggler_of(self._slots, np.array([work for _, work in self._steps]), span_s)
-        if straggler.slot in self.asked | barred:
-            return None
         if not pays(straggler, self._times, n_workers, start_s, left_s):
+            self._looked_s = self._ended_s
+            return None
+        if straggler.slot in self.asked | barred:
             return None
         self.asked.add(straggler.slot)
         return straggler

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlless_nb.simulate.stragglers import Even, Pareto, ShiftedExponential, SlowWorkers, Stragglers
+from mlless_nb.supervisor.policy import speculation as rule
 from mlless_nb.supervisor.policy.speculation import LEAST_STEPS, SKIPPED_STEPS, Speculation, Straggler
 
 FOREVER = math.inf
@@ -136,3 +137,11 @@ def test_a_window_ends_where_the_workers_change() -> None:
         speculation.note(0.5 * step, {0: 0.5, 1: 0.01, 2: 0.01})
     speculation.note(50.0, {0: 0.5, 1: 0.01})
     assert speculation.ask(1.0, FOREVER, set()) is None
+
+
+def test_a_window_in_which_nobody_lags_behind_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor asks with every poll; a look takes as long as some hundred steps' reports."""
+    looked, look = [], rule.straggler_of
+    monkeypatch.setattr(rule, "straggler_of", lambda *window: looked.append(window) or look(*window))
+    assert not asked(Even(), step_s=0.005, n_steps=1000)
+    assert 4 <= len(looked) <= 6

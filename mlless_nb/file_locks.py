@@ -1,0 +1,79 @@
+"""Locks on files and folders that this machine's processes share: waited for within limits, and who holds one is told.
+
+A lock ends with its process, however that ends. One that is stopped (Ctrl-Z, a debugger, a paused container) keeps it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+#: Pauses between two tries to get a lock that is held for microseconds, seconds: the first, and the longest.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.0002, 0.02
+
+
+@contextlib.contextmanager
+def locked(path: str, limit_s: float) -> Iterator[None]:
+    """Hold the lock of a file or folder that is there.
+
+    Parameters
+    ----------
+    path : str
+    limit_s : float
+        Longest wait for other processes, seconds.
+
+    Raises
+    ------
+    TimeoutError
+        If it is still held; names the process.
+    """
+    descriptor, give_up_at, pause_s = os.open(path, os.O_RDONLY), time.monotonic() + limit_s, FIRST_PAUSE_S
+    try:
+        while not _has_locked(descriptor):
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(f"{path} has been locked for {limit_s:g} s by {holder_of(path)}")
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _has_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def holder_of(path: str | Path) -> str:
+    """The process that holds a lock of ``path``, in words: its number, its name, and whether it is stopped.
+
+    "another process" where the system does not say.
+    """
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        inode = str(os.stat(path).st_ino)
+        for line in Path("/proc/locks").read_text("ascii").splitlines():
+            fields = line.split()  # number, kind, ADVISORY, WRITE, process, device:inode, first and last byte
+            if fields[1] != "->" and fields[5].rpartition(":")[2] == inode and int(fields[4]) != os.getpid():
+                return _process(int(fields[4]))
+    return "another process"
+
+
+def _process(pid: int) -> str:
+    """A process in words; 0 or less is one of another container."""
+    name = state = ""
+    with contextlib.suppress(OSError, IndexError):
+        _, _, rest = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").partition("(")
+        name, _, rest = rest.rpartition(")")
+        state = rest.split()[0]
+    if not name:
+        return "another process" if pid <= 0 else f"process {pid}"
+    if state in ("T", "t"):
+        return f"process {pid} ({name}), which is stopped: end it by kill -9 {pid}, or let it go on by kill -CONT {pid}"
+    return f"process {pid} ({name})"
