@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +87,27 @@ def settled(box: Any) -> list[dict[str, Any]]:
 def billed_usd(box: Any) -> float:
     """What the box has billed for functions in this test."""
     return float(sum(each["usd"] for each in settled(box)))
+
+
+@contextlib.contextmanager
+def busy(box: Any) -> Iterator[None]:
+    """A process beside the functions that takes whatever it gets of the processors."""
+    loop = box.user(sys.executable, "-c", "while True: pass", start_new_session=True)
+    try:
+        yield
+    finally:
+        os.killpg(loop.pid, signal.SIGKILL)  # nsenter, and the loop that it has started
+        loop.wait()
+
+
+@contextlib.contextmanager
+def slow_links(box: Any, megabit: float) -> Iterator[None]:
+    """New environments have links over which a step takes so long that few steps outlast a lost function."""
+    box.ask(set="megabit", value=megabit)
+    try:
+        yield
+    finally:
+        box.ask(set="megabit", value=None)
 
 
 def configuration(box: Any, image: str) -> dict[str, Any]:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cloud.conftest import billed_usd, settled, trained
+from cloud.conftest import billed_usd, busy, settled, trained
 
 pytestmark = pytest.mark.long
 
@@ -99,12 +96,8 @@ def test_too_little_memory_is_named(box: Any) -> None:
 
 
 def test_functions_with_a_third_of_a_core_are_not_ended_by_their_budget(box: Any, here: dict[str, Any]) -> None:
-    busy = box.user(sys.executable, "-c", "while True: pass", start_new_session=True)
-    try:
+    with busy(box):
         run = trained(box, steps=200, memory_mb=512)
-    finally:
-        os.killpg(busy.pid, signal.SIGKILL)  # nsenter, and the loop that it has started
-        busy.wait()
     assert (run.get("status"), run.get("digest")) == ("finished", here["digest"]), run
     ended = settled(box)
     print("512 MB", run["time_s"], run["functions_usd"] / billed_usd(box), ended)
