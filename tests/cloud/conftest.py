@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from servers import missing
 
+#: What `unbroken` is.
+Unbroken = Callable[[int], dict[str, Any]]
 #: The functions' packages, which `make test` fetches.
 WHEELS = Path(__file__).parents[2] / "build" / "function-set"
 #: Memory of the functions that are deployed, MB.
@@ -74,6 +77,19 @@ def trained(box: Any, wait_s: float = 150.0, path: Path | str = "", **options: A
     script = str(Path(__file__).with_name("train.py"))
     said = box.python(script, json.dumps(options), wait_s=wait_s, path=path)
     return dict(json.loads(said.splitlines()[-1]))
+
+
+@pytest.fixture(scope="session")
+def unbroken(empty_box: Any) -> Unbroken:
+    """The same run on the user's machine, by its steps."""
+
+    @functools.cache
+    def run(steps: int) -> dict[str, Any]:
+        found = trained(empty_box, backend="embedded", steps=steps)
+        assert (found.get("status"), found.get("steps")) == ("finished", steps), found
+        return found
+
+    return run
 
 
 def settled(box: Any) -> list[dict[str, Any]]:

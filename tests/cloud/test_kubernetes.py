@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cloud.conftest import COMMAND, IMAGE, SETTLED_S, configuration, pods, trained
+from cloud.conftest import COMMAND, IMAGE, SETTLED_S, Unbroken, configuration, pods, trained
 
 pytestmark = pytest.mark.long
 
@@ -34,14 +34,13 @@ def checked(box: Any) -> list[str]:
     return said.splitlines()
 
 
-def test_three_workers_train(cluster: Any, image: str) -> None:
+def test_three_workers_train(cluster: Any, image: str, unbroken: Unbroken) -> None:
     from cloud.box import REDIS
 
-    here = trained(cluster, backend="embedded", steps=100)
-    run = trained(cluster, steps=100, backend=configuration(cluster, image), redis=REDIS, memory_mb=512)
+    run = trained(cluster, steps=STEPS, backend=configuration(cluster, image), redis=REDIS, memory_mb=512)
     print(run["time_s"], run["whole_s"], run["told"], pods(cluster))
-    assert (run.get("status"), run.get("steps")) == ("finished", 100), run
-    assert run["digest"] == here["digest"]
+    assert (run.get("status"), run.get("steps")) == ("finished", STEPS), run
+    assert run["digest"] == unbroken(STEPS)["digest"]
     assert [each["status"] for each in ended_functions(cluster, 4)] == [0] * 4
     assert cluster.ask(broken=True) == []
 
@@ -63,11 +62,10 @@ def pod_of(box: Any, call: int, n_before: int) -> str:
     return str(name)
 
 
-def test_a_killed_pod_is_replaced_and_the_others_go_on(cluster: Any, image: str) -> None:
+def test_a_killed_pod_is_replaced_and_the_others_go_on(cluster: Any, image: str, unbroken: Unbroken) -> None:
     from cloud.box import REDIS
     from cloud.fleet import GB_S_USD
 
-    here = trained(cluster, backend="embedded", steps=STEPS)
     job = {"backend": configuration(cluster, image), "redis": REDIS, "memory_mb": 512, "steps": STEPS, "says_step": 1}
     n_before, n_ended = len(pods(cluster, "began")), len(pods(cluster))
     process = cluster.user(sys.executable, str(Path(__file__).with_name("train.py")), json.dumps(job))
@@ -80,7 +78,7 @@ def test_a_killed_pod_is_replaced_and_the_others_go_on(cluster: Any, image: str)
     ended = ended_functions(cluster, 6, n_ended)
     print("killed pod", run["time_s"], run["functions_usd"], run["told"], ended)
     assert run.get("status") == "finished", (run, errors[-1000:])
-    assert run["digest"] == here["digest"]
+    assert run["digest"] == unbroken(STEPS)["digest"]
     assert len([each for each in run["told"] if "worker 0 replaced" in each]) == 1
     assert len(ended) == 6
     lived_s = sum(each["lived_s"] for each in ended)

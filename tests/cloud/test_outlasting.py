@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cloud.conftest import billed_usd, settled, slow_links, trained
+from cloud.conftest import Unbroken, billed_usd, settled, slow_links, trained
 
 pytestmark = pytest.mark.long
 
@@ -29,24 +29,12 @@ STEPS, MEGABIT = 1000, 30.0
 LIFETIME_S = 20
 
 
-@pytest.fixture(scope="module")
-def whole(empty_box: Any) -> dict[str, Any]:
-    """The same run on the user's machine, unbroken."""
-    return unbroken(empty_box, STEPS)
-
-
-def unbroken(box: Any, steps: int) -> dict[str, Any]:
-    run = trained(box, backend="embedded", steps=steps)
-    assert run.get("status") == "finished", run
-    return run
-
-
 def supervisors(box: Any) -> list[dict[str, Any]]:
     """The beginnings of this test's supervisors: each is the first call of a job."""
     return [each for each in box.invocations("began")[box.n_before :] if each["calls"] == ["00000"]]
 
 
-def test_a_killed_supervisor_is_replaced(box: Any, whole: dict[str, Any]) -> None:
+def test_a_killed_supervisor_is_replaced(box: Any, unbroken: Unbroken) -> None:
     with slow_links(box, MEGABIT):
         job = json.dumps({"steps": STEPS, "says_step": 1})
         process = box.user(sys.executable, str(Path(__file__).with_name("train.py")), job)
@@ -61,7 +49,7 @@ def test_a_killed_supervisor_is_replaced(box: Any, whole: dict[str, Any]) -> Non
     replaced_s = second["at_s"] - killed["at_s"]
     print("killed", run["time_s"], replaced_s, run["functions_usd"] / billed_usd(box), run["told"])
     assert run.get("status") == "finished", (run, errors[-1000:])
-    assert run["digest"] == whole["digest"]
+    assert run["digest"] == unbroken(STEPS)["digest"]
     assert len([each for each in run["told"] if "The supervisor was lost" in each]) == 1
     assert replaced_s < REPLACED_S
     assert run["functions_usd"] >= billed_usd(box)
@@ -92,9 +80,9 @@ def outlasting(box: Any, steps: int, wait_s: float) -> dict[str, Any]:
     return run
 
 
-def test_lifetimes_are_passed_by_handing_over(box: Any, whole: dict[str, Any]) -> None:
+def test_lifetimes_are_passed_by_handing_over(box: Any, unbroken: Unbroken) -> None:
     run = outlasting(box, STEPS, wait_s=150)
     # On a busy machine supervisors take over more often, and one does so after more steps than the step log keeps.
-    assert run["digest"] == whole["digest"]
+    assert run["digest"] == unbroken(STEPS)["digest"]
     assert run["time_s"] > LIFETIME_S
     assert len(settled(box)) >= 8
