@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 #: What Lithops does with a cluster: verb, resource and its group.
@@ -30,10 +31,16 @@ def missing_right(backend: Any, limits: tuple[float, float]) -> str:
     from kubernetes import client
 
     review = client.AuthorizationV1Api(backend.core_api.api_client)
-    for verb, resource, group in ACTIONS:
-        wanted = {"namespace": backend.namespace, "verb": verb, "resource": resource, "group": group}
+
+    def is_allowed(action: tuple[str, str, str]) -> bool:
+        wanted = dict(zip(("verb", "resource", "group"), action, strict=True), namespace=backend.namespace)
         asked = client.V1SelfSubjectAccessReview(spec={"resourceAttributes": wanted})
-        if not review.create_self_subject_access_review(asked, _request_timeout=limits).status.allowed:
+        return bool(review.create_self_subject_access_review(asked, _request_timeout=limits).status.allowed)
+
+    with ThreadPoolExecutor(len(ACTIONS)) as pool:  # a run waits for the answers
+        allowed = list(pool.map(is_allowed, ACTIONS))
+    for (verb, resource, _), is_one in zip(ACTIONS, allowed, strict=True):
+        if not is_one:
             where = f"in the namespace {backend.namespace}"
             return f"the user may not {verb} {resource} {where}: a role must allow the user to {NEEDED} there"
     return ""
