@@ -51,6 +51,7 @@ BENCHMARKS = {
     "curves": Section("How far curves and forecasts see", 3),
     "growth": Section("Growth with the workers", 2),
     "link": Section("Over a slow link", 2),
+    "link_floor": Section("A step against its link's floor", 2),
     "staleness": Section("Running ahead", 2),
     "departures": Section("Workers that leave under ISP", 5),
     "returned": Section("What a budget buys", 2),

@@ -281,10 +281,14 @@ class Replaced(Message):
 
 @dataclass(frozen=True)
 class Invoked(Message):
-    """To the supervisor: successors of the functions of ``slots`` were invoked ``invoked_s`` seconds after the run."""
+    """To the supervisor: successors of the functions of ``slots`` were invoked ``invoked_s`` seconds after the run.
+
+    Those on a cloud were granted ``granted_s`` seconds for their starts.
+    """
 
     slots: list[int]
     invoked_s: float
+    granted_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -322,6 +326,7 @@ class Ended(Message):
 
     ``kept_loss`` is the validation loss of the model that the run returns, of ``kept_step``, stored under
     ``model_key``. ``validation_loss`` is that of the last model; if that is another one, it is under ``last_key``.
+    ``n_invoked`` successors are in the bill; None if it is not known how many.
     """
 
     status: str
@@ -334,9 +339,13 @@ class Ended(Message):
     last_key: str | None = None
     kept_step: int | None = None
     kept_loss: float | None = None
+    n_invoked: int | None = None
 
 
+#: What can be decoded, by its name on the wire.
 KINDS: dict[str, type[Message]] = {
     kind.__name__: kind
-    for kind in (*(Invocation, Started, Ready, Left, RateCut, Failed, Trouble, Aged, Replaced, Command, Update, Ended),)
+    for kind in (
+        *(Invocation, Started, Ready, Left, RateCut, Failed, Trouble, Aged, Replaced, Invoked, Command, Update, Ended),
+    )
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..driver.cluster_rights import missing_right
 from ..driver.lithops_config import for_cloud, secrets_of
 from ..driver.pods import ANSWER_S, CONNECT_S, TAG, check_image, said
 from ..errors import JobError, MllessError
@@ -15,11 +16,6 @@ from .doctor import Finding, UnfitError
 #: Backends whose functions are containers; of these, the one on which runs were seen (`tests/cloud`).
 BACKENDS, TRIED = ("k8s", "code_engine", "gcp_cloudrun", "knative"), ("k8s",)
 AGAIN = "mlless-nb runtime build k8s"
-#: What Lithops does with a cluster: verb, resource and its group.
-ACTIONS = (
-    *((verb, "jobs", "batch") for verb in ("create", "list", "watch", "delete")),
-    *((verb, "pods", "") for verb in ("list", "watch")),
-)
 #: An object that is written and deleted.
 PROBE = "mlless-nb/check"
 
@@ -85,28 +81,19 @@ def _image(section: dict[str, Any]) -> str:
 
 
 def _cluster(section: dict[str, Any]) -> str:
-    limits = {"_request_timeout": (CONNECT_S, ANSWER_S)}
     try:
-        from kubernetes import client
         from lithops.serverless.backends.k8s import ServerlessBackend
 
         backend = ServerlessBackend(dict(section), None)
-        review = client.AuthorizationV1Api(backend.core_api.api_client)
-        for verb, resource, group in ACTIONS:
-            wanted = {"namespace": backend.namespace, "verb": verb, "resource": resource, "group": group}
-            asked = client.V1SelfSubjectAccessReview(spec={"resourceAttributes": wanted})
-            if not review.create_self_subject_access_review(asked, **limits).status.allowed:
-                raise UnfitError(
-                    f"the user may not {verb} {resource} in the namespace {backend.namespace}: a role must allow it"
-                )
+        missing = missing_right(backend, (CONNECT_S, ANSWER_S))
     except ModuleNotFoundError as error:
         raise UnfitError(f"{error.name} is not installed: pip install 'mlless_nb[k8s]'") from None
-    except MllessError:
-        raise
     except Exception as error:
         raise UnfitError(
             f"{said(error) if hasattr(error, 'status') else _line(error)}: is the kubeconfig right?"
         ) from None
+    if missing:
+        raise UnfitError(missing)
     return f"{backend.cluster}, namespace {backend.namespace}: jobs can be created"
 
 

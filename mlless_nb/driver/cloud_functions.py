@@ -33,13 +33,19 @@ class CloudFunctions:
         self._pods: Pods | None = pods_of(executor)
         self._n_invoked = 0
 
+    @property
+    def _name(self) -> str:
+        """Lithops' name of the runtime: an image, or the layer."""
+        return str(self._executor.compute_handler.get_runtime_info()["runtime_name"])
+
     def deploy(self) -> None:
         """Deploy the functions where they are not yet there, as Lithops would at the first invocation."""
         from lithops.version import __version__
 
-        name = self._executor.compute_handler.get_runtime_info()["runtime_name"]
+        name = self._name
         if self._pods is not None:
             check_image(name)
+            self._pods.check_rights()
         key = self._executor.compute_handler.get_runtime_key(name, self._memory_mb, __version__)
         is_known = bool(self._executor.internal_storage.get_runtime_meta(key))
         select = partial(self._executor.invoker.select_runtime, "", self._memory_mb)
@@ -72,6 +78,8 @@ class CloudFunctions:
         """To be called before functions are invoked."""
         if self._deliveries is not None:
             self._deliveries.begin()
+        if self._pods is not None and self._n_invoked:  # else it has just been started
+            self._pods.start_master(self._name)
 
     def accepted(self, n: int) -> None:
         """To be called after ``n`` functions were invoked; raises ServiceError if one was refused."""
@@ -80,12 +88,17 @@ class CloudFunctions:
             self._deliveries.wait(n)
 
     def await_notes(self) -> None:
-        """Wait until each function has written its last note, so that this can be removed; lost ones write none."""
+        """Wait until each function has written its last note, so that this can be removed; lost ones write none.
+
+        Where pods were lost, those that the cluster has started for them may wait for calls that nobody deals.
+        """
         storage = self._executor.storage
         for _ in range(LOOKS if self._n_invoked else 0):
             if n_notes(storage, storage.bucket, str(self._executor.executor_id)) >= self._n_invoked:
                 return
             time.sleep(LOOK_S)
+        if self._pods is not None and self._n_invoked:
+            self._pods.remove_jobs()
 
     def failures(self) -> list[Failure]:
         """What Lithops has noted of this run's functions that failed."""

@@ -7,8 +7,8 @@ import time
 from ..exchange.protocol import START_LEASES
 from .services import Services
 
-#: A supervisor without a lease that was not heard for so many leases is lost.
-SILENCE_LEASES = 1.25
+#: A supervisor without a lease that was not heard for so many leases is lost: its lease says so in the same time.
+SILENCE_LEASES = 1.0
 #: Seconds without a message after which a supervisor is lost though it has its lease, unless RabbitMQ may be away.
 SILENCE_S = 60.0
 #: Seconds between two questions after which the driver itself was held up, and could not hear anything.

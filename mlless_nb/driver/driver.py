@@ -40,6 +40,7 @@ from .resumption import Earlier, start_of
 from .run import TrainingRun
 from .services import Services
 from .stored_data import StoredData
+from .unheard import Unheard
 from .update_feed import UpdateFeed
 
 #: Lease of the driver, seconds; when it expires the run ends.
@@ -101,6 +102,7 @@ class Driver:
         self._is_launched, self._launched_at = False, 0.0  # not yet
         self._contact: Contact  # from the launch on
         self._causes: Causes
+        self._unheard: Unheard
         self._invocation: Invocation | None = None  # the supervisor's
         # Nano-dollars for this process' own requests: as sent to the functions, and as in the supervisor's bill.
         self._spent_before = self._set_aside = 0
@@ -215,6 +217,7 @@ class Driver:
         self._feed.record.begin({"state": self.run.telemetry.state.to_json(), "cost": {}, "job": self._replayed()})
         self._contact = Contact(self._services, invocations[0].lease_s)
         self._causes = Causes(self._services.launcher, job.memory_mb)
+        self._unheard = Unheard(plan.money, plan.rates)
         self._invoke(plan.invoked_here(invocations))
         self._is_launched = True
         telemetry = self.run.telemetry
@@ -228,6 +231,7 @@ class Driver:
         if invocations:
             if invocations[0].role == "supervisor":
                 self._contact.invoked()
+            self._unheard.note(invocations)
             self._services.launcher.invoke([invocation.encode().decode() for invocation in invocations])
             self._causes.invoked(self._services.launcher.newest, [one.slot for one in invocations])
             self._services.watch_functions(f"runs/{self.run.id}")
@@ -290,7 +294,7 @@ class Driver:
                 continue
             if isinstance(message, Ended):
                 self._set_aside = self._spent_before
-                return message
+                return self._unheard.billed(message)
             if isinstance(message, Update):
                 self._feed.take(message)
             elif isinstance(message, Trouble) and self._mending is not None:

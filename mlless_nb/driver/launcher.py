@@ -151,9 +151,9 @@ class LithopsLauncher:
         self.gone_at = None
         # A cloud may keep a runtime that was built from another version.
         version = "" if self.is_local else digest_here()
-        if self.cloud is not None:
-            self.cloud.begin()
         try:
+            if self.cloud is not None:
+                self.cloud.begin()
             futures = self._free_executor().map(
                 run_function,
                 [{"payload": version + payload} for payload in payloads],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 from ..errors import JobError, ServiceError
 from ..function.package_digest import digest_here
+from .cluster_rights import missing_right
 
 #: Longest wait for a pod to run, which includes pulling its image, and between two looks, seconds.
 START_S, LOOK_S = 300.0, 0.5
@@ -19,6 +21,11 @@ START_S, LOOK_S = 300.0, 0.5
 CONNECT_S, ANSWER_S = 5.0, 15.0
 #: Why a container waits that will not start by waiting.
 HOPELESS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
+#: Pods of a run that may fail before the cluster ends the others. It starts another one for each, which finds no call
+#: to carry out and ends: the run itself invokes a lost function again.
+MOST_FAILED = 1000
+#: Longest that one question for the state of a job lasts, seconds: Lithops looks at the answer when it is over.
+WATCH_S = 1
 #: The tag of an image that `mlless-nb runtime build` has built: part of the digest of its mlless_nb.
 TAG = re.compile(r"mlless-([0-9a-f]{12})")
 
@@ -42,6 +49,44 @@ def said(error: Exception) -> str:
     return str(error)
 
 
+class JobsApi:
+    """Kubernetes' API of jobs, as Lithops calls it, whose functions outlive one another, and which says soon what is.
+
+    Lithops asks for jobs that fail with their first pod, and with a job the cluster ends all of its pods.
+
+    Parameters
+    ----------
+    api : kubernetes.client.BatchV1Api
+    """
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._api, name)
+
+    @property
+    def list_namespaced_job(self) -> Callable[..., Any]:
+        """The call of that name, whose watches are short."""
+        whole = self._api.list_namespaced_job
+
+        @functools.wraps(whole)  # a watch reads in its documentation what it returns
+        def brief(*words: Any, **options: Any) -> Any:
+            if "timeout_seconds" in options:
+                options["timeout_seconds"] = min(options["timeout_seconds"], WATCH_S)
+            return whole(*words, **options)
+
+        return brief
+
+    def create_namespaced_job(self, namespace: str, body: dict[str, Any], **options: Any) -> Any:
+        """Create a job; Lithops' other ones, with a pod that no other one replaces, as they are."""
+        spec = body["spec"]
+        given = {each["name"]: each.get("value") for each in spec["template"]["spec"]["containers"][0]["env"]}
+        if given.get("ACTION") == "run_job":
+            spec["backoffLimit"] = MOST_FAILED
+        return self._api.create_namespaced_job(namespace=namespace, body=body, **options)
+
+
 class Pods:
     """Those of one run.
 
@@ -54,6 +99,15 @@ class Pods:
 
     def __init__(self, backend: Any, patience_s: float = START_S) -> None:
         self._backend, self._patience_s = backend, patience_s
+        backend.batch_api = JobsApi(backend.batch_api)
+
+    def check_rights(self) -> None:
+        """Raise ServiceError if the user may not do what a run does in the cluster, by the cluster's own word."""
+        missing = ""
+        with contextlib.suppress(Exception):  # one that does not tell refuses what comes next, or does not
+            missing = missing_right(self._backend, (CONNECT_S, ANSWER_S))
+        if missing:
+            raise ServiceError(missing)
 
     def deploy(self, image: str, act: Callable[[], Any]) -> None:
         """Let Lithops ask the image in a pod what it has.
@@ -67,7 +121,7 @@ class Pods:
         self._watched(act, f"{self._backend._format_job_name(image, 128)}-meta")
 
     def start_master(self, image: str) -> None:
-        """Start the pod that deals calls, unless it runs: before the run's clock does.
+        """Start the pod that deals calls, unless it runs: before the run's clock does, and again if it was lost.
 
         Raises
         ------
@@ -79,6 +133,11 @@ class Pods:
         if phases and not {"Running", "Pending"} & set(phases):  # Lithops would take the address of one that has ended
             self._remove(name)
         self._watched(lambda: self._backend._start_master(image), name)
+
+    def remove_jobs(self) -> None:
+        """Delete the jobs of this run, with the pods that are left of them."""
+        with contextlib.suppress(_GivenUp):  # nobody asks this cluster any more
+            self._backend.clear(list(self._backend.jobs))
 
     def _watched(self, act: Callable[[], Any], job: str) -> None:
         """Do ``act``, which waits for the pod of ``job``, unless that cannot run."""

@@ -171,10 +171,10 @@ class Recovery:
         log = self._services.log
         self._services.log.bury("supervisor")
         run_s = self._run_s
-        # It pays for the servers, also for the time since the lost one was heard.
+        # The time since the lost one was heard is spent, that of the servers, too: the new one cannot return it.
         gap_s = max(run_s - self._telemetry.state.time_s, 0.0)
         gap_nusd = self._rates.function_nusd(gap_s) + self._rates.servers_nusd(gap_s)
-        granted = self._reserve(self._money.supervisor_nusd + gap_nusd, "the supervisor")
+        granted = self._reserve(self._money.supervisor_nusd + gap_nusd, "the supervisor") - gap_nusd
         log.release(SUPERVISOR)
         self._seen.discard(SUPERVISOR)
         self._starting.begin([SUPERVISOR], run_s)
@@ -205,7 +205,7 @@ class Recovery:
             one = dataclasses.replace(self._of_slot[slot], granted_nusd=granted, invoked_s=run_s)
             invocations.append(dataclasses.replace(one, is_successor=True))
         if invocations:  # before one of them is a supervisor, which reads what was said
-            news = Invoked([one.slot for one in invocations], run_s)
+            news = Invoked([one.slot for one in invocations], run_s, self._money.unheard_start_s)
             self._services.bus.send("supervisor", news.encode())
         self._invoke(invocations)
 

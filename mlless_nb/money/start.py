@@ -59,6 +59,11 @@ class StartingMoney:
         return CLOUD_START_S + CLOUD_START_CORE_S * max(CORE_MB / self.rates.memory_mb, 1.0)
 
     @property
+    def unheard_start_s(self) -> float:
+        """Seconds to be billed for a start that nobody hears of: on a cloud all that were granted."""
+        return 0.0 if self.is_local else self.start_s
+
+    @property
     def _span_s(self) -> float:
         return self.start_s + EXIT_S + FIRST_STEP_S
 

@@ -65,9 +65,12 @@ class Bill:
         self._requests_of = {slot: {0.0: 0} for slot in range(n_workers)}
         self._requested = 0  # their sum
         self._unreported = 0  # cost of requests that lost functions may have made after their last report
-        # When the bills of successors began that wait for their slots, and the slots of those that have not started.
+        # When the bills of successors began that wait for their slots, and by the slots of those that have not started
+        # how many seconds they were granted for it.
         self._waiting_s: dict[int, float] = {}
-        self._starting: set[int] = set()
+        self._starting: dict[int, float] = {}
+        #: Successors that were invoked; None if that is not known.
+        self.n_invoked = 0 if was_told else None
         #: Seconds that a start takes, to be billed for successors that start in vain as the run ends.
         self.start_s = 0.0
 
@@ -105,7 +108,7 @@ class Bill:
     def change_supervisor(self, ended_s: float, began_s: float) -> None:
         """A supervisor has ended, at the latest ``ended_s`` seconds after the run; the next one's bill began."""
         self._waiting_s.pop(SUPERVISOR, None)
-        self._starting.discard(SUPERVISOR)
+        self._starting.pop(SUPERVISOR, None)
         self._changes.append((ended_s, began_s))
 
     def note_requests(self, slot: int, nusd: int, at_s: float = math.inf) -> None:
@@ -152,19 +155,23 @@ class Bill:
         self._requests_of[slot][invoked_s] = 0
         self._known.add(slot)
         self._waiting_s.pop(slot, None)
-        self._starting.discard(slot)
+        self._starting.pop(slot, None)
         self._began_s[slot] = invoked_s
 
-    def invoke(self, slot: int, invoked_s: float) -> None:
-        """A successor of ``slot`` was invoked ``invoked_s`` seconds after the run."""
+    def invoke(self, slot: int, invoked_s: float, granted_s: float = 0.0) -> None:
+        """A successor of ``slot`` was invoked ``invoked_s`` seconds after the run.
+
+        If the run ends before it is heard, its start is billed with ``granted_s`` seconds at least.
+        """
+        if self.n_invoked is not None:
+            self.n_invoked += 1
         if slot not in self._waiting_s:
-            self._waiting_s[slot] = invoked_s
-            self._starting.add(slot)
+            self._waiting_s[slot], self._starting[slot] = invoked_s, granted_s
 
     def succeed(self, slot: int, began_s: float) -> None:
         """A successor of ``slot`` has started and waits; its bill began then."""
         self._waiting_s[slot] = began_s
-        self._starting.discard(slot)
+        self._starting.pop(slot, None)
 
     @property
     def waiting(self) -> list[int]:
@@ -180,38 +187,44 @@ class Bill:
         self.close(slot, spent, storage, stored)
         self._requests_of[slot][left_s] = 0
         self._began_s[slot] = following_s
-        self._starting.discard(slot)
+        self._starting.pop(slot, None)
         return self._rates.function_nusd(max(left_s - following_s, 0.0))
 
-    def _supervisors(self, time_s: float) -> int:
-        """Cost of this supervisor's time and of those before it."""
+    def _supervisors(self, time_s: float, *, is_last: bool = False) -> int:
+        """Cost of this supervisor's time and of those before it; ``is_last``: see `_wait`."""
         changes, began_s, nusd = self._changes, 0.0, 0
         if not changes and self._taken_over_s:
             changes = [(self._taken_over_s, self._own_s)]  # the bus has forgotten the messages that told of them
         for ended_s, following_s in changes:
             nusd += self._rates.function_nusd(max(ended_s - began_s, 0.0))
             began_s = following_s
-        return nusd + self._rates.function_nusd(max(time_s - self._own_s, 0.0)) + self._wait(SUPERVISOR, time_s)
+        own = self._rates.function_nusd(max(time_s - self._own_s, 0.0))
+        return nusd + own + self._wait(SUPERVISOR, time_s, is_last=is_last)
 
     def _servers(self, time_s: float) -> int:
         """Cost of the servers, which are needed until the supervisor's very end."""
         return self._rates.servers_nusd(time_s + self._rates.profile.function.tail_s)
 
-    def _running(self, time_s: float) -> int:
-        """Cost of the workers that have not ended, without requests."""
+    def _running(self, time_s: float, *, is_last: bool = False) -> int:
+        """Cost of the workers that have not ended, without requests; ``is_last``: see `_wait`."""
         running, function_nusd = 0, self._rates.function_nusd  # called for each step
         for began_s in self._began_s.values():
             running += function_nusd(max(time_s - began_s, 0.0))
         for slot in self._waiting_s:
             if slot != SUPERVISOR:
-                running += self._wait(slot, time_s)
+                running += self._wait(slot, time_s, is_last=is_last)
         return running
 
-    def _wait(self, slot: int, time_s: float) -> int:
-        """Cost of the successor of ``slot``, 0 if there is none; one that starts in vain leaves once it has started."""
+    def _wait(self, slot: int, time_s: float, *, is_last: bool = False) -> int:
+        """Cost of the successor of ``slot``, 0 if there is none; one that starts in vain leaves once it has started.
+
+        ``is_last``: nobody will hear how long its start has taken.
+        """
         if slot not in self._waiting_s:
             return 0
         least_s = self.start_s if slot in self._starting else 0.0
+        if is_last:
+            least_s = max(least_s, self._starting.get(slot, 0.0))
         return self._rates.function_nusd(max(time_s - self._waiting_s[slot], least_s))
 
     def spent(self, time_s: float) -> int:
@@ -227,12 +240,12 @@ class Bill:
         return own + self._requested + self._unreported
 
     def by_component(self, time_s: float) -> dict[str, int]:
-        """The bill by component of `Cost`. A worker that was lost without a final message is billed up to now.
+        """The last bill, by component of `Cost`. A worker that was lost without a final message is billed up to now.
 
         Such a worker's requests to the frame store are among those of the storage.
         """
-        workers = self._ended + self._running(time_s)
-        costs = {"workers": workers, "supervisor": self._supervisors(time_s)}
+        workers = self._ended + self._running(time_s, is_last=True)
+        costs = {"workers": workers, "supervisor": self._supervisors(time_s, is_last=True)}
         costs |= self._rates.servers_by_component(self._servers(time_s))
         costs["storage"] = self._requests - self._stored
         if self._prepared:

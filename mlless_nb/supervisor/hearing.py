@@ -116,7 +116,7 @@ class Hearing:
                 self._learn_of_restart(message)
             elif isinstance(message, Invoked):
                 for slot in message.slots:
-                    self._bill.invoke(slot, message.invoked_s)
+                    self._bill.invoke(slot, message.invoked_s, message.granted_s)
             elif isinstance(message, Command) and message.id not in self._commands_done and not is_past:
                 self._commands_done.add(message.id)
                 self.done[message.id] = self._carry_out(message)

@@ -93,10 +93,9 @@ class Supervisor:
         self._workers = WorkerWatch(invocation, log, clock)
         self._cap_usd: float | None = None  # as of the newest poll, as the next
         self._reserved_usd = 0.0
-        self._outgoing = Outgoing(bus)
+        self._outgoing, self._away = Outgoing(bus), Away(clock)
         self._due_at = -math.inf  # time of the next update to the driver
         self._checkpoints = CheckpointTimes.of(invocation, self._rates, self._rows.model)
-        self._away = Away(clock)
         self._best_loss = math.inf  # lowest validation loss
         self._successors = Successors(invocation, log, bus)
         is_stored = partial(is_model_stored, objects, invocation.job_id)
@@ -332,6 +331,7 @@ class Supervisor:
             kept.last_key,
             kept.step,
             kept.loss,
+            self._bill.n_invoked,
         )
         self._bus.send("driver", ended.encode())
         return ended

@@ -185,6 +185,14 @@ def test_a_pickle_is_refused_unopened(protocol: int, tmp_path: Path) -> None:
     assert (tmp_path / "opened").exists()
 
 
+def test_every_message_can_be_decoded() -> None:
+    def leaves(kind: type[Message]) -> list[type[Message]]:
+        below = [leaf for each in kind.__subclasses__() for leaf in leaves(each)]
+        return below or [kind]
+
+    assert {kind.__name__: kind for kind in leaves(Message)}.items() <= KINDS.items()
+
+
 def test_a_message_of_another_branch_is_refused() -> None:
     left = Left(1, 10, 5, 2, 0.5, 4.0, "finished", "done")
     assert FromWorker.decode(left.encode()) == left

@@ -19,6 +19,8 @@ from cloud.pod import Pod
 from cloud.registry import Registry
 
 Thing = dict[str, Any]
+#: Seconds before the first pod that failed is replaced; the next ones wait twice as long each.
+BACK_OFF_S = 10.0
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -201,11 +203,24 @@ class Cluster:
             is_listed = self._things["jobs"].get(job["metadata"]["name"]) is job
             if is_listed:
                 self._changed("jobs", "MODIFIED", job)
-        if not is_good and is_listed and status["failed"] > job["spec"].get("backoffLimit", 6):
-            for other in self._pods_of(job["metadata"]["name"]):  # the job has failed, all of it
-                self._stop(other)
+        if not is_good and is_listed:
+            self._after_failure(job)
         if not is_listed:
             self._forget(pod)
+
+    def _after_failure(self, job: Thing) -> None:
+        """End the others of a job with too many failed pods; else replace this one, unless another has succeeded."""
+        name, status = job["metadata"]["name"], job["status"]
+        if status["failed"] > job["spec"].get("backoffLimit", 6):
+            for other in self._pods_of(name):
+                self._stop(other)
+            return
+        time.sleep(BACK_OFF_S * 2 ** (status["failed"] - 1))
+        with self._lock:
+            if self._things["jobs"].get(name) is not job or status.get("succeeded"):
+                return
+            status["active"] += 1
+        self._run(job)
 
     def _forget(self, pod: Thing) -> None:
         with self._lock:

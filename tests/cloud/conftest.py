@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
+import os
 import shutil
+import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from servers import missing
 
+#: What `unbroken` is.
+Unbroken = Callable[[int], dict[str, Any]]
 #: The functions' packages, which `make test` fetches.
 WHEELS = Path(__file__).parents[2] / "build" / "function-set"
 #: Memory of the functions that are deployed, MB.
@@ -72,6 +79,19 @@ def trained(box: Any, wait_s: float = 150.0, path: Path | str = "", **options: A
     return dict(json.loads(said.splitlines()[-1]))
 
 
+@pytest.fixture(scope="session")
+def unbroken(empty_box: Any) -> Unbroken:
+    """The same run on the user's machine, by its steps."""
+
+    @functools.cache
+    def run(steps: int) -> dict[str, Any]:
+        found = trained(empty_box, backend="embedded", steps=steps)
+        assert (found.get("status"), found.get("steps")) == ("finished", steps), found
+        return found
+
+    return run
+
+
 def settled(box: Any) -> list[dict[str, Any]]:
     """This test's invocations, all of which have ended."""
     give_up_at = time.monotonic() + SETTLED_S
@@ -83,6 +103,27 @@ def settled(box: Any) -> list[dict[str, Any]]:
 def billed_usd(box: Any) -> float:
     """What the box has billed for functions in this test."""
     return float(sum(each["usd"] for each in settled(box)))
+
+
+@contextlib.contextmanager
+def busy(box: Any) -> Iterator[None]:
+    """A process beside the functions that takes whatever it gets of the processors."""
+    loop = box.user(sys.executable, "-c", "while True: pass", start_new_session=True)
+    try:
+        yield
+    finally:
+        os.killpg(loop.pid, signal.SIGKILL)  # nsenter, and the loop that it has started
+        loop.wait()
+
+
+@contextlib.contextmanager
+def slow_links(box: Any, megabit: float) -> Iterator[None]:
+    """New environments have links over which a step takes so long that few steps outlast a lost function."""
+    box.ask(set="megabit", value=megabit)
+    try:
+        yield
+    finally:
+        box.ask(set="megabit", value=None)
 
 
 def configuration(box: Any, image: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 from cloud import network
 from cloud.cgroup import Cgroup
 from cloud.http_handling import Handler, Server
-from cloud.sandbox_process import started
+from cloud.sandbox_process import kill, remove, started
 
 #: Longest time that AWS gives the start before it counts as part of the invocation, seconds.
 INIT_S = 10.0
@@ -170,19 +170,14 @@ class Environment:
         """Kill all processes of the sandbox."""
         with contextlib.suppress(OSError):
             self._group.thaw()
-        for pid in self._group.pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill(self._group)
 
     def close(self) -> None:
-        self.kill()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        with contextlib.suppress(OSError):
+            self._group.thaw()
+        remove(self.name, self._group, self._process)
         self._server.shutdown()
         self._server.server_close()
-        network.remove_machine(self.name)
-        self._group.remove()
 
 
 class _RuntimeApi(Handler):

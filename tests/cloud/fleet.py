@@ -118,6 +118,7 @@ class Fleet:
         with self._has_room:
             environment = self._running.get(request)
         if environment is not None:
+            self._note(request=request, event="killed", at_s=time.time())
             environment.kill()
         return environment is not None
 

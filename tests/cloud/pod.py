@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import re
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 from cloud import network
 from cloud.cgroup import Cgroup
 from cloud.registry import Unpacked
-from cloud.sandbox_process import started
+from cloud.sandbox_process import kill, remove, started
 
 #: MB of /tmp.
 TMP_MB = 512
@@ -109,15 +107,8 @@ class Pod:
         return self._process.wait(timeout_s)
 
     def kill(self) -> None:
-        for pid in self._group.pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill(self._group)
 
     def close(self) -> None:
         """Remove what is left of it; its program has ended or is killed."""
-        self.kill()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        network.remove_machine(self._machine)
-        self._group.remove()
+        remove(self._machine, self._group, self._process)

@@ -1,13 +1,18 @@
-"""Starts a sandbox: the process on the box's side of it."""
+"""Starts and ends a sandbox: the process on the box's side of it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from cloud import network
+from cloud.cgroup import Cgroup
 
 
 def started(machine: str, asked: dict[str, Any], log: Path) -> subprocess.Popen[bytes]:
@@ -40,3 +45,20 @@ def started(machine: str, asked: dict[str, Any], log: Path) -> subprocess.Popen[
     os.read(began, 1)
     os.close(began)
     return process
+
+
+def kill(group: Cgroup) -> None:
+    """Kill all processes of a sandbox; its own first process then ends."""
+    for pid in group.pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def remove(machine: str, group: Cgroup, process: subprocess.Popen[bytes]) -> None:
+    """End a sandbox, and remove its network and its limits."""
+    kill(group)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    network.remove_machine(machine)
+    group.remove()

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
-from cloud.conftest import COMMAND, IMAGE, SETTLED_S, configuration, pods, trained
+from cloud.conftest import COMMAND, IMAGE, SETTLED_S, Unbroken, configuration, pods, trained
 
 pytestmark = pytest.mark.long
 
 #: A run that cannot start is told within so many seconds.
 TOLD_S = 20.0
+#: How the names of pods begin that are no functions: the one that deals calls, and the one that looks at an image.
+NOT_OF_RUNS = ("lithops-master-", "lithops-worker-")
+#: Steps of a run in which a pod is killed: it is not over before that.
+STEPS = 1000
+#: What is said to a user who may not create jobs.
+MAY_NOT = (
+    "the user may not create jobs in the namespace default: "
+    "a role must allow the user to create, list, watch and delete jobs, and list and watch pods there"
+)
 
 
 def checked(box: Any) -> list[str]:
@@ -25,19 +34,55 @@ def checked(box: Any) -> list[str]:
     return said.splitlines()
 
 
-def test_three_workers_train(cluster: Any, image: str) -> None:
+def test_three_workers_train(cluster: Any, image: str, unbroken: Unbroken) -> None:
     from cloud.box import REDIS
 
-    here = trained(cluster, backend="embedded", steps=100)
-    run = trained(cluster, steps=100, backend=configuration(cluster, image), redis=REDIS, memory_mb=512)
+    run = trained(cluster, steps=STEPS, backend=configuration(cluster, image), redis=REDIS, memory_mb=512)
     print(run["time_s"], run["whole_s"], run["told"], pods(cluster))
-    assert (run.get("status"), run.get("steps")) == ("finished", 100), run
-    assert run["digest"] == here["digest"]
-    give_up_at = time.monotonic() + SETTLED_S
-    while len(pods(cluster)) < 5 and time.monotonic() < give_up_at:
-        time.sleep(0.1)
-    assert [each["status"] for each in pods(cluster)] == [0] * 5  # what told what is in the image, and four functions
+    assert (run.get("status"), run.get("steps")) == ("finished", STEPS), run
+    assert run["digest"] == unbroken(STEPS)["digest"]
+    assert [each["status"] for each in ended_functions(cluster, 4)] == [0] * 4
     assert cluster.ask(broken=True) == []
+
+
+def ended_functions(box: Any, n: int, n_before: int = 0) -> list[dict[str, Any]]:
+    """The functions' pods that have ended, without those among the first ``n_before`` pods, once these are ``n``."""
+    give_up_at = time.monotonic() + SETTLED_S
+    while True:
+        ended = [each for each in pods(box)[n_before:] if not each["pod"].startswith(NOT_OF_RUNS)]
+        if len(ended) >= n or time.monotonic() > give_up_at:
+            return ended
+        time.sleep(0.1)
+
+
+def pod_of(box: Any, call: int, n_before: int) -> str:
+    """The pod that carries out a call, one of those after the first ``n_before``, by their logs."""
+    names = [each["pod"] for each in pods(box, "began")[n_before:]]
+    (name,) = [name for name in names if f"-M000/{call:05d}\n" in (box.folder / f"{name}.log").read_text()]
+    return str(name)
+
+
+def test_a_killed_pod_is_replaced_and_the_others_go_on(cluster: Any, image: str, unbroken: Unbroken) -> None:
+    from cloud.box import REDIS
+    from cloud.fleet import GB_S_USD
+
+    job = {"backend": configuration(cluster, image), "redis": REDIS, "memory_mb": 512, "steps": STEPS, "says_step": 1}
+    n_before, n_ended = len(pods(cluster, "began")), len(pods(cluster))
+    process = cluster.user(sys.executable, str(Path(__file__).with_name("train.py")), json.dumps(job))
+    assert json.loads(process.stdout.readline())["step"] < STEPS
+    victim = pod_of(cluster, call=1, n_before=n_before)  # the supervisor has the first call
+    assert cluster.ask(kill_pod=victim)
+    said, errors = process.communicate(timeout=170)
+    run = json.loads(said.splitlines()[-1])
+    # Four functions, the new worker, and what the cluster has started for the killed one.
+    ended = ended_functions(cluster, 6, n_ended)
+    print("killed pod", run["time_s"], run["functions_usd"], run["told"], ended)
+    assert run.get("status") == "finished", (run, errors[-1000:])
+    assert run["digest"] == unbroken(STEPS)["digest"]
+    assert len([each for each in run["told"] if "worker 0 replaced" in each]) == 1
+    assert len(ended) == 6
+    lived_s = sum(each["lived_s"] for each in ended)
+    assert run["functions_usd"] >= lived_s * 512 / 1024 * GB_S_USD  # the killed one is billed until it was missed
 
 
 def test_what_is_configured_is_checked(cluster: Any, image: str) -> None:
@@ -47,9 +92,8 @@ def test_what_is_configured_is_checked(cluster: Any, image: str) -> None:
     ]
     assert "functions live 86400 s" in good[0]
     cluster.ask(deny=["create jobs"])
-    assert "FAIL cluster: the user may not create jobs in the namespace default: a role must allow it" in checked(
-        cluster
-    )
+    (line,) = [line for line in checked(cluster) if line.startswith("FAIL")]
+    assert line == f"FAIL cluster: {MAY_NOT}"
     cluster.ask(deny=[])
     for image_there, remedy in (
         (f"{IMAGE}:mlless-{'0' * 12}", "must be built again (mlless-nb runtime build k8s)"),
@@ -82,7 +126,6 @@ def test_what_cannot_start_is_told_before_the_run(cluster: Any, image: str) -> N
         f"runtime='{IMAGE}:mlless-000000000000': must be built again"
     )
     cluster.ask(deny=["create jobs"])
-    run = trained(cluster, steps=20, backend=configuration(cluster, image), redis=REDIS, memory_mb=512)
-    assert run["whole_s"] < TOLD_S
-    assert (run["status"], run["functions_usd"]) == ("failed", 0.0)
-    assert re.search(r"could not be \w+: Kubernetes: 403 Forbidden: jobs is forbidden: [^\n]*$", run["reason"])
+    n_before = len(pods(cluster, "began"))
+    assert refused(image) == f"backend: the functions could not be deployed: {MAY_NOT}"
+    assert len(pods(cluster, "began")) == n_before

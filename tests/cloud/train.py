@@ -1,6 +1,7 @@
 """A notebook's run on the user's machine: prints how it ended as JSON. Arguments: options of the job as JSON.
 
-``config`` changes the section of AWS Lambda in Lithops' configuration, which is then the user's own.
+``config`` changes the section of AWS Lambda in Lithops' configuration, which is then the user's own. With ``says_step``
+it prints a line when so many steps are done.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from typing import Any
 
 #: Options that are not the job's.
-OWN = ("config", "steps", "wait_s")
+OWN = ("config", "says_step", "steps", "wait_s")
 
 
 def main(asked: dict[str, Any]) -> dict[str, Any]:
@@ -45,6 +46,11 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
     except mlless_nb.MllessError as error:
         return {"refused": str(error), "whole_s": time.monotonic() - began}
     begun_s = time.monotonic() - began
+    while "says_step" in asked and run.telemetry.state.is_live:
+        if run.telemetry.state.step >= asked["says_step"]:
+            print(json.dumps({"step": run.telemetry.state.step}), flush=True)
+            break
+        time.sleep(0.05)
     run.wait(asked.get("wait_s", 100))
     if is_live := run.telemetry.state.is_live:
         run.stop()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mlless_nb.driver import pods
-from mlless_nb.driver.pods import Pods, check_image, said
+from mlless_nb.driver.pods import MOST_FAILED, WATCH_S, JobsApi, Pods, check_image, said
 from mlless_nb.errors import JobError, ServiceError
 from mlless_nb.function.package_digest import digest_here
 
@@ -95,6 +95,65 @@ def test_what_the_cluster_refuses_is_one_line() -> None:
     assert said(ValueError("x")) == "x"
 
 
+def test_a_pod_that_fails_does_not_end_the_others_of_a_run() -> None:
+    created: list[dict[str, Any]] = []
+    api = SimpleNamespace(create_namespaced_job=lambda namespace, body: created.append(body), api_client="client")
+    jobs = JobsApi(api)
+    for action in ("run_job", "run_master"):
+        container = {"env": [{"name": "ACTION", "value": action}, {"name": "POD_IP", "valueFrom": {}}]}
+        jobs.create_namespaced_job(
+            "default", {"spec": {"backoffLimit": 0, "template": {"spec": {"containers": [container]}}}}
+        )
+    assert [body["spec"]["backoffLimit"] for body in created] == [MOST_FAILED, 0]
+    assert jobs.api_client == "client"
+
+
+def test_lithops_hears_soon_that_a_job_is_done() -> None:
+    def listed(namespace: str, **options: Any) -> dict[str, Any]:
+        """:return: V1JobList"""
+        return options
+
+    brief = JobsApi(SimpleNamespace(list_namespaced_job=listed)).list_namespaced_job
+    assert brief("default", timeout_seconds=10, watch=True) == {"timeout_seconds": WATCH_S, "watch": True}
+    assert brief("default") == {}
+    assert brief.__doc__ == listed.__doc__
+
+
+def test_all_jobs_of_a_run_are_removed() -> None:
+    backend = Backend()
+    backend.jobs = ["a", "b", "c"]  # type: ignore[attr-defined]
+    # Lithops' own loop takes each out of its list.
+    backend.clear = lambda keys: [backend.deleted.append(key) or backend.jobs.remove(key) for key in keys]  # type: ignore[attr-defined]
+    Pods(backend).remove_jobs()
+    assert backend.deleted == ["a", "b", "c"]
+
+
+class Review:
+    """The cluster's word on rights, of which the user lacks ``missing``; None: it does not tell."""
+
+    missing: str | None = ""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def create_self_subject_access_review(self, asked: Any, **limits: Any) -> Any:
+        if self.missing is None:
+            raise ValueError("not found")
+        wanted = asked.spec["resourceAttributes"]
+        return SimpleNamespace(status=SimpleNamespace(allowed=f"{wanted['verb']} {wanted['resource']}" != self.missing))
+
+
+def test_a_right_that_is_missing_is_named_and_one_that_is_not_told_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    kubernetes = pytest.importorskip("kubernetes")
+    monkeypatch.setattr(kubernetes.client, "AuthorizationV1Api", Review)
+    for missing in ("", None):
+        monkeypatch.setattr(Review, "missing", missing)
+        Pods(Backend()).check_rights()
+    monkeypatch.setattr(Review, "missing", "watch pods")
+    with pytest.raises(ServiceError, match=r"^the user may not watch pods in the namespace default: a role must allow"):
+        Pods(Backend()).check_rights()
+
+
 def test_an_image_of_another_version_is_refused() -> None:
     check_image("registry:5000/mlless:mine")
     check_image(f"registry/mlless:mlless-{digest_here()[:12]}")
@@ -105,5 +164,5 @@ def test_an_image_of_another_version_is_refused() -> None:
 def test_only_clusters_have_pods() -> None:
     lambdas = SimpleNamespace(compute_handler=SimpleNamespace(backend=SimpleNamespace(name="aws_lambda")))
     assert pods.pods_of(lambdas) is None
-    cluster = SimpleNamespace(name="k8s", rabbitmq_executor=False, core_api=None)
+    cluster = SimpleNamespace(name="k8s", rabbitmq_executor=False, core_api=None, batch_api=None)
     assert pods.pods_of(SimpleNamespace(compute_handler=SimpleNamespace(backend=cluster))) is not None

@@ -166,6 +166,22 @@ def test_a_duplicate_is_paid_first_and_a_refusal_is_told_and_changes_nothing(can
     assert (duplicate.slot, duplicate.is_successor, duplicate.granted_nusd) == (1, True, reserved[0])
 
 
+def test_the_time_without_a_supervisor_is_paid_and_is_not_for_the_new_one_to_return() -> None:
+    reserved: list[int] = []
+    invoked: list[Any] = []
+    log = {"reserve": lambda nusd: reserved.append(nusd) or nusd, "bury": lambda _: None, "release": lambda _: None}
+    trying = recovery(log, {"objects": MemoryObjects()})
+    trying._services.bus = SimpleNamespace(send=lambda *_: None)  # type: ignore[assignment]
+    trying._of_slot[-1] = Job(PMF(rank=2), SGD(0.2), BSP(), 3, 5, "mean", {}).invocation(1)
+    trying._invoke = invoked.extend
+    trying._launched_at = time.monotonic() - 30.0
+    trying._telemetry.update(time_s=10.0)  # when the lost one was heard last
+    trying.replace_supervisor()
+    money = StartingMoney(RATES, 3, True)
+    assert [one.granted_nusd for one in invoked] == [money.supervisor_nusd]
+    assert sum(reserved) - money.supervisor_nusd >= RATES.function_nusd(20.0) + RATES.servers_nusd(20.0)
+
+
 def of_three(*, is_local: bool, is_silent: bool = False) -> tuple[Mending, MemoryHub, list[int]]:
     """The mending of a run of three workers, its data, and the slots of functions that were invoked."""
     hub, invoked = MemoryHub(), list[int]()

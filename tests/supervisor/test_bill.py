@@ -134,3 +134,16 @@ def test_successors_that_start_in_vain_as_the_run_ends_are_billed_for_their_star
     assert (costs["workers"], costs["supervisor"]) == (both, both)
     bill.change_supervisor(60.5, 59.1)  # it has started, and takes over
     assert bill.by_component(61.0)["supervisor"] == RATES.function_nusd(60.5) + RATES.function_nusd(61.0)
+
+
+def test_successors_on_a_cloud_of_which_nobody_hears_are_billed_what_they_were_granted_for_their_start() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 1, prepaid, 0)
+    bill.start_s = 2.5
+    bill.invoke(0, 59.0, granted_s=10.0)
+    before = bill.spent(60.0) - bill.by_component(60.0)["supervisor"] - bill.by_component(60.0)["redis"]
+    assert before == RATES.function_nusd(60.0) + RATES.function_nusd(2.5)  # it may still be heard
+    assert bill.by_component(60.0)["workers"] == RATES.function_nusd(60.0) + RATES.function_nusd(10.0)
+    assert bill.by_component(70.0)["workers"] == RATES.function_nusd(70.0) + RATES.function_nusd(11.0)
+    bill.succeed(0, 59.5)
+    assert bill.by_component(70.0)["workers"] == RATES.function_nusd(70.0) + RATES.function_nusd(10.5)
