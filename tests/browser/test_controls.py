@@ -79,6 +79,26 @@ def test_keys_stay_in_the_dashboard_and_nothing_is_done_before_the_supervisor_sa
 
 
 @pytest.mark.long
+@IN_BOTH
+def test_after_a_click_on_the_dashboard_keys_do_not_reach_the_notebook(notebook: Open) -> None:
+    opened = shown_run(notebook, "print('a cell to delete')")
+    n_cells = opened.page.evaluate(N_CELLS)
+    remove = dashboard(opened).get_by_role("button", name="Remove a worker")
+    empty = [dashboard(opened).locator(part).first for part in (".mlless-figures", ".mlless-plot", ".mlless-strip")]
+    for place in (*empty, dashboard(opened).locator("[data-text=metric_text]"), dashboard(opened), remove):
+        place.click(position={"x": 3, "y": 3})
+        opened.page.keyboard.press("d")
+        opened.page.keyboard.press("d")
+        assert opened.page.evaluate(N_CELLS) == n_cells
+
+    opened.page.locator(".jp-Notebook .jp-InputPrompt").nth(2).click()  # the notebook's own keys work as ever
+    opened.page.keyboard.press("d")
+    opened.page.keyboard.press("d")
+    opened.page.wait_for_function(f"(n) => ({N_CELLS})() === n", arg=n_cells - 1)
+    assert dashboard(opened).count() == 1
+
+
+@pytest.mark.long
 def test_one_crosshair_for_all_charts_zoom_axes_and_a_run_that_diverges(notebook: Open) -> None:
     diverges = "run = FakeRun(n_steps=100_000, budget_usd=None)\nrun.diverges = 1.12\nrun.advance(300)\nshow(run)"
     opened = notebook([SETUP, "run = FakeRun(n_steps=100_000)\nrun.advance(200)\nshow(run)", diverges])

@@ -72,6 +72,9 @@ def test_a_run_that_has_just_begun_has_no_time_left() -> None:
     assert progress_of(RUNNING, rows(3))["text"] == "epoch 10 of 25"
     assert progress_of(RUNNING, rows(0)) == {"share": None, "text": ""}
     assert progress_of(changed(status="capped"), rows()) == {"share": 1.0, "text": ""}
+    came = progress_of(changed(), rows())["share"]
+    assert progress_of(changed(status="stopped"), rows()) == {"share": came, "text": ""}
+    assert progress_of(changed(status="failed"), rows()[:0]) == {"share": None, "text": ""}
 
 
 FORECAST = {
