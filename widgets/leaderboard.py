@@ -12,6 +12,7 @@ from .comparison import figure_bundle, shown
 from .display import FIRST_LINE_S, LINE_EVERY_S
 from .format import count, duration, metric, percent, usd
 from .frontend import Frontend, can_click, detect
+from .plotly_style import styled
 from .tables import html_table, text_table
 
 #: Most trials in a table: the best ones, and those that are live.
@@ -101,8 +102,7 @@ def parallel_coordinates(sweep: Any) -> Any:
     axes.append({"label": f"best {sweep.metric}", "values": losses})
     line = {"color": losses, "colorscale": "Viridis", "reversescale": True, "showscale": True}
     figure = go.Figure(go.Parcoords(line=line, dimensions=axes))
-    figure.update_layout(title_text=sweep.name, height=380, margin={"t": 90, "b": 40, "l": 80, "r": 40})
-    return figure
+    return styled(figure, 380, title_text=sweep.name, margin={"t": 90, "b": 40, "l": 80, "r": 40})
 
 
 def _axis(name: str, space: Any, values: list[Any]) -> dict[str, Any]:

@@ -92,8 +92,8 @@ def next_text(state: RunState) -> str:
     """What a user may do after the end: ``first.model.save("first.npz") keeps the model; ...``."""
     name = state.name or state.run_id
     handle = name if name.isidentifier() else f"mlless_nb.attach({name!r})"
-    if not state.step:
-        return ""
+    if not state.step or (state.status == "failed" and shortfall(state)):
+        return ""  # there is no model worth keeping
     return f'{handle}.model.save("{name}.npz") keeps the model; %%mlless --resume {name} --budget 0.05 goes on from it.'
 
 
@@ -126,6 +126,9 @@ def _if_restarted(state: RunState) -> dict[str, Any]:
         "pending": [],
         "refusal": "",
         "next_text": next_text,
+        "rate_text": NOTHING,
+        "rate_note": "",
+        "cannot": dict.fromkeys(("stop", "scale_in", "budget", "tune", "resume"), "The kernel was restarted."),
     }
 
 
