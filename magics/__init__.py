@@ -19,7 +19,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
+
+from ..errors import JobError
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -30,10 +33,14 @@ __all__ = ["load_ipython_extension", "unload_ipython_extension"]
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Add the magics and their completions to ``shell``. Loading twice does no harm."""
     from ..driver.ahead import get_ready
+    from ..widgets.frontend import can_click, detect
     from .completion import complete
     from .mlless import MllessMagics
 
-    get_ready()
+    view = None
+    with contextlib.suppress(JobError):  # a wrong MLLESS_PROGRESS is told when a run is shown
+        view = "mlless_nb.widgets.dashboard" if can_click(detect(shell)) else None
+    get_ready(view)
     shell.register_magics(MllessMagics)
     matchers = shell.Completer.custom_matchers if shell.Completer is not None else []
     if complete not in matchers:

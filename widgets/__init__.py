@@ -6,11 +6,11 @@ Views read telemetry and send the user's commands; they decide nothing::
     forecast.py    how far a run is and what is ahead; strip.py loss_range.py earlier.py: parts of a view, pure
     dashboard.py   the live widget, with its .js and .css; uses feed.py controls.py
     static.py      picture, table and text of a saved notebook; uses svg.py
-    plotly_figure.py  the same curves for plotly
+    plotly_figure.py  the same curves for plotly; plotly_style.py: the looks of all such figures
     advice_chart.py  seconds against dollars, before a run
     live_line.py   one line of a terminal, rewritten
     tables.py      tables as text and HTML, pure; run_tables.py comparison.py: many runs
-    leaderboard.py  a sweep, as a table and as parallel coordinates; live_leaderboard.py while it lives
+    leaderboard.py  a sweep as a table; live_leaderboard.py while it lives; parallel_coordinates.py
     display.py     chooses the view for a front end; uses frontend.py
 """
 

@@ -100,7 +100,8 @@ class Pointer {
         if (event.button || event.pointerType === "touch" || !chart.scale) return;
         this.from = { chart, x: at(event) };
         plot.setPointerCapture(event.pointerId);
-        event.preventDefault(); // no text is selected
+        event.preventDefault(); // no text is selected, and nothing gets the focus
+        view.root.focus({ preventScroll: true });
       };
       plot.onpointerup = (event) => this.release(chart, at(event));
       plot.onpointercancel = () => this.release(null, 0);

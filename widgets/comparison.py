@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .format import NOTHING, duration, metric, usd
+from .plotly_style import styled
 from .tables import html_table, text_table
 
 #: Colours of curves, readable on white and on dark grey; after these they begin anew, dashed.
@@ -19,8 +20,7 @@ def figure(comparison: Any) -> Any:
     from plotly.subplots import make_subplots
 
     metrics = dict.fromkeys(run.entry.metric or "loss" for run in comparison.runs)
-    title = f"Loss ({', '.join(metrics)})"
-    drawn = make_subplots(rows=1, cols=2, shared_yaxes=True, subplot_titles=(title, title), horizontal_spacing=0.04)
+    drawn = make_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.06)
     for number, run in enumerate(comparison.runs):
         colour, dash = COLOURS[number % len(COLOURS)], _DASHES[number // len(COLOURS) % len(_DASHES)]
         line = {"color": colour, "width": 2.5 if run.is_validation else 1, "dash": dash}
@@ -37,10 +37,11 @@ def figure(comparison: Any) -> Any:
                 legendgroup=str(number),
                 showlegend=col == 1,
             )
+    drawn.update_xaxes(rangemode="tozero")
     drawn.update_xaxes(title_text="seconds", row=1, col=1)
     drawn.update_xaxes(title_text="US dollars", tickprefix="$", row=1, col=2)
-    drawn.update_layout(height=360, margin={"t": 50, "b": 50, "l": 60, "r": 20})
-    return drawn
+    drawn.update_yaxes(title_text=f"Loss ({', '.join(metrics)})", row=1, col=1)
+    return styled(drawn, 340)
 
 
 def as_text(comparison: Any) -> str:

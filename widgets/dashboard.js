@@ -67,6 +67,7 @@ class View {
     this.options = { against: "step", zoom: null, log: null };
     this.root = document.createElement("div");
     this.root.className = "mlless";
+    this.root.tabIndex = -1; // a click beside the controls gives it the focus, else the notebook would take the next keys
     this.root.innerHTML = BODY;
     this.refs = Object.fromEntries([...this.root.querySelectorAll("[data-ref]")].map((node) => [node.dataset.ref, node]));
     this.texts = [...this.root.querySelectorAll("[data-text]")];
@@ -240,7 +241,7 @@ class View {
     const { status } = this.store;
     return [
       `${status.metric_label} ${status.metric_text} ${status.metric_note}${status.best_text ? `, ${status.best_text}` : ""}, ${status.about}`,
-      `${status.workers_text} workers ${status.workers_note}, removed at ${workers.marks.length} steps`,
+      `${status.workers_text} ${status.workers_text === "1" ? "worker" : "workers"} ${status.workers_note}, removed at ${workers.marks.length} steps`,
       `${status.spent_text} spent ${status.spent_note}`,
     ];
   }
@@ -250,7 +251,7 @@ class View {
     const now = Date.now();
     if (status.word === this.spoken.word && now - this.spoken.at < SPEAK_MS) return;
     this.spoken = { at: now, word: status.word };
-    this.refs.spoken.textContent = `${status.word}. ${status.metric_label} ${status.metric_text}, ${status.workers_text} workers, ${status.spent_text} spent.`;
+    this.refs.spoken.textContent = `${status.word}. ${status.metric_label} ${status.metric_text}, ${status.workers_text} ${status.workers_text === "1" ? "worker" : "workers"}, ${status.spent_text} spent.`;
   }
 
   close() {

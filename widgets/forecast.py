@@ -50,17 +50,21 @@ def forecast_lines(state: RunState) -> list[str]:
 def progress_of(state: RunState, recent: Rows) -> dict[str, Any]:
     """The bar of progress: ``share`` of the run's time that is over, None if unknown, and its ``text``.
 
+    After the end ``share`` is how far the run came: all of the way, unless it was stopped or has failed.
+
     Parameters
     ----------
     state : RunState
     recent : ndarray, float64, shape (n, len(COLUMNS))
         The newest rows; there may be none.
     """
-    if not state.is_live:
+    if state.status in ("finished", "capped"):
         return {"share": 1.0, "text": ""}
     if not len(recent):
         return {"share": None, "text": ""}
     ends = _ends(state, recent)
+    if not state.is_live:
+        return {"share": max((one.share for one in ends), default=None), "text": ""}
     end = min(ends, key=lambda one: one.left_s, default=None)
     if end is None:
         return {"share": None, "text": f"epoch {passes(state.epoch)} · ends when you stop it"}

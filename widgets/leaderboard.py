@@ -1,8 +1,7 @@
-"""A sweep as a leaderboard, live or static, and as parallel coordinates."""
+"""A sweep as a leaderboard, live or static."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from html import escape
@@ -12,6 +11,7 @@ from .comparison import figure_bundle, shown
 from .display import FIRST_LINE_S, LINE_EVERY_S
 from .format import count, duration, metric, percent, usd
 from .frontend import Frontend, can_click, detect
+from .parallel_coordinates import parallel_coordinates
 from .tables import html_table, text_table
 
 #: Most trials in a table: the best ones, and those that are live.
@@ -63,7 +63,8 @@ def as_html(sweep: Any) -> str:
     note = "" if sweep.is_live else sweep.reason
     table = html_table(_head(sweep), rows, 1, strong=0 if sweep.best_trial is not None else None, note=note)
     kinds = "mlless-leaderboard mathjax_ignore tex2jax_ignore"  # dollar signs are not formulas
-    return f'<div class="{kinds}" role="status">{head}{table if rows else ""}</div>'
+    # a notebook's widgets have other line heights than its outputs
+    return f'<div class="{kinds}" style="line-height:1.45" role="status">{head}{table if rows else ""}</div>'
 
 
 def _head(sweep: Any) -> tuple[str, ...]:
@@ -89,36 +90,6 @@ def _rows(sweep: Any) -> list[tuple[str, ...]]:
 
 def _done(trial: Any) -> str:
     return f"epoch {trial.epoch:.3g}" if trial.share is None else percent(trial.share)
-
-
-def parallel_coordinates(sweep: Any) -> Any:
-    """The trials with a loss as a plotly ``Figure``: a line for each, an axis for each setting, coloured by loss."""
-    import plotly.graph_objects as go
-
-    trials = [trial for trial in sweep.trials if trial.loss is not None]
-    losses = [trial.loss for trial in trials]
-    axes = [_axis(name, space, [trial.settings.get(name) for trial in trials]) for name, space in sweep.spaces.items()]
-    axes.append({"label": f"best {sweep.metric}", "values": losses})
-    line = {"color": losses, "colorscale": "Viridis", "reversescale": True, "showscale": True}
-    figure = go.Figure(go.Parcoords(line=line, dimensions=axes))
-    figure.update_layout(title_text=sweep.name, height=380, margin={"t": 90, "b": 40, "l": 80, "r": 40})
-    return figure
-
-
-def _axis(name: str, space: Any, values: list[Any]) -> dict[str, Any]:
-    """One axis: numbers, their logarithms, or the places of words."""
-    is_numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
-    if hasattr(space, "options") or not is_numeric:
-        labels = [shown(value) for value in getattr(space, "options", dict.fromkeys(map(str, values)))]
-        places = [labels.index(shown(value)) if shown(value) in labels else 0 for value in values]
-        return {"label": name, "values": places, "tickvals": list(range(len(labels))), "ticktext": labels}
-    if space.is_log:
-        low, high = math.log10(space.low), math.log10(space.high)
-        ticks = [low + (high - low) * part / 4 for part in range(5)]
-        logs = [math.log10(value) for value in values]
-        named = [f"{10**tick:.3g}" for tick in ticks]
-        return {"label": name, "values": logs, "range": [low, high], "tickvals": ticks, "ticktext": named}
-    return {"label": name, "values": values, "range": [space.low, space.high]}
 
 
 def show(sweep: Any, wait: bool = False, frontend: Frontend | None = None) -> None:

@@ -144,7 +144,7 @@ function panels({ rows, status, earlier }, { against, zoom, log }) {
       ],
       dot: hasValidation ? { x: validation.x.at(-1), y: validation.y.at(-1) } : null,
       best: bestPoint(rows, status.best_step, xColumn, span),
-      remark: clipped ? { text: `↑ up to ${short(clipped)}`, hue: "mut", isRight: true } : status.base > range[1] ? { text: `↑ ${status.base_text}`, hue: "mut", isRight: true } : null,
+      remark: clipped ? { text: `↑ up to ${short(clipped)}`, hue: "mut" } : status.base > range[1] ? { text: `↑ ${status.base_text}`, hue: "mut", isRight: true } : null,
       says: (i) => [[VALIDATION, "validation"], [LOSS, "training"]].map(([column, name]) => [name, rows.at(i, column)]).filter(([, v]) => Number.isFinite(v)).map(([name, v]) => `${name} ${v.toPrecision(4)}`),
     },
     {

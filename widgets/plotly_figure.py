@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import JobError
 from .format import usd
+from .plotly_style import styled
 from .view_model import base_text, best_text, is_base_in_range, is_cap_in_range, loss_title
 
 _AXES = {"step": ("step", "step"), "seconds": ("time_s", "seconds"), "dollars": ("spent_usd", "US dollars")}
@@ -67,5 +68,4 @@ def plot(run: Any, against: str = "step") -> Any:
     figure.update_xaxes(title_text=title)
     figure.update_yaxes(rangemode="tozero", row=1, col=2)
     figure.update_yaxes(rangemode="tozero", tickprefix="$", row=1, col=3)
-    figure.update_layout(title_text=state.name or state.run_id, height=340, margin={"t": 70, "b": 50, "l": 60, "r": 20})
-    return figure
+    return styled(figure, 360, title_text=state.name or state.run_id, margin={"t": 110, "b": 50, "l": 60, "r": 20})

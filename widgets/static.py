@@ -135,7 +135,7 @@ def _figures(view: dict[str, Any]) -> str:
 def _charts(charts: list[str], label: str) -> str:
     """Three charts side by side, fewer per row on a narrow page; the first one's alternative text covers all."""
     texts = (label, "Workers against the step", "Dollars against the step")
-    shares = ((50, 320), (25, 180), (25, 180))  # percent of the width, least pixels
+    shares = ((50, 320), (25, 150), (25, 150))  # percent of the width, least pixels
     return "".join(
         f'<img alt="{escape(text)}" style="width:{share}%;min-width:min(100%,{least}px);vertical-align:top" '
         f'src="data:image/svg+xml;base64,{base64.b64encode(chart.encode()).decode()}">'

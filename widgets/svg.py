@@ -46,7 +46,7 @@ _SWATCHES = {
     "validation": '<line class="v" x1="{x:g}" x2="{x2:g}" y1="{y:g}" y2="{y:g}"/>',
     "training alone": '<line class="v" x1="{x:g}" x2="{x2:g}" y1="{y:g}" y2="{y:g}"/>',
     "training": '<line class="t" x1="{x:g}" x2="{x2:g}" y1="{y:g}" y2="{y:g}"/>',
-    "scale-in": '<path class="m" d="M{x:g},5h8l-4,7z"/>',
+    "removed": '<path class="m" d="M{x:g},5h8l-4,7z"/>',
     "spent": '<path class="f" d="M{x:g},4h12v8h-12z"/><line class="u" x1="{x:g}" x2="{x2:g}" y1="4" y2="4"/>',
     "servers": ('<path class="s" d="M{x:g},4h12v8h-12z"/><line class="r" x1="{x:g}" x2="{x2:g}" y1="4" y2="4"/>'),
 }
@@ -287,7 +287,7 @@ def _workers(column: dict[str, NDArray[np.float64]], span: tuple[float, float]) 
     workers = column["n_workers"]
     panel = _Panel(_WIDTHS[0] + _GAP, _WIDTHS[1], span, (0.0, max(float(workers.max()), 1.0) * 1.12))
     fewer = np.flatnonzero(np.diff(workers) < 0) + 1
-    panel.frame("Workers", ["scale-in"] if len(fewer) else [], whole=True)
+    panel.frame("Workers", ["removed"] if len(fewer) else [], whole=True)
     panel.line("w", column["step"], workers, stair=True)
     panel.end(float(column["step"][-1]), float(workers[-1]), f"{workers[-1]:.0f}")
     for step in column["step"][fewer]:

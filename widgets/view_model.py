@@ -26,6 +26,11 @@ CAP_IN_SIGHT = 2.0
 #: The baseline is drawn if it is at most this far above the losses, as a share of their range; else it would flatten
 #: the curve.
 BASE_IN_SIGHT = 0.25
+#: The parts of a step, and the columns that the exchange line needs.
+_PARTS = ("compute", "exchange", "wait")
+_WORKERS = COLUMNS.index("n_workers")
+_SENT = [COLUMNS.index(name) for name in ("sent_bytes", "received_bytes", "sent_fraction")]
+_TIMES = [COLUMNS.index(f"{name}_s") for name in _PARTS]
 WORDS = {
     "starting": "Starting",
     "running": "Running",
@@ -51,7 +56,7 @@ def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[
     """
     progress, strip = progress_of(state, recent), strip_of(state.worker_times)
     return {
-        **_figures(state, int(recent[-1, COLUMNS.index("n_workers")]) if len(recent) else 0),
+        **_figures(state, int(recent[-1, _WORKERS]) if len(recent) else 0),
         "run_id": state.run_id,
         "name": state.name,
         "status": state.status,
@@ -92,8 +97,8 @@ def next_text(state: RunState) -> str:
     """What a user may do after the end: ``first.model.save("first.npz") keeps the model; ...``."""
     name = state.name or state.run_id
     handle = name if name.isidentifier() else f"mlless_nb.attach({name!r})"
-    if not state.step:
-        return ""
+    if not state.step or (state.status == "failed" and shortfall(state)):
+        return ""  # there is no model worth keeping
     return f'{handle}.model.save("{name}.npz") keeps the model; %%mlless --resume {name} --budget 0.05 goes on from it.'
 
 
@@ -126,6 +131,9 @@ def _if_restarted(state: RunState) -> dict[str, Any]:
         "pending": [],
         "refusal": "",
         "next_text": next_text,
+        "rate_text": NOTHING,
+        "rate_note": "",
+        "cannot": dict.fromkeys(("stop", "scale_in", "budget", "tune", "resume"), "The kernel was restarted."),
     }
 
 
@@ -214,17 +222,16 @@ def exchange_of(recent: Rows) -> dict[str, Any] | None:
     """The exchange between workers over the newest rows: medians, as text and as shares of a step's time."""
     if not len(recent):
         return None
-    column = dict(zip(COLUMNS, np.asarray(recent, dtype=np.float64).T, strict=True))
-    workers = np.maximum(column["n_workers"], 1)
+    workers = np.maximum(recent[:, _WORKERS], 1)
+    # two calls for six medians: this is done for every batch of rows
+    sent, received, share = np.median(recent[:, _SENT] / np.stack([workers, workers, workers**0], 1), axis=0).tolist()
     parts = [
-        f"{size(float(np.median(column['sent_bytes'] / workers)))} out, "
-        f"{size(float(np.median(column['received_bytes'] / workers)))} in per worker and step",
-        f"{percent(float(np.median(column['sent_fraction'])))} of parameters sent",
+        f"{size(sent)} out, {size(received)} in per worker and step",
+        f"{percent(share)} of parameters sent",
     ]
     # a row's times arrive with the next step, so a run's last row has none
-    timed = np.isfinite(column["compute_s"])
-    names = ("compute", "exchange", "wait")
-    times = {name: float(np.median(column[f"{name}_s"][timed])) if timed.any() else 0.0 for name in names}
+    timed = recent[np.isfinite(recent[:, _TIMES[0]])][:, _TIMES]
+    times = dict(zip(_PARTS, np.median(timed, axis=0).tolist() if len(timed) else (0.0, 0.0, 0.0), strict=True))
     total = sum(times.values())
     return {
         "text": " · ".join(parts),

@@ -28,8 +28,8 @@ SAMPLE = 0.1
 STEPS_S = 1.0
 #: Most minibatches of the sample that are timed.
 MOST_TIMED = 64
-#: Most blocks of a file that `probe_head` reads, of 8 MiB of text each.
-MOST_BLOCKS = 2
+#: Most blocks of a file that `probe_head` reads: of 16 MiB of text together, as the first ones are small.
+MOST_BLOCKS = 6
 
 
 def probe(job: TrainingJob, steps_s: float | None = None, sample: float = SAMPLE) -> Sizes:

@@ -164,7 +164,8 @@ def _columns(block: bytes, layout: _Layout) -> tuple[Float32, Float64]:
 
 
 def _first_bad_line(lines: list[bytes], layout: _Layout) -> BadLine:
-    valid = f"{layout.n_fields} numbers or blanks separated by {layout.separator.decode()!r}, with a finite label"
+    fields = f"{layout.n_fields} numbers or blanks separated by {layout.separator.decode()!r}"
+    valid = f"{fields}, with a finite label; datasets.table reads text and categories"
     for offset, line in enumerate(lines):
         row = line.split(layout.separator)
         found = [to_numbers(field.strip() or b"nan") for field in row]

@@ -93,6 +93,9 @@ def ratings(
         found = ratings_of_table(users, user, item, rating, time, missing, like)
         doubts = doubts_of_ratings(found.users, found.items, found.ratings) if rating is not None else []
         return _warned(found, doubts)
+    if isinstance(items, str):
+        valid = "an array of ids; the columns of a table are named: ratings(frame, user=..., item=..., rating=...)"
+        raise DataError("items", items, valid)
     if any(_is_text(ids) for ids in (users, items)):
         columns = {"users": users, "items": items, **({} if ratings is None else {"ratings": ratings})}
         rating = None if ratings is None else "ratings"

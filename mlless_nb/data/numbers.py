@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from ..frames.locations import LocalFile, Location
 
-#: Bytes of text read and converted at once.
-BLOCK_BYTES = 8 << 20
+#: Bytes of text read and converted at once: of the first block, and of most; each is twice as large as the one before,
+#: so that who needs a file's first rows only has them soon.
+FIRST_BYTES, BLOCK_BYTES = 256 << 10, 8 << 20
 #: Longest line, bytes.
 LINE_BYTES = 64 << 20
 
@@ -36,8 +37,9 @@ def line_blocks(file: Readable, path: Path | str) -> Iterator[bytes]:
     DataError
         When the file cannot be decompressed, or has a line longer than `LINE_BYTES`.
     """
-    rest = b""
-    while block := _read(file, path, BLOCK_BYTES):
+    rest, n = b"", min(FIRST_BYTES, BLOCK_BYTES)
+    while block := _read(file, path, n):
+        n = min(2 * n, BLOCK_BYTES)
         end = block.rfind(b"\n") + 1
         if end:
             yield rest + block[:end]

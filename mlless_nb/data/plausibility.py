@@ -13,6 +13,8 @@ from .minibatches import Float32, Int32
 MOST_IDS_UNASKED, MOST_IDS_A_RATING = 10**7, 100
 #: From this number of ids on, it is a sign if less than half of them are used.
 FEW_IDS = 1000
+#: A column of at least so many texts is taken for ids if at least this share of them are different.
+FEW_TEXTS, IDS_SHARE = 1000, 0.9
 
 
 def check_id_range(field: str, count_field: str, n_ids: int, n_ratings: int) -> None:
@@ -93,3 +95,16 @@ def doubts_of_features(X: Any, y: Float32) -> list[str]:
             f"y: all {len(y):,} labels are {y[0]:g}, so there is nothing to learn; labels that differ were expected"
         )
     return doubts
+
+
+def looks_like_ids(n_different: int, n: int) -> bool:
+    """Whether ``n`` texts of a column, of which so many are different, name rows and tell nothing of them."""
+    return n >= FEW_TEXTS and n_different >= IDS_SHARE * n
+
+
+def doubt_of_table(column: str) -> str:
+    """A feature of a table `looks_like_ids`."""
+    return (
+        f"column {column!r}: nearly every row has another text, as ids have, and nothing can be learnt from it for "
+        f"other rows; leave it out by features=[...], or hand in hashed=[{column!r}] where it is meant"
+    )

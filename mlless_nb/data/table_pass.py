@@ -16,6 +16,7 @@ from ..frames.ids import Coded, Ids, IdsBuilder, coded
 from ..frames.names import TableNames
 from ..frames.sources import CODED, NUMBER, NUMBERS, TEXT, TIME, TIMES, Batch, Source
 from .minibatches import Float32
+from .plausibility import looks_like_ids
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -35,14 +36,15 @@ class Found:
     times: NDArray[np.float64] | None = None
     groups: NDArray[np.int32] | None = None
     digest: str = ""
+    ids: tuple[str, ...] = ()  # features that have another value in (nearly) each row
 
 
 class _Facts:
-    """Of a column: the sum of its numbers, or its categories, and whether values are missing."""
+    """Of a column: the sum of its numbers, or its categories, whether values are missing, or differ in all rows."""
 
     def __init__(self, name: str, *, is_number: bool, is_hashed: bool | None) -> None:
         self.name, self.is_number, self.is_hashed = name, is_number, is_hashed
-        self.total, self.n, self.has_missing = 0.0, 0, False
+        self.total, self.n, self.has_missing, self.is_id = 0.0, 0, False, False
         self._seen = IdsBuilder(f"column {name!r}")
         self._values: set[Any] = set()
 
@@ -55,11 +57,13 @@ class _Facts:
             self.n += int(np.count_nonzero(~is_gone))
         elif not self.is_hashed:
             used, listed = np.unique(values.codes[~is_gone]), _listed(values)
+            self.n += int(np.count_nonzero(~is_gone))
             new = sorted({listed[place] for place in used.tolist()} - self._values, key=str)
             if new:
                 self._values |= set(new)
                 self._seen.add(coded(self.name, np.array([*new, None], object)[:-1]))
             if self.is_hashed is None and len(self._values) > MOST_CATEGORIES:
+                self.is_id = looks_like_ids(len(self._values), self.n)
                 self.is_hashed, self._values = True, set()
 
     def column(self, missing: str, buckets: int, *, parse_integers: bool) -> Column:
@@ -180,6 +184,7 @@ class TablePass:
             tuple(facts.column(self._missing, buckets, parse_integers=is_text) for facts in self._facts)
         )  # fmt: skip
         found.digest = sha.hexdigest()
+        found.ids = tuple(facts.name for facts in self._facts if facts.is_id)
         if numbers:
             found.labels, found.classes = np.concatenate(numbers), known
         elif self._label is not None or self._given is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
+from ..errors import DataError, DataWarning
 from ..frames.coding import MISSING, TableCoding
 from ..frames.names import TableNames
 from ..frames.sources import Source
@@ -17,6 +18,7 @@ from ..validation import check_choice
 from .checks import checked_count
 from .csr import Csr
 from .openings import opened_table
+from .plausibility import doubt_of_table
 from .stream import CsrStream, Rows
 from .table_pass import Found, TablePass
 
@@ -104,6 +106,8 @@ def table(
     else:
         dataset = _stream(source, wanted, found)
     dataset.names, dataset.times, dataset.groups = names, found.times, found.groups
+    for column in found.ids:
+        warnings.warn(doubt_of_table(column), DataWarning, stacklevel=2)
     return dataset
 
 

@@ -18,12 +18,15 @@ AHEAD = (
 )
 
 
-def get_ready() -> None:
-    """Prepare the first run in a thread: imports, and Lithops' copy of itself, which take 0.2 to 0.5 s."""
-    threading.Thread(target=_get_ready, name="mlless-get-ready", daemon=True).start()
+def get_ready(view: str | None = None) -> None:
+    """Prepare the first run in a thread: imports, and Lithops' copy of itself, which take 0.2 to 0.5 s.
+
+    ``view``: the module that will show the run, imported last; importing it takes as long again.
+    """
+    threading.Thread(target=_get_ready, args=(view,), name="mlless-get-ready", daemon=True).start()
 
 
-def _get_ready() -> None:
+def _get_ready(view: str | None) -> None:
     for name in AHEAD:
         importlib.import_module(name)
     with contextlib.suppress(Exception):  # the launch will make the copy then, and report errors
@@ -32,3 +35,6 @@ def _get_ready() -> None:
         keep_private()
         with COPYING:
             DefaultEnvironment({"runtime": sys.executable}).setup()
+    if view is not None:
+        with contextlib.suppress(ImportError):  # who shows the run will say what is missing
+            importlib.import_module(view)

@@ -118,10 +118,8 @@ def cut(costs: dict[str, int], most: int | None) -> dict[str, int]:
 def unspent(cap_usd: float, cost_nusd: int, rates: Rates) -> str:
     """A note on the unspent rest of the cap, for a run that ended at its budget."""
     rest, second = to_nusd(cap_usd) - cost_nusd, rates.servers_nusd(1.0) - rates.servers_nusd(0.0)
-    why = "kept to end in good order and not needed"
-    if rest < second:
-        why += f", and less than another second of the servers costs (${second / NUSD:.6f})"
-    return f"; ${rest / NUSD:.6f} of ${cap_usd:g} is left: {why}"
+    why = f"less than a second of the servers (${second / NUSD:.6f})" if rest < second else "kept to end in good order"
+    return f"; ${rest / NUSD:.6f} of ${cap_usd:g} is left, {why}"
 
 
 def stop_quickly(services: Services, reason: str) -> None:
@@ -250,7 +248,7 @@ def remove_all(services: Services, remove_objects: Callable[[], None] | None) ->
     attempt(services.sweep, "unfinished objects could not be removed")
     if failed:
         return "; ".join(["All functions are shut down", *failed])
-    return "Everything is shut down: 0 functions, 0 keys, 0 queues left"
+    return "Everything is shut down"
 
 
 def keep(

@@ -12,6 +12,7 @@ import lzma
 import re
 import zipfile
 from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -49,9 +50,12 @@ class Location(ABC):
         """The location as it is now; None if the file is gone."""
 
     def text(self) -> IO[bytes]:
-        """The file's bytes; decompressed if its name ends in .gz, .bz2 or .xz."""
+        """The file's bytes; decompressed if its name ends in .gz, .bz2 or .xz; without spreadsheets' mark of UTF-8."""
         opener = _OPENERS.get(PurePosixPath(self.name).suffix)
-        return cast("IO[bytes]", opener(self.opened(), "rb")) if opener else self.opened()
+        opened = cast("IO[bytes]", opener(self.opened(), "rb")) if opener else self.opened()
+        if opened.read(len(BOM_UTF8)) != BOM_UTF8:
+            opened.seek(0)
+        return opened
 
     def check_unchanged(self) -> None:
         """Raise DataError if the file was deleted or changed."""

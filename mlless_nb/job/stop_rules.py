@@ -94,9 +94,8 @@ class StopRules:
         self._n_at_target = self._n_at_target + 1 if target is not None and judged <= target else 0
         if target is not None and self._n_at_target >= self._stop.get("confirmations", 1):
             kind = "validation" if has_validation else "training"
-            return Verdict(
-                "finished", f"target reached: {kind} {self._metric} {judged:.4f} <= {target:g} at step {step}"
-            )
+            told = f"target reached: {kind} {self._metric} {judged:.4f} (target {target:g}) at step {step}"
+            return Verdict("finished", told)
         if judged < self._best:
             self._best, self._evaluations_since_best = judged, 0
         else:

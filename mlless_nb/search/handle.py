@@ -157,7 +157,7 @@ class Sweep:
 
     def plot(self) -> Any:
         """The trials as a plotly ``Figure`` of parallel coordinates: a line for each, an axis for each setting."""
-        from ..widgets.leaderboard import parallel_coordinates
+        from ..widgets.parallel_coordinates import parallel_coordinates
 
         return parallel_coordinates(self)
 

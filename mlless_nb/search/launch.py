@@ -12,7 +12,7 @@ from ..driver.runs import handles
 from ..errors import BudgetError, CommandError, JobError
 from ..job.job import TrainingJob
 from ..money.book import Book
-from ..money.meter import NUSD
+from ..money.meter import NUSD, to_nusd
 from ..telemetry.live import LIVE
 from ..validation import check_positive_integer, is_integer
 from .handle import Sweep, cap_nusd_of
@@ -110,6 +110,9 @@ def begin(
         raise JobError("seed", seed, "an integer from 0 to 4294967295")
     _check_name(name)
     job, spaces = tried(recipe)
+    if job.cap_usd is not None and job.stop.is_empty and to_nusd(job.cap_usd) >= cap_nusd:
+        valid = f"less than the sweep's, or beside Stop(epochs=...): one trial would spend all ${cap_nusd / NUSD:g}"
+        raise JobError("job.budget", job.cap_usd, valid)
     study = Study(spaces, sampler, trials, halving, seed)
     begun = Sweep(name, job.model.metric, spaces, study, parallel)
     with spending.opened() as book:

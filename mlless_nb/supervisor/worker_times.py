@@ -33,7 +33,7 @@ class WorkerTimes:
     def __init__(self, workers: WorkerWatch, hearing: Hearing) -> None:
         self._workers, self._hearing = workers, hearing
         self._means: dict[int, Times] = {}
-        self._due_s = -math.inf
+        self._due_s, self._n_taken, self._n_left = -math.inf, 0, 0
 
     def state(self, reports: Mapping[int, Report], time_s: float) -> dict[str, Any]:
         """Fields of `mlless_nb.telemetry.live.RunState` on the workers.
@@ -51,8 +51,12 @@ class WorkerTimes:
         }
         if reports and time_s >= self._due_s:
             self._due_s = time_s + EVERY_S
+            # The first step waits for the last worker to come, and who has left is waited for no more.
+            begins_anew = self._n_taken < 2 or self._n_left != len(self._workers.ended)
+            self._n_taken, self._n_left = self._n_taken + 1, len(self._workers.ended)
             for slot, report in reports.items():
-                self._means[slot] = _mean(self._means.get(slot), (report.compute_s, report.exchange_s, report.wait_s))
+                before = None if begins_anew else self._means.get(slot)
+                self._means[slot] = _mean(before, (report.compute_s, report.exchange_s, report.wait_s))
             left = {slot: end.step for slot, end in self._workers.ended.items()}
             state["worker_times"] = entries(self._means, left, self._hearing.leaving, self._hearing.replacements)
         return state

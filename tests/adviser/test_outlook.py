@@ -15,7 +15,6 @@ from mlless_nb import PMF, LogisticRegression, Stop, TrainingJob, datasets
 from mlless_nb.adviser import foresight
 from mlless_nb.adviser.descent import Descent, planned
 from mlless_nb.adviser.outlook import Course, count, outlook, seconds, usd
-from mlless_nb.adviser.probe import MOST_BLOCKS
 from mlless_nb.data import numbers
 from mlless_nb.data.stream import CsrStream
 
@@ -142,8 +141,8 @@ def test_the_first_rows_of_a_file_are_enough_for_the_quick_outlook(
     blocks = CsrStream.blocks
     monkeypatch.setattr(CsrStream, "blocks", lambda rows: (n_read.append(1) or block for block in blocks(rows)))
     assert foresight.quick(job) is not None
-    assert len(n_read) <= MOST_BLOCKS  # of some ten
-    assert foresight.quick(dataclasses.replace(job, minibatch=1900)) is None  # two blocks are too few for its step
+    assert len(n_read) <= 2  # of some ten
+    assert foresight.quick(dataclasses.replace(job, minibatch=2500)) is None  # these blocks are too few for its step
 
 
 def test_the_quick_outlook_leaves_out_what_cannot_be_measured_quickly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,27 @@ def test_keys_stay_in_the_dashboard_and_nothing_is_done_before_the_supervisor_sa
     wait_for_text(opened, "word", "Kernel restarted")
     text = dashboard(opened).inner_text()
     assert "The kernel was restarted; the run was stopped and saved: mlless_nb.attach('first')" in text
-    assert "Stop" not in dashboard(opened).get_by_role("button").all_inner_texts()
+    assert not {"Stop", "Continue"} & set(dashboard(opened).get_by_role("button").all_inner_texts())  # nobody answers
+
+
+@pytest.mark.long
+@IN_BOTH
+def test_after_a_click_on_the_dashboard_keys_do_not_reach_the_notebook(notebook: Open) -> None:
+    opened = shown_run(notebook, "print('a cell to delete')")
+    n_cells = opened.page.evaluate(N_CELLS)
+    remove = dashboard(opened).get_by_role("button", name="Remove a worker")
+    empty = [dashboard(opened).locator(part).first for part in (".mlless-figures", ".mlless-plot", ".mlless-strip")]
+    for place in (*empty, dashboard(opened).locator("[data-text=metric_text]"), dashboard(opened), remove):
+        place.click(position={"x": 3, "y": 3})
+        opened.page.keyboard.press("d")
+        opened.page.keyboard.press("d")
+        assert opened.page.evaluate(N_CELLS) == n_cells
+
+    opened.page.locator(".jp-Notebook .jp-InputPrompt").nth(2).click()  # the notebook's own keys work as ever
+    opened.page.keyboard.press("d")
+    opened.page.keyboard.press("d")
+    opened.page.wait_for_function(f"(n) => ({N_CELLS})() === n", arg=n_cells - 1)
+    assert dashboard(opened).count() == 1
 
 
 @pytest.mark.long
@@ -128,7 +148,9 @@ def test_one_crosshair_for_all_charts_zoom_axes_and_a_run_that_diverges(notebook
 @IN_BOTH
 def test_nothing_is_cut_and_nothing_shifts_at_any_width(notebook: Open) -> None:
     begin = "run = FakeRun(n_steps=400, budget_usd=0.03)\nrun.telemetry.update(baseline_loss=1.126)\nshow(run)"
-    opened = notebook([SETUP, begin, "run.advance(250)", "run.advance(400)"])
+    longer = "run.telemetry.update(best_step=123456, best_epoch=123.4, rate_usd_s=0.0123)\n"
+    longer += "for _ in range(9): run.telemetry.tell(22.5, 'something has happened')"
+    opened = notebook([SETUP, begin, "run.advance(250)", "run.advance(400)", longer])
     opened.run(0)
     opened.run(1)
     dashboard(opened).wait_for()
@@ -146,6 +168,12 @@ def test_nothing_is_cut_and_nothing_shifts_at_any_width(notebook: Open) -> None:
             arg=width,
         )
         assert cut_off(opened) == []
+    dashboard(opened).evaluate("(root) => { root.style.width = '360px' }")
+    narrow = height(opened)
+    opened.run(4)
+    dashboard(opened).get_by_text("(step 123,456)").wait_for()
+    assert height(opened) == narrow
+    assert cut_off(opened) == []
     dashboard(opened).evaluate("(root) => { root.style.width = '' }")
     wide = dashboard(opened).evaluate("(root) => root.offsetWidth")
     live = dashboard(opened).element_handle()

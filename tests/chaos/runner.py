@@ -183,7 +183,7 @@ def leftovers(scene: Scene) -> list[str]:
         keys = scene.services.launcher.objects.list(f"runs/{scene.run.id}/")
         if keys:
             found.append(f"objects left: {keys[:5]}")
-    if not scene.run.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left"):
+    if not scene.run.telemetry.state.events[-1].text.endswith("Everything is shut down"):
         found.append(f"the last line is: {scene.run.telemetry.state.events[-1].text}")
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 from pathlib import Path
@@ -55,6 +56,13 @@ def test_blocks_of_any_size_give_the_same_rows(path: Path, monkeypatch: pytest.M
         data = datasets.libsvm(path)
         assert isinstance(data, Csr)
         np.testing.assert_array_equal(data.X.toarray(), ROWS)
+
+
+def test_first_blocks_are_small_and_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbers, "FIRST_BYTES", 8)
+    monkeypatch.setattr(numbers, "BLOCK_BYTES", 32)
+    blocks = list(numbers.line_blocks(io.BytesIO(b"1234567\n" * 20), "a file"))
+    assert [len(block) for block in blocks] == [8, 16, 32, 32, 32, 32, 8]
 
 
 def test_indices_may_be_in_any_order(tmp_path: Path) -> None:

@@ -95,6 +95,17 @@ def test_many_categories_are_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert one.shape == (3 + 8,)
 
 
+def test_a_column_of_ids_is_doubted(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"who": [f"C-{k}" for k in range(1500)], "age": range(1500), "sold": [0, 1] * 750})
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    for form in (rows, tmp_path / "rows.csv"):
+        with pytest.warns(DataWarning, match=r"column 'who': nearly every row has another text.*features="):
+            datasets.table(form, "sold")
+    for known in ({"features": ["age"]}, {"hashed": ["who"]}):
+        datasets.table(rows, "sold", **known)
+    datasets.table(rows.assign(who=[f"C-{k % 1200}" for k in range(1500)]), "sold")
+
+
 HOLED = ROWS.assign(age=[30.0, None, 50.0, 10.0], city=["Rome", "Oslo", None, "Bonn"])
 
 

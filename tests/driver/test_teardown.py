@@ -98,8 +98,8 @@ def test_a_model_is_asked_for_three_times(n_failures: int, monkeypatch: pytest.M
 def test_of_a_cap_it_is_told_what_was_left_and_why() -> None:
     costs = {"workers": 1_900_000, "redis": 90_000}
     said = teardown.unspent(0.002, sum(costs.values()), RATES)
-    assert said.startswith("; $0.000010 of $0.002 is left: kept to end in good order and not needed")
-    assert "another second of the servers costs ($0.000043)" in said
+    assert said.startswith("; $0.000010 of $0.002 is left, ")
+    assert "less than a second of the servers ($0.000043)" in said
     assert "second" not in teardown.unspent(0.004, sum(costs.values()), RATES)
 
 

@@ -190,7 +190,7 @@ def check(run: TrainingRun, job: TrainingJob) -> None:
     assert loss_of(run.last_model, job) == pytest.approx(run.history["validation_loss"][-1], rel=1e-4)
     assert run.cost.total == pytest.approx(sum(run.cost.values()))
     assert run.cost.total == run.telemetry.state.spent_usd
-    assert "0 functions, 0 keys, 0 queues left" in run.telemetry.state.events[-1].text
+    assert "Everything is shut down" in run.telemetry.state.events[-1].text
 
 
 def loss_of(model: Any, job: TrainingJob) -> float:

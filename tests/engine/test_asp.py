@@ -63,7 +63,7 @@ def test_a_run_trains_and_leaves_nothing(shared: bool) -> None:
     p = run.last_model.predict_proba(X[:400])[:, 1]
     log_loss = -np.mean(np.where(Y[:400] > 0, np.log(p), np.log1p(-p)))
     assert log_loss == pytest.approx(losses[np.isfinite(losses)][-1], rel=1e-4)  # each worker evaluated a part
-    assert "0 functions, 0 keys, 0 queues left" in run.telemetry.state.events[-1].text
+    assert "Everything is shut down" in run.telemetry.state.events[-1].text
 
 
 @pytest.mark.redis

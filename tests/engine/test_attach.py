@@ -153,7 +153,7 @@ def test_the_notebook_and_a_worker_are_killed_and_two_others_go_on(notebook: Cal
     assert run.history["step"].tolist() == list(range(1, n_steps + 1))
     assert digest(run) == digest(finish(job(stop=Stop(steps=n_steps), checkpoint_every=20)))
     assert run.cost.total > 0
-    assert "0 functions, 0 keys, 0 queues left" in run.telemetry.state.events[-1].text
+    assert "Everything is shut down" in run.telemetry.state.events[-1].text
     assert_nothing_is_left(places)
 
 

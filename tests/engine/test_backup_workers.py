@@ -111,7 +111,7 @@ def test_a_run_trains_and_its_model_is_what_all_workers_evaluated(sync: Sync) ->
     p = run.model.predict_proba(X[:400])[:, 1]
     log_loss = -np.mean(np.where(Y[:400] > 0, np.log(p), np.log1p(-p)))
     assert log_loss == pytest.approx(losses.min(), rel=1e-5)
-    assert "0 functions, 0 keys, 0 queues left" in run.telemetry.state.events[-1].text
+    assert "Everything is shut down" in run.telemetry.state.events[-1].text
 
 
 def test_dbw_leaves_slow_workers_behind_and_tells_why() -> None:

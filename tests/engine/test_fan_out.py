@@ -71,7 +71,7 @@ def test_a_run_whose_workers_are_invoked_by_others_has_the_same_model_and_leaves
     assert not any("replaced" in event.text for event in run.telemetry.state.events)
     assert all(is_gone(pid) for pid in pids.values())
     assert not os.path.exists(folder)
-    assert run.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
+    assert run.telemetry.state.events[-1].text.endswith("Everything is shut down")
 
 
 @pytest.mark.long

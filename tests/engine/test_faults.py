@@ -219,7 +219,7 @@ def test_nothing_is_left_after_a_run(end: str, redis_url: str) -> None:
         wait_for_step(run, 3)
         run.stop()
     assert run.wait(PATIENCE_S) == end
-    assert run.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
+    assert run.telemetry.state.events[-1].text.endswith("Everything is shut down")
     assert set(client.keys("*")) == known
     assert not left_of(traces)
     assert mlless_nb.driver.embedded_redis._shared is None

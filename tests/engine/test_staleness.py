@@ -284,7 +284,7 @@ def test_workers_leave_a_run_with_staleness_and_nothing_is_left_of_it(sync: Sync
     assert history["step"].tolist() == list(range(1, history.n_steps + 1))
     # No minibatch is skipped or taken twice.
     np.testing.assert_allclose(np.diff(history["epoch"] * 18, prepend=0), 4, rtol=1e-6)
-    assert run.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
+    assert run.telemetry.state.events[-1].text.endswith("Everything is shut down")
     assert set(client.keys("*")) == known
 
 

@@ -104,7 +104,7 @@ def test_the_model_is_that_of_local_data_bit_for_bit(bucket: Path, tmp_path: Pat
     assert there.cost.preparation > 0
     assert "preparation" not in here.cost
     assert there.cost.total == pytest.approx(sum(there.cost.values()))
-    assert "0 functions, 0 keys, 0 queues left" in there.telemetry.state.events[-1].text
+    assert "Everything is shut down" in there.telemetry.state.events[-1].text
     assert not left_in_storage()
 
     again = finish(job(stored(bucket, LINES, functions=1), execution=execution))

@@ -29,7 +29,7 @@ def test_a_run_over_the_object_storage() -> None:
     assert digest(run) == on_redis()
     # Three workers: the leader and two others put a frame each in every step.
     assert run.cost.storage > 8 * 3 * 5e-6
-    assert "0 functions, 0 keys, 0 queues left" in run.telemetry.state.events[-1].text
+    assert "Everything is shut down" in run.telemetry.state.events[-1].text
 
 
 def test_a_run_over_memcached(memcached_url: str) -> None:
@@ -54,7 +54,7 @@ def test_a_memcached_that_forgets_ends_the_run_and_the_reason_says_so(
         memcached_server.said(b"flush_all\r\n")
     assert run.status == "failed"
     assert "is gone from memcached, which evicts items when its memory is full" in run.reason
-    assert "0 functions, 0 keys, 0 queues left" in run.telemetry.state.events[-1].text
+    assert "Everything is shut down" in run.telemetry.state.events[-1].text
 
 
 @pytest.mark.long

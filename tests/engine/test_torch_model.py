@@ -45,4 +45,4 @@ def test_it_trains_in_functions_and_returns_a_state_dict() -> None:
     net.load_state_dict(run.model.state_dict())
     with torch.no_grad():
         assert (net.scores(torch.tensor(X)).argmax(dim=1).numpy() == y).mean() > 0.9
-    assert "0 functions, 0 keys, 0 queues left" in run.telemetry.state.events[-1].text
+    assert "Everything is shut down" in run.telemetry.state.events[-1].text

@@ -43,6 +43,16 @@ def test_a_glob_a_zip_archive_and_a_list_are_the_same_rows(folder: Path) -> None
     ]
 
 
+def test_the_mark_that_spreadsheets_write_is_no_part_of_the_first_column(folder: Path) -> None:
+    plain = fingerprint(folder / "part-*.csv")
+    for number, text in enumerate(ROWS):
+        (folder / f"part-{number}.csv").write_text(text, encoding="utf-8-sig")
+    assert fingerprint(folder / "part-*.csv") == plain
+    (folder / "marked.csv").write_text("label,a\n1,3\n0,4\n", encoding="utf-8-sig")
+    assert datasets.csv(folder / "marked.csv").y.tolist() == [1, 0]
+    assert datasets.table(folder / "marked.csv", label="label").y.tolist() == [1, 0]
+
+
 def test_formats_of_numbers_take_the_same_places(folder: Path) -> None:
     for number in range(2):
         pd.DataFrame({"a": [number, 2.0], "label": [0, 1]}).to_parquet(folder / f"{number}.parquet")

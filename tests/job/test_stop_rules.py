@@ -58,20 +58,20 @@ def test_time_is_not_judged_here() -> None:
 
 def test_the_target_is_judged_by_the_held_out_rows_alone() -> None:
     found = first_verdict(rules(target=0.9), [0.1] * 20, {5: 0.95, 10: 0.9, 15: 0.5})
-    assert found == (10, Verdict("finished", "target reached: validation RMSE 0.9000 <= 0.9 at step 10"))
+    assert found == (10, Verdict("finished", "target reached: validation RMSE 0.9000 (target 0.9) at step 10"))
 
 
 def test_a_target_may_be_asked_to_be_confirmed() -> None:
     held_out = {2: 0.8, 4: 0.95, 6: 0.9, 8: 0.85, 10: 0.8, 12: 0.7}
     found = first_verdict(rules(target=0.9, confirmations=3), [1.0] * 20, held_out)
-    assert found == (10, Verdict("finished", "target reached: validation RMSE 0.8000 <= 0.9 at step 10"))
+    assert found == (10, Verdict("finished", "target reached: validation RMSE 0.8000 (target 0.9) at step 10"))
     assert first_verdict(rules(target=0.9, confirmations=5), [1.0] * 20, held_out) is None
 
 
 def test_without_held_out_rows_the_target_is_judged_by_the_mean_of_the_last_steps() -> None:
     losses = [2.0] * 5 + [0.5] * 20
     step, verdict = first_verdict(rules(target=1.0), losses) or (0, None)
-    assert verdict == Verdict("finished", f"target reached: training RMSE 0.9500 <= 1 at step {step}")
+    assert verdict == Verdict("finished", f"target reached: training RMSE 0.9500 (target 1) at step {step}")
     means = [math.fsum(losses[end - SMOOTHED_STEPS : end]) / SMOOTHED_STEPS for end in range(SMOOTHED_STEPS, 25)]
     assert step == SMOOTHED_STEPS + next(index for index, mean in enumerate(means) if mean <= 1.0)
     # One lucky minibatch is not the target.

@@ -116,6 +116,7 @@ def test_weak_trials_stop_early_and_the_best_model_comes_back() -> None:
         (JOB, {"name": "two words"}, JobError, "name='two words'"),
         (JOB, {"space": None}, JobError, "what settings are drawn from"),
         (dataclasses.replace(JOB, redis="redis://127.0.0.1:1/0"), {}, ServiceError, "127.0.0.1:1"),
+        (dataclasses.replace(JOB, stop=Stop(), budget=0.01), {}, JobError, "job.budget=0.01: must be less than"),
         (3, {}, JobError, "job=3: must be a TrainingJob"),
     ],
 )

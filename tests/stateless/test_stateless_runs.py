@@ -71,7 +71,7 @@ def test_a_lost_function_of_any_stage_is_replaced_and_the_bits_stay(model: str) 
                     ours = finish(job(execution, model, stop=stop, **more))
                 lost |= {entry["stage"] for entry in ours.trace if entry["error"]}
                 check_alike(ours, theirs)
-                assert ours.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
+                assert ours.telemetry.state.events[-1].text.endswith("Everything is shut down")
         assert lost == stages
 
 
@@ -81,7 +81,7 @@ def test_a_straggler_is_overtaken_by_another_function(monkeypatch: pytest.Monkey
     run = finish(job("events", stop=Stop(steps=2)))
     assert run.status == "finished", run.reason
     assert any(entry["attempt"] == 1 and not entry["error"] for entry in run.trace)
-    assert run.telemetry.state.events[-1].text.endswith("0 functions, 0 keys, 0 queues left")
+    assert run.telemetry.state.events[-1].text.endswith("Everything is shut down")
 
 
 CELL = """

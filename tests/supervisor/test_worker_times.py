@@ -35,5 +35,17 @@ def test_times_are_moving_means_and_made_once_a_second() -> None:
     first = times.state({0: Report(compute_s=0.01)}, 1.0)
     assert (first["n_workers_started"], first["worker_times"][0][2]) == (1, 0.01)
     assert "worker_times" not in times.state({0: Report(compute_s=0.02)}, 1.5)
-    assert times.state({0: Report(compute_s=0.02)}, 2.0)["worker_times"][0][2] == pytest.approx(0.013)
+    # the first step waited for the last worker to come
+    assert times.state({0: Report(compute_s=0.02)}, 2.0)["worker_times"][0][2] == pytest.approx(0.02)
+    assert times.state({0: Report(compute_s=0.03)}, 3.0)["worker_times"][0][2] == pytest.approx(0.023)
     assert "worker_times" not in times.state({}, 9.0)
+
+
+def test_nobody_is_shown_waiting_for_a_worker_that_has_left() -> None:
+    workers: Any = SimpleNamespace(started={0, 1}, ended={})
+    hearing: Any = SimpleNamespace(leaving=set(), replacements={})
+    times = WorkerTimes(workers, hearing)
+    for second in range(3):
+        times.state({0: Report(wait_s=0.1), 1: Report(compute_s=0.1)}, float(second))
+    workers.ended[1] = SimpleNamespace(step=40)
+    assert times.state({0: Report(wait_s=0.0)}, 4.0)["worker_times"][0][4] == 0.0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, ClassVar
 
 import pytest
 
 from mlless_nb.search import Trial, choice, integer, log_uniform, uniform
 from mlless_nb.widgets import leaderboard
+from mlless_nb.widgets.parallel_coordinates import parallel_coordinates
 
 
 class FakeSweep:
@@ -66,14 +66,17 @@ def test_html_is_escaped_and_the_best_is_bold() -> None:
 
 
 def test_parallel_coordinates_have_an_axis_for_each_setting_and_the_loss() -> None:
-    figure = leaderboard.parallel_coordinates(FakeSweep())
-    axes = json.loads(figure.to_json())["data"][0]["dimensions"]
-    assert [axis["label"] for axis in axes] == ["rate", "rank", "l2", "kind", "best RMSE"]
-    assert axes[0]["range"] == [-1.0, 1.0]
-    assert axes[0]["ticktext"][0] == "0.1"
-    assert axes[3]["ticktext"] == ["a<b", "–"]
-    assert axes[3]["values"] == [1, 0]
-    assert figure.data[0].line.color == (0.9, 0.8)
+    drawn = parallel_coordinates(FakeSweep())
+    assert list(drawn.layout.xaxis.ticktext) == ["rate", "rank", "l2", "kind", "best RMSE"]
+    weak, best = drawn.data
+    assert [weak.name, best.name] == ["rates-1", "rates-2"]  # the best one is on top
+    assert (list(weak.y), weak.opacity) == ([0.5, 1 / 3, 0.5, 1.0, 1.0], pytest.approx(0.575))
+    assert (list(best.y)[1:], best.opacity) == ([1 / 3, 0.5, 0.0, 0.0], 1.0)
+    assert best.hovertemplate.startswith("rate 3, rank 4, l2 0.5, kind a&lt;b, RMSE 0.8000<")
+    texts = [note.text for note in drawn.layout.annotations]
+    assert texts[:5] == ["0.1", "0.316", "1", "3.16", "10"]
+    assert (texts[-6], texts[-1]) == ("0.80", "0.90")
+    assert {"a&lt;b", "–"} <= set(texts)
 
 
 def test_lines_in_a_batch_and_what_stays(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

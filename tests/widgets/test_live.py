@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -16,6 +17,9 @@ from mlless_nb.widgets import feed as feed_module
 from mlless_nb.widgets.controls import KEPT_REPLIES, Controls
 from mlless_nb.widgets.feed import Feed
 from mlless_nb.widgets.rows import VIEW_COLUMNS
+
+#: Bytes of the Jupyter message around a message to the page: header, parent header, metadata.
+HEADER_BYTES = 700
 
 
 class Recorder:
@@ -87,6 +91,27 @@ def test_feed_closes_while_the_run_goes_on() -> None:
     feed.start()
     feed.close()
     feed.close()
+    assert not ended.is_set()
+
+
+@pytest.mark.parametrize("n_steps", [0, 2], ids=["before the first batch", "between two batches"])
+def test_a_closed_feed_does_not_wait_for_the_next_batch(monkeypatch: pytest.MonkeyPatch, n_steps: int) -> None:
+    run, sent, ended = FakeRun(n_steps=300, budget_usd=None), threading.Event(), threading.Event()
+
+    class Waiting(Recorder):
+        def on_rows(self, first: int, rows: Any, state: RunState) -> None:
+            sent.set()
+
+    monkeypatch.setattr(feed_module, "BATCH_S", 600.0)
+    run.telemetry = run.telemetry if n_steps else Telemetry()
+    feed = Feed(run.telemetry, Waiting(), ended.set)
+    feed.start()
+    if n_steps:
+        run.advance(n_steps)
+        assert sent.wait(30)
+    feed.close()
+    feed.join(30)
+    assert feed._thread not in threading.enumerate()
     assert not ended.is_set()
 
 
@@ -282,6 +307,23 @@ def test_what_is_saved_with_the_widget_is_small() -> None:
     assert sum(len(str(state[key])) for key in state if key not in ("_esm", "_css", "snapshot")) < 20_000
     assert len(state["snapshot"]) < 20_000
     assert sum(len(str(state[key])) for key in ("_esm", "_css")) < 80_000
+
+
+def test_ten_steps_a_second_of_a_long_run_are_15_kb_a_second_for_the_page(sent: list[Any]) -> None:
+    run = FakeRun(n_steps=20_000, budget_usd=None)
+    run.advance(10_000)
+    widget = Dashboard(run)
+    batch_bytes = []
+    for _ in range(5):
+        first = run.telemetry.n_rows
+        run.advance(3)
+        widget.on_rows(first, run.telemetry.rows_since(first), run.telemetry.state)
+        message, buffers = sent[-1]
+        batch_bytes.append(len(json.dumps(message)) + sum(map(len, buffers)) + HEADER_BYTES)
+    widget.on_snapshot(run.telemetry.rows_since(0), run.telemetry.state)
+    snapshot_bytes = len(widget.snapshot) + len(json.dumps(widget.status)) + HEADER_BYTES
+    a_second = max(batch_bytes[1:]) / feed_module.BATCH_S + snapshot_bytes / feed_module.SNAPSHOTS_APART_S
+    assert a_second <= 15_000
 
 
 def test_presses_are_acknowledged_and_stop_shows_at_once(sent: list[Any]) -> None:

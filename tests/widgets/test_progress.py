@@ -72,6 +72,9 @@ def test_a_run_that_has_just_begun_has_no_time_left() -> None:
     assert progress_of(RUNNING, rows(3))["text"] == "epoch 10 of 25"
     assert progress_of(RUNNING, rows(0)) == {"share": None, "text": ""}
     assert progress_of(changed(status="capped"), rows()) == {"share": 1.0, "text": ""}
+    came = progress_of(changed(), rows())["share"]
+    assert progress_of(changed(status="stopped"), rows()) == {"share": came, "text": ""}
+    assert progress_of(changed(status="failed"), rows()[:0]) == {"share": None, "text": ""}
 
 
 FORECAST = {
@@ -175,6 +178,8 @@ def test_the_end_says_what_is_next_and_what_it_cost() -> None:
         'first.model.save("first.npz") keeps the model; %%mlless --resume first --budget 0.05 goes on from it.'
     )
     assert view_of(RUNNING, rows())["next_text"] == ""
+    spoilt = changed(status="failed", validation_loss=2e19, loss=6e5, baseline_loss=0.99)
+    assert view_of(spoilt, rows())["next_text"] == ""  # no model worth keeping
     assert cost_text(Cost(workers=0.01214, supervisor=0.001, redis=0.0009)) == (
         "Cost: workers $0.0121 · supervisor $0.00100 · redis $0.000900"
     )
@@ -185,6 +190,7 @@ def test_a_browser_knows_what_to_say_when_the_kernel_is_gone() -> None:
     gone = view_of(RUNNING, rows())["if_restarted"]
     assert gone["reason"] == "The kernel was restarted; the run was stopped and saved: mlless_nb.attach('first')"
     assert not gone["is_live"]
+    assert all(gone["cannot"].values())
     gone = view_of(changed(is_detached=True), rows())["if_restarted"]
     assert gone["reason"] == "The kernel was restarted; the run goes on: %mlless attach first shows it"
     assert gone["next_text"] == ""

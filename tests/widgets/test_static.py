@@ -128,6 +128,7 @@ def test_plot_is_a_plotly_figure_against_what_is_asked() -> None:
     validation = next(trace for trace in figure.data if trace.name == "validation")
     assert len(validation.x) == 12
     assert max(validation.x) < 0.025
+    assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"  # as light or dark as the page
     with pytest.raises(JobError, match="step, seconds or dollars"):
         plot(run, "miles")
 

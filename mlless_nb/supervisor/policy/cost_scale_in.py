@@ -162,7 +162,7 @@ class CostScaleIn:
         if math.isfinite(left) and left < LEAST_LEFT:
             return self._keep(Refusal("about_to_end", "the run is about to end"), numbers)
         if n_best == n_workers or saving < LEAST_SAVING:
-            reason = f"fewer workers would save only {max(saving, 0.0):.1%}"
+            reason = f"fewer would save only {100 * saving:.1f} %" if saving >= 0.0005 else "fewer would save nothing"
             return self._keep(Refusal("saves_too_little", reason), numbers)
         self._before = (n_workers, step_s, self._step_usd(n_workers), is_capped)
         self._n_wanted = n_best
@@ -171,7 +171,7 @@ class CostScaleIn:
         cheaper = 1 - self._step_usd(n_best) / self._step_usd(n_workers)
         text = (
             f"same steps, {100 * cheaper:.0f} % cheaper with {n_best} worker{'s' * (n_best > 1)} "
-            f"({then_ms:.3g} ms instead of {now_ms:.3g} ms)"
+            f"(a step takes {then_ms:.3g} ms instead of {now_ms:.3g} ms)"
         )
         removed = [f"Removed {{worker}} ({n} -> {n - 1})" for n in range(n_workers, n_best, -1)]
         removed[-1] += f": {text}"

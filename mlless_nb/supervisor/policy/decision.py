@@ -71,5 +71,6 @@ class Refusals:
         if refusal.code == self._code:
             return []
         self._code = refusal.code
-        text = f"All {n_workers} workers stay for now: {refusal.reason}"
+        who = "Both workers" if n_workers == 2 else f"All {n_workers} workers"
+        text = f"{who} stay for now: {refusal.reason}"
         return [Decision.at_newest(history, "keep", text, numbers)]

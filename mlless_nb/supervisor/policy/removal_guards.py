@@ -140,7 +140,7 @@ def costs_more(estimate: RemovalEstimate, limits: Limits) -> str:
 def saves_too_little(estimate: RemovalEstimate, limits: Limits) -> str:
     """Refuse if the removal saves too little."""
     is_little = estimate.saving < limits.least_saving
-    return f"one worker less would save {max(estimate.saving, 0.0):.1%}" if is_little else ""
+    return f"one worker less would save {100 * max(estimate.saving, 0.0):.1f} %" if is_little else ""
 
 
 #: Guards on the projected loss, in this order.

@@ -25,7 +25,7 @@ def test_a_reason_is_told_once_whatever_its_figures(history: History) -> None:
     told = [
         refusals.tell(refusal, history, 8, {"s": 0.5})
         for refusal in (
-            Refusal("saves_too_little", "one worker less would save 0.2%"),
+            Refusal("saves_too_little", "one worker less would save 0.2 %"),
             Refusal("saves_too_little", "one worker less would save 0.4%"),
             Refusal("loss_worse", "the projected loss is 3.00% worse than with 8 workers"),
             Refusal("saves_too_little", "one worker less would save 0.4%"),
@@ -34,7 +34,7 @@ def test_a_reason_is_told_once_whatever_its_figures(history: History) -> None:
     assert [len(decisions) for decisions in told] == [1, 0, 1, 1]
     decision = told[0][0]
     assert (decision.kind, decision.step, decision.numbers) == ("keep", 3, {"s": 0.5})
-    assert decision.text == "All 8 workers stay for now: one worker less would save 0.2%"
+    assert decision.text == "All 8 workers stay for now: one worker less would save 0.2 %"
     refusals.reset()
     assert refusals.tell(Refusal("saves_too_little", "again"), history, 7, {})
 

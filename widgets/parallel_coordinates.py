@@ -1,0 +1,98 @@
+"""The trials of a sweep as parallel coordinates: a line for each trial, an axis for each setting and for the loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+from .comparison import shown
+from .format import metric
+from .plotly_style import styled
+from .svg import tick_texts, ticks
+
+#: The best trial, and the others, which are the paler the worse they are.
+_BEST, _OTHERS = "#D55E00", "#0072B2"
+_PALEST, _DARKEST = 0.25, 0.9
+
+
+class Axis(NamedTuple):
+    """One axis: what it is called, the places of the trials and of its ticks, 0 (lowest) to 1, and their texts."""
+
+    label: str
+    places: list[float]
+    tick_places: list[float]
+    tick_texts: list[str]
+
+
+def parallel_coordinates(sweep: Any) -> Any:
+    """The trials with a loss as a plotly ``Figure``, the best one on top."""
+    import plotly.graph_objects as go
+
+    trials = [trial for trial in reversed(sweep.ranked) if trial.loss is not None]
+    settings = {name: [trial.settings.get(name) for trial in trials] for name in sweep.spaces}
+    axes = [axis_of(name, space, settings[name]) for name, space in sweep.spaces.items()]
+    axes.append(_numbers(f"best {sweep.metric}", [trial.loss for trial in trials]))
+    figure = go.Figure()
+    for number, trial in enumerate(trials):
+        is_best, told = number == len(trials) - 1, _told(trial.settings, sweep.metric, trial.loss)
+        figure.add_scatter(
+            x=list(range(len(axes))),
+            y=[axis.places[number] for axis in axes],
+            mode="lines+markers",
+            name=trial.name,
+            line={"color": _BEST if is_best else _OTHERS, "width": 3 if is_best else 1.5},
+            marker={"size": 5},
+            opacity=1.0 if is_best else _PALEST + (_DARKEST - _PALEST) * (number + 1) / len(trials),
+            hovertemplate=f"{escape(told)}<extra>{escape(trial.name)}</extra>",
+            showlegend=False,
+        )
+    for x, axis in enumerate(axes):
+        figure.add_vline(x, line_width=1, line_color="rgba(128,128,128,0.6)", layer="below")
+        side = {"xanchor": "left", "xshift": 5} if x == len(axes) - 1 else {"xanchor": "right", "xshift": -5}
+        for place, text in zip(axis.tick_places, axis.tick_texts, strict=True):
+            figure.add_annotation(x=x, y=place, text=escape(text), showarrow=False, font={"size": 11}, **side)
+    styled(figure, 320, title_text=sweep.name, margin={"t": 80, "b": 20, "l": 12, "r": 12})
+    figure.update_xaxes(
+        tickvals=list(range(len(axes))),
+        ticktext=[escape(axis.label) for axis in axes],
+        side="top",
+        range=[-0.35, len(axes) - 0.65],
+        showgrid=False,
+        zeroline=False,
+    )
+    figure.update_yaxes(visible=False, range=[-0.06, 1.06])
+    return figure
+
+
+def axis_of(name: str, space: Any, values: Sequence[Any]) -> Axis:
+    """The axis of a setting: its numbers, the logarithms of these, or words one above the other."""
+    is_numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    if hasattr(space, "options") or not is_numeric:
+        labels = [shown(value) for value in getattr(space, "options", dict.fromkeys(map(str, values)))]
+        step = 1 / max(len(labels) - 1, 1)
+        places = [labels.index(shown(value)) * step if shown(value) in labels else 0.0 for value in values]
+        return Axis(name, places, [number * step for number in range(len(labels))], labels)
+    if space.is_log:
+        low, high = math.log10(space.low), math.log10(space.high)
+        parts = [number / 4 for number in range(5)]
+        texts = [f"{10 ** (low + (high - low) * part):.3g}" for part in parts]
+        return Axis(name, [(math.log10(value) - low) / (high - low) for value in values], parts, texts)
+    return _numbers(name, values, space.low, space.high)
+
+
+def _numbers(name: str, values: Sequence[float], low: float | None = None, high: float | None = None) -> Axis:
+    """An axis from ``low`` to ``high``, by default of the values."""
+    low, high = min(values) if low is None else low, max(values) if high is None else high
+    if not high > low:
+        return Axis(name, [0.5] * len(values), [0.5], [metric(low)])
+    at = ticks(low, high, 5)
+    return Axis(
+        name, [(v - low) / (high - low) for v in values], [(v - low) / (high - low) for v in at], tick_texts(at)
+    )
+
+
+def _told(settings: Mapping[str, Any], metric_name: str, loss: float) -> str:
+    drawn = [f"{name} {shown(value)}" for name, value in settings.items()]
+    return ", ".join([*drawn, f"{metric_name} {metric(loss)}"])
