@@ -342,10 +342,6 @@ class Ended(Message):
     n_invoked: int | None = None
 
 
+_KINDS = Invocation, Started, Ready, Left, RateCut, Failed, Trouble, Aged, Replaced, Invoked, Command, Update, Ended
 #: What can be decoded, by its name on the wire.
-KINDS: dict[str, type[Message]] = {
-    kind.__name__: kind
-    for kind in (
-        *(Invocation, Started, Ready, Left, RateCut, Failed, Trouble, Aged, Replaced, Invoked, Command, Update, Ended),
-    )
-}
+KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in _KINDS}

@@ -220,10 +220,9 @@ class Driver:
         self._unheard = Unheard(plan.money, plan.rates)
         self._invoke(plan.invoked_here(invocations))
         self._is_launched = True
-        telemetry = self.run.telemetry
+        services, telemetry = self._services, self.run.telemetry
         known = plan.money, plan.rates, telemetry, self._launched_at
-        recovery = Recovery(self._services, invocations, *known, self._invoke)
-        parts = self._services, recovery, self._contact, telemetry
+        parts = services, Recovery(services, invocations, *known, self._invoke), self._contact, telemetry
         self._mending = Mending(*parts, job.workers, job.sync.staleness, self._causes)
 
     def _invoke(self, invocations: list[Invocation]) -> None:
