@@ -11,7 +11,7 @@
 #   make model    the model of the protocol, docs/protocol, checked by spin
 #   make check    format, lint and types
 #   make docs     the documentation as a site, in build/site
-#   make bench    the benchmarks, with their peers, in about 80 minutes: benchmarks/RESULTS.md, and the README's figures;
+#   make bench    the benchmarks, with their peers, in about two hours: benchmarks/RESULTS.md, and the README's figures;
 #                 ARGS="--resume" goes on after an interruption, ARGS="--only step" or ARGS="--quick" do less
 #   make wheel    wheels for Linux on x86-64 and aarch64, in dist/; make wheel-again: built twice, they are the same
 #   make clean    remove all that these targets made
