@@ -39,7 +39,7 @@ class Section:
     runs: int
 
 
-#: In the order of their sections. Together they take about 80 minutes on two quiet cores.
+#: In the order of their sections. Together they take about two hours on two quiet cores.
 BENCHMARKS = {
     "kernels": Section("Kernels", 5),
     "step": Section("A distributed step", 2),
