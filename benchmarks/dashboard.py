@@ -184,7 +184,7 @@ def watch(context: Any, lab: Lab, batches: int, painted: int) -> list[list[Any]]
         ["of these, from the widget's arrival in the page", 300, median(in_page)],
         ["kB a second that the page receives at ten steps a second", 15, received / 1e3 / COUNTED_S],
         ["milliseconds of the kernel's processor time for each of these steps", 0.5, kernel_ms],
-        [f"MB by which the page's heap grows in {batches / 4 / 60:.0f} minutes, sent quickly", 10, grown],
+        [f"MB by which the page's heap grows in {batches / 4 / 60:g} minutes, sent quickly", 10, grown],
         ["kB of the run in the saved notebook", 50, saved / 1e3],
     ]
 

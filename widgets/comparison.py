@@ -39,9 +39,10 @@ def figure(comparison: Any) -> Any:
             )
     drawn.update_xaxes(rangemode="tozero")
     drawn.update_xaxes(title_text="seconds", row=1, col=1)
-    drawn.update_xaxes(title_text="US dollars", tickprefix="$", row=1, col=2)
     drawn.update_yaxes(title_text=f"Loss ({', '.join(metrics)})", row=1, col=1)
-    return styled(drawn, 340)
+    styled(drawn, 340)
+    dollars = {"tickprefix": "$", "exponentformat": "none", "nticks": 4, "tickfont": {"size": 10}}  # $0.0005, not $500µ
+    return drawn.update_xaxes(title_text="US dollars", row=1, col=2, **dollars)
 
 
 def as_text(comparison: Any) -> str:

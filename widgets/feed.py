@@ -12,7 +12,7 @@ from .rows import Rows
 
 #: Seconds between two batches of rows.
 BATCH_S = 0.25
-#: Least and most seconds between two snapshots, and the share of the time so far that they are apart. A reloaded page
+#: Least and most seconds between two snapshots, and the share of the run's time that they are apart. A reloaded page
 #: starts from the newest one and asks for the rest; a snapshot has some 25 kB, so they are the most of what is sent.
 SNAPSHOT_S, SNAPSHOTS_APART_S, APART_SHARE = 2.0, 10.0, 0.2
 #: After a send that took longer than this the feed skips one batch, so that messages do not queue.
@@ -54,7 +54,6 @@ class Feed:
 
     def _loop(self) -> None:
         seen, answers, sent, pictured, next_snapshot = 0, 0, 0, -1, 0.0
-        started = time.monotonic()
         shown: RunState | None = None
         while not self._closing.is_set():
             seen = self._telemetry.wait_for_change(seen, BATCH_S)
@@ -69,7 +68,7 @@ class Feed:
                 sent, shown = sent + len(rows), state
             if not state.is_live or (began >= next_snapshot and pictured != seen):
                 self._sink.on_snapshot(self._telemetry.rows_since(0), state)
-                apart_s = min(max(SNAPSHOT_S, APART_SHARE * (began - started)), SNAPSHOTS_APART_S)
+                apart_s = min(max(SNAPSHOT_S, APART_SHARE * state.time_s), SNAPSHOTS_APART_S)
                 next_snapshot, pictured = began + apart_s, seen
             if not state.is_live:
                 self._at_end()

@@ -14,7 +14,7 @@ from .svg import tick_texts, ticks
 
 #: The best trial, and the others, which are the paler the worse they are.
 _BEST, _OTHERS = "#D55E00", "#0072B2"
-_PALEST, _DARKEST = 0.25, 0.9
+_PALEST, _DARKEST = 0.35, 0.9
 
 
 class Axis(NamedTuple):

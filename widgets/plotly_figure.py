@@ -67,5 +67,5 @@ def plot(run: Any, against: str = "step") -> Any:
         figure.add_hline(state.budget_usd, row=1, col=3, line_dash="dash", line_color=_RED, annotation_text="cap")
     figure.update_xaxes(title_text=title)
     figure.update_yaxes(rangemode="tozero", row=1, col=2)
-    figure.update_yaxes(rangemode="tozero", tickprefix="$", row=1, col=3)
+    figure.update_yaxes(rangemode="tozero", tickprefix="$", exponentformat="none", row=1, col=3)
     return styled(figure, 360, title_text=state.name or state.run_id, margin={"t": 110, "b": 50, "l": 60, "r": 20})
