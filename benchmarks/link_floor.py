@@ -122,13 +122,14 @@ def main() -> None:
     bits = bits_of(options.rate)
     steps = options.steps or (QUICK_STEPS if options.quick else STEPS)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the namespace goes also when this is asked to end
-    cases, rows = [], []
+    cases, rows, labels = [], [], dict[str, None]()
     with namespace() as (name, near), redis_server(name) as url, relay(options.round_trip_ms / 2e3):
         shape(name, near, options.rate)
         url = url.replace(f"{THERE}:{PORT}", f"{HERE}:{RELAY_PORT}")
         round_trip_s = round_trip_of(url)
         for label, data, fields in variants(options.quick):
             split = named(data, folder_of_sets(options.sets))
+            labels[split.label] = None
             job = {**fields, "redis": url, "insecure": True}
             found = [step(split, steps, options.workers, bits, round_trip_s, **job) for _ in range(runs_of(options))]
             ours = {key: median(one[key] for one in found) for key in found[0]}
@@ -157,11 +158,12 @@ def main() -> None:
         rows,
     )
     report.remark(
-        f"The floor is computing, bytes over bandwidth, and {ROUND_TRIPS} round trips; what a step takes beyond its "
-        "computing and its bytes is told in round trips. Computing is the processor time of all workers, of the "
-        f"supervisor, of Redis and of the relay in a step, over the {os.cpu_count()} cores that they share here: on a "
-        "cloud each worker has a core of its own, and computing is a worker's alone. So many processes on so few cores "
-        "also wait for each other's turns, which counts as round trips here."
+        f"{'; '.join(labels)}. The floor is computing, bytes over bandwidth, and {ROUND_TRIPS} round trips. What a "
+        "step takes beyond its computing and its bytes is told in round trips: fewer than none where both are under "
+        "way at once. Computing is the processor time of all workers, of the supervisor, of Redis and of the relay in "
+        f"a step, over the {os.cpu_count()} cores that they share here: on a cloud each worker has a core of its own, "
+        "and computing is a worker's alone. So many processes on so few cores also wait for each other's turns, which "
+        "counts as round trips here."
     )
     report.end(cases=cases, rate=options.rate, round_trip_ms=round_trip_s * 1e3)
 

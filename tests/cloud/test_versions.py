@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -69,30 +70,32 @@ def test_an_upgrade_runs_once_it_is_deployed_and_not_before(box: Any) -> None:
 
     old = json.loads(box.python("-c", NAMESPACE))
     path = upgraded(box.home / "upgraded")
-    new = trained(box, backend="embedded", steps=30, path=path)
-    try:
-        run = trained(box, steps=30, path=path)
-        assert run["refused"].endswith("its functions have another version of mlless_nb")
-        assert settled(box) == []
-        deploy(box, "--redis", REDIS, "--memory", str(max(MEMORY_MB)), path=path)
-        box.n_before = len(box.invocations())
-        # A configuration of the user's own still names the functions of the old version.
-        run = trained(box, steps=30, config={"namespace": old}, path=path)
-        assert run["status"] == "failed", run
-        assert "could not start: OtherVersionError: its runtime has another mlless_nb" in run["reason"]
-        assert len(settled(box)) == 4
-        run = trained(box, steps=30, path=path)
-        assert (run.get("status"), run.get("digest")) == ("finished", new["digest"]), run
-        assert new["status"] == "finished"
-        assert {kind: len(names) for kind, names in account(box).items()} == {
-            "functions": 3,
-            "layers": 2,
-            "roles": 1,
-            "buckets": 1,
-            "log groups": 3,
-        }
-    finally:
-        removed(box)
+    with ThreadPoolExecutor(2) as pool:
+        alone = pool.submit(trained, box, backend="embedded", steps=30, path=path)
+        try:
+            run = trained(box, steps=30, path=path)
+            assert run["refused"].endswith("its functions have another version of mlless_nb")
+            assert settled(box) == []
+            deploy(box, "--redis", REDIS, "--memory", str(max(MEMORY_MB)), path=path)
+            box.n_before = len(box.invocations())
+            # A configuration of the user's own still names the functions of the old version.
+            behind = pool.submit(trained, box, steps=30, config={"namespace": old}, path=path)
+            run, new = trained(box, steps=30, path=path), alone.result()
+            assert (run.get("status"), run.get("digest")) == ("finished", new["digest"]), run
+            run = behind.result()
+            assert run["status"] == "failed", run
+            assert "could not start: OtherVersionError: its runtime has another mlless_nb" in run["reason"]
+            assert len(settled(box)) == 4 + 4
+            assert new["status"] == "finished"
+            assert {kind: len(names) for kind, names in account(box).items()} == {
+                "functions": 3,
+                "layers": 2,
+                "roles": 1,
+                "buckets": 1,
+                "log groups": 3,
+            }
+        finally:
+            removed(box)
 
 
 def test_one_command_deploys_without_a_server_and_one_removes_all_of_it(empty_box: Any) -> None:
@@ -101,7 +104,9 @@ def test_one_command_deploys_without_a_server_and_one_removes_all_of_it(empty_bo
         removed(empty_box)
     deploy(empty_box, "--memory", str(max(MEMORY_MB)))
     empty_box.n_before = len(empty_box.invocations())
-    run, alone = (trained(empty_box, steps=10, store="storage", **on) for on in ({}, {"backend": "embedded"}))
+    with ThreadPoolExecutor(2) as pool:
+        places: tuple[dict[str, Any], ...] = ({}, {"backend": "embedded"})
+        run, alone = pool.map(lambda on: trained(empty_box, steps=10, store="storage", **on), places)
     assert (run.get("status"), run.get("digest")) == ("finished", alone["digest"]), run
     assert [each["error"] for each in settled(empty_box)] == [None] * 4
     removed(empty_box)
