@@ -39,8 +39,8 @@ def report(seed: int, outcomes: list[Outcome], trials: list[Trials]) -> str:
         f"`make chaos`, seed {seed}, commit {_commit()}, {_machine()}: **{len(faults) + singles} faults in "
         f"{len(outcomes) + singles} runs, of which {len(outcomes) - len(wrong) + right} finished as they must.** "
         f"{singles} runs had one fault each; {len(outcomes)} were drawn jobs with several. {exact} of the latter had "
-        "to have the SHA-256 of an undisturbed run's model (BSP and ISP), the others its loss within 2 %; all had to "
-        "leave no process, key, queue or file.",
+        "to have the SHA-256 of an undisturbed run's model (BSP and ISP), the others a loss within 2 % of those of "
+        "undisturbed runs; all had to leave no process, key, queue or file.",
         "",
         *(f"- {one.what}: {one.n_right} of {one.n}" for one in trials),
         *_replacements(outcomes),

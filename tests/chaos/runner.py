@@ -25,8 +25,9 @@ from mlless_nb.driver.launcher import LithopsLauncher
 
 #: Lease of the functions, seconds: short, so that those that are found by it are found soon.
 LEASE_S = 3.0
-#: By how much the loss may differ where bits are not promised.
-MOST_OFF = 0.02
+#: By how much the loss may differ, where bits are not promised, from that of the nearest of so many undisturbed runs:
+#: with two of eight workers left out of each step, losses of undisturbed runs lie 3 % apart.
+MOST_OFF, UNDISTURBED = 0.02, 5
 
 
 @dataclasses.dataclass
@@ -150,12 +151,20 @@ def _compare(case: Case, run: mlless_nb.TrainingRun, plain: mlless_nb.TrainingRu
     if case.is_exact:
         if digest(run) != digest(plain):
             wrong.append(f"the model has other bits: {digest(run)[:12]} instead of {digest(plain)[:12]}")
-    elif abs(loss_of(run) / loss_of(plain) - 1.0) > MOST_OFF:
-        wrong.append(f"loss {loss_of(run):.5f} instead of {loss_of(plain):.5f}")
+    elif _is_off(loss_of(run), [loss_of(plain)]):
+        losses = [loss_of(plain), *(loss_of(finish(case.job())) for _ in range(UNDISTURBED - 1))]
+        if _is_off(loss_of(run), losses):
+            wrong.append(f"loss {loss_of(run):.5f} instead of {min(losses):.5f} to {max(losses):.5f}")
     if steps != list(range(1, case.steps + 1)):
         missing = sorted(set(range(1, case.steps + 1)) - {int(step) for step in steps})
         wrong.append(f"{len(steps)} rows for {case.steps} steps, missing {missing[:5]}")
     return wrong
+
+
+def _is_off(loss: float, undisturbed: list[float]) -> bool:
+    """Whether ``loss`` is further than `MOST_OFF` from those of undisturbed runs."""
+    nearest = min(max(loss, min(undisturbed)), max(undisturbed))
+    return not abs(loss / nearest - 1.0) <= MOST_OFF
 
 
 def loss_of(run: mlless_nb.TrainingRun) -> float:
