@@ -283,12 +283,13 @@ class Replaced(Message):
 class Invoked(Message):
     """To the supervisor: successors of the functions of ``slots`` were invoked ``invoked_s`` seconds after the run.
 
-    Those on a cloud were granted ``granted_s`` seconds for their starts.
+    Those on a cloud were granted ``granted_s`` seconds for their starts. With them there were ``number`` in all.
     """
 
     slots: list[int]
     invoked_s: float
     granted_s: float = 0.0
+    number: int = 0
 
 
 @dataclass(frozen=True)

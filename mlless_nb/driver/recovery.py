@@ -71,8 +71,7 @@ class Recovery:
     ) -> None:
         self._services, self._money, self._rates, self._telemetry = services, money, rates, telemetry
         self._of_slot = {one.slot: one for one in invocations}
-        self._invoke = invoke
-        self._n_workers = invocations[0].n_workers
+        self._invoke, self._n_workers, self._n_successors = invoke, invocations[0].n_workers, 0
         self._launched_at = launched_at
         self.restart, self._plan, self._restarts = Restart(), Plan(), list[tuple[int, int]]()  # steps by number
         self._seen: set[int] = set()  # slots whose function has started
@@ -205,7 +204,8 @@ class Recovery:
             one = dataclasses.replace(self._of_slot[slot], granted_nusd=granted, invoked_s=run_s)
             invocations.append(dataclasses.replace(one, is_successor=True))
         if invocations:  # before one of them is a supervisor, which reads what was said
-            news = Invoked([one.slot for one in invocations], run_s, self._money.unheard_start_s)
+            self._n_successors += len(invocations)
+            news = Invoked([one.slot for one in invocations], run_s, self._money.unheard_start_s, self._n_successors)
             self._services.bus.send("supervisor", news.encode())
         self._invoke(invocations)
 

@@ -69,6 +69,8 @@ class Bill:
         # how many seconds they were granted for it.
         self._waiting_s: dict[int, float] = {}
         self._starting: dict[int, float] = {}
+        # The same of successors whose slots ended before they took over: they leave as soon as they have started.
+        self._in_vain: list[tuple[float, float | None]] = []
         #: Successors that were invoked; None if that is not known.
         self.n_invoked = 0 if was_told else None
         #: Seconds that a start takes, to be billed for successors that start in vain as the run ends.
@@ -131,6 +133,8 @@ class Bill:
         It ``spent`` so much in all, ``storage`` of it on requests, ``stored`` of these to the frame store.
         """
         self._began_s.pop(slot, None)
+        if slot in self._waiting_s:
+            self._in_vain.append((self._waiting_s.pop(slot), self._starting.pop(slot, None)))
         self._stored += stored
         self._ended += spent - storage
         of_slot = self._requests_of[slot]
@@ -158,13 +162,16 @@ class Bill:
         self._starting.pop(slot, None)
         self._began_s[slot] = invoked_s
 
+    def count_invoked(self, number: int) -> None:
+        """So many successors have been invoked, this one included: earlier ones may have been told to another."""
+        if self.n_invoked is not None:
+            self.n_invoked = max(number, self.n_invoked)
+
     def invoke(self, slot: int, invoked_s: float, granted_s: float = 0.0) -> None:
         """A successor of ``slot`` was invoked ``invoked_s`` seconds after the run.
 
         If the run ends before it is heard, its start is billed with ``granted_s`` seconds at least.
         """
-        if self.n_invoked is not None:
-            self.n_invoked += 1
         if slot not in self._waiting_s:
             self._waiting_s[slot], self._starting[slot] = invoked_s, granted_s
 
@@ -227,8 +234,16 @@ class Bill:
             least_s = max(least_s, self._starting.get(slot, 0.0))
         return self._rates.function_nusd(max(time_s - self._waiting_s[slot], least_s))
 
+    def _end_in_vain(self, time_s: float) -> None:
+        """Close the bills of successors that have started in vain: at the first look after their slots have ended."""
+        for since_s, granted_s in self._in_vain:
+            least_s = 0.0 if granted_s is None else max(self.start_s, granted_s)
+            self._ended += self._rates.function_nusd(max(time_s - since_s, least_s))
+        self._in_vain.clear()
+
     def spent(self, time_s: float) -> int:
         """The run's cost ``time_s`` seconds after the invocation."""
+        self._end_in_vain(time_s)
         running = self._running(time_s)
         others = self._supervisors(time_s) + self._servers(time_s)
         return self._ended + running + others + self._requests + self._prepared
@@ -244,6 +259,7 @@ class Bill:
 
         Such a worker's requests to the frame store are among those of the storage.
         """
+        self._end_in_vain(time_s)
         workers = self._ended + self._running(time_s, is_last=True)
         costs = {"workers": workers, "supervisor": self._supervisors(time_s, is_last=True)}
         costs |= self._rates.servers_by_component(self._servers(time_s))

@@ -115,6 +115,7 @@ class Hearing:
             elif isinstance(message, Replaced):
                 self._learn_of_restart(message)
             elif isinstance(message, Invoked):
+                self._bill.count_invoked(message.number)
                 for slot in message.slots:
                     self._bill.invoke(slot, message.invoked_s, message.granted_s)
             elif isinstance(message, Command) and message.id not in self._commands_done and not is_past:

@@ -147,3 +147,27 @@ def test_successors_on_a_cloud_of_which_nobody_hears_are_billed_what_they_were_g
     assert bill.by_component(70.0)["workers"] == RATES.function_nusd(70.0) + RATES.function_nusd(11.0)
     bill.succeed(0, 59.5)
     assert bill.by_component(70.0)["workers"] == RATES.function_nusd(70.0) + RATES.function_nusd(10.5)
+
+
+def test_a_successor_whose_slot_leaves_before_it_takes_over_is_billed_until_then() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 2, prepaid, 0)
+    bill.invoke(1, 40.0)
+    bill.succeed(1, 45.0)
+    bill.close(1, spent=50_000, storage=0)
+    bill.spent(50.0)
+    workers = 50_000 + RATES.function_nusd(5.0)
+    assert bill.by_component(50.0)["workers"] == workers + RATES.function_nusd(50.0)
+    assert bill.by_component(1000.0)["workers"] == workers + RATES.function_nusd(1000.0)
+    assert bill.waiting == []
+
+
+def test_successors_that_an_earlier_supervisor_has_heard_of_count_as_invoked() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 2, prepaid, 0)
+    bill.count_invoked(3)
+    bill.count_invoked(2)
+    assert bill.n_invoked == 3
+    bill.n_invoked = None
+    bill.count_invoked(4)
+    assert bill.n_invoked is None
