@@ -51,16 +51,18 @@ def _has_locked(descriptor: int) -> bool:
     return True
 
 
-def holder_of(path: str | Path) -> str:
-    """The process that holds a lock of ``path``, in words: its number, its name, and whether it is stopped.
+def holder_of(path: str | Path, byte: int | None = None) -> str:
+    """The process that holds the exclusive lock of ``path``, in words: its number, name, and whether it is stopped.
 
-    "another process" where the system does not say.
+    With ``byte``, the lock that begins there. "another process" where the system does not say.
     """
     with contextlib.suppress(OSError, IndexError, ValueError):
-        inode = str(os.stat(path).st_ino)
+        found = os.stat(path)
+        file = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
         for line in Path("/proc/locks").read_text("ascii").splitlines():
             fields = line.split()  # number, kind, ADVISORY, WRITE, process, device:inode, first and last byte
-            if fields[1] != "->" and fields[5].rpartition(":")[2] == inode and int(fields[4]) != os.getpid():
+            is_it = fields[1] != "->" and fields[3] == "WRITE" and fields[5] == file
+            if is_it and byte in (None, int(fields[6])) and int(fields[4]) != os.getpid():
                 return _process(int(fields[4]))
     return "another process"
 

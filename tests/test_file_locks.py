@@ -26,6 +26,9 @@ ON_LINUX = pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the syst
 HOLD_FOLDER = "import fcntl, os; fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX)"
 HOLD_SQLITE = "import sqlite3; c = sqlite3.connect(path, isolation_level=None); c.execute('BEGIN IMMEDIATE')"
 
+READ_SQLITE = "import sqlite3; c = sqlite3.connect(path, isolation_level=None); c.execute('BEGIN'); "
+READ_SQLITE += "c.execute('SELECT * FROM t').fetchall()"
+
 
 @contextlib.contextmanager
 def stopped_holder(path: Path, hold: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -80,6 +83,23 @@ def test_a_stopped_process_that_holds_a_file_of_budgets_or_runs_is_named(
         with pytest.raises(sqlite3.OperationalError, match=f"it is locked by process {holder.pid} "):
             opened(path, 0.1, "FULL")
     assert runs.read() == []
+
+
+def refused(path: Path) -> str:
+    """What is said of a file that cannot be opened."""
+    with pytest.raises(sqlite3.OperationalError) as caught:
+        opened(path, 0.1, "FULL")
+    return str(caught.value)
+
+
+@ON_LINUX
+def test_of_a_file_with_a_write_ahead_log_the_writer_is_named_and_no_reader(tmp_path: Path) -> None:
+    path = tmp_path / "budgets.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as first:
+        first.execute("PRAGMA journal_mode = WAL")
+        first.execute("CREATE TABLE t (n)")
+        with stopped_holder(path, READ_SQLITE), stopped_holder(path, HOLD_SQLITE) as writer:
+            assert f"it is locked by process {writer.pid} " in refused(path)
 
 
 def test_a_lock_is_waited_for_and_ends_with_its_block(tmp_path: Path) -> None:

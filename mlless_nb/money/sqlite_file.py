@@ -9,6 +9,8 @@ from ..file_locks import holder_of
 
 #: Most letters of what SQLite says.
 MOST_LETTERS = 160
+#: The byte of the shared-memory file of a write-ahead log that its writer locks.
+WRITER_BYTE = 120
 
 
 def opened(path: Path, busy_s: float, synchronous: str) -> sqlite3.Connection:
@@ -38,7 +40,9 @@ def opened(path: Path, busy_s: float, synchronous: str) -> sqlite3.Connection:
     except BaseException as error:
         connection.close()
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
-            raise sqlite3.OperationalError(f"it is locked by {holder_of(path)}") from None
+            shared = Path(f"{path}-shm")  # has the writers' lock where there is a write-ahead log
+            holder = holder_of(shared, WRITER_BYTE) if shared.exists() else holder_of(path)
+            raise sqlite3.OperationalError(f"it is locked by {holder}") from None
         raise
     return connection
 
