@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shlex
 import sys
@@ -10,6 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import platformdirs
 
 from ..errors import ServiceError
@@ -52,11 +54,17 @@ def interpreter(modules: Sequence[str] = ()) -> str:
 def _bytecode(folder: Path) -> str:
     """Where Python must not write bytecode beside the sources, as in many containers: functions keep it in ``folder``.
 
-    Compiled anew for each run, what they import would take half a second more.
+    Compiled anew for each run, what they import would take half a second more. Bytecode that lies beside the sources
+    all the same, as pip puts it there, would not be used with such a folder.
     """
-    if not sys.dont_write_bytecode or sys.pycache_prefix is not None:
+    if not sys.dont_write_bytecode or sys.pycache_prefix is not None or _has_bytecode():
         return ""
     return f"unset PYTHONDONTWRITEBYTECODE\nexport PYTHONPYCACHEPREFIX={shlex.quote(str(folder))}\n"
+
+
+def _has_bytecode() -> bool:
+    """Whether bytecode lies beside the sources of what functions import: of NumPy, for all."""
+    return os.path.exists(importlib.util.cache_from_source(np.__file__))
 
 
 def _is_ours(path: Path) -> bool:

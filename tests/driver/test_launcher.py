@@ -47,7 +47,10 @@ def test_bytecode_of_functions_is_kept_where_none_may_lie_beside_sources(
     runner = tmp_path / "runner.py"
     runner.write_text("import sys\nprint(sys.modules['mlless_nb.errors'].__cached__)\n")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    monkeypatch.setattr(interpreter, "_has_bytecode", lambda: False)
     monkeypatch.setattr(interpreter.platformdirs, "user_cache_path", lambda _: tmp_path / "cache")
     command = [interpreter.interpreter(), str(runner)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
