@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+import subprocess
 
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
 from ..data.stream import CsrStream
 from ..driver.launcher import is_local
+from ..errors import ServiceError
 from ..job.job import TrainingJob
 from ..job.partitioning import exchanged_bytes, is_by_user
 from ..job.sync import BSP
@@ -47,8 +49,12 @@ def probe(job: TrainingJob, steps_s: float | None = None, sample: float = SAMPLE
     objects = MemoryObjects()
     part, manifest, _ = packed(part_of(job, share), objects)
     sizes = _sizes(job, part, manifest, objects, share, STEPS_S if steps_s is None else steps_s)
-    is_start_timed = steps_s is None and is_local(job.backend)
-    return dataclasses.replace(sizes, loaded_s=loaded_s(job.model.modules)) if is_start_timed else sizes
+    if steps_s is not None or not is_local(job.backend):
+        return sizes
+    try:
+        return dataclasses.replace(sizes, loaded_s=loaded_s(job.model.modules))
+    except (OSError, subprocess.SubprocessError, ServiceError):  # the run will say why; a constant stands for it here
+        return sizes
 
 
 def probe_head(job: TrainingJob, rows: CsrStream, steps_s: float) -> Sizes | None:
