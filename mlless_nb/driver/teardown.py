@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import redis
+
 from ..bus.messages import Ended, Invocation
 from ..errors import DecodeError, ServiceError
 from ..exchange import LostData, Plan
@@ -230,7 +232,7 @@ def remove_all(services: Services, remove_objects: Callable[[], None] | None) ->
 
     Without ``remove_objects`` the objects stay. Returns a sentence on the outcome.
     """
-    launcher, log, bus = services.launcher, services.log, services.bus
+    launcher, bus = services.launcher, services.bus
     failed: list[str] = []
 
     def attempt(step: Callable[[], object], sentence: str) -> None:
@@ -243,12 +245,21 @@ def remove_all(services: Services, remove_objects: Callable[[], None] | None) ->
     if remove_objects is not None:
         attempt(remove_objects, "objects could not be removed")
     # A server may have failed.
-    attempt(log.delete, "Redis could not be cleaned, its keys expire within a day")
+    attempt(partial(_delete_keys, services), "Redis could not be cleaned, its keys expire within a day")
     attempt(partial(bus.close, delete=True), "the control bus could not be cleaned, what is in it expires")
     attempt(services.sweep, "unfinished objects could not be removed")
     if failed:
         return "; ".join(["All functions are shut down", *failed])
     return "Everything is shut down"
+
+
+def _delete_keys(services: Services) -> None:
+    """Delete the run's keys; those of a private Redis that was killed are gone with it."""
+    try:
+        services.log.delete()
+    except redis.ConnectionError:
+        if services.embedded is None or services.embedded.is_alive:
+            raise
 
 
 def keep(
