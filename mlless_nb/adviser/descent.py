@@ -55,7 +55,7 @@ class Descent(NamedTuple):
     @property
     def rows(self) -> str:
         """The sample in words."""
-        return "all rows" if self.share >= 1.0 else f"{self.share:.0%} of the rows"
+        return "all rows" if self.share >= 1.0 else f"{100 * self.share:.0f} % of the rows"
 
 
 def planned(job: TrainingJob, n_minibatches: int) -> float | None:

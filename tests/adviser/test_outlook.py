@@ -102,7 +102,7 @@ def test_a_hopeless_target_is_told_with_what_was_seen() -> None:
     )
     (perhaps,) = warned(job, Descent(None, 0.8123, 12.0, 0.25, False))
     assert perhaps == (
-        "stop.target=0.5: it may be out of reach; RMSE 0.8123 was the lowest in 12 epochs of 25% of the rows here, "
+        "stop.target=0.5: it may be out of reach; RMSE 0.8123 was the lowest in 12 epochs of 25 % of the rows here, "
         "and it was still falling"
     )
 

@@ -112,7 +112,7 @@ class PaperScaleIn:
         numbers: Numbers = {"s": worse, "loss": projected, "reference": wanted, "n_workers": float(n_workers)}
         told = f"projected loss {projected:.4f} against {wanted:.4f} with {self._n_all} workers"
         if not worse < spec["threshold"]:
-            why = f"{told}, worse by {worse:.1%}"
+            why = f"{told}, worse by {100 * worse:.1f} %"
             return self._refusals.tell(Refusal("worse", why), history, n_workers, numbers)
         return self._remove(n_workers, f"Removed {{worker}} ({n_workers} -> {n_workers - 1}): {told}", numbers)
 

@@ -80,13 +80,15 @@ def loss_uncertain(estimate: RemovalEstimate, limits: Limits) -> str:
     """Refuse if the 80 % interval of ``s`` contains ``S``."""
     s, sd, threshold = estimate.projected.s, estimate.projected.s_sd, limits.threshold
     is_open = s - Z * sd < threshold < s + Z * sd
-    return f"it is not clear whether the loss would be worse by less than {threshold:.1%}" if is_open else ""
+    return f"it is not clear whether the loss would be worse by less than {100 * threshold:.1f} %" if is_open else ""
 
 
 def loss_worse(estimate: RemovalEstimate, limits: Limits) -> str:
     """The paper's rule: ``s`` must be below ``S``."""
     s = estimate.projected.s
-    return f"the projected loss is {s:.2%} worse than with {estimate.n_all} workers" if s >= limits.threshold else ""
+    if s < limits.threshold:
+        return ""
+    return f"the projected loss is {100 * s:.2f} % worse than with {estimate.n_all} workers"
 
 
 def target_lost(estimate: RemovalEstimate, limits: Limits) -> str:

@@ -147,7 +147,7 @@ class ScaleInTuner:
             return [self._say("outcome", "", numbers)]
         text = (
             f"The loss with {removal.n_left} workers is {projected + worse_by:.4f}, worse than the projected "
-            f"{projected:.4f}: the next removal must save {self._bar:.0%}"
+            f"{projected:.4f}: the next removal must save {100 * self._bar:.0f} %"
         )
         return [self._say("outcome", text, numbers)]
 

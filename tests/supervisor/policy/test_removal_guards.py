@@ -26,9 +26,9 @@ def test_a_reason_is_told_once_whatever_its_figures(history: History) -> None:
         refusals.tell(refusal, history, 8, {"s": 0.5})
         for refusal in (
             Refusal("saves_too_little", "one worker less would save 0.2 %"),
-            Refusal("saves_too_little", "one worker less would save 0.4%"),
-            Refusal("loss_worse", "the projected loss is 3.00% worse than with 8 workers"),
-            Refusal("saves_too_little", "one worker less would save 0.4%"),
+            Refusal("saves_too_little", "one worker less would save 0.4 %"),
+            Refusal("loss_worse", "the projected loss is 3.00 % worse than with 8 workers"),
+            Refusal("saves_too_little", "one worker less would save 0.4 %"),
         )
     ]
     assert [len(decisions) for decisions in told] == [1, 0, 1, 1]
