@@ -158,18 +158,34 @@ class Hearing:
             for slot in needed:
                 del ended[slot]
 
+    def miss_lost(self, time_s: float, step: int) -> None:
+        """`miss` those without a lease, ``time_s`` seconds after the run; ``step`` is the newest complete one.
+
+        Those that the driver lets go have ended: nobody waits for them.
+        """
+        for slot in self._workers.let_go():
+            self._end(slot, time_s)
+        for slot, reason in self._workers.check_leases(time_s, step):
+            self.miss(slot, reason, time_s, step)
+
     def miss(self, slot: int, reason: str, time_s: float, step: int) -> None:
         """Tell the driver that the function of ``slot`` is lost; if its work is done, it has ended.
 
         That is so if the model is stored, or, since ``step`` is complete, it has handed all over. It may have been
-        complete before the newest restart, to a step with it.
+        complete before the newest restart, to a step with it: then the driver decides.
         """
         step = min(step, self.base + 1) if self.restart else step
         has_handed_over = self._log.read_plan().has_handed_over(slot, step, self._staleness)
         if not has_handed_over and not self._is_stored():
+            had_settled = slot in self._log.settled([slot])  # before the driver does so
             self._bus.send("driver", Trouble(slot, self.restart, reason, is_lost=True).encode())
-            self._workers.told(slot)  # only now: a server may have refused to say whether the model is stored
+            # Only now: a server may have refused to say whether the model is stored.
+            self._workers.told(slot, had_settled=had_settled)
             return
+        self._end(slot, time_s)
+
+    def _end(self, slot: int, time_s: float) -> None:
+        """The function of ``slot`` was lost after its work was done."""
         self._bill.lose(slot, time_s)
         self._workers.ended[slot] = Left(slot, 0, 0, 0, 0.0, 0.0, "left", UNHEARD, number=self.restart)
 

@@ -153,8 +153,7 @@ class Supervisor:
                 raise Fenced("another supervisor has taken over")
             if self._workers.is_over():
                 return False
-            for slot, reason in self._workers.check_leases(self._time_s, self._rows.step):
-                self._hearing.miss(slot, reason, self._time_s, self._rows.step)
+            self._hearing.miss_lost(self._time_s, self._rows.step)
             self._save()
             self._speculate()
         # The first step is waited for and sent to the driver at once; later steps are read in batches.

@@ -131,3 +131,19 @@ def test_a_leaver_that_is_lost_after_it_has_handed_over_costs_no_restart(sync: s
     assert any("dies at" in line for line in world.trace)
     assert outcome.status == "finished"
     assert not any("training goes on from" in text for text in outcome.told)
+
+
+@pytest.mark.parametrize("sync", ["BSP", "SSP"])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_leaver_that_is_lost_before_it_says_so_is_let_go_by_the_driver_if_a_checkpoint_has_its_work(
+    sync: str, is_restarted: bool
+) -> None:
+    """On a cloud, after any restart, it was waited for until the supervisor ended the run, four leases later."""
+    faults = (Fault("kill", 1.5, 0),) if is_restarted else ()
+    fault = Fault("kill at", 0.0, 1, request="send", nth=2 + is_restarted)
+    problem = Problem("pmf", sync, 3, 1500 if is_restarted else 400, checkpoint_every=10)
+    made = Scenario(7, problem, (*faults, fault), ((12.5, "remove", 0.5),), is_local=False, lease_s=3.0, step_s=0.05)
+    world, outcome = run(made, traces=True)
+    assert any("dies at" in line for line in world.trace)
+    assert outcome.status == "finished"
+    assert sum("training goes on from" in text for text in outcome.told) == is_restarted

@@ -108,3 +108,32 @@ def test_a_worker_that_leaves_without_having_heard_of_a_restart_that_needs_it_is
         again = dataclasses.replace(left(1, 4), number=1)
         made._hearing.take(again)
         assert 1 in made._workers.ended
+
+
+@pytest.mark.parametrize("by", ["driver", "itself", "nobody"])
+def test_a_lost_worker_is_let_go_once_the_driver_has_settled_its_money(by: str) -> None:
+    """One that had done so itself may be needed again by a restart of which it had not heard."""
+    hub, now = MemoryHub(), [0.0]
+    hub.create(None, 0, Restart(1, 1), Plan(1, {1: 5}))
+    made, bus, _ = supervisor(hub)
+    log, hearing, workers = made._log, made._hearing, made._workers
+    workers._clock = lambda: now[0]
+    for role in ("driver", "0"):
+        log.renew(role, 1000.0)
+    hearing.restart, hearing.base = 1, 1
+    if by == "itself":
+        log.refund(0, 1)
+    for now[0] in (0.0, 1000.0):
+        hearing.miss_lost(now[0], 7)
+    assert [Message.decode(body) for body in bus.receive("driver", 0.0)] == [
+        Trouble(1, 1, "worker 1 was lost at step 8", is_lost=True)
+    ]
+    assert 1 not in workers.ended
+    if by != "nobody":
+        log.refund(0, 1)
+    running = made._bill.n_running
+    now[0] = 1e6  # the driver has had its time
+    hearing.miss_lost(now[0], 7)
+    is_let_go = by == "driver"
+    assert (1 in workers.ended, log.aborted() is None, made._bill.n_running < running) == (is_let_go,) * 3
+    assert bus.receive("driver", 0.0) == []
