@@ -78,6 +78,10 @@ class JobsApi:
 
         return brief
 
+    def delete_namespaced_job(self, **options: Any) -> Any:
+        """Delete a job, within a deadline."""
+        return self._api.delete_namespaced_job(_request_timeout=(CONNECT_S, ANSWER_S), **options)
+
     def create_namespaced_job(self, namespace: str, body: dict[str, Any], **options: Any) -> Any:
         """Create a job; Lithops' other ones, with a pod that no other one replaces, as they are."""
         spec = body["spec"]
@@ -135,8 +139,8 @@ class Pods:
         self._watched(lambda: self._backend._start_master(image), name)
 
     def remove_jobs(self) -> None:
-        """Delete the jobs of this run, with the pods that are left of them."""
-        with contextlib.suppress(_GivenUp):  # nobody asks this cluster any more
+        """Delete the jobs of this run, with the pods that are left of them, if the cluster answers."""
+        with contextlib.suppress(_GivenUp, Exception):  # nobody asks this cluster any more, or it cannot be reached
             self._backend.clear(list(self._backend.jobs))
 
     def _watched(self, act: Callable[[], Any], job: str) -> None:

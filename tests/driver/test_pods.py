@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlless_nb.driver import pods
+from mlless_nb.driver import cloud_functions, pods
 from mlless_nb.driver.pods import MOST_FAILED, WATCH_S, JobsApi, Pods, check_image, said
 from mlless_nb.errors import JobError, ServiceError
 from mlless_nb.function.package_digest import digest_here
@@ -126,6 +126,31 @@ def test_all_jobs_of_a_run_are_removed() -> None:
     backend.clear = lambda keys: [backend.deleted.append(key) or backend.jobs.remove(key) for key in keys]  # type: ignore[attr-defined]
     Pods(backend).remove_jobs()
     assert backend.deleted == ["a", "b", "c"]
+
+
+def test_a_cluster_that_does_not_answer_keeps_no_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, done = Backend(), list[str]()
+    backend.name, backend.jobs = "k8s", ["a"]  # type: ignore[attr-defined]
+
+    def lost(name: str, _request_timeout: tuple[float, float], **_: Any) -> None:
+        done.append("asked")
+        raise OSError("no route to host")
+
+    backend.batch_api.delete_namespaced_job = lost
+    backend.clear = lambda keys: [backend.batch_api.delete_namespaced_job(name=key) for key in keys]  # type: ignore[attr-defined]
+    executor = SimpleNamespace(
+        compute_handler=SimpleNamespace(backend=backend), executor_id="1-0", storage=SimpleNamespace(bucket="b")
+    )
+    monkeypatch.setattr(cloud_functions, "deliveries_of", lambda executor: None)
+    monkeypatch.setattr(cloud_functions, "n_notes", lambda *_: 1)
+    monkeypatch.setattr(cloud_functions, "LOOK_S", 0.0)
+    functions = cloud_functions.CloudFunctions(executor, 512)
+    for n, order in ((0, ["removed"]), (1, ["removed"]), (1, ["removed", "asked"])):  # one of two has written its note
+        functions.accepted(n)
+        with functions.at_rest():
+            done.append("removed")
+        assert done == order
+        done.clear()
 
 
 class Review:
