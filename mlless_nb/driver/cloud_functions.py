@@ -46,11 +46,11 @@ class CloudFunctions:
         name = self._name
         if self._pods is not None:
             check_image(name)
-            self._pods.check_rights()
         key = self._executor.compute_handler.get_runtime_key(name, self._memory_mb, __version__)
         is_known = bool(self._executor.internal_storage.get_runtime_meta(key))
         select = partial(self._executor.invoker.select_runtime, "", self._memory_mb)
         if self._pods is not None:
+            self._pods.check_rights(is_known=is_known)
             if not is_known:
                 self._pods.deploy(name, select)
             self._pods.start_master(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from mlless_nb.driver import cloud_functions, pods
+from mlless_nb.driver.cluster_rights import ACTIONS, ALWAYS
 from mlless_nb.driver.pods import MOST_FAILED, WATCH_S, JobsApi, Pods, check_image, said
 from mlless_nb.errors import JobError, ServiceError
 from mlless_nb.function.package_digest import digest_here
@@ -173,10 +175,46 @@ def test_a_right_that_is_missing_is_named_and_one_that_is_not_told_is_not(monkey
     monkeypatch.setattr(kubernetes.client, "AuthorizationV1Api", Review)
     for missing in ("", None):
         monkeypatch.setattr(Review, "missing", missing)
-        Pods(Backend()).check_rights()
+        Pods(Backend()).check_rights(is_known=False)
     monkeypatch.setattr(Review, "missing", "watch pods")
     with pytest.raises(ServiceError, match=r"^the user may not watch pods in the namespace default: a role must allow"):
-        Pods(Backend()).check_rights()
+        Pods(Backend()).check_rights(is_known=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "is_known", "needed"),
+    [
+        ([pod("Running")], True, []),
+        ([pod("Pending")], False, ["watch jobs"]),
+        ([], True, ["watch pods"]),
+        ([pod("Failed")], False, ["watch jobs", "watch pods", "delete jobs"]),
+    ],
+)
+def test_only_what_a_launch_does_must_be_allowed(
+    monkeypatch: pytest.MonkeyPatch, found: list[Any], is_known: bool, needed: list[str]
+) -> None:
+    kubernetes = pytest.importorskip("kubernetes")
+    monkeypatch.setattr(kubernetes.client, "AuthorizationV1Api", Review)
+    for right in ACTIONS:
+        monkeypatch.setattr(Review, "missing", right)
+        is_needed = right in {*ALWAYS, *needed}
+        with pytest.raises(ServiceError, match=f"may not {right} in") if is_needed else contextlib.nullcontext():
+            Pods(Backend(*found)).check_rights(is_known=is_known)
+
+
+def test_a_user_who_may_not_list_pods_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    kubernetes = pytest.importorskip("kubernetes")
+    monkeypatch.setattr(kubernetes.client, "AuthorizationV1Api", Review)
+    monkeypatch.setattr(Review, "missing", "list pods")
+    backend, error = Backend(), Exception("forbidden")
+    error.status = 403  # type: ignore[attr-defined]
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise error
+
+    backend.core_api.list_namespaced_pod = refuse
+    with pytest.raises(ServiceError, match=r"^the user may not list pods"):
+        Pods(backend).check_rights(is_known=True)
 
 
 def test_an_image_of_another_version_is_refused() -> None:
