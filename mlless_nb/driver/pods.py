@@ -154,10 +154,15 @@ class Pods:
             If it cannot run.
         """
         name = self._backend.master_name
-        phases = self._phases(name)
-        if phases and not ALIVE & phases:  # Lithops would take the address of one that has ended
-            self._remove(name)
-        self._watched(lambda: self._backend._start_master(image), name)
+
+        def start() -> None:  # Lithops would take the address of one that has ended, or has none yet
+            while ALIVE & (phases := self._phases(name)) == {"Pending"}:
+                time.sleep(LOOK_S)
+            if phases and "Running" not in phases:
+                self._remove(name)
+            self._backend._start_master(image)
+
+        self._watched(start, name)
 
     def remove_jobs(self) -> None:
         """Delete the jobs of this run, with the pods that are left of them, if the cluster answers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -81,6 +82,28 @@ def test_a_master_that_runs_is_used_and_one_that_has_ended_is_removed(monkeypatc
     monkeypatch.setattr(ended, "_start_master", lambda image: "10.0.0.2")
     Pods(ended).start_master("mlless:1")
     assert ended.deleted == ["master"]
+
+
+@pytest.mark.parametrize("becomes", ["Running", "Failed"])
+def test_a_master_that_another_run_has_just_started_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, becomes: str
+) -> None:
+    monkeypatch.setattr(pods, "LOOK_S", 0.001)
+    starting, taken = Backend(pod("Pending")), list[list[str]]()
+    n_looks = itertools.count()
+
+    def listed(*_: Any, **__: Any) -> Any:
+        if next(n_looks) == 5:
+            starting.found[0].status.phase = becomes
+        return SimpleNamespace(items=list(starting.found))
+
+    starting.core_api.list_namespaced_pod = listed
+    monkeypatch.setattr(
+        starting, "_start_master", lambda image: taken.append([each.status.phase for each in starting.found])
+    )
+    Pods(starting, 60.0).start_master("mlless:1")
+    assert taken == [["Running"] if becomes == "Running" else []]
+    assert starting.deleted == ([] if becomes == "Running" else ["master"])
 
 
 def test_what_the_cluster_refuses_is_one_line() -> None:
