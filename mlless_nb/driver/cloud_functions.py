@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -45,11 +46,11 @@ class CloudFunctions:
         name = self._name
         if self._pods is not None:
             check_image(name)
-            self._pods.check_rights()
         key = self._executor.compute_handler.get_runtime_key(name, self._memory_mb, __version__)
         is_known = bool(self._executor.internal_storage.get_runtime_meta(key))
         select = partial(self._executor.invoker.select_runtime, "", self._memory_mb)
         if self._pods is not None:
+            self._pods.check_rights(is_known=is_known)
             if not is_known:
                 self._pods.deploy(name, select)
             self._pods.start_master(name)
@@ -87,18 +88,28 @@ class CloudFunctions:
         if self._deliveries is not None:
             self._deliveries.wait(n)
 
-    def await_notes(self) -> None:
+    @contextlib.contextmanager
+    def at_rest(self) -> Iterator[None]:
         """Wait until each function has written its last note, so that this can be removed; lost ones write none.
 
-        Where pods were lost, those that the cluster has started for them may wait for calls that nobody deals.
+        Where pods were lost, those that the cluster has started for them may wait for calls that nobody deals: they
+        are removed afterwards, since a cluster that does not answer must not keep the run's objects.
         """
+        is_complete = False
+        try:
+            is_complete = self._await_notes()
+            yield
+        finally:
+            if self._pods is not None and not is_complete:
+                self._pods.remove_jobs()
+
+    def _await_notes(self) -> bool:
         storage = self._executor.storage
         for _ in range(LOOKS if self._n_invoked else 0):
             if n_notes(storage, storage.bucket, str(self._executor.executor_id)) >= self._n_invoked:
-                return
+                return True
             time.sleep(LOOK_S)
-        if self._pods is not None and self._n_invoked:
-            self._pods.remove_jobs()
+        return not self._n_invoked
 
     def failures(self) -> list[Failure]:
         """What Lithops has noted of this run's functions that failed."""

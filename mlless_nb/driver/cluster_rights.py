@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-#: What Lithops does with a cluster: verb, resource and its group.
-ACTIONS = (
-    *((verb, "jobs", "batch") for verb in ("create", "list", "watch", "delete")),
-    *((verb, "pods", "") for verb in ("list", "watch")),
-)
+#: What Lithops does with a cluster: verb and resource; and what each launch does.
+ACTIONS = ("create jobs", "list jobs", "watch jobs", "delete jobs", "list pods", "watch pods")
+ALWAYS = ("create jobs", "list pods")
+#: The groups of the resources.
+GROUPS = {"jobs": "batch", "pods": ""}
 #: The rights that a role must give, in words.
 NEEDED = "create, list, watch and delete jobs, and list and watch pods"
 
 
-def missing_right(backend: Any, limits: tuple[float, float]) -> str:
+def missing_right(backend: Any, limits: tuple[float, float], actions: Sequence[str] = ACTIONS) -> str:
     """The first right that the user lacks, in one line with the remedy; "" if none is missing.
 
     Parameters
@@ -22,6 +23,8 @@ def missing_right(backend: Any, limits: tuple[float, float]) -> str:
     backend : lithops.serverless.backends.k8s.KubernetesBackend
     limits : (float, float)
         Longest wait for a connection to the cluster and for an answer, seconds.
+    actions : sequence of str
+        What is to be done, of `ACTIONS`.
 
     Raises
     ------
@@ -32,15 +35,16 @@ def missing_right(backend: Any, limits: tuple[float, float]) -> str:
 
     review = client.AuthorizationV1Api(backend.core_api.api_client)
 
-    def is_allowed(action: tuple[str, str, str]) -> bool:
-        wanted = dict(zip(("verb", "resource", "group"), action, strict=True), namespace=backend.namespace)
+    def is_allowed(action: str) -> bool:
+        verb, resource = action.split()
+        wanted = {"verb": verb, "resource": resource, "group": GROUPS[resource], "namespace": backend.namespace}
         asked = client.V1SelfSubjectAccessReview(spec={"resourceAttributes": wanted})
         return bool(review.create_self_subject_access_review(asked, _request_timeout=limits).status.allowed)
 
-    with ThreadPoolExecutor(len(ACTIONS)) as pool:  # a run waits for the answers
-        allowed = list(pool.map(is_allowed, ACTIONS))
-    for (verb, resource, _), is_one in zip(ACTIONS, allowed, strict=True):
+    with ThreadPoolExecutor(len(actions)) as pool:  # a run waits for the answers
+        allowed = list(pool.map(is_allowed, actions))
+    for action, is_one in zip(actions, allowed, strict=True):
         if not is_one:
             where = f"in the namespace {backend.namespace}"
-            return f"the user may not {verb} {resource} {where}: a role must allow the user to {NEEDED} there"
+            return f"the user may not {action} {where}: a role must allow the user to {NEEDED} there"
     return ""

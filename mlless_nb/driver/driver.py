@@ -32,6 +32,7 @@ from .commands import Commands
 from .conclusion import Conclusion
 from .contact import Contact
 from .data_preparation import JobData
+from .driver_lease import DRIVER_LEASE_S, kept
 from .first_state import first_state
 from .launch_plan import LaunchPlan
 from .mending import Mending
@@ -43,8 +44,6 @@ from .stored_data import StoredData
 from .unheard import Unheard
 from .update_feed import UpdateFeed
 
-#: Lease of the driver, seconds; when it expires the run ends.
-DRIVER_LEASE_S = 30.0
 #: Most seconds between two checks of the functions and of pending commands when no message arrives.
 BUS_POLL_S = 0.1
 #: Seconds between two checks which local functions have exited.
@@ -231,7 +230,8 @@ class Driver:
             if invocations[0].role == "supervisor":
                 self._contact.invoked()
             self._unheard.note(invocations)
-            self._services.launcher.invoke([invocation.encode().decode() for invocation in invocations])
+            with kept(self._services.log):
+                self._services.launcher.invoke([invocation.encode().decode() for invocation in invocations])
             self._causes.invoked(self._services.launcher.newest, [one.slot for one in invocations])
             self._services.watch_functions(f"runs/{self.run.id}")
 

@@ -324,12 +324,11 @@ class LithopsLauncher:
                 executor.compute_handler.clear()
         lithops_paths.remove(paths)
         if self._storage.backend != "localhost":
-            if self.cloud is not None:
-                self.cloud.await_notes()
-            for prefix in self.prefixes_of("")[1:]:
-                keys = self._storage.list_keys(self._storage.bucket, prefix)
-                if keys:
-                    self._storage.delete_objects(self._storage.bucket, keys)
+            with self.cloud.at_rest() if self.cloud is not None else contextlib.nullcontext():
+                for prefix in self.prefixes_of("")[1:]:
+                    keys = self._storage.list_keys(self._storage.bucket, prefix)
+                    if keys:
+                        self._storage.delete_objects(self._storage.bucket, keys)
 
 
 def _open(config: Mapping[str, Any] | None, name: str | None, alone: contextlib.AbstractContextManager[Any]) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import JobError, ServiceError
 from ..function.package_digest import digest_here
-from .cluster_rights import missing_right
+from .cluster_rights import ALWAYS, missing_right
 
 #: Longest wait for a pod to run, which includes pulling its image, and between two looks, seconds.
 START_S, LOOK_S = 300.0, 0.5
@@ -21,6 +21,10 @@ START_S, LOOK_S = 300.0, 0.5
 CONNECT_S, ANSWER_S = 5.0, 15.0
 #: Why a container waits that will not start by waiting.
 HOPELESS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
+#: Phases of a pod that runs, or will.
+ALIVE = {"Running", "Pending"}
+#: The cluster's status for what a user may not do.
+FORBIDDEN = 403
 #: Pods of a run that may fail before the cluster ends the others. It starts another one for each, which finds no call
 #: to carry out and ends: the run itself invokes a lost function again.
 MOST_FAILED = 1000
@@ -78,6 +82,10 @@ class JobsApi:
 
         return brief
 
+    def delete_namespaced_job(self, **options: Any) -> Any:
+        """Delete a job, within a deadline."""
+        return self._api.delete_namespaced_job(_request_timeout=(CONNECT_S, ANSWER_S), **options)
+
     def create_namespaced_job(self, namespace: str, body: dict[str, Any], **options: Any) -> Any:
         """Create a job; Lithops' other ones, with a pod that no other one replaces, as they are."""
         spec = body["spec"]
@@ -101,13 +109,30 @@ class Pods:
         self._backend, self._patience_s = backend, patience_s
         backend.batch_api = JobsApi(backend.batch_api)
 
-    def check_rights(self) -> None:
-        """Raise ServiceError if the user may not do what a run does in the cluster, by the cluster's own word."""
+    def check_rights(self, *, is_known: bool) -> None:
+        """Raise ServiceError if the user may not do what this launch does in the cluster, by the cluster's own word.
+
+        Parameters
+        ----------
+        is_known : bool
+            Whether the image needs no `deploy`.
+        """
         missing = ""
         with contextlib.suppress(Exception):  # one that does not tell refuses what comes next, or does not
-            missing = missing_right(self._backend, (CONNECT_S, ANSWER_S))
+            missing = missing_right(self._backend, (CONNECT_S, ANSWER_S), self._actions(is_known=is_known))
         if missing:
             raise ServiceError(missing)
+
+    def _actions(self, *, is_known: bool) -> list[str]:
+        """What a launch does: Lithops watches a job that looks at an image, and the pod that is to deal calls."""
+        try:
+            phases = self._phases(self._backend.master_name)
+        except Exception as error:
+            if getattr(error, "status", None) != FORBIDDEN:
+                raise
+            return list(ALWAYS)  # among them is what is refused
+        watched = ([] if is_known else ["watch jobs"]) + ([] if ALIVE & phases else ["watch pods"])
+        return [*ALWAYS, *watched, *(["delete jobs"] if phases and not ALIVE & phases else [])]
 
     def deploy(self, image: str, act: Callable[[], Any]) -> None:
         """Let Lithops ask the image in a pod what it has.
@@ -129,14 +154,19 @@ class Pods:
             If it cannot run.
         """
         name = self._backend.master_name
-        phases = [pod.status.phase for pod in self._of(name)]
-        if phases and not {"Running", "Pending"} & set(phases):  # Lithops would take the address of one that has ended
-            self._remove(name)
-        self._watched(lambda: self._backend._start_master(image), name)
+
+        def start() -> None:  # Lithops would take the address of one that has ended, or has none yet
+            while ALIVE & (phases := self._phases(name)) == {"Pending"}:
+                time.sleep(LOOK_S)
+            if phases and "Running" not in phases:
+                self._remove(name)
+            self._backend._start_master(image)
+
+        self._watched(start, name)
 
     def remove_jobs(self) -> None:
-        """Delete the jobs of this run, with the pods that are left of them."""
-        with contextlib.suppress(_GivenUp):  # nobody asks this cluster any more
+        """Delete the jobs of this run, with the pods that are left of them, if the cluster answers."""
+        with contextlib.suppress(_GivenUp, Exception):  # nobody asks this cluster any more, or it cannot be reached
             self._backend.clear(list(self._backend.jobs))
 
     def _watched(self, act: Callable[[], Any], job: str) -> None:
@@ -170,6 +200,9 @@ class Pods:
             self._backend.namespace, label_selector=f"job-name={job}", **limits
         )
         return list(listed.items)
+
+    def _phases(self, job: str) -> set[str]:
+        return {pod.status.phase for pod in self._of(job)}
 
     def _trouble(self, job: str) -> tuple[str, bool]:
         """Why the pod of ``job`` does not run, "" if nothing is known; and whether waiting is of no use."""

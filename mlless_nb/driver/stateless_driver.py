@@ -22,7 +22,8 @@ from ..stateless.map_reduce import MapReduce
 from ..stateless.platform import Ends
 from ..storage.checkpoint import Progress
 from ..telemetry.record import Record
-from .driver import DRIVER_LEASE_S, Driver
+from .driver import Driver
+from .driver_lease import DRIVER_LEASE_S, kept
 from .functions import LithopsFunctions
 from .services import Services
 
@@ -30,7 +31,16 @@ from .services import Services
 LAST_FUNCTIONS_S = 5.0
 
 
-class HostedFunctions(LithopsFunctions):
+class KeptFunctions(LithopsFunctions):
+    """Functions beside whose invocation the driver's lease is kept."""
+
+    def invoke(self, calls: Sequence[Message]) -> None:
+        """Start a function for each call."""
+        with kept(self._services.log):
+            super().invoke(calls)
+
+
+class HostedFunctions(KeptFunctions):
     """Functions that invoke each other: in a cloud through Lithops; on this machine by its host, over the bus."""
 
     def __init__(self, services: Services, folder: str, host: Invocation) -> None:
@@ -92,7 +102,7 @@ class StatelessDriver(Driver):
             kind = EventRun
             self._functions = HostedFunctions(self._services, folder, dataclasses.replace(invocation, role="host"))
         else:
-            self._functions = LithopsFunctions(self._services, folder)
+            self._functions = KeptFunctions(self._services, folder)
         self._stateless = kind(
             invocation,
             log,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mlless_nb.driver import pods
+from mlless_nb.driver import cloud_functions, pods
+from mlless_nb.driver.cluster_rights import ACTIONS, ALWAYS
 from mlless_nb.driver.pods import MOST_FAILED, WATCH_S, JobsApi, Pods, check_image, said
 from mlless_nb.errors import JobError, ServiceError
 from mlless_nb.function.package_digest import digest_here
@@ -81,6 +84,28 @@ def test_a_master_that_runs_is_used_and_one_that_has_ended_is_removed(monkeypatc
     assert ended.deleted == ["master"]
 
 
+@pytest.mark.parametrize("becomes", ["Running", "Failed"])
+def test_a_master_that_another_run_has_just_started_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, becomes: str
+) -> None:
+    monkeypatch.setattr(pods, "LOOK_S", 0.001)
+    starting, taken = Backend(pod("Pending")), list[list[str]]()
+    n_looks = itertools.count()
+
+    def listed(*_: Any, **__: Any) -> Any:
+        if next(n_looks) == 5:
+            starting.found[0].status.phase = becomes
+        return SimpleNamespace(items=list(starting.found))
+
+    starting.core_api.list_namespaced_pod = listed
+    monkeypatch.setattr(
+        starting, "_start_master", lambda image: taken.append([each.status.phase for each in starting.found])
+    )
+    Pods(starting, 60.0).start_master("mlless:1")
+    assert taken == [["Running"] if becomes == "Running" else []]
+    assert starting.deleted == ([] if becomes == "Running" else ["master"])
+
+
 def test_what_the_cluster_refuses_is_one_line() -> None:
     backend, error = Backend(), Exception("(403)\nReason: Forbidden\nHTTP response headers: ...")
     error.status, error.reason, error.body = 403, "Forbidden", '{"message": "jobs is forbidden"}'  # type: ignore[attr-defined]
@@ -128,6 +153,31 @@ def test_all_jobs_of_a_run_are_removed() -> None:
     assert backend.deleted == ["a", "b", "c"]
 
 
+def test_a_cluster_that_does_not_answer_keeps_no_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, done = Backend(), list[str]()
+    backend.name, backend.jobs = "k8s", ["a"]  # type: ignore[attr-defined]
+
+    def lost(name: str, _request_timeout: tuple[float, float], **_: Any) -> None:
+        done.append("asked")
+        raise OSError("no route to host")
+
+    backend.batch_api.delete_namespaced_job = lost
+    backend.clear = lambda keys: [backend.batch_api.delete_namespaced_job(name=key) for key in keys]  # type: ignore[attr-defined]
+    executor = SimpleNamespace(
+        compute_handler=SimpleNamespace(backend=backend), executor_id="1-0", storage=SimpleNamespace(bucket="b")
+    )
+    monkeypatch.setattr(cloud_functions, "deliveries_of", lambda executor: None)
+    monkeypatch.setattr(cloud_functions, "n_notes", lambda *_: 1)
+    monkeypatch.setattr(cloud_functions, "LOOK_S", 0.0)
+    functions = cloud_functions.CloudFunctions(executor, 512)
+    for n, order in ((0, ["removed"]), (1, ["removed"]), (1, ["removed", "asked"])):  # one of two has written its note
+        functions.accepted(n)
+        with functions.at_rest():
+            done.append("removed")
+        assert done == order
+        done.clear()
+
+
 class Review:
     """The cluster's word on rights, of which the user lacks ``missing``; None: it does not tell."""
 
@@ -148,10 +198,46 @@ def test_a_right_that_is_missing_is_named_and_one_that_is_not_told_is_not(monkey
     monkeypatch.setattr(kubernetes.client, "AuthorizationV1Api", Review)
     for missing in ("", None):
         monkeypatch.setattr(Review, "missing", missing)
-        Pods(Backend()).check_rights()
+        Pods(Backend()).check_rights(is_known=False)
     monkeypatch.setattr(Review, "missing", "watch pods")
     with pytest.raises(ServiceError, match=r"^the user may not watch pods in the namespace default: a role must allow"):
-        Pods(Backend()).check_rights()
+        Pods(Backend()).check_rights(is_known=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "is_known", "needed"),
+    [
+        ([pod("Running")], True, []),
+        ([pod("Pending")], False, ["watch jobs"]),
+        ([], True, ["watch pods"]),
+        ([pod("Failed")], False, ["watch jobs", "watch pods", "delete jobs"]),
+    ],
+)
+def test_only_what_a_launch_does_must_be_allowed(
+    monkeypatch: pytest.MonkeyPatch, found: list[Any], is_known: bool, needed: list[str]
+) -> None:
+    kubernetes = pytest.importorskip("kubernetes")
+    monkeypatch.setattr(kubernetes.client, "AuthorizationV1Api", Review)
+    for right in ACTIONS:
+        monkeypatch.setattr(Review, "missing", right)
+        is_needed = right in {*ALWAYS, *needed}
+        with pytest.raises(ServiceError, match=f"may not {right} in") if is_needed else contextlib.nullcontext():
+            Pods(Backend(*found)).check_rights(is_known=is_known)
+
+
+def test_a_user_who_may_not_list_pods_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    kubernetes = pytest.importorskip("kubernetes")
+    monkeypatch.setattr(kubernetes.client, "AuthorizationV1Api", Review)
+    monkeypatch.setattr(Review, "missing", "list pods")
+    backend, error = Backend(), Exception("forbidden")
+    error.status = 403  # type: ignore[attr-defined]
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise error
+
+    backend.core_api.list_namespaced_pod = refuse
+    with pytest.raises(ServiceError, match=r"^the user may not list pods"):
+        Pods(backend).check_rights(is_known=True)
 
 
 def test_an_image_of_another_version_is_refused() -> None:
