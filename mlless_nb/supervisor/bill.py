@@ -133,8 +133,7 @@ class Bill:
         It ``spent`` so much in all, ``storage`` of it on requests, ``stored`` of these to the frame store.
         """
         self._began_s.pop(slot, None)
-        if slot in self._waiting_s:
-            self._in_vain.append((self._waiting_s.pop(slot), self._starting.pop(slot, None)))
+        self._leave_waiting(slot)
         self._stored += stored
         self._ended += spent - storage
         of_slot = self._requests_of[slot]
@@ -148,6 +147,12 @@ class Bill:
         if began_s is not None:
             self._ended += self._rates.function_nusd(max(lost_s - began_s, 0.0))
             self._unreported += self._rates.requests_nusd(1, 1)
+        self._leave_waiting(slot)
+
+    def _leave_waiting(self, slot: int) -> None:
+        """The successor of ``slot``, if there is one, will not take over."""
+        if slot in self._waiting_s:
+            self._in_vain.append((self._waiting_s.pop(slot), self._starting.pop(slot, None)))
 
     def replace(self, slot: int, lost_s: float, invoked_s: float) -> None:
         """The function of ``slot``, if it had not ended, was lost at ``lost_s``; another one was invoked.
@@ -158,8 +163,6 @@ class Bill:
         self.lose(slot, lost_s)
         self._requests_of[slot][invoked_s] = 0
         self._known.add(slot)
-        self._waiting_s.pop(slot, None)
-        self._starting.pop(slot, None)
         self._began_s[slot] = invoked_s
 
     def count_invoked(self, number: int) -> None:

@@ -162,6 +162,17 @@ def test_a_successor_whose_slot_leaves_before_it_takes_over_is_billed_until_then
     assert bill.waiting == []
 
 
+def test_a_successor_whose_slot_is_lost_before_it_takes_over_is_billed_until_then() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 1, prepaid, 0)
+    bill.invoke(0, 40.0)
+    bill.succeed(0, 45.0)
+    bill.replace(0, 49.0, 50.0)
+    bill.spent(50.0)
+    lost = RATES.function_nusd(49.0) + RATES.function_nusd(5.0)
+    assert bill.by_component(60.0)["workers"] == lost + RATES.function_nusd(10.0)
+
+
 def test_successors_that_an_earlier_supervisor_has_heard_of_count_as_invoked() -> None:
     prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
     bill = Bill(RATES, 2, prepaid, 0)
