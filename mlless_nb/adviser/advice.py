@@ -173,7 +173,7 @@ def rates_of(job: TrainingJob) -> Rates:
 
 def speed_of(job: TrainingJob) -> float:
     """Speed of a cloud function of ``job``, relative to a core here."""
-    return CLOUD_SPEED * min(job.memory_mb / 1769, 1.0)
+    return CLOUD_SPEED * rates_of(job).core_share
 
 
 def as_run(job: TrainingJob, n_workers: int, sizes: Sizes, known: Constants) -> Option:

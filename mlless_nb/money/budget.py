@@ -114,7 +114,7 @@ class Prepaid:
 
     def cost_nusd(self, span_s: float) -> int:
         """Bill of a span of ``span_s`` seconds without storage requests."""
-        servers = self._rates.servers_nusd(span_s + self._rates.profile.function.tail_s) if self._with_servers else 0
+        servers = self._rates.servers_nusd(span_s + self._rates.tail_s) if self._with_servers else 0
         return self._rates.function_nusd(span_s) + servers
 
     @property

@@ -16,10 +16,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FunctionPrice:
-    """Price of a function: dollars per GB-second in quanta of ``quantum_s`` seconds, and dollars per invocation."""
+    """Price of a function: dollars per GB-second in quanta of ``quantum_s`` seconds, and dollars per invocation.
+
+    ``core_mb`` is the memory that has a whole core, MB; ``tail_s`` is what such a function is billed after its return.
+    """
 
     item: str
     usd_per_gb_s: float
+    core_mb: int
     quantum_s: float
     minimum_s: float
     request_usd: float

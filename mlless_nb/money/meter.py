@@ -57,6 +57,16 @@ class Rates:
         return self.profile.function.usd_per_gb_s * self.memory_mb / 1024
 
     @cached_property
+    def core_share(self) -> float:
+        """Share of a core that a function has by its memory, at most 1."""
+        return min(self.memory_mb / self.profile.function.core_mb, 1.0)
+
+    @cached_property
+    def tail_s(self) -> float:
+        """Seconds that a function is billed after it has returned; they grow as its share of a core shrinks."""
+        return self.profile.function.tail_s / self.core_share
+
+    @cached_property
     def server_usd_s(self) -> dict[str, float]:
         """Dollars per second of the servers in use, by component of `PriceProfile.servers`; a store's come last."""
         n_servers = {"redis": self.n_redis, "broker": int(self.has_broker)}
@@ -79,7 +89,7 @@ class Rates:
     def function_nusd(self, span_s: float) -> int:
         """Bill of one function that ran for ``span_s`` seconds: whole quanta, the tail and the invocation."""
         price = self.profile.function
-        quanta = math.ceil(max(span_s + price.tail_s, price.minimum_s) / price.quantum_s - 1e-9)
+        quanta = math.ceil(max(span_s + self.tail_s, price.minimum_s) / price.quantum_s - 1e-9)
         return _up(quanta * price.quantum_s * self.function_usd_s + price.request_usd)
 
     def servers_nusd(self, span_s: float) -> int:
@@ -109,12 +119,12 @@ class Rates:
         # A started quantum is billed whole, and each amount is rounded up.
         left = (nusd - 2) / NUSD - price.request_usd
         if not servers:
-            return left / self.function_usd_s - price.quantum_s - price.tail_s
+            return left / self.function_usd_s - price.quantum_s - self.tail_s
         left -= self.servers_start_usd
 
         def span_s(whole_s: int) -> float:
             """Seconds with ``whole_s`` seconds of the servers billed: limited by these, or by the function's rest."""
-            return min(whole_s, (left - whole_s * servers) / self.function_usd_s - price.quantum_s) - price.tail_s
+            return min(whole_s, (left - whole_s * servers) / self.function_usd_s - price.quantum_s) - self.tail_s
 
         # A started second of the servers is billed whole too, and one more may leave less for the function.
         around_s = math.floor(left / (self.function_usd_s + servers))

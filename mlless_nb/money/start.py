@@ -11,8 +11,8 @@ from .meter import NUSD, Rates
 #: Prepaid start-up seconds of a local function, and more for each function of the run. Four functions start in half a
 #: second on two idle cores; other load or a slower machine makes that three times as long. The unused rest is returned.
 LOCAL_START_S, LOCAL_START_EACH_S = 1.5, 0.06
-#: Those of a cloud function, and of a core in addition: it has a share of one by its memory, MB.
-CLOUD_START_S, CLOUD_START_CORE_S, CORE_MB = 6.0, 4.0, 1769
+#: Those of a cloud function, and of a core in addition: its memory gives it a share of one.
+CLOUD_START_S, CLOUD_START_CORE_S = 6.0, 4.0
 #: Prepaid seconds of the first step.
 FIRST_STEP_S = 0.1
 
@@ -56,7 +56,7 @@ class StartingMoney:
         """Prepaid start-up seconds of a function."""
         if self.is_local:
             return LOCAL_START_S + LOCAL_START_EACH_S * (self.n_workers + 1)
-        return CLOUD_START_S + CLOUD_START_CORE_S * max(CORE_MB / self.rates.memory_mb, 1.0)
+        return CLOUD_START_S + CLOUD_START_CORE_S / self.rates.core_share
 
     @property
     def unheard_start_s(self) -> float:
@@ -85,8 +85,7 @@ class StartingMoney:
         """Nano-dollars by slot for ``span_s`` more seconds of start-up after ``from_s``; -1 is the supervisor."""
         rates, until_s = self.rates, from_s + span_s
         each = rates.function_nusd(until_s) - rates.function_nusd(from_s)
-        tail_s = rates.profile.function.tail_s
-        servers = rates.servers_nusd(until_s + tail_s) - rates.servers_nusd(from_s + tail_s)
+        servers = rates.servers_nusd(until_s + rates.tail_s) - rates.servers_nusd(from_s + rates.tail_s)
         return {-1: each + servers, **dict.fromkeys(range(self.n_workers), each)}
 
     def least_nusd(self, spent_before_nusd: int) -> int:

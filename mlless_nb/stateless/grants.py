@@ -73,4 +73,4 @@ class StatelessMoney(StartingMoney):
     def servers_s(self, time_s: float, step_s: float | None = None) -> float:
         """Seconds of the servers that are paid at ``time_s``, before another step of about ``step_s``."""
         step_s = MOST_STAGES * self.start_s if step_s is None else ROOM * step_s
-        return time_s + step_s + self.start_s + EXIT_S + self.rates.profile.function.tail_s
+        return time_s + step_s + self.start_s + EXIT_S + self.rates.tail_s

@@ -107,7 +107,7 @@ class Ledger:
 
         ``driver_nusd`` is for the driver's own requests.
         """
-        servers = self.rates.servers_by_component(self.rates.servers_nusd(time_s + self.rates.profile.function.tail_s))
+        servers = self.rates.servers_by_component(self.rates.servers_nusd(time_s + self.rates.tail_s))
         costs = {"workers": 0, "supervisor": 0, **servers, "storage": 0, **self._costs}
         costs["workers"] += self.lost_nusd + self.open_nusd
         costs["storage"] += driver_nusd

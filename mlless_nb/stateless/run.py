@@ -210,7 +210,7 @@ class StatelessRun:
         if self._update.done:
             self.publish()
         self._look()
-        paid_s = self._servers_until_s - self.money.rates.profile.function.tail_s - self.time_s
+        paid_s = self._servers_until_s - self.money.rates.tail_s - self.time_s
         if paid_s < 2 * POLL_S and not self.reserve_servers(self.time_s / max(self.course.step, 1)):
             raise Ends(CAPPED.status, CAPPED.reason)
 

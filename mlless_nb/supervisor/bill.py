@@ -213,7 +213,7 @@ class Bill:
 
     def _servers(self, time_s: float) -> int:
         """Cost of the servers, which are needed until the supervisor's very end."""
-        return self._rates.servers_nusd(time_s + self._rates.profile.function.tail_s)
+        return self._rates.servers_nusd(time_s + self._rates.tail_s)
 
     def _running(self, time_s: float, *, is_last: bool = False) -> int:
         """Cost of the workers that have not ended, without requests; ``is_last``: see `_wait`."""

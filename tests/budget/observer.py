@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlless_nb.money import price_profile
+from mlless_nb.money import Rates, price_profile
 
 #: Longest wait for something that processes are to do, seconds.
 PATIENCE_S = 180.0
@@ -250,9 +250,10 @@ def true_bill(spans: list[Span], lives: list[Life], memory_mb: int, prices: str 
     """The bill of a run: prices times what its functions have lived and its processes have requested."""
     profile = price_profile(prices)
     price, requests = profile.function, profile.requests["storage"].usd
+    tail_s = Rates(profile, memory_mb).tail_s
 
     def of(these: list[Span]) -> float:
-        lengths = [max(span.span_s(price.tail_s), price.minimum_s) for span in these]
+        lengths = [max(span.span_s(tail_s), price.minimum_s) for span in these]
         quanta = sum(math.ceil(length / price.quantum_s - 1e-6) for length in lengths)
         return quanta * price.quantum_s * memory_mb / 1024 * price.usd_per_gb_s + len(these) * price.request_usd
 

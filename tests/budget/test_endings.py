@@ -14,6 +14,7 @@ import pytest
 import redis
 from budget.observer import PATIENCE_S
 from budget.trial import Trial
+from folders import paths_below
 
 import mlless_nb
 from mlless_nb.bus.base import TOPICS
@@ -84,7 +85,7 @@ def folder() -> Iterator[Path]:
 
 def files_of(folder: Path) -> set[str]:
     """All files and folders below ``folder`` that are not kept on purpose: packed data, Lithops' copy of itself."""
-    found = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    found = {str(path.relative_to(folder)) for path in paths_below(folder)}
     return {path for path in found if "/mlless-nb/data" not in path and not path.startswith("mlless-trial-")}
 
 

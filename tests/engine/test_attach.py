@@ -17,6 +17,7 @@ import pytest
 import redis
 from engine.jobs import PATIENCE_S, cost_of_a_start, digest, finish, job, wait_for_step
 from engine.test_faults import function_processes
+from folders import paths_below
 
 import mlless_nb
 from mlless_nb import BudgetError, CommandError, JobError, LogisticRegression, Stop, TrainingJob, TrainingRun, datasets
@@ -99,12 +100,17 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def files_of(name: str, places: Places) -> list[Path]:
+    """Files and folders with ``name`` in theirs, in the storage of this machine."""
+    return [path for path in paths_below(Path(places.folder)) if name in path.name]
+
+
 def assert_nothing_is_left(places: Places) -> None:
     """No process, key, queue or file of the run but its record."""
     wait_until(lambda: places.owner.is_gone)
     assert [each.command for each in all_processes() if f"/{places.executor}-" in each.command] == []
-    assert list(Path(places.folder).rglob(f"*{places.executor}-*")) == []
-    assert list(Path(places.folder).rglob(places.run_id)) == []
+    assert files_of(places.run_id, places) == []
+    assert files_of(f"{places.executor}-", places) == []
     assert [run.run_id for run in survey().runs] == []
     assert survey().left == []
     assert not (runs_folder() / places.run_id / CONTROL).exists()
@@ -185,7 +191,7 @@ def test_a_driver_that_is_killed_is_told(notebook: Callable[..., Any]) -> None:
     assert ended(run) == "failed"
     assert "the process that trained it was killed" in run.reason
     wait_until(lambda: functions_of(places) == {})
-    wait_until(lambda: not list(Path(places.folder).rglob(run_id)))
+    wait_until(lambda: not files_of(run_id, places))
     mlless_nb.clean()
     assert_nothing_is_left(places)
     assert mlless_nb.attach("lost").history.n_steps == run.history.n_steps

@@ -114,7 +114,7 @@ def test_the_parts_of_a_bill_add_up(rates: Rates, now_s: float, gets: int, puts:
     prepaid = function.prepaid
     assert prepaid.storage_nusd == rates.requests_nusd(gets, puts)
     assert prepaid.spent_nusd == prepaid.cost_nusd(now_s) + prepaid.storage_nusd
-    tail_s = rates.profile.function.tail_s
+    tail_s = rates.tail_s
     servers = rates.servers_nusd(now_s + tail_s) if with_servers else 0
     assert prepaid.cost_nusd(now_s) == rates.function_nusd(now_s) + servers
 

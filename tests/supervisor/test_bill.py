@@ -73,7 +73,7 @@ def test_a_function_is_billed_from_its_start_and_not_from_the_call_that_asked_fo
     costs = bill.by_component(10.0)
     assert costs["workers"] == RATES.function_nusd(10.0 - 0.7) + RATES.function_nusd(10.0 - 0.9)
     assert costs["supervisor"] == RATES.function_nusd(9.5)
-    assert costs["redis"] == RATES.servers_nusd(10.0 + RATES.profile.function.tail_s)
+    assert costs["redis"] == RATES.servers_nusd(10.0 + RATES.tail_s)
     bill.replace(0, 20.0, 21.0)
     bill.begin(0, 20.5)  # of the lost one, heard late
     bill.begin(0, 21.5)
