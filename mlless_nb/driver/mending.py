@@ -68,8 +68,8 @@ class Mending:
 
     @property
     def requests_nusd(self) -> int:
-        """See `Recovery`."""
-        return self._recovery.requests_nusd
+        """See `RecoveryPayments`."""
+        return self._recovery.payments.requests_nusd
 
     @property
     def plan(self) -> Plan:

@@ -23,6 +23,7 @@ from ..storage.run_objects import Checkpoint, is_model_stored, newest_whole
 from ..telemetry.live import Telemetry
 from .fan_out import inviter_of
 from .gave_up import GaveUp
+from .recovery_payments import RecoveryPayments
 from .services import Services
 from .start_payments import StartPayments
 
@@ -55,8 +56,8 @@ class Recovery:
         The newest one.
     n_replaced : int
         Functions that were invoked in the place of others.
-    requests_nusd : int
-        Nano-dollars that were reserved for this process' own requests to the storage: it looks for checkpoints.
+    payments : RecoveryPayments
+        What it takes of the budget.
     """
 
     def __init__(
@@ -82,16 +83,10 @@ class Recovery:
         self._furthest, self._n_stuck = -1, Counter[int]()
         # Whether a step log was lost: checkpoints of steps that nobody has heard of would leave a gap in the rows.
         self._is_restored = False
-        self._reserved_nusd = 0  # of the budget, when it was last looked at
         self._starting = StartPayments(money, services.log)
         self._starting.begin(self._of_slot, 0.0)
-        self.n_replaced = self.requests_nusd = 0
-        self._made_before = self._made
-
-    @property
-    def _made(self) -> tuple[int, int]:
-        """Reads and writes of this process."""
-        return self._services.launcher.objects.gets, self._services.launcher.objects.puts
+        self.n_replaced = 0
+        self.payments = RecoveryPayments(services, money, rates, self._n_workers)
 
     @property
     def _run_s(self) -> float:
@@ -123,7 +118,7 @@ class Recovery:
         if restart == self._noted:  # else who was replaced is not at work yet, or the servers have forgotten who is
             self._ended |= self._at_work.keys()
         self._ended -= at_work.keys()
-        self._plan, self._at_work, self._reserved_nusd, self._noted = plan, at_work, reserved_nusd, restart
+        self._plan, self._at_work, self.payments.reserved_nusd, self._noted = plan, at_work, reserved_nusd, restart
         self._seen.update(at_work)
 
     def presence(self) -> tuple[set[int], list[int]]:
@@ -170,10 +165,7 @@ class Recovery:
         log = self._services.log
         self._services.log.bury("supervisor")
         run_s = self._run_s
-        # The time since the lost one was heard is spent, that of the servers, too: the new one cannot return it.
-        gap_s = max(run_s - self._telemetry.state.time_s, 0.0)
-        gap_nusd = self._rates.function_nusd(gap_s) + self._rates.servers_nusd(gap_s)
-        granted = self._reserve(self._money.supervisor_nusd + gap_nusd, "the supervisor") - gap_nusd
+        granted = self.payments.reserve_supervisor(run_s, self._telemetry.state.time_s)
         log.release(SUPERVISOR)
         self._seen.discard(SUPERVISOR)
         self._starting.begin([SUPERVISOR], run_s)
@@ -191,9 +183,8 @@ class Recovery:
         """
         run_s, invocations = self._run_s, []
         for slot in slots:
-            needed = self._money.supervisor_nusd if slot == SUPERVISOR else self._money.worker_nusd(slot)
             try:
-                granted = self._reserve(needed, "a successor")
+                granted = self.payments.reserve_successor(slot)
             except GaveUp:
                 if reason:
                     self.tell(f"{reason}; the budget does not pay for a duplicate")
@@ -229,14 +220,14 @@ class Recovery:
             The run's data is gone from the servers: see `restore`.
         """
         log = self._services.log
-        self._pay_requests(self._reserve)
+        self.payments.pay_requests()
         origin, step = self._checkpoint(reason, lost, self._telemetry.n_rows if self._is_restored else math.inf)
         replaced = self._to_replace(set(lost), step)
         if lost and not replaced and not goes_back:
             for slot in lost:
                 log.refund(0, slot)  # it could not do so itself any more
             return
-        granted = self._reserve_each(replaced)
+        granted = self.payments.reserve_each(replaced)
         known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers, origin)
         if self.restart.number != known.number + 1:
             raise GaveUp("the run was restarted by somebody else")
@@ -252,7 +243,7 @@ class Recovery:
         gone = {*lost, *self._dead()}  # nobody would miss them: the servers have forgotten them
         self._is_restored = True
         owed: list[int] = []
-        self._pay_requests(lambda nusd, _: owed.append(nusd))
+        self.payments.pay_requests(lambda nusd, _: owed.append(nusd))
         (origin, step), run_s = self._checkpoint(reason, lost, self._telemetry.n_rows), self._run_s
         self._services.keep_user()
         log.delete()
@@ -260,18 +251,19 @@ class Recovery:
         unknown = (self._n_workers + 1) * each + self._rates.servers_nusd(UNKNOWN_S)
         cap = None if state.budget_usd is None else to_nusd(state.budget_usd)
         known = round(max(state.committed_usd, state.spent_usd) * NUSD)
-        reserved = max(known, self._reserved_nusd) + unknown + sum(owed)
+        reserved = max(known, self.payments.reserved_nusd) + unknown + sum(owed)
         reserved = reserved if cap is None else min(reserved, cap)  # more was never granted
         self.restart = Restart(self.restart.number + 1, step, origin)
         plan = dataclasses.replace(self._plan, version=self._plan.version + 1)
         log.renew("driver", 4 * self._of_slot[SUPERVISOR].lease_s)
         log.create(cap_nusd=cap, reserved_nusd=reserved, restart=self.restart, plan=plan)
+        self.payments.reserved_nusd = reserved
         self._identities = log.identities()
         replaced = [slot for slot in self._to_replace(gone, step, is_restored=True) if slot >= 0]
         if replaced and self._is_model_stored():
             replaced = []  # their work is done
             self.tell(f"The run's last steps may be missing in its history after step {self._telemetry.n_rows}")
-        granted = self._reserve_each(replaced)
+        granted = self.payments.reserve_each(replaced)
         if SUPERVISOR in gone:
             self.replace_supervisor()
         self._go_on(replaced, granted, reason, is_restored=True)
@@ -321,29 +313,6 @@ class Recovery:
             raise GaveUp(f"{reason}; after {n_before} restarts the run is no further than step {furthest}")
         job_id = self._of_slot[SUPERVISOR].job_id
         return newest_whole(self._services.launcher.objects, job_id, most, self._restarts)
-
-    def _pay_requests(self, reserve: Callable[[int, str], object]) -> None:
-        """Reserve money for the requests so far, and for looking for a whole checkpoint."""
-        gets, puts = (made - before for made, before in zip(self._made, self._made_before, strict=True))
-        due = self._rates.requests_nusd(gets + self._n_workers, puts + 1) - self.requests_nusd
-        if due > 0:
-            reserve(due, "functions")
-            self.requests_nusd += due
-
-    def _reserve_each(self, slots: list[int]) -> dict[int, int]:
-        """Reserve what functions for ``slots`` need to start."""
-        # Each may read the parts of all.
-        reading = self._rates.requests_nusd(self._n_workers, 0)
-        needed = {slot: self._money.worker_nusd(slot) + reading for slot in slots}
-        if needed:
-            self._reserve(sum(needed.values()), f"worker {slots[0]}" if len(slots) == 1 else f"{len(slots)} workers")
-        return needed
-
-    def _reserve(self, nusd: int, who: str) -> int:
-        granted = self._services.log.reserve(nusd)
-        if granted < nusd:
-            raise GaveUp(f"the budget does not pay for invoking {who} again", "capped")
-        return granted
 
     def tell(self, text: str) -> None:
         """Tell the user what happened."""

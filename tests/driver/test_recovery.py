@@ -83,7 +83,7 @@ def test_a_run_that_gets_no_further_is_given_up() -> None:
         trying.replace([], "a reason")
     assert restarts == [0, 0, 0]
     # What the driver itself asks of the storage is paid for.
-    assert sum(reserved) == trying.requests_nusd >= RATES.requests_nusd(objects.gets, objects.puts) > 0
+    assert sum(reserved) == trying.payments.requests_nusd >= RATES.requests_nusd(objects.gets, objects.puts) > 0
 
 
 def test_money_that_was_reserved_while_no_supervisor_told_of_it_counts_after_servers_lost_their_data() -> None:
@@ -166,20 +166,48 @@ def test_a_duplicate_is_paid_first_and_a_refusal_is_told_and_changes_nothing(can
     assert (duplicate.slot, duplicate.is_successor, duplicate.granted_nusd) == (1, True, reserved[0])
 
 
-def test_the_time_without_a_supervisor_is_paid_and_is_not_for_the_new_one_to_return() -> None:
+def test_the_time_without_a_supervisor_is_paid_once_and_is_not_for_the_new_one_to_return(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of several that were lost before one was heard reserved all of it again."""
     reserved: list[int] = []
     invoked: list[Any] = []
+    now = [30.0]
     log = {"reserve": lambda nusd: reserved.append(nusd) or nusd, "bury": lambda _: None, "release": lambda _: None}
     trying = recovery(log, {"objects": MemoryObjects()})
+    monkeypatch.setattr(Recovery, "_run_s", property(lambda self: now[0]))
     trying._services.bus = SimpleNamespace(send=lambda *_: None)  # type: ignore[assignment]
     trying._of_slot[-1] = Job(PMF(rank=2), SGD(0.2), BSP(), 3, 5, "mean", {}).invocation(1)
     trying._invoke = invoked.extend
-    trying._launched_at = time.monotonic() - 30.0
+    each = StartingMoney(RATES, 3, True).supervisor_nusd
     trying._telemetry.update(time_s=10.0)  # when the lost one was heard last
+    for now[0], heard_s, gap_s in ((30.0, 10.0, 20.0), (120.0, 10.0, 90.0), (125.0, 10.0, 5.0), (150.0, 130.0, 20.0)):
+        trying._telemetry.update(time_s=heard_s)
+        trying.replace_supervisor()
+        assert reserved.pop() - each == RATES.function_nusd(gap_s) + RATES.servers_nusd(gap_s)
+    assert [one.granted_nusd for one in invoked] == [each] * 4
+
+
+def test_what_a_new_supervisor_took_counts_though_the_servers_lose_their_data_before_the_next_look() -> None:
+    created: list[dict[str, Any]] = []
+    log = {
+        "reserve": lambda nusd: nusd,
+        "bury": lambda _: None,
+        "release": lambda _: None,
+        "at_work": lambda slots: {},
+        "delete": lambda: None,
+        "create": lambda **what: created.append(what),
+        "renew": lambda *_: None,
+    }
+    trying = recovery(log, {"has_died": lambda pid: False, "objects": MemoryObjects()})
+    trying._services.bus = SimpleNamespace(send=lambda *_: None)  # type: ignore[assignment]
+    trying._services.keep_user = lambda: None  # type: ignore[method-assign]
+    trying._of_slot[-1] = Job(PMF(rank=2), SGD(0.2), BSP(), 3, 5, "mean", {}).invocation(1)
+    trying._invoke = lambda _: None
+    trying.look()
     trying.replace_supervisor()
-    money = StartingMoney(RATES, 3, True)
-    assert [one.granted_nusd for one in invoked] == [money.supervisor_nusd]
-    assert sum(reserved) - money.supervisor_nusd >= RATES.function_nusd(20.0) + RATES.servers_nusd(20.0)
+    trying.restore([], "a reason")
+    assert created[0]["reserved_nusd"] >= 7_000 + StartingMoney(RATES, 3, True).supervisor_nusd
 
 
 def of_three(*, is_local: bool, is_silent: bool = False) -> tuple[Mending, MemoryHub, list[int]]:
