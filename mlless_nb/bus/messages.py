@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import types
 import typing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ..errors import DecodeError
 from ..redaction import scrubbed_values
+from .field_types import fits
 
 #: No message is longer than this, bytes.
 MAX_BYTES = 1 << 20
@@ -60,7 +60,7 @@ class Message:
     def _check(self) -> None:
         hints = _hints(type(self).__name__)
         for entry in dataclasses.fields(self):
-            if not _fits(getattr(self, entry.name), hints[entry.name]):
+            if not fits(getattr(self, entry.name), hints[entry.name]):
                 raise DecodeError(f"{type(self).__name__}.{entry.name} is not {entry.type}")
 
 
@@ -68,33 +68,6 @@ class Message:
 def _hints(kind: str) -> dict[str, Any]:
     """The types of the fields of messages of ``kind``."""
     return typing.get_type_hints(KINDS[kind])
-
-
-@functools.cache
-def _scalars(hint: Any) -> frozenset[type]:
-    """The types allowed by ``hint`` if it is a plain type or a union of plain types, else an empty set."""
-    parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if not all(part in (str, int, float, bool, types.NoneType) for part in parts):
-        return frozenset()
-    return frozenset((*parts, int) if float in parts else parts)
-
-
-def _fits(value: object, hint: Any) -> bool:
-    """Whether ``value``, read from JSON, has the type ``hint``, including all items in it."""
-    if hint is Any:
-        return True
-    inner = typing.get_args(hint)
-    if isinstance(hint, types.UnionType):
-        return any(_fits(value, one) for one in inner)
-    if isinstance(value, list):
-        if typing.get_origin(hint) is not list:
-            return False
-        scalars = _scalars(inner[0])
-        # Rows of telemetry are long: check all items in one call.
-        return scalars.issuperset(map(type, value)) if scalars else all(_fits(item, inner[0]) for item in value)
-    if isinstance(value, dict):  # JSON's keys are strings
-        return typing.get_origin(hint) is dict and all(_fits(item, inner[1]) for item in value.values())
-    return type(value) is hint or (hint is float and type(value) is int)
 
 
 @dataclass(frozen=True)
@@ -280,6 +253,18 @@ class Replaced(Message):
 
 
 @dataclass(frozen=True)
+class LetGo(Message):
+    """To the supervisor: the lost functions of ``slots`` had done their last steps, and nobody goes back for them.
+
+    ``number`` is that of the newest restart; they had ended ``lost_s`` seconds after the run.
+    """
+
+    number: int
+    slots: list[int]
+    lost_s: float
+
+
+@dataclass(frozen=True)
 class Invoked(Message):
     """To the supervisor: successors of the functions of ``slots`` were invoked ``invoked_s`` seconds after the run.
 
@@ -343,6 +328,7 @@ class Ended(Message):
     n_invoked: int | None = None
 
 
-_KINDS = Invocation, Started, Ready, Left, RateCut, Failed, Trouble, Aged, Replaced, Invoked, Command, Update, Ended
+_FROM_WORKERS = Started, Ready, Left, RateCut, Failed
+_KINDS = Invocation, *_FROM_WORKERS, Trouble, Aged, Replaced, LetGo, Invoked, Command, Update, Ended
 #: What can be decoded, by its name on the wire.
 KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in _KINDS}

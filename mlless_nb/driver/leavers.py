@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
-from ..exchange import Coordinator, Plan, Restart
-from ..exchange.slots import role_of
+from ..exchange import Plan, Restart
 from ..telemetry.live import Telemetry
 
 #: Seconds until one that may have handed all over counts as lost: by then its peers have gone on, or wait for it.
@@ -17,19 +17,20 @@ class Leavers:
 
     Parameters
     ----------
-    log : Coordinator
+    let_go : callable
+        Takes the slots of those that had handed all over.
     telemetry : Telemetry
         Says which steps are complete.
     staleness : int
         Steps that a worker may be ahead of the newest peers' updates that it has applied.
     """
 
-    def __init__(self, log: Coordinator, telemetry: Telemetry, staleness: int) -> None:
-        self._log, self._telemetry, self._staleness = log, telemetry, staleness
+    def __init__(self, let_go: Callable[[list[int]], None], telemetry: Telemetry, staleness: int) -> None:
+        self._let_go, self._telemetry, self._staleness = let_go, telemetry, staleness
         self._missed_at: dict[int, float] = {}  # by slot, monotonic clock
 
     def without(self, lost: list[int], plan: Plan, restart: Restart) -> list[int]:
-        """The slots that are ``lost`` and are not to be waited for; those that had handed all over are settled.
+        """The slots that are ``lost`` and are not to be waited for; those that had handed all over are let go.
 
         If others are lost, too, all go back in any case.
 
@@ -45,11 +46,7 @@ class Leavers:
         step, now = int(self._telemetry.state.step), time.monotonic()
         # A step may have been complete before the newest restart, to one with these workers.
         step = min(step, restart.step + 1) if restart.number else step
-        missed: list[int] = []
-        for slot in lost:
-            if plan.has_handed_over(slot, step, self._staleness):
-                self._log.refund(0, slot)  # it could not do so itself any more
-                self._log.bury(role_of(slot))
-            elif now - self._missed_at.setdefault(slot, now) >= DECIDED_S:
-                missed.append(slot)
-        return missed
+        if done := [slot for slot in lost if plan.has_handed_over(slot, step, self._staleness)]:
+            self._let_go(done)
+        others = [slot for slot in lost if slot not in done]
+        return [slot for slot in others if now - self._missed_at.setdefault(slot, now) >= DECIDED_S]

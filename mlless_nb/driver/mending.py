@@ -61,7 +61,7 @@ class Mending:
         causes: Causes | None = None,
     ) -> None:
         self._services, self._recovery, self._contact, self._telemetry = services, recovery, contact, telemetry
-        self._causes, self._leavers = causes, Leavers(services.log, telemetry, staleness)
+        self._causes, self._leavers = causes, Leavers(recovery.let_go, telemetry, staleness)
         self._everybody = [SUPERVISOR, *range(n_workers)]
         self.troubles: list[Trouble] = []
         self.aged: list[Aged] = []
@@ -144,6 +144,8 @@ class Mending:
             if SUPERVISOR in lost:
                 recovery.tell("The supervisor was lost after the last step; the notebook concludes the run")
                 raise GaveUp("the supervisor was lost", "capped" if recovery.plan.stop_status == "capped" else "failed")
+            if workers:
+                recovery.let_go(workers)
             return  # the supervisor concludes
         if SUPERVISOR in lost:
             self._replace_supervisor()

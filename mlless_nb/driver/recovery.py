@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from ..bus.messages import Invocation, Invoked, Replaced
+from ..bus.messages import Invocation, Invoked, LetGo, Replaced
 from ..exchange import SUPERVISOR, LostData, Plan, Restart
 from ..exchange.slots import role_of
 from ..money import Rates
@@ -224,8 +224,7 @@ class Recovery:
         origin, step = self._checkpoint(reason, lost, self._telemetry.n_rows if self._is_restored else math.inf)
         replaced = self._to_replace(set(lost), step)
         if lost and not replaced and not goes_back:
-            for slot in lost:
-                log.refund(0, slot)  # it could not do so itself any more
+            self.let_go(lost)
             return
         granted = self.payments.reserve_each(replaced)
         known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers, origin)
@@ -236,6 +235,14 @@ class Recovery:
         left = log.settled(self._plan.active(step + 1, self._n_workers)) - set(replaced)
         if left and not self.is_over():
             self.replace(sorted(left), f"worker {min(left)} had just ended")
+
+    def let_go(self, slots: Sequence[int]) -> None:
+        """The lost functions of ``slots`` had done their last steps: nobody goes back, or waits, for them."""
+        # Their own last messages may be lost, or say that they had not heard of the newest restart.
+        self._services.bus.send("supervisor", LetGo(self.restart.number, [*slots], self._run_s).encode())
+        for slot in slots:
+            self._services.log.refund(0, slot)  # it could not do so itself any more
+            self._services.log.bury(role_of(slot))
 
     def restore(self, lost: Sequence[int], reason: str) -> None:
         """As `replace`, after the servers lost the run's data: plan and money are those known here."""

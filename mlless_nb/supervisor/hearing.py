@@ -15,6 +15,7 @@ from ..bus.messages import (
     Invocation,
     Invoked,
     Left,
+    LetGo,
     Message,
     RateCut,
     Ready,
@@ -114,6 +115,8 @@ class Hearing:
                 self.take(message)
             elif isinstance(message, Replaced):
                 self._learn_of_restart(message)
+            elif isinstance(message, LetGo):
+                self._let_go(message)
             elif isinstance(message, Invoked):
                 self._bill.count_invoked(message.number)
                 for slot in message.slots:
@@ -159,12 +162,7 @@ class Hearing:
                 del ended[slot]
 
     def miss_lost(self, time_s: float, step: int) -> None:
-        """`miss` those without a lease, ``time_s`` seconds after the run; ``step`` is the newest complete one.
-
-        Those that the driver lets go have ended: nobody waits for them.
-        """
-        for slot in self._workers.let_go():
-            self._end(slot, time_s)
+        """`miss` those without a lease, ``time_s`` seconds after the run; ``step`` is the newest complete one."""
         for slot, reason in self._workers.check_leases(time_s, step):
             self.miss(slot, reason, time_s, step)
 
@@ -172,17 +170,24 @@ class Hearing:
         """Tell the driver that the function of ``slot`` is lost; if its work is done, it has ended.
 
         That is so if the model is stored, or, since ``step`` is complete, it has handed all over. It may have been
-        complete before the newest restart, to a step with it: then the driver decides.
+        complete before the newest restart, to a step with it: then the driver decides, and answers by a restart or by
+        letting it go.
         """
         step = min(step, self.base + 1) if self.restart else step
         has_handed_over = self._log.read_plan().has_handed_over(slot, step, self._staleness)
         if not has_handed_over and not self._is_stored():
-            had_settled = slot in self._log.settled([slot])  # before the driver does so
             self._bus.send("driver", Trouble(slot, self.restart, reason, is_lost=True).encode())
             # Only now: a server may have refused to say whether the model is stored.
-            self._workers.told(slot, had_settled=had_settled)
+            self._workers.told(slot)
             return
         self._end(slot, time_s)
+
+    def _let_go(self, message: LetGo) -> None:
+        """Nobody goes back for lost functions: they have ended. A later restart may need them again."""
+        if message.number == self.restart:
+            for slot in message.slots:
+                if slot not in self._workers.ended:
+                    self._end(slot, message.lost_s)
 
     def _end(self, slot: int, time_s: float) -> None:
         """The function of ``slot`` was lost after its work was done."""

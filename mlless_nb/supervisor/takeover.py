@@ -37,13 +37,15 @@ def departed(
     RabbitMQ delivers a message once; a bus of Redis Streams is read from its start, and this is empty. Such a worker is
     billed up to ``time_s``, seconds after the invocation. ``settled`` are the slots whose functions had settled their
     money before the messages were read: they have sent their last ones before. A function that is not at work may never
-    have come: it has left if its money is settled, or, if the servers forgot that, before the newest restart.
+    have come: it has left if its money is settled, or, if the servers forgot that, before the newest restart. One that
+    takes part again after that restart may have left without having heard of it: it is missed, and the driver decides.
     """
     everybody, restart = list(range(n_workers)), log.restart()
     now_settled, at_work = log.settled(everybody), log.at_work(everybody)
     past = {slot for slot, first in plan.leaves.items() if first <= restart.step + 1 and slot not in at_work}
+    unaware = plan.leaves.keys() - past if restart.number else set()
     nusd = rates.function_nusd(time_s)
-    gone = past | (now_settled & (settled | plan.leaves.keys()))
+    gone = past | ((now_settled & (settled | plan.leaves.keys())) - unaware)
     return [
         Left(slot, plan.leaves.get(slot, 1) - 1, nusd, 0, 0.0, 0.0, "left", UNHEARD, number=restart.number)
         for slot in sorted(gone - ended.keys())

@@ -46,7 +46,6 @@ class WorkerWatch:
         self._missing_since: dict[int, float] = {}  # slots whose lease ran out
         self._due_s: dict[int, float] = {}  # when functions that were invoked later must have started
         self._reported: dict[int, float] = {}  # when the driver was told that a slot was lost
-        self._had_settled: set[int] = set()  # those of them whose money was settled before
         self._driver_since = math.inf  # since when the driver has no lease
 
     @property
@@ -68,20 +67,9 @@ class WorkerWatch:
         self.note_abort(status, reason)
         self._log.abort(reason, self._job.n_workers, status)
 
-    def told(self, slot: int, *, had_settled: bool = False) -> None:
-        """The driver was told that the function of ``slot`` is lost; ``had_settled``: it had settled its money."""
+    def told(self, slot: int) -> None:
+        """The driver was told that the function of ``slot`` is lost."""
         self._reported.setdefault(slot, self._clock())
-        if had_settled:
-            self._had_settled.add(slot)
-
-    def let_go(self) -> set[int]:
-        """The slots of lost functions whose money the driver has settled since it was `told`.
-
-        It goes back to no checkpoint for them: they had done their last steps by the newest one. One that had settled
-        its money itself may not have heard of a restart that needs it again.
-        """
-        waiting = self._reported.keys() & self._missing_since.keys() - self.ended.keys() - self._had_settled
-        return self._log.settled(sorted(waiting)) if waiting else set()
 
     def replace(self, slots: Sequence[int], invoked_s: float) -> None:
         """New functions of ``slots`` were invoked, ``invoked_s`` seconds after the run."""
@@ -91,7 +79,6 @@ class WorkerWatch:
             self._due_s[slot] = invoked_s + START_LEASES * self._job.lease_s
         self._missing_since.clear()
         self._reported.clear()
-        self._had_settled.clear()
 
     def check_leases(self, time_s: float, step: int) -> list[tuple[int, str]]:
         """The slots whose lease expired more than half a lease ago, each with what happened, until `told`.

@@ -11,7 +11,7 @@ import pytest
 from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD
-from mlless_nb.bus.messages import Message, Replaced, Trouble
+from mlless_nb.bus.messages import LetGo, Message, Replaced, Trouble
 from mlless_nb.driver import leavers
 from mlless_nb.driver.gave_up import GaveUp
 from mlless_nb.driver.mending import Mending
@@ -21,7 +21,7 @@ from mlless_nb.exchange.plan import NO_PLAN
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.start import StartingMoney
 from mlless_nb.storage.objects import MemoryObjects
-from mlless_nb.storage.run_objects import Checkpoint, model_key, newest_whole, part_key
+from mlless_nb.storage.run_objects import Checkpoint, model_key, part_key
 from mlless_nb.storage.worker_state import WorkerState
 from mlless_nb.telemetry.live import Telemetry
 
@@ -104,39 +104,6 @@ def test_money_that_was_reserved_while_no_supervisor_told_of_it_counts_after_ser
         restoring.restore([], "a reason")
     before, after = (what["reserved_nusd"] for what in created)
     assert after == before + 7_000
-
-
-def test_only_a_checkpoint_of_which_all_parts_are_whole_is_gone_on_from() -> None:
-    objects = MemoryObjects()
-    for step in (10, 20, 30):
-        for slot in (0, 1):
-            objects.put(part_key("run", Checkpoint(0, step), slot), WorkerState(step, slot, [0, 1], {}).encode())
-    assert newest_whole(objects, "run") == (0, 30)
-    objects.put(part_key("run", Checkpoint(0, 30), 1), objects.blobs[part_key("run", Checkpoint(0, 30), 1)][:-1])
-    assert newest_whole(objects, "run") == (0, 20)
-    objects.delete([part_key("run", Checkpoint(0, 20), 0)])
-    assert newest_whole(objects, "run") == (0, 10)
-    assert newest_whole(objects, "run", 9) == (0, 0)
-
-
-def test_a_part_that_is_written_after_a_restart_is_not_taken_for_a_newer_one() -> None:
-    objects = MemoryObjects()
-
-    def store(number: int, step: int, *active: int) -> None:
-        for slot in active:
-            key = part_key("run", Checkpoint(number, step), slot)
-            objects.put(key, WorkerState(step, slot, list(active), {"number": number}).encode())
-
-    store(0, 10, 0, 1)
-    store(1, 20, 0)  # worker 1 has left by then
-    store(0, 20, 0, 1)  # from before, when it had not: late
-    store(0, 30, 0, 1)
-    restarts = [(1, 10)]
-    assert newest_whole(objects, "run", restarts=restarts) == (1, 20)
-    own = WorkerState.decode(objects.get(part_key("run", Checkpoint(1, 20), 0)))
-    assert (own.active, own.facts) == ([0], {"number": 1})
-    objects.delete([part_key("run", Checkpoint(1, 20), 0)])
-    assert newest_whole(objects, "run", restarts=restarts) == (0, 10)  # what restart 1 has abandoned stays so
 
 
 @pytest.mark.parametrize("can_pay", [True, False])
@@ -272,14 +239,14 @@ def test_after_lost_data_the_run_goes_on_from_no_step_that_nobody_has_heard_of()
     assert hub.restart == Restart(2, 0)
 
 
-def heard(mending: Mending) -> list[tuple[int, int, list[int]]]:
-    """Number, step and slots of the restarts that are announced from now on."""
-    said: list[tuple[int, int, list[int]]] = []
+def heard(mending: Mending) -> list[tuple[int, int | None, list[int]]]:
+    """Number, step and slots of the restarts that are announced from now on; with no step those that are let go."""
+    said: list[tuple[int, int | None, list[int]]] = []
 
     def send(topic: str, body: bytes) -> None:
         message = Message.decode(body)
-        assert isinstance(message, Replaced)
-        said.append((message.number, message.step, message.slots))
+        assert isinstance(message, (Replaced, LetGo))
+        said.append((message.number, getattr(message, "step", None), message.slots))
 
     mending._services.bus.send = send  # type: ignore[method-assign]
     return said
@@ -358,11 +325,30 @@ def test_a_leaver_that_is_lost_after_the_others_have_stored_what_it_gave_costs_n
     for slot in (0, 1):
         objects.put(part_key("run", Checkpoint(0, 9), slot), WorkerState(9, slot, [0, 1], {}).encode())
     begin(hub, SUPERVISOR, 0, 1, 2)
+    said = heard(mending)
     assert mending.mend(is_due=True) is None
     mending._services.launcher.has_died = lambda pid: pid == 12  # type: ignore[method-assign, assignment]
     assert mending.mend(is_due=True) is None
-    assert (invoked, hub.restart.number) == ([], 0)
+    assert (invoked, hub.restart.number, said) == ([], 0, [(0, None, [2])])
     assert mending._recovery.look() == []
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_the_supervisor_is_told_whom_it_need_not_wait_for_though_they_have_settled_themselves(is_over: bool) -> None:
+    """It waited for four leases and ended the run: the last message of such a worker may be lost."""
+    mending, hub, invoked = of_three(is_local=False)
+    hub.cap, objects = None, mending._services.launcher.objects
+    for slot in (0, 1):
+        objects.put(part_key("run", Checkpoint(0, 9), slot), WorkerState(9, slot, [0, 1], {}).encode())
+    *others, leaver = begin(hub, SUPERVISOR, 0, 1, 2)
+    leaver.refund(0, 2)
+    if is_over:
+        for slot, log in enumerate(others[1:]):
+            log.refund(0, slot)
+    said = heard(mending)
+    mending.troubles.append(Trouble(2, 0, "worker 2 was lost", is_lost=True))
+    assert mending.mend(is_due=True) is None
+    assert (invoked, hub.restart.number, said) == ([], 0, [(0, None, [2])])
 
 
 @pytest.mark.parametrize(("step", "number", "goes_back"), [(8, 0, True), (9, 0, False), (9, 1, True)])

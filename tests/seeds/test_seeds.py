@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 pytest.importorskip("greenlet")
 
-from seeds.check import run, run_seeds
+from seeds.check import check, run, run_seeds
+from seeds.clock import Process
 from seeds.scenario import HURRIED, Fault, Problem, Scenario, scenario_of
+from seeds.servers import SimBus
 from seeds.world import World, simulate
+
+from mlless_nb.bus.messages import Left, Message
 
 #: Seeds in `make test`, and in `make test-long`.
 FEW, MANY = 100, 1_250
@@ -147,3 +153,47 @@ def test_a_leaver_that_is_lost_before_it_says_so_is_let_go_by_the_driver_if_a_ch
     assert any("dies at" in line for line in world.trace)
     assert outcome.status == "finished"
     assert sum("training goes on from" in text for text in outcome.told) == is_restarted
+
+
+def test_a_leaver_whose_last_message_is_lost_after_a_restart_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had settled its money itself, so that the supervisor waited for it, and ended the run four leases later."""
+    send, lost = SimBus.send, list[Left]()
+
+    def losing(self: SimBus, topic: str, body: bytes) -> None:
+        message = Message.decode(body)
+        if isinstance(message, Left) and message.slot == 1:
+            lost.append(message)
+        else:
+            send(self, topic, body)
+
+    monkeypatch.setattr(SimBus, "send", losing)
+    problem = Problem("pmf", "SSP", 3, 700, checkpoint_every=10)
+    made = Scenario(7, problem, (Fault("kill", 1.5, 0),), ((12.5, "remove", 0.5),), False, lease_s=3.0, step_s=0.05)
+    outcome = run(made, traces=True)[1]
+    assert [message.status for message in lost] == ["left"]
+    assert outcome.status == "finished"
+    assert sum("training goes on from" in text for text in outcome.told) == 1
+
+
+def test_a_supervisor_that_takes_over_misses_a_leaver_that_has_not_heard_of_a_restart() -> None:
+    """It took it for one that had left: a round of step 22 did not complete within 120 s."""
+    problem = Problem("pmf", "SSP", 4, 200, checkpoint_every=40)
+    fault = Fault("kill", 9.2, -1)
+    world = World(Scenario(7, problem, (fault,), ((3.0, "remove", 0.3),), False, lease_s=3.0, step_s=0.05), traces=True)
+    on_request, clock = world._on_request, world.clock
+
+    n_sent = itertools.count(1)
+
+    def held_up(process: Process, name: str, arguments: tuple[Any, ...]) -> str:
+        """Worker 1 is held up before it says that it leaves, and worker 0 dies in that moment."""
+        is_by_it = name == "send" and process in world.invocations and world.invocations[process].slot == 1
+        if is_by_it and next(n_sent) == 2:
+            clock.at(clock.now, world.inflict, Fault("kill", 0.0, 0))
+            clock.at(clock.now, process.freeze, 6.0)
+        return on_request(process, name, arguments)
+
+    world.network.on_request = held_up
+    outcome = simulate(world)
+    check(world, outcome)
+    assert outcome.status == "finished"
+    assert [text for text in outcome.told if "Worker 1 was lost" in text and "worker 1 replaced" in text]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from mlless_nb.storage import checkpoint, run_objects
 from mlless_nb.storage.objects import MemoryObjects
-from mlless_nb.storage.run_objects import Checkpoint, interrupted_key, model_key, part_key
+from mlless_nb.storage.run_objects import Checkpoint, interrupted_key, model_key, newest_whole, part_key
 from mlless_nb.storage.worker_state import WorkerState
 
 FACTS = {"n_steps": 7, "n_updates": 14, "rate_factor": 0.3, "weight": 1.0, "state": []}
@@ -113,3 +113,36 @@ def test_all_objects_of_a_run_are_removed() -> None:
     objects.put(model_key("run-2"), b"other")
     run_objects.remove(objects, "run", is_known=False)
     assert list(objects.blobs) == [model_key("run-2")]
+
+
+def test_only_a_checkpoint_of_which_all_parts_are_whole_is_gone_on_from() -> None:
+    objects = MemoryObjects()
+    for step in (10, 20, 30):
+        for slot in (0, 1):
+            objects.put(part_key("run", Checkpoint(0, step), slot), WorkerState(step, slot, [0, 1], {}).encode())
+    assert newest_whole(objects, "run") == (0, 30)
+    objects.put(part_key("run", Checkpoint(0, 30), 1), objects.blobs[part_key("run", Checkpoint(0, 30), 1)][:-1])
+    assert newest_whole(objects, "run") == (0, 20)
+    objects.delete([part_key("run", Checkpoint(0, 20), 0)])
+    assert newest_whole(objects, "run") == (0, 10)
+    assert newest_whole(objects, "run", 9) == (0, 0)
+
+
+def test_a_part_that_is_written_after_a_restart_is_not_taken_for_a_newer_one() -> None:
+    objects = MemoryObjects()
+
+    def store(number: int, step: int, *active: int) -> None:
+        for slot in active:
+            key = part_key("run", Checkpoint(number, step), slot)
+            objects.put(key, WorkerState(step, slot, list(active), {"number": number}).encode())
+
+    store(0, 10, 0, 1)
+    store(1, 20, 0)  # worker 1 has left by then
+    store(0, 20, 0, 1)  # from before, when it had not: late
+    store(0, 30, 0, 1)
+    restarts = [(1, 10)]
+    assert newest_whole(objects, "run", restarts=restarts) == (1, 20)
+    own = WorkerState.decode(objects.get(part_key("run", Checkpoint(1, 20), 0)))
+    assert (own.active, own.facts) == ([0], {"number": 1})
+    objects.delete([part_key("run", Checkpoint(1, 20), 0)])
+    assert newest_whole(objects, "run", restarts=restarts) == (0, 10)  # what restart 1 has abandoned stays so

@@ -11,7 +11,7 @@ from engine.threads import RATES, Job
 
 from mlless_nb import BSP, PMF, SGD, SSP
 from mlless_nb.bus import open_bus
-from mlless_nb.bus.messages import Invocation, Left, Message, Replaced, Trouble
+from mlless_nb.bus.messages import Invocation, Left, LetGo, Message, Replaced, Trouble
 from mlless_nb.exchange import MemoryCoordinator, MemoryHub, Plan, Restart
 from mlless_nb.money.budget import Prepaid
 from mlless_nb.storage.objects import MemoryObjects
@@ -110,18 +110,19 @@ def test_a_worker_that_leaves_without_having_heard_of_a_restart_that_needs_it_is
         assert 1 in made._workers.ended
 
 
-@pytest.mark.parametrize("by", ["driver", "itself", "nobody"])
-def test_a_lost_worker_is_let_go_once_the_driver_has_settled_its_money(by: str) -> None:
-    """One that had done so itself may be needed again by a restart of which it had not heard."""
+@pytest.mark.parametrize("has_settled", [True, False])
+@pytest.mark.parametrize("number", [None, 0, 1])
+def test_a_lost_worker_is_let_go_once_the_driver_says_so_and_only_then(number: int | None, has_settled: bool) -> None:
+    """One whose money was settled may have left without having heard of a restart, or its last message is lost."""
     hub, now = MemoryHub(), [0.0]
     hub.create(None, 0, Restart(1, 1), Plan(1, {1: 5}))
-    made, bus, _ = supervisor(hub)
+    made, bus, _ = supervisor(hub, SSP(3))
     log, hearing, workers = made._log, made._hearing, made._workers
     workers._clock = lambda: now[0]
     for role in ("driver", "0"):
         log.renew(role, 1000.0)
     hearing.restart, hearing.base = 1, 1
-    if by == "itself":
+    if has_settled:
         log.refund(0, 1)
     for now[0] in (0.0, 1000.0):
         hearing.miss_lost(now[0], 7)
@@ -129,11 +130,29 @@ def test_a_lost_worker_is_let_go_once_the_driver_has_settled_its_money(by: str) 
         Trouble(1, 1, "worker 1 was lost at step 8", is_lost=True)
     ]
     assert 1 not in workers.ended
-    if by != "nobody":
-        log.refund(0, 1)
     running = made._bill.n_running
+    if number is not None:
+        bus.send("supervisor", LetGo(number, [1], 30.0).encode())
+        assert hearing.hear(0.0)
     now[0] = 1e6  # the driver has had its time
     hearing.miss_lost(now[0], 7)
-    is_let_go = by == "driver"
+    is_let_go = number == 1
     assert (1 in workers.ended, log.aborted() is None, made._bill.n_running < running) == (is_let_go,) * 3
     assert bus.receive("driver", 0.0) == []
+    if is_let_go:
+        before = workers.ended[1]
+        bus.send("supervisor", LetGo(1, [1], 40.0).encode())
+        assert hearing.hear(0.0)
+        assert workers.ended[1] is before
+
+
+def test_a_worker_that_was_let_go_is_watched_again_if_a_later_restart_needs_it() -> None:
+    hub = MemoryHub()
+    hub.create(None, 0, Restart(1, 4), Plan(1, {1: 5}))
+    made, bus, _ = supervisor(hub)
+    made._hearing.restart, made._hearing.base = 1, 4
+    for news in (LetGo(1, [1], 30.0), Replaced(2, 1, [0], 40.0, 40.0)):
+        assert (1 in made._workers.ended) == (news != LetGo(1, [1], 30.0))
+        bus.send("supervisor", news.encode())
+        assert made._hearing.hear(0.0)
+    assert 1 not in made._workers.ended

@@ -38,6 +38,15 @@ def test_those_that_left_before_the_checkpoint_after_which_servers_lost_their_da
     assert gone(made(Restart(1, 3)), set()) == []
 
 
+def test_one_that_a_restart_needs_again_may_have_left_without_having_heard_of_it() -> None:
+    """It counted as one that had left, so that its peers waited for it until a round's limit ended the run."""
+    for step, departed_ones in ((3, []), (4, [1])):
+        hub = made(Restart(1, step))
+        hub.claims = {0: "10-a", 1: "11-b", 2: "12-c"}
+        hub.refunded.add((1, 0))
+        assert gone(hub, set()) == gone(hub, {1}) == departed_ones
+
+
 def test_one_that_had_settled_and_was_invoked_again_has_not_left() -> None:
     hub = made(FROM_THE_START)
     hub.refunded.add((0, 0))
