@@ -57,6 +57,8 @@ class UpdateFeed:
             self._commands.settle(update.done)
 
     def _append(self, rows: list[Row]) -> None:
+        if rows[-1].step - self._newest_step != len(rows):
+            self._tell_gaps(rows)
         self._telemetry.append(record.to_array(rows))
         if self.record is not None:
             self.record.append(rows)
@@ -67,3 +69,17 @@ class UpdateFeed:
         if held_out:
             losses["validation_loss"] = held_out[-1]
         self._telemetry.update(**losses)
+
+    def _tell_gaps(self, rows: list[Row]) -> None:
+        """Say which steps before these ``rows``, and between them, the history will not have."""
+        newest = int(self._newest_step)
+        for row in rows:
+            first, last = newest + 1, int(row.step) - 1
+            if first <= last:
+                text = (
+                    f"Steps {first} to {last} are missing in the history: not every worker took them, or their reports"
+                )
+                if first == last:
+                    text = f"Step {first} is missing in the history: not every worker took it, or its reports"
+                self._telemetry.tell(row.time_s, f"{text} were lost")
+            newest = int(row.step)

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import math
 import random
+import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -40,6 +41,7 @@ PATIENCE_S = 1500.0
 AFTER_S = 400.0
 #: What a function may spend beyond its grant: a quarter of a second of it, and one second of the servers.
 OVERRUN_NUSD = 0.25 * 30_000 + 60_000
+_MISSING = re.compile(r"Steps? (\d+)(?: to (\d+))? (?:is|are) missing in the history: ")
 
 
 class World:
@@ -270,7 +272,9 @@ class Outcome:
     virtual_s : float
     n_events : int
     tells_of_gap : bool
-        Whether an event says that rows are missing.
+        Whether an event says that the last rows may be missing.
+    told_missing : list of int
+        The steps before the last row that are missing, as events say.
     """
 
     status: str
@@ -283,6 +287,16 @@ class Outcome:
     told: list[str]
     last_step: int = 0
     tells_of_gap: bool = False
+    told_missing: list[int] = dataclasses.field(default_factory=list)
+
+
+def _told_missing(events: list[str]) -> list[int]:
+    """The steps that the history lacks, as events say."""
+    told: list[int] = []
+    for text in events:
+        if found := _MISSING.match(text):
+            told += range(int(found[1]), int(found[2] or found[1]) + 1)
+    return told
 
 
 def simulate(world: World) -> Outcome:
@@ -329,4 +343,5 @@ def simulate(world: World) -> Outcome:
         told,
         made.run.telemetry.state.step,
         any("missing in its history" in event.text for event in made.run.telemetry.state.events),
+        _told_missing([event.text for event in made.run.telemetry.state.events]),
     )
