@@ -282,7 +282,9 @@ def test_the_pattern_of_a_run_follows_from_the_link_that_functions_measured(
     monkeypatch.setattr(launch_plan, "exchanged_bytes", lambda *_: (1e6, 4e6))
     monkeypatch.setattr(launch_plan, "growth", lambda *_: 0.5)
     asked: list[tuple[float, ...]] = []
-    monkeypatch.setattr(launch_plan.pattern, "scatter_from", lambda *all, growth: asked.append((*all[-2:], growth)) or 0)
+    monkeypatch.setattr(
+        launch_plan.pattern, "scatter_from", lambda *all, growth: asked.append((*all[-2:], growth)) or 0
+    )
     for memory in (512, 1024):
         job = SimpleNamespace(
             sync=BSP(),
