@@ -11,6 +11,7 @@ Needs Linux, root and iproute2 (``ip``, ``tc``); without them it says so and mea
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -61,8 +62,8 @@ def missing() -> str | None:
     return None
 
 
-def _run(*words: str) -> None:
-    subprocess.run(words, check=True, capture_output=True, text=True)
+def _run(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
 @contextlib.contextmanager
@@ -84,11 +85,18 @@ def namespace() -> Iterator[tuple[str, str]]:
             subprocess.run(words, check=False, capture_output=True)
 
 
-def shape(name: str, near: str, rate: str) -> None:
-    """Limit the link to ``rate`` in either direction."""
-    bucket = ("root", "tbf", "rate", rate, "burst", BUCKET, "latency", QUEUE)
+def shape(name: str, near: str, rate: str, queue: str = QUEUE) -> None:
+    """Limit the link to ``rate`` in either direction; what would wait for longer than ``queue`` is lost."""
+    bucket = ("root", "tbf", "rate", rate, "burst", BUCKET, "latency", queue)
     _run("tc", "qdisc", "replace", "dev", near, *bucket)
     _run("tc", "-n", name, "qdisc", "replace", "dev", near.replace("mla", "mlb"), *bucket)
+
+
+def lost(name: str, near: str) -> int:
+    """Packets that the queues at both ends of the link have thrown away so far."""
+    ends = ((), near), (("-n", name), near.replace("mla", "mlb"))
+    said = [json.loads(_run("tc", *where, "-s", "-j", "qdisc", "show", "dev", end)) for where, end in ends]
+    return sum(int(one["drops"]) for found in said for one in found)
 
 
 @contextlib.contextmanager

@@ -83,6 +83,11 @@ class Csr(Dataset):
         return taken
 
     @property
+    def ids_per_row(self) -> float:
+        """See `Dataset`."""
+        return float(self.X.nnz) / self.n
+
+    @property
     def most_bytes(self) -> int:
         """See `Dataset`."""
         # For an entry: its row, and either a position and a value or, in a dense column that is half full, two values.

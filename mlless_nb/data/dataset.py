@@ -94,6 +94,11 @@ class Dataset(ABC):
 
     @property
     @abstractmethod
+    def ids_per_row(self) -> float:
+        """Mean number of users and items, or of features, that a row has a value for."""
+
+    @property
+    @abstractmethod
     def most_bytes(self) -> int:
         """Upper bound of the size of all rows as stored in minibatches, bytes."""
 

@@ -137,6 +137,11 @@ class Ratings(Dataset):
         return owners
 
     @property
+    def ids_per_row(self) -> float:
+        """A user and an item."""
+        return 2.0
+
+    @property
     def most_bytes(self) -> int:
         """See `Dataset`."""
         return 20 * self.n  # two positions, a value, and the ids of at most two rows

@@ -106,7 +106,7 @@ class StoredFiles(Dataset):
         """What depends on the rows is not known before functions have read them."""
         raise DataError("data", self, "rows that are here, e.g. datasets.libsvm(path): functions read these in a run")
 
-    n = shape = most_bytes = property(_unknown)
+    n = shape = ids_per_row = most_bytes = property(_unknown)
     fingerprint = split = taken = minibatches = _unknown  # type: ignore[assignment]
 
 

@@ -163,6 +163,11 @@ class CsrStream(Dataset):
         return min(-(-self._n_bytes // PART_BYTES), MOST_PARTS)
 
     @property
+    def ids_per_row(self) -> float:
+        """See `Dataset`."""
+        return self.n_values / len(self._labels)
+
+    @property
     def most_bytes(self) -> int:
         """See `Dataset`."""
         return 24 * self.n_values + 16 * self.n

@@ -13,7 +13,7 @@ from ..exchange.stores import REDIS, prepaid_nusd, store_servers
 from ..job import defaults
 from ..job.execution import EVENTS, WORKERS
 from ..job.job import TrainingJob
-from ..job.partitioning import exchanged_bytes
+from ..job.partitioning import exchanged_bytes, growth
 from ..money import Rates, price_profile
 from ..money.meter import to_nusd
 from ..money.start import StartingMoney, least_usd
@@ -194,13 +194,14 @@ class LaunchPlan:
     def _scatter_from(self, job: TrainingJob, manifest: Manifest, run_id: str) -> int:
         """Number of workers from which on scatter-reduce is used: as the job says, or where it is predicted quicker.
 
-        With another store than Redis, "auto" is broadcast: the cost model is that of one server of small latency.
+        With another store than Redis, "auto" is broadcast: the cost model is that of one server of small latency. On
+        the embedded server's link, bytes weigh so little that how far updates overlap is not taken into account.
         """
-        link = EMBEDDED_LINK
+        link, power = EMBEDDED_LINK, 1.0
         how = "broadcast" if not job.sync.is_complete or (job.pattern == "auto" and job.store != REDIS) else job.pattern
         if how == "auto" and not self._services.launcher.is_local:
             # From here it is another one.
-            link = deployed.link_of(job.backend, job.memory_mb, job.redis) or CLOUD_LINK
+            link, power = deployed.link_of(job.backend, job.memory_mb, job.redis) or CLOUD_LINK, growth(job, manifest)
         elif how == "auto" and self._services.embedded is None:
-            link = pattern.probe(self._services.redis_urls[0], key_prefix(run_id))
-        return pattern.scatter_from(how, job.workers, *exchanged_bytes(job, manifest), *link)
+            link, power = pattern.probe(self._services.redis_urls[0], key_prefix(run_id)), growth(job, manifest)
+        return pattern.scatter_from(how, job.workers, *exchanged_bytes(job, manifest), *link, growth=power)

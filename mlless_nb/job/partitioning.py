@@ -71,6 +71,18 @@ def exchanged_bytes(job: TrainingJob, manifest: Manifest) -> tuple[int, int]:
     return int(4 * n_touched * width * share), 4 * n_rows * width
 
 
+def growth(job: TrainingJob, manifest: Manifest) -> float:
+    """Power of the number of updates with which the rows of the table that they touch grow, at most.
+
+    From one row of data to a minibatch the ids grow by a power of the rows. It falls with their number, as popular ids
+    come again: so the updates of several workers together have fewer rows than this one, taken further, says.
+    """
+    if manifest.size == 1:
+        return 1.0
+    grown = max(manifest.n_touched / max(job.data.ids_per_row, 1.0), 1.0)
+    return min(math.log(grown) / math.log(manifest.size), 1.0)
+
+
 def held_bytes(job: TrainingJob, manifest: Manifest) -> int:
     """Most bytes that a run keeps on its Redis servers, all together: reports, and frames if no other store has them.
 

@@ -20,7 +20,7 @@ from ..exchange.pattern import scatter_from
 from ..exchange.stores import REDIS, shown
 from ..job.execution import WORKERS
 from ..job.job import TrainingJob
-from ..job.partitioning import exchanged_bytes
+from ..job.partitioning import exchanged_bytes, growth
 from ..money import Cost, Rates, price_profile
 from ..money.meter import NUSD, to_nusd
 from ..money.start import StartingMoney
@@ -228,10 +228,13 @@ class _Simulation:
     def _scatter_from(self, manifest: Manifest) -> int:
         job, link = self._job, self._machine.link
         how = job.pattern if job.sync.is_complete else "broadcast"
-        n_bytes = (
-            exchanged_bytes(job, manifest) if isinstance(job, TrainingJob) else (0, 0)
-        )  # a workload names its pattern
-        return scatter_from(how, job.workers, *n_bytes, 2 * link.latency_s, min(link.server_bytes_s, 3e9))
+        n_bytes, power = (0, 0), 1.0  # a workload names its pattern
+        if isinstance(job, TrainingJob):
+            n_bytes = exchanged_bytes(job, manifest)
+            if self._machine.cores is None:  # a run on one machine does not take it into account
+                power = growth(job, manifest)
+        measured = 2 * link.latency_s, min(link.server_bytes_s, 3e9)
+        return scatter_from(how, job.workers, *n_bytes, *measured, growth=power)
 
     # -- the result
 

@@ -280,8 +280,11 @@ def test_the_pattern_of_a_run_follows_from_the_link_that_functions_measured(
     plan = object.__new__(launch_plan.LaunchPlan)
     plan._services = SimpleNamespace(launcher=SimpleNamespace(is_local=False), embedded=None)  # type: ignore[assignment]
     monkeypatch.setattr(launch_plan, "exchanged_bytes", lambda *_: (1e6, 4e6))
-    asked: list[tuple[float, float]] = []
-    monkeypatch.setattr(launch_plan.pattern, "scatter_from", lambda *all: asked.append(all[-2:]) or 0)
+    monkeypatch.setattr(launch_plan, "growth", lambda *_: 0.5)
+    asked: list[tuple[float, ...]] = []
+    monkeypatch.setattr(
+        launch_plan.pattern, "scatter_from", lambda *all, growth: asked.append((*all[-2:], growth)) or 0
+    )
     for memory in (512, 1024):
         job = SimpleNamespace(
             sync=BSP(),
@@ -293,7 +296,9 @@ def test_the_pattern_of_a_run_follows_from_the_link_that_functions_measured(
             redis=redis_url,
         )
         plan._scatter_from(job, None, "run")  # type: ignore[arg-type]
-    assert asked == [deployed.link_of("aws_lambda", 512, redis_url), launch_plan.CLOUD_LINK]
+    measured = deployed.link_of("aws_lambda", 512, redis_url)
+    assert measured is not None
+    assert asked == [(*measured, 0.5), (*launch_plan.CLOUD_LINK, 0.5)]
 
 
 def test_policies_name_each_action_once_and_only_what_is_ours(cloud: Aws, run: Command) -> None:

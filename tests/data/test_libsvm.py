@@ -152,6 +152,7 @@ def test_a_file_too_large_for_memory_becomes_a_stream_with_the_same_rows(
     stream = datasets.libsvm(path)
     assert isinstance(stream, CsrStream)
     assert stream.load().fingerprint() == in_memory.fingerprint()
+    assert stream.ids_per_row == pytest.approx(in_memory.ids_per_row)
 
 
 def test_adult_is_read_as_it_is_known() -> None:

@@ -34,6 +34,16 @@ def test_where_bytes_are_dear_smaller_updates_scatter() -> None:
     assert choose_pattern(8, 60_000, 60_000, *SLOW) == "scatter-reduce"
 
 
+def test_updates_that_touch_the_same_rows_scatter_sooner() -> None:
+    link = (24, 11_000, 400_000, 1.3e-3, 125e6)  # clicks over 1 Gbit/s: half of the rows are in another update, too
+    assert choose_pattern(*link) == "broadcast"
+    assert choose_pattern(*link, 0.77) == "scatter-reduce"
+    assert scatter_from("auto", *link) == 0 < scatter_from("auto", *link, growth=0.77) <= 24
+    costs = [scatter_reduce_s(*link, growth) for growth in (0.0, 0.5, 0.77, 1.0)]
+    assert costs == sorted(costs)
+    assert costs[-1] == scatter_reduce_s(*link)
+
+
 @pytest.mark.parametrize("update_bytes", [1_000, 100_000, 419_000])
 def test_as_workers_leave_updates_are_broadcast_again_where_that_is_quicker(update_bytes: int) -> None:
     link = (update_bytes, TABLE, *LOCAL)

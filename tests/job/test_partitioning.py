@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from engine.jobs import job, ratings
+from scipy.sparse import csr_array
 
 from mlless_nb import BSP, ISP, SGD, SSP, AdaGrad, Adam, JobError, LogisticRegression, datasets
 from mlless_nb.data.prepare import Manifest
 from mlless_nb.driver.data_preparation import JobData
-from mlless_nb.job.partitioning import exchanged_bytes, is_by_user
+from mlless_nb.job.partitioning import exchanged_bytes, growth, is_by_user
 from mlless_nb.storage.objects import MemoryObjects
 
 N_USERS, N_ITEMS = 200, 100
@@ -91,6 +92,28 @@ def test_only_items_are_exchanged_while_users_have_owners() -> None:
         update, whole = exchanged_bytes(given, packed(partition=partition, **dense))
         assert whole == 4 * n_rows * width
         assert 0 < update <= whole
+
+
+def test_updates_together_have_fewer_rows_than_their_growth_says() -> None:
+    fields = {**CLICKS, "data": datasets.synthetic_clicks(4000, n_features=20_000, seed=2), "minibatch": 50}
+    given = job(**fields)
+    power = growth(given, packed(**fields))
+    assert 0 < power < 1
+    X, n = given.data.X, given.minibatch
+    alone = len(np.unique(X[:n].indices))
+    for n_workers in (2, 4):
+        together = len(np.unique(X[: n_workers * n].indices))
+        assert alone < together < alone * n_workers**power
+
+
+@pytest.mark.parametrize(("per_row", "expected"), [(1, 1.0), (100, 0.0)], ids=["no id twice", "all ids in all rows"])
+def test_growth_is_between_that_of_equal_and_of_different_rows(per_row: int, expected: float) -> None:
+    columns = np.arange(100).repeat(per_row) if per_row == 1 else np.tile(np.arange(100), 100)
+    X = csr_array((np.ones(len(columns), np.float32), columns, np.arange(0, len(columns) + 1, per_row)), (100, 100))
+    given = {**CLICKS, "data": datasets.csr(X, np.arange(100) % 2), "validation": None}
+    for minibatch in (1, 20):
+        found = growth(job(**given, minibatch=minibatch), packed(**given, minibatch=minibatch))
+        assert found == pytest.approx(expected if minibatch > 1 else 1.0)
 
 
 @pytest.mark.parametrize("optimizer", [SGD(1.0, momentum=0.9), SGD(1.0, momentum=0.9, lazy=True)], ids=str)
