@@ -7,6 +7,7 @@ merged, and the second pass needs the merged facts.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -159,11 +160,11 @@ class Format(ABC):
     # -- stored files
 
     def first_line(self, files: Files, key: str, size: int) -> bytes:
-        """The first line of a stored file, without its end."""
+        """The first line of a stored file, without its end and the mark of UTF-8 that spreadsheets write."""
         line = b""
         while b"\n" not in line and len(line) < size:
             line += files.get(key, len(line), min(len(line) + TAIL_BYTES, size))
-        return line.split(b"\n", 1)[0].rstrip(b"\r")
+        return line.removeprefix(BOM_UTF8).split(b"\n", 1)[0].rstrip(b"\r")
 
     def shares(self, files: Files, sizes: Sequence[tuple[str, int]], n: int) -> list[list[Span]]:
         """Stored files, keys with sizes in bytes, cut into at most ``n`` shares of about the same size."""
