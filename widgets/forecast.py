@@ -109,13 +109,13 @@ def loss_text(state: RunState) -> str:
 
 def _ends(state: RunState, recent: Rows) -> list[End]:
     """The ends that are ahead, each with the share that is over by its own measure."""
-    column = dict(zip(COLUMNS, recent.T, strict=True))
-    passed_s = float(column["time_s"][-1] - column["time_s"][0])
+    passed = dict(zip(COLUMNS, (recent[-1] - recent[0]).tolist(), strict=True))
+    passed_s = passed["time_s"]
     is_known = len(recent) >= LEAST_ROWS and passed_s > 0
     rules = state.stop_rules
 
     def left(name: str, rest: float) -> float:
-        pace = float(column[name][-1] - column[name][0]) / passed_s if is_known else 0.0
+        pace = passed[name] / passed_s if is_known else 0.0
         return max(rest, 0.0) / pace if pace > 0 else math.inf
 
     ends: list[End] = []

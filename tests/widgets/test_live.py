@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,24 @@ def test_what_a_command_changes_does_not_wait_for_the_next_batch(monkeypatch: py
     assert answer.wait(30)
     run.telemetry.update(status="stopped")
     feed.join(30)
+
+
+@pytest.mark.parametrize(("time_s", "apart_s"), [(3.0, 0.25), (160.0, 0.4), (9000.0, 0.5)])
+def test_batches_are_as_far_apart_as_a_curve_takes_for_a_pixel(time_s: float, apart_s: float) -> None:
+    waited: list[float] = []
+
+    class Timed(Telemetry):
+        def wait_for_answer(self, seen: int, timeout_s: float) -> int:
+            waited.append(timeout_s)
+            self.update(status="stopped")
+            return seen
+
+    telemetry = Timed()
+    telemetry.update(status="running", time_s=time_s)
+    feed = Feed(telemetry, Recorder(), lambda: None)
+    feed.start()
+    feed.join(30)
+    assert waited == [apart_s]
 
 
 def test_feed_of_a_run_that_is_over_shows_it_and_ends() -> None:
@@ -264,6 +283,22 @@ def test_only_what_has_changed_goes_out(sent: list[Any]) -> None:
     assert ["events" in message["status"] for message, _ in sent] == [True, False]
     assert ["progress_text" in message["status"] for message, _ in sent] == [True, True]
     assert len(str(sent[1][0])) < 2500
+
+
+def test_times_of_workers_are_sent_once_a_second_and_when_one_leaves(
+    sent: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now_s=100.0, monotonic=lambda: clock.now_s)
+    monkeypatch.setattr(dashboard_module, "time", clock)
+    run = FakeRun(removes_at=(6,))
+    widget = Dashboard(run)
+    for clock.now_s in (100.0, 100.1, 100.2, 101.3, 101.4, 101.5):
+        run.advance(1)
+        times = [[slot, 1, 0.015, 0.001 * run.telemetry.n_rows, 0, 0, 0, 0, 0] for slot in range(3)]
+        run.telemetry.update(worker_times=times)
+        widget.on_rows(0, run.telemetry.rows_since(0), run.telemetry.state)
+    told = ["strip" in message["status"] for message, _ in sent]
+    assert told == [True, False, False, True, False, True]
 
 
 class Earlier:
