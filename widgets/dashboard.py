@@ -29,7 +29,7 @@ from .static import static_bundle
 from .view_model import RECENT_ROWS, cost_text, words_of, workers_of
 
 #: The parts of the widget's one module, in their order.
-PARTS = ("panels.js", "charts.js", "store.js", "table.js", "details.js", "dashboard.js")
+PARTS = ("keys.js", "panels.js", "charts.js", "store.js", "table.js", "details.js", "dashboard.js")
 #: Most rows in the reply to "hello": more than in a snapshot, which is saved with the notebook.
 HELLO_ROWS = 4000
 #: Least seconds between two computations of the workers' times, unless somebody comes or leaves.
