@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Float64 = NDArray[np.float64]
+#: Bytes of a stored file whose lines are its first block.
+HEAD_BYTES = 4 << 20
 
 
 class BadLine(ValueError):  # noqa: N818 - becomes a DataError where the file and the line's number are known
@@ -193,6 +195,11 @@ class Format(ABC):
         parts = (self._chunks(files, span, leaf, first if has_header else None, note) for span in spans)
         # A read of one piece, as of one file: where blocks end does not depend on how many files there are.
         return line_blocks(Chunks(chain.from_iterable(parts)), spans[0].key)
+
+    def first_block(self, files: Files, key: str, size: int, first: bytes) -> tuple[Any, float]:
+        """The first lines of a stored file as one block, and what share of its rows they are, estimated."""
+        span = Span(key, 0, min(size, HEAD_BYTES), size)
+        return b"".join(self.blocks(files, [span], size, first)), span.end / size
 
     @staticmethod
     def _chunks(
