@@ -10,7 +10,7 @@ Views read telemetry and send the user's commands; they decide nothing::
     advice_chart.py  seconds against dollars, before a run
     live_line.py   one line of a terminal, rewritten
     tables.py      tables as text and HTML, pure; run_tables.py comparison.py: many runs
-    leaderboard.py  a sweep as a table; live_leaderboard.py while it lives; parallel_coordinates.py
+    leaderboard.py  a sweep as a table; live_leaderboard.py while it lives, with its .js; parallel_coordinates.py
     display.py     chooses the view for a front end; uses frontend.py
 """
 

@@ -67,7 +67,6 @@ class View {
     this.options = { against: "step", zoom: null, log: null };
     this.root = document.createElement("div");
     this.root.className = "mlless";
-    this.root.tabIndex = -1; // a click beside the controls gives it the focus, else the notebook would take the next keys
     this.root.innerHTML = BODY;
     this.refs = Object.fromEntries([...this.root.querySelectorAll("[data-ref]")].map((node) => [node.dataset.ref, node]));
     this.texts = [...this.root.querySelectorAll("[data-text]")];
@@ -117,11 +116,7 @@ class View {
     };
     onEnter(budgetForm, () => this.store.ask("budget", budget.value, "Asking for the new budget"));
     onEnter(moreForm, () => this.store.ask("continue", more.value, "Starting a run that goes on from here"));
-    // What is typed or pressed here is not a command of the notebook, e.g. "d d". Notebook 7 sees keys before the page's
-    // elements do. It looks outwards from the element with the focus for one that a shortcut is for, which may be that
-    // element itself, and gives up at this mark.
-    this.root.addEventListener("focusin", ({ target }) => (target.dataset.lmSuppressShortcuts = "true"));
-    for (const kind of ["keydown", "keypress", "keyup"]) this.root.addEventListener(kind, (event) => event.stopPropagation());
+    keepKeys(this.root);
   }
 
   set(options) {

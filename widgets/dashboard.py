@@ -10,6 +10,7 @@ lives, the browser shows the live view in its place.
 from __future__ import annotations
 
 import secrets
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,14 @@ from .earlier import curves_of
 from .feed import Feed
 from .rows import Rows, encode_snapshot, view_rows
 from .static import static_bundle
-from .view_model import RECENT_ROWS, cost_text, view_of
+from .view_model import RECENT_ROWS, cost_text, words_of, workers_of
 
 #: The parts of the widget's one module, in their order.
-PARTS = ("panels.js", "charts.js", "store.js", "table.js", "details.js", "dashboard.js")
+PARTS = ("keys.js", "panels.js", "charts.js", "store.js", "table.js", "details.js", "dashboard.js")
 #: Most rows in the reply to "hello": more than in a snapshot, which is saved with the notebook.
 HELLO_ROWS = 4000
+#: Least seconds between two computations of the workers' times, unless somebody comes or leaves.
+WORKERS_S = 1.0
 
 
 class Dashboard(anywidget.AnyWidget):
@@ -46,7 +49,7 @@ class Dashboard(anywidget.AnyWidget):
     _css = Path(__file__).parent / "dashboard.css"
     #: float32: one row whose first value is the number of rows of the run, then at most 600 rows; see rows.py.
     snapshot = traitlets.Bytes(b"").tag(sync=True)
-    #: The result of `view_model.view_of`.
+    #: As `view_model.view_of`, and more.
     status = traitlets.Dict().tag(sync=True)
     #: Earlier runs of the notebook, see `earlier.curves_of`.
     earlier = traitlets.List().tag(sync=True)
@@ -59,6 +62,8 @@ class Dashboard(anywidget.AnyWidget):
         #: Whether a browser has shown this widget.
         self.is_seen = False
         self._sent: dict[str, Any] = {}  # the view that was sent to the browser
+        # the part of it on the workers' times: who worked then, when it was computed, and what
+        self._workers: tuple[Any, float, dict[str, Any]] = (None, 0.0, {})
         self._display_id = ""
         self._feed = Feed(run.telemetry, self, self._on_end)
         rows = view_rows(run.telemetry.rows_since(0))
@@ -88,7 +93,7 @@ class Dashboard(anywidget.AnyWidget):
     # ------------------------------------------------------------------ from the feed, on its thread
     def on_rows(self, first: int, rows: Rows, state: RunState) -> None:
         """See `Sink`."""
-        view = self._view(state)
+        view = self._view(state, is_batch=True)
         changed = {name: value for name, value in view.items() if name not in self._sent or self._sent[name] != value}
         self._sent = view
         self.send(
@@ -126,10 +131,17 @@ class Dashboard(anywidget.AnyWidget):
             shell.user_ns[run.name] = run
         Dashboard(run).display(instead_of=self._display_id)
 
-    def _view(self, state: RunState) -> dict[str, Any]:
+    def _view(self, state: RunState, *, is_batch: bool = False) -> dict[str, Any]:
+        """What the browser shows beside the curves; for a batch of rows maybe with workers' times of a second ago."""
         telemetry = self._run.telemetry
         recent = telemetry.rows_since(max(telemetry.n_rows - RECENT_ROWS, 0))
-        view = view_of(state, recent, stop_asked=self._controls.stop_asked)
+        view = words_of(state, recent, stop_asked=self._controls.stop_asked)
+        now, working = time.monotonic(), (state.status, state.n_workers, state.leaving)
+        before, computed_s, shown = self._workers
+        if not is_batch or before != working or now >= computed_s + WORKERS_S:
+            shown = workers_of(state, recent)
+            self._workers = working, now, shown
+        view |= shown
         view["card"] = self._card
         view["cost_text"] = cost_text(self._run.cost)
         if not state.is_live:

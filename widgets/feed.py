@@ -10,8 +10,9 @@ from typing import Protocol
 from ..telemetry.live import RunState, Telemetry
 from .rows import Rows
 
-#: Seconds between two batches of rows.
-BATCH_S = 0.25
+#: Least and most seconds between two batches of rows, and the share of the run's time that they are apart: a curve
+#: moves by about a pixel then.
+BATCH_S, BATCHES_APART_S, BATCH_SHARE = 0.25, 0.5, 1 / 400
 #: Least and most seconds between two snapshots, and the share of the run's time that they are apart. A reloaded page
 #: starts from the newest one and asks for the rest; a snapshot has some 25 kB, so they are the most of what is sent.
 SNAPSHOT_S, SNAPSHOTS_APART_S, APART_SHARE = 2.0, 10.0, 0.2
@@ -75,4 +76,5 @@ class Feed:
                 return
             slow = time.monotonic() - began > SLOW_SEND_S
             # Rows are sent in batches; what a command has changed is not kept waiting.
-            answers = self._telemetry.wait_for_answer(answers, BATCH_S * (2 if slow else 1))
+            batch_s = max(BATCH_S, min(BATCH_SHARE * state.time_s, BATCHES_APART_S))
+            answers = self._telemetry.wait_for_answer(answers, batch_s * (2 if slow else 1))

@@ -39,7 +39,7 @@ def forecast_lines(state: RunState) -> list[str]:
             f"{duration(seconds[1])} ({duration(seconds[0])} to {longest}); 80 % intervals"
         )
     elif state.target is not None:
-        lines.append(f"target {metric(state.target)}: too early to say when")
+        lines.append(_unknown(state))
     if told := loss_text(state):
         lines.append(told)
     if forecast["usd_per_percent"] is not None:
@@ -87,7 +87,7 @@ def target_text(state: RunState) -> str:
         return ""
     seconds, dollars = forecast["s_to_target"], forecast["usd_to_target"]
     if seconds is None or dollars is None:
-        return f"target {metric(state.target)}: too early to say when"
+        return _unknown(state)
     low, middle, high = (None if s is None else max(s - state.time_s, 0.0) for s in seconds)
     if middle is None or low is None:
         return ""
@@ -95,6 +95,15 @@ def target_text(state: RunState) -> str:
         return f"target {metric(state.target)}: beyond the budget, by the present forecast"
     upto = f"{duration(low)} to {duration(high)}" if high is not None else f"at least {duration(low)}"
     return f"target {metric(state.target)} in about {duration(middle)} ({upto}), at about {rounded(dollars[1])}"
+
+
+def _unknown(state: RunState) -> str:
+    """Why nothing is said of when the target will be reached."""
+    since = (state.forecast or {}).get("stalled_since")
+    if since is None or state.best_loss is None:
+        return f"target {metric(state.target)}: too early to say when"
+    best = f"{state.metric} no better than {metric(state.best_loss)} since step {since:,}"
+    return f"target {metric(state.target)}: not in sight, {best}"
 
 
 def loss_text(state: RunState) -> str:
@@ -109,13 +118,13 @@ def loss_text(state: RunState) -> str:
 
 def _ends(state: RunState, recent: Rows) -> list[End]:
     """The ends that are ahead, each with the share that is over by its own measure."""
-    column = dict(zip(COLUMNS, recent.T, strict=True))
-    passed_s = float(column["time_s"][-1] - column["time_s"][0])
+    passed = dict(zip(COLUMNS, (recent[-1] - recent[0]).tolist(), strict=True))
+    passed_s = passed["time_s"]
     is_known = len(recent) >= LEAST_ROWS and passed_s > 0
     rules = state.stop_rules
 
     def left(name: str, rest: float) -> float:
-        pace = float(column[name][-1] - column[name][0]) / passed_s if is_known else 0.0
+        pace = passed[name] / passed_s if is_known else 0.0
         return max(rest, 0.0) / pace if pace > 0 else math.inf
 
     ends: list[End] = []

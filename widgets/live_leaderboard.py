@@ -8,19 +8,23 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
-import ipywidgets
+import anywidget
+import traitlets
 from IPython.display import display, update_display
 
 from .dashboard import let_browser_choose_subshell
 from .leaderboard import as_html, static_bundles
 
+#: The parts of the widget's one module, in their order.
+PARTS = ("keys.js", "leaderboard.js")
 #: Least seconds between two tables that are sent to the browser.
 SEND_S = 0.25
 
 
-class Leaderboard:
+class Leaderboard(anywidget.AnyWidget):
     """The view of one sweep.
 
     Parameters
@@ -29,22 +33,26 @@ class Leaderboard:
         Any object with ``trials``, ``is_live``, ``wait_for_change`` and ``stop()``, which returns at once.
     """
 
+    _esm = "\n".join((Path(__file__).parent / part).read_text("utf-8") for part in PARTS)
+    _css = Path(__file__).parent / "leaderboard.css"
+    #: The table as HTML.
+    table = traitlets.Unicode().tag(sync=True)
+    #: Whether the button was pressed, as the browser is told.
+    is_stopping = traitlets.Bool(False).tag(sync=True)
+
     def __init__(self, sweep: Any) -> None:
         self._sweep = sweep
-        self._table = ipywidgets.HTML(as_html(sweep))
-        self._stop = ipywidgets.Button(description="Stop the sweep", tooltip="Keeps what was found", icon="stop")
-        self._stop.on_click(self._on_stop)
-        for widget in (self._table, self._stop):
-            let_browser_choose_subshell(widget.comm)
-        self._box = ipywidgets.VBox([self._table, self._stop])
         name = secrets.token_hex(6)
         #: The display ids of the table's and of the figure's output.
         self._display_ids = (f"mlless-sweep-{name}", f"mlless-figure-{name}")
         self._feed = threading.Thread(target=self._follow, name=f"mlless-leaderboard-{name}", daemon=True)
+        super().__init__(table=as_html(sweep))
+        let_browser_choose_subshell(self.comm)
+        self.on_msg(self._on_message)
 
     def display(self) -> None:
         """Show it in the present cell's output."""
-        display(self._box, display_id=self._display_ids[0])
+        display(self, display_id=self._display_ids[0])
         display({"text/plain": ""}, raw=True, display_id=self._display_ids[1])
         self._feed.start()
 
@@ -56,11 +64,12 @@ class Leaderboard:
         seen = 0
         while self._sweep.is_live:
             seen = self._sweep.wait_for_change(seen, 1.0)
-            self._table.value = as_html(self._sweep)
+            self.table = as_html(self._sweep)
             time.sleep(SEND_S)
         for bundle, display_id in zip(static_bundles(self._sweep), self._display_ids, strict=False):
             update_display(bundle, raw=True, display_id=display_id)
 
-    def _on_stop(self, _button: Any) -> None:
-        self._stop.disabled, self._stop.description = True, "Stopping ..."
-        self._sweep.stop()
+    def _on_message(self, _widget: Any, message: Any, _buffers: Any) -> None:
+        if isinstance(message, dict) and message.get("cmd") == "stop":  # may come again
+            self._sweep.stop()
+            self.is_stopping = True

@@ -26,7 +26,10 @@ def text_table(head: Cells, rows: Sequence[Cells], left: int = 1) -> str:
 
 
 def html_table(head: Cells, rows: Sequence[Cells], left: int = 1, *, strong: int | None = None, note: str = "") -> str:
-    """The table as HTML. ``strong``: the number of a row in bold; ``note``: a line below it."""
+    """The table as HTML, in a box in which it can be scrolled sideways where it is too wide for the page.
+
+    ``strong``: the number of a row in bold; ``note``: a line below it.
+    """
 
     def cells(row: Cells, tag: str, style: str) -> str:
         return "".join(
@@ -41,7 +44,7 @@ def html_table(head: Cells, rows: Sequence[Cells], left: int = 1, *, strong: int
         lines.append(f'<tr style="background:none">{cells(row, "td", f"{_RULE};{weight};white-space:nowrap")}</tr>')
     below = f'<div style="font-size:12px;{_MUTED};margin-top:4px">{escape(note)}</div>' if note else ""
     return (
-        '<div class="mathjax_ignore tex2jax_ignore" style="overflow-x:auto">'
+        '<div class="mlless-scroll mathjax_ignore tex2jax_ignore" style="overflow-x:auto">'
         '<table style="border-collapse:collapse;margin:0;font-size:12px;font-variant-numeric:tabular-nums">'
         f"{''.join(lines)}</table>{below}</div>"
     )

@@ -52,7 +52,12 @@ def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[
     stop_asked : bool
         Whether Stop was pressed in this view.
     """
-    progress, strip = progress_of(state, recent), strip_of(state.worker_times)
+    return {**words_of(state, recent, stop_asked=stop_asked), **workers_of(state, recent)}
+
+
+def words_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[str, Any]:
+    """As `view_of`, without `workers_of`."""
+    progress = progress_of(state, recent)
     return {
         **_figures(state, int(recent[-1, _WORKERS]) if len(recent) else 0),
         "run_id": state.run_id,
@@ -82,14 +87,17 @@ def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[
         "pending": list(state.pending),
         "refusal": _sentence(state.refusal) if state.is_live else "",
         "tuner": state.tuner,
-        "strip": strip,
-        "strip_note": note_of(state.worker_times, strip),
         "events": [[duration(event.time_s), event.text] for event in reversed(state.events[-SHOWN_EVENTS:])],
-        "exchange": exchange_of(recent),
         "cannot": _cannot(state, stop_asked),
         "next_text": "" if state.is_live else next_text(state),
         "if_restarted": _if_restarted(state),
     }
+
+
+def workers_of(state: RunState, recent: Rows) -> dict[str, Any]:
+    """The part of `view_of` on the workers' times: means over many steps, which take as long as all the rest."""
+    strip = strip_of(state.worker_times)
+    return {"strip": strip, "strip_note": note_of(state.worker_times, strip), "exchange": exchange_of(recent)}
 
 
 def next_text(state: RunState) -> str:

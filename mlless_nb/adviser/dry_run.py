@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 
+from ..data.spans import Files
+from ..data.stored_files import StoredFiles
 from ..driver.rehearsal import rehearse
 from ..driver.run import TrainingRun
+from ..errors import JobError
 from ..job.job import TrainingJob
 from ..money import price_profile
 from .advice import Advice
-from .foresight import thorough
+from .foreseen import ForeseenRows, foreseen
+from .foresight import of_stored, thorough
 from .outlook import Outlook
 
 
@@ -22,29 +27,35 @@ class DryRun:
     ----------
     job : TrainingJob
         With everything chosen that was left open.
+        For stored files, what depends on their rows is still left open.
     outlook : Outlook or None
-        None for rows that functions are to prepare.
+        For stored files as if their first rows stood for all; None if that is not possible.
     advice : Advice or None
         Other ways to run it, and what they would take.
+    stored : tuple of str
+        For stored files: what was seen of them, and what would be chosen, a line each.
     """
 
     job: TrainingJob
     outlook: Outlook | None
     advice: Advice | None
+    stored: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[str]:
         """The job, its outlook and warnings, a line each."""
         job = self.job
         lines = [f"dry run, nothing was started: {job.describe()}"]
+        if job.is_stored:
+            counted = "its rows are counted by functions when a run starts; what depends on them was not checked"
+            lines += self.stored or [counted]
+        else:
+            penalty = getattr(job.model, "l2", None)
+            more = f", {job.optimizer}" + (f", l2 {penalty:g}" if penalty is not None else "")
+            lines.append(_chosen(job, more))
         if self.outlook is None:
-            return [*lines, "its rows are counted by functions when a run starts; what depends on them was not checked"]
-        noun = "worker" if job.workers == 1 else "workers"
-        chosen = f"{job.workers} {noun}, {job.minibatch:,} rows in a minibatch, {job.optimizer}"
-        penalty = getattr(job.model, "l2", None)
-        chosen += f", l2 {penalty:g}" if penalty is not None else ""
-        lines += [f"{chosen}, priced as {price_profile(job.prices).label}", self.outlook.line]
-        return [*lines, *(f"warning: {each}" for each in self.outlook.warnings)]
+            return lines
+        return [*lines, self.outlook.line, *(f"warning: {each}" for each in self.outlook.warnings)]
 
     def __repr__(self) -> str:
         return "\n".join([*self.lines, *([repr(self.advice)] if self.advice is not None else [])])
@@ -64,7 +75,29 @@ def dry_run(job: TrainingJob, resume: TrainingRun | str | None = None) -> DryRun
     JobError, ServiceError, CommandError
         Those of `mlless_nb.train`.
     """
-    chosen = rehearse(job, resume)
-    if chosen.is_stored:
+    seen: list[ForeseenRows] = []
+
+    def look(files_of: Callable[[str], Files]) -> None:
+        if isinstance(job.data, StoredFiles):
+            seen.append(foreseen(job.data, files_of))
+
+    chosen = rehearse(job, resume, look)
+    if not chosen.is_stored:
+        return DryRun(chosen, *thorough(chosen))
+    if not seen:
         return DryRun(chosen, None, None)
-    return DryRun(chosen, *thorough(chosen))
+    counted = (
+        f"{seen[0].sentence}; functions count them when a run starts, and prepare them, which is not in these figures"
+    )
+    try:
+        standing, ahead, advice = of_stored(chosen, seen[0])
+    except JobError as error:
+        return DryRun(chosen, None, None, (counted, f"no figures: {error}"))
+    return DryRun(chosen, ahead, advice, (counted, _chosen(standing)))
+
+
+def _chosen(job: TrainingJob, more: str = "") -> str:
+    """What was chosen for ``job``, in a line."""
+    noun = "worker" if job.workers == 1 else "workers"
+    prices = price_profile(job.prices).label
+    return f"{job.workers} {noun}, {job.minibatch:,} rows in a minibatch{more}, priced as {prices}"

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from ..data.csr import Csr
 from ..data.ratings import Ratings
+from ..data.stored_files import StoredFiles
 from ..data.stream import CsrStream
+from ..errors import JobError
 from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from .advice import WORKERS as NUMBERS
@@ -17,8 +19,10 @@ from .advice import Advice, as_run, compare
 from .analytic import Sizes
 from .constants import constants
 from .descent import descend, planned
+from .foreseen import ForeseenRows
 from .outlook import Course, Outlook, outlook
-from .probe import probe, probe_head
+from .probe import STEPS_S, probe, probe_head
+from .stateless_outlook import stateless_outlook
 
 if TYPE_CHECKING:
     from ..driver.run import TrainingRun
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 QUICK_S, QUICK_SAMPLE = 0.06, 0.0
 #: Most rows of a run that is measured so: taking a sample of them takes longer the more there are.
 QUICK_ROWS = 5_000_000
+#: What is said of stored files whose rows functions have not counted yet.
+UNCOUNTED = "not known before functions have counted the rows; a dry run estimates it from the first ones"
 #: Epochs between the two points that an epoch's figures are computed from.
 EPOCHS = 100.0
 
@@ -35,10 +41,13 @@ def quick(job: TrainingJob) -> Outlook | None:
     """The outlook of ``job`` for at most some tenths of a second of one core; None if that is not possible.
 
     What a target takes is left open. Of rows in a file the first ones are measured, and reading them from text can take
-    a second. Rows that functions are to prepare, and functions that live for a part of a step, have no quick outlook.
+    a second. There is no quick outlook before functions have counted the rows of stored files. Functions that live for
+    a part of a step are not measured.
     """
-    if job.execution != WORKERS:
+    if job.is_stored:
         return None
+    if job.execution != WORKERS:
+        return stateless_outlook(job, planned(job, job.n_minibatches))
     if isinstance(job.data, CsrStream):
         sizes = probe_head(job, job.data, QUICK_S)
     elif isinstance(job.data, (Csr, Ratings)) and job.data.n <= QUICK_ROWS:
@@ -61,8 +70,35 @@ def thorough(job: TrainingJob) -> tuple[Outlook, Advice]:
     sizes = probe(job)
     most, target = planned(job, sizes.n_minibatches), job.stop_rules.target
     descent = descend(job, sizes, most) if target is not None else None
-    ahead = outlook(job, courses_of(job, sizes), most, descent)
+    if job.execution == WORKERS:
+        ahead = outlook(job, courses_of(job, sizes), most, descent)
+    else:
+        ahead = stateless_outlook(job, most, descent)
     return ahead, compare(job, dataclasses.replace(sizes, epochs=ahead.epochs), "as above")
+
+
+def of_stored(job: TrainingJob, rows: ForeseenRows) -> tuple[TrainingJob, Outlook, Advice]:
+    """`thorough` for ``job`` on stored files, whose first ``rows`` stand for all; a target is left open.
+
+    Returns the job with everything chosen as for so many rows, its outlook, and the advice.
+
+    Raises
+    ------
+    JobError
+        The job cannot be trained on such rows, or they are too few to be measured.
+    """
+    # of held-out rows it only matters that there are some
+    validation = rows if isinstance(job.validation, StoredFiles) else job.validation
+    job = dataclasses.replace(job, data=rows, validation=validation)
+    sizes = probe_head(job, rows, STEPS_S)
+    if sizes is None:
+        raise JobError("minibatch", job.minibatch, f"at most {rows.n_head}, the first rows, for them to be measured")
+    most = planned(job, sizes.n_minibatches)
+    if job.execution == WORKERS:
+        ahead = outlook(job, courses_of(job, sizes), most, None)
+    else:
+        ahead = stateless_outlook(job, most)
+    return job, ahead, compare(job, dataclasses.replace(sizes, epochs=ahead.epochs), "as above")
 
 
 def courses_of(job: TrainingJob, sizes: Sizes) -> dict[int, Course]:
@@ -76,14 +112,16 @@ def courses_of(job: TrainingJob, sizes: Sizes) -> dict[int, Course]:
 def tell(run: TrainingRun, job: TrainingJob) -> threading.Thread:
     """Compute the outlook of ``run`` in a thread beside it, and put its line into the state that views show.
 
+    In place of a figure it says why there is none where functions have yet to count the rows.
+
     Nothing of it is billed, and a failure is not told: the run does not depend on it.
     """
 
     def work() -> None:
         with contextlib.suppress(Exception):
             ahead = quick(job)
-            if ahead is not None:
-                run.telemetry.update(outlook=ahead.line)
+            if ahead is not None or job.is_stored:
+                run.telemetry.update(outlook=UNCOUNTED if ahead is None else ahead.line)
 
     thread = threading.Thread(target=work, name=f"mlless-outlook-{run.name}", daemon=True)
     thread.start()

@@ -109,17 +109,14 @@ def outlook(job: TrainingJob, courses: Mapping[int, Course], most: float | None,
     warnings = [
         *_of_budget(job, own, needed, bought, is_capped=is_capped),
         *_of_workers(job, own, courses, max(epochs, 1.0)),
-        *_of_target(job, descent),
+        *of_target(job, descent),
     ]
     return Outlook(begin + compared, tuple(warnings), epochs)
 
 
 def _begin(job: TrainingJob, own: Course, needed: float | None, bought: float, at_target: float | None, of: str) -> str:
     """The job's own figures; ``of`` names its workers where the rest of the line does not."""
-    stop, cap = job.stop_rules, job.cap_usd
-    until = [f"the target {stop.target:g} is reached"] if stop.target is not None and at_target is None else []
-    until += ["the loss has settled"] if job.ends_settled else []
-    until += [f"{stop.patience} evaluations in a row are no better"] if stop.patience is not None else []
+    stop, cap, until = job.stop_rules, job.cap_usd, until_of(job, at_target)
     sooner = f", or until {' or '.join(until)}" if until else ""
     if cap is not None and bought < (math.inf if needed is None else needed):
         lasts = seconds(own.seconds(bought))
@@ -133,6 +130,14 @@ def _begin(job: TrainingJob, own: Course, needed: float | None, bought: float, a
     if at_target is not None and needed == at_target:
         return f"{figures} to the target {stop.target:g} ({count(needed)})"
     return f"at most {figures} ({count(needed)}{sooner})" if until else figures
+
+
+def until_of(job: TrainingJob, at_target: float | None) -> list[str]:
+    """What may end ``job`` at a time that is not known; ``at_target``: the epochs to its target, if they are."""
+    stop = job.stop_rules
+    until = [f"the target {stop.target:g} is reached"] if stop.target is not None and at_target is None else []
+    until += ["the loss has settled"] if job.ends_settled else []
+    return until + ([f"{stop.patience} evaluations in a row are no better"] if stop.patience is not None else [])
 
 
 def _most_of(own: Course, courses: Mapping[int, Course], cap_usd: float) -> str:
@@ -213,7 +218,7 @@ def _of_workers(job: TrainingJob, own: Course, courses: Mapping[int, Course], ep
     ]
 
 
-def _of_target(job: TrainingJob, descent: Descent | None) -> list[str]:
+def of_target(job: TrainingJob, descent: Descent | None) -> list[str]:
     """A warning if training on a sample did not come to the target."""
     if descent is None or descent.epochs is not None or not math.isfinite(descent.lowest):
         return []

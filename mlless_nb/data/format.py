@@ -7,6 +7,7 @@ merged, and the second pass needs the merged facts.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Float64 = NDArray[np.float64]
+#: Bytes of a stored file whose lines are its first block.
+HEAD_BYTES = 4 << 20
 
 
 class BadLine(ValueError):  # noqa: N818 - becomes a DataError where the file and the line's number are known
@@ -159,11 +162,11 @@ class Format(ABC):
     # -- stored files
 
     def first_line(self, files: Files, key: str, size: int) -> bytes:
-        """The first line of a stored file, without its end."""
+        """The first line of a stored file, without its end and the mark of UTF-8 that spreadsheets write."""
         line = b""
         while b"\n" not in line and len(line) < size:
             line += files.get(key, len(line), min(len(line) + TAIL_BYTES, size))
-        return line.split(b"\n", 1)[0].rstrip(b"\r")
+        return line.removeprefix(BOM_UTF8).split(b"\n", 1)[0].rstrip(b"\r")
 
     def shares(self, files: Files, sizes: Sequence[tuple[str, int]], n: int) -> list[list[Span]]:
         """Stored files, keys with sizes in bytes, cut into at most ``n`` shares of about the same size."""
@@ -192,6 +195,11 @@ class Format(ABC):
         parts = (self._chunks(files, span, leaf, first if has_header else None, note) for span in spans)
         # A read of one piece, as of one file: where blocks end does not depend on how many files there are.
         return line_blocks(Chunks(chain.from_iterable(parts)), spans[0].key)
+
+    def first_block(self, files: Files, key: str, size: int, first: bytes) -> tuple[Any, float]:
+        """The first lines of a stored file as one block, and what share of its rows they are, estimated."""
+        span = Span(key, 0, min(size, HEAD_BYTES), size)
+        return b"".join(self.blocks(files, [span], size, first)), span.end / size
 
     @staticmethod
     def _chunks(

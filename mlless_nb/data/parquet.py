@@ -174,6 +174,14 @@ class ParquetFormat(Format):
                 note(hashlib.sha256(block.tobytes()).digest())
                 yield block
 
+    def first_block(self, files: Files, key: str, size: int, first: bytes) -> tuple[Float64, float]:
+        """See `Format`: the first row group."""
+        source = RangeFile(files, key, size)
+        with _opened(source, key) as opened:
+            n_rows = max(opened.metadata.num_rows, 1)
+        [block] = _groups(source, key, range(1), first)
+        return block, len(block) / n_rows
+
 
 def _merged(spans: Sequence[Span]) -> list[Span]:
     """Neighbouring row groups of a file as one span."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple, Protocol
@@ -75,6 +76,8 @@ def _share(files: Sequence[tuple[str, int]], ends: Sequence[int], leaf: int, fir
 def line_chunks(files: Files, span: Span, leaf: int, note: Callable[[bytes], None]) -> Iterator[bytes]:
     """The lines that begin in ``span``, in chunks of any size; a missing line end at the end of the file is added.
 
+    The mark of UTF-8 that spreadsheets write at the begin of a file is left out.
+
     Parameters
     ----------
     leaf : int
@@ -90,7 +93,10 @@ def line_chunks(files: Files, span: Span, leaf: int, note: Callable[[bytes], Non
         if len(blob) < min(BLOCK_BYTES, span.end - at):
             raise EOFError(f"{span.key} is shorter than {span.size} bytes")
         digests.add(blob[span.begin - at :] if at < span.begin else blob)
-        at += len(blob)
+        n_read = len(blob)
+        if not at:
+            blob = blob.removeprefix(BOM_UTF8)
+        at += n_read
         if not is_inside:
             cut = blob.find(b"\n") + 1
             if not cut:

@@ -6,7 +6,9 @@ import dataclasses
 import os
 import time
 import uuid
+from collections.abc import Callable
 
+from ..data.spans import Files
 from ..errors import BudgetError, CommandError, JobError
 from ..exchange.stores import STORAGE
 from ..job.job import TrainingJob
@@ -21,7 +23,11 @@ from .runs import handles
 from .services import Services
 
 
-def rehearse(job: TrainingJob, resume: TrainingRun | str | None = None) -> TrainingJob:
+def rehearse(
+    job: TrainingJob,
+    resume: TrainingRun | str | None = None,
+    look: Callable[[Callable[[str], Files]], None] = lambda _: None,
+) -> TrainingJob:
     """Check ``job`` as `mlless_nb.train` does before anything is invoked or billed.
 
     Servers and storages are asked whether they answer, and the private server of this machine is started for that
@@ -32,6 +38,8 @@ def rehearse(job: TrainingJob, resume: TrainingRun | str | None = None) -> Train
     job : TrainingJob
     resume : TrainingRun or str, optional
         As for `mlless_nb.train`.
+    look : callable
+        For stored files: called with what gives the files of a bucket, while the storage is open.
 
     Returns
     -------
@@ -61,17 +69,26 @@ def rehearse(job: TrainingJob, resume: TrainingRun | str | None = None) -> Train
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
     allowance = Allowance.open(job, run_id, name or "dry run")
     try:
-        return _planned(allowance.job, run_id, earlier)
+        return _planned(allowance.job, run_id, earlier, look)
     except BudgetError as error:
         raise allowance.explained(error) from None
     finally:
         allowance.settle(0)  # nothing of it was spent, so no entry stays
 
 
-def _planned(job: TrainingJob, run_id: str, earlier: resumption.Earlier | None) -> TrainingJob:
+def _planned(
+    job: TrainingJob,
+    run_id: str,
+    earlier: resumption.Earlier | None,
+    look: Callable[[Callable[[str], Files]], None],
+) -> TrainingJob:
     """The job as it would be launched; the services that it needs are opened and closed again."""
     if job.is_stored:
-        Services(job, run_id).close()
+        services = Services(job, run_id)
+        try:
+            look(services.launcher.files_of)
+        finally:
+            services.close()
         return job
     data = JobData(job)
     start = start_of(earlier, data) if earlier is not None else None

@@ -147,7 +147,6 @@ def test_the_first_rows_of_a_file_are_enough_for_the_quick_outlook(
 
 def test_the_quick_outlook_leaves_out_what_cannot_be_measured_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     assert foresight.quick(JOB) is not None
-    assert foresight.quick(with_(execution="map-reduce", partition="rows")) is None
     monkeypatch.setattr(foresight, "QUICK_ROWS", 1000)
     assert foresight.quick(JOB) is None
 

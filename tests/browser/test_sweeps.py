@@ -26,6 +26,20 @@ import time
 while rates.is_live:
     time.sleep(0.05)"""
 SAYS = "print(rates.status, rates.spent <= 0.05, rates.best.model is not None)"
+N_CELLS = "() => window.jupyterapp.shell.currentWidget.content.widgets.length"
+#: For each table: whether its box ends within the output, narrowed to 360 px, is too narrow for it, and shows its end.
+TABLES = """(outputs) => outputs.flatMap((output) => {
+    output.style.flex = "0 0 360px";
+    output.style.maxWidth = "360px";
+    const seen = [...output.querySelectorAll(".mlless-scroll")].map((box) => {
+        box.scrollLeft = 1e6;
+        const right = (el) => el.getBoundingClientRect().right;
+        const isEndSeen = right(box.querySelector("th:last-child")) <= right(box) + 1;
+        return [right(box) <= right(output) + 1, box.scrollWidth > box.clientWidth, isEndSeen];
+    });
+    output.style.flex = output.style.maxWidth = "";
+    return seen;
+})"""
 COMPARE = "mlless_nb.compare(rates.ranked[0].name, rates.ranked[1].name)"
 
 
@@ -35,13 +49,27 @@ def wait_for_text(notebook: Notebook, text: str) -> None:
     )
 
 
+def tables(notebook: Notebook, cell: int) -> list[list[bool]]:
+    """See `TABLES`, of a cell's outputs."""
+    outputs = notebook.page.locator(".jp-Notebook .jp-Cell").nth(cell).locator(".jp-OutputArea-output")
+    found: list[list[bool]] = outputs.evaluate_all(TABLES)
+    return found
+
+
 def test_a_sweep_is_watched_and_stopped_while_another_cell_is_busy(notebook: Open) -> None:
     opened = notebook([SETUP, SWEEP, BUSY, SAYS, COMPARE])
     opened.run(0)
     opened.run(1)  # returns at once
     wait_for_text(opened, "rates-3")
     opened.start(2)
-    opened.page.get_by_role("button", name="Stop the sweep").click()
+    stop, board = opened.page.get_by_role("button", name="Stop the sweep"), opened.page.locator(".mlless-sweep")
+    assert tables(opened, 1) == [[True, True, True]]
+    n_cells = opened.page.evaluate(N_CELLS)
+    for reach in (stop.focus, lambda: board.click(position={"x": 3, "y": 3}), stop.click):
+        reach()
+        opened.page.keyboard.press("d")  # JupyterLab's keys to delete a cell
+        opened.page.keyboard.press("d")
+        assert opened.page.evaluate(N_CELLS) == n_cells
     wait_for_text(opened, "stopped by you")
     opened.page.wait_for_selector(".js-plotly-plot", timeout=DEADLINE_S * 1000)
     opened.run(3)
@@ -50,6 +78,8 @@ def test_a_sweep_is_watched_and_stopped_while_another_cell_is_busy(notebook: Ope
     assert opened.page.get_by_role("button", name="Stop the sweep").count() == 0
     opened.run(4)
     wait_for_text(opened, "optimizer.learning_rate")
+    assert tables(opened, 1) == [[True, True, True]]
+    assert [seen[0::2] for seen in tables(opened, 4)] == [[True, True]] * 2
     outputs = opened.save()["cells"][1]["outputs"]
     kinds = {kind for output in outputs for kind in output.get("data", {})}
     assert {"text/html", "application/vnd.plotly.v1+json"} <= kinds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from mlless_nb import (
     datasets,
     train,
 )
+from mlless_nb.adviser import dry_run
 from mlless_nb.driver.launcher import LithopsLauncher
 from mlless_nb.preparation.run import Preparation
 
@@ -88,6 +90,20 @@ def left_in_storage() -> list[str]:
     for folder, _, names in os.walk(LITHOPS_TEMP_DIR):
         found += [os.path.join(folder, name) for name in names if "/mlless-nb/" in f"{folder}/"]
     return [path for path in found if "/datasets/" not in path]
+
+
+def test_a_dry_run_estimates_from_the_first_rows_and_leaves_nothing(bucket: Path) -> None:
+    found = dry_run(job(stored(bucket, LINES), stop=Stop(epochs=10)))
+    assert found.lines[0].startswith(f"dry run, nothing was started: logistic regression · {bucket.name}/rows/ · BSP")
+    assert found.lines[1].startswith("2 files of 0.1 MB, about 1,500 rows by the first 500; functions count them when")
+    assert re.match(r"2 workers, \d+ rows in a minibatch, priced as ", found.lines[2])
+    assert found.lines[3].startswith("about $")
+    assert found.job.data == stored(bucket, LINES)
+    assert found.advice is not None
+    assert not left_in_storage()
+    too_many = dry_run(job(stored(bucket, LINES), minibatch=1000))
+    assert (too_many.outlook, too_many.advice) == (None, None)
+    assert too_many.lines[-1].startswith("no figures: minibatch=1000: ")
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,15 @@ def test_columns_have_the_scale_of_local_data_in_blocks_of_any_size(
     assert _squared_length(rows) == pytest.approx(_squared_length(here), rel=1e-6)
 
 
+@pytest.mark.parametrize("functions", [1, 7])
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_mark_that_spreadsheets_write_is_no_part_of_a_file(format: str, functions: int, tmp_path: Path) -> None:
+    stored = InProcess([BOM_UTF8 + text for text in TEXTS[format]])
+    rows = stored.scanned(format, functions, **MORE[format])
+    [manifest] = stored.pack([(rows, 3)], 16).values()
+    assert check_equal(stored, rows, READ[format](written(tmp_path, TEXTS[format])), 16, 3) == manifest
+
+
 def test_the_content_s_key_does_not_depend_on_the_functions() -> None:
     found = {InProcess(TEXTS["libsvm"]).scanned("libsvm", n).fingerprint() for n in (1, 2, 3, 7, 50)}
     assert len(found) == 1
@@ -166,7 +176,7 @@ def test_a_bad_line_is_named_with_its_object_and_number(format: str, functions: 
             InProcess(texts).scanned(format, functions, **MORE[format])
 
 
-@pytest.mark.parametrize("text", [b"", b"\n\n", b"\r\n" * 9])
+@pytest.mark.parametrize("text", [b"", b"\n\n", b"\r\n" * 9, BOM_UTF8, BOM_UTF8 + b"\n"])
 def test_a_file_without_rows_is_named(text: bytes) -> None:
     with pytest.raises(DataError, match=r"bucket/data/part-00001='.*': must be a file with at least one row"):
         InProcess([TEXTS["libsvm"][0], text]).scanned("libsvm")

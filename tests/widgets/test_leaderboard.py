@@ -8,6 +8,7 @@ import pytest
 
 from mlless_nb.search import Trial, choice, integer, log_uniform, uniform
 from mlless_nb.widgets import leaderboard
+from mlless_nb.widgets.live_leaderboard import Leaderboard
 from mlless_nb.widgets.parallel_coordinates import parallel_coordinates
 
 
@@ -24,6 +25,8 @@ class FakeSweep:
     }
 
     def __init__(self) -> None:
+        self.n_stopped = 0
+
         def drawn(rate: float, kind: str | None = None) -> dict[str, Any]:
             return {"rate": rate, "rank": 4, "l2": 0.5, "kind": kind}
 
@@ -41,6 +44,9 @@ class FakeSweep:
     @property
     def best_trial(self) -> Trial | None:
         return self.ranked[0] if self.ranked[0].loss is not None else None
+
+    def stop(self) -> None:
+        self.n_stopped += 1
 
     def wait_for_change(self, seen: int, timeout_s: float) -> int:
         self.is_live, self.status, self.reason = False, "finished", "all 4 trials are done"
@@ -63,6 +69,17 @@ def test_html_is_escaped_and_the_best_is_bold() -> None:
     assert "mathjax_ignore" in html[: html.index("$")]  # dollar signs are not formulas
     assert "a<b" not in html
     assert html.index("font-weight:600") < html.index("rates-2<") < html.index("rates-1<")
+
+
+def test_the_live_table_is_that_of_the_sweep_and_its_button_is_confirmed() -> None:
+    sweep = FakeSweep()
+    board = Leaderboard(sweep)
+    assert (board.table, board.is_stopping) == (leaderboard.as_html(sweep), False)
+    for message in (None, ["stop"], {"cmd": "go on"}):
+        board._on_message(board, message, [])
+    assert (sweep.n_stopped, board.is_stopping) == (0, False)
+    board._on_message(board, {"cmd": "stop"}, [])
+    assert (sweep.n_stopped, board.is_stopping) == (1, True)
 
 
 def test_parallel_coordinates_have_an_axis_for_each_setting_and_the_loss() -> None:

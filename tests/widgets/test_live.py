@@ -1,118 +1,24 @@
-"""The live widget without a browser: its traits, its messages, its feed, its commands."""
+"""The live widget without a browser: its traits, its messages, its commands."""
 
 from __future__ import annotations
 
 import json
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from fake_run import FakeRun
 
-from mlless_nb.telemetry.live import RunState, Telemetry
 from mlless_nb.widgets import Dashboard
 from mlless_nb.widgets import dashboard as dashboard_module
 from mlless_nb.widgets import feed as feed_module
 from mlless_nb.widgets.controls import KEPT_REPLIES, Controls
-from mlless_nb.widgets.feed import Feed
 from mlless_nb.widgets.rows import VIEW_COLUMNS
 
 #: Bytes of the Jupyter message around a message to the page: header, parent header, metadata.
 HEADER_BYTES = 700
-
-
-class Recorder:
-    """A sink that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[int, int]] = []
-        self.states: list[RunState] = []
-        self.snapshots: list[int] = []
-
-    def on_rows(self, first: int, rows: Any, state: RunState) -> None:
-        self.rows.append((first, len(rows)))
-        self.states.append(state)
-
-    def on_snapshot(self, rows: Any, state: RunState) -> None:
-        self.snapshots.append(len(rows))
-
-
-# ---------------------------------------------------------------------------------------------------------- the feed
-
-
-def test_feed_gives_every_row_once_in_order_and_ends_with_the_run() -> None:
-    run, sink, ended = FakeRun(n_steps=300, budget_usd=None), Recorder(), threading.Event()
-    feed = Feed(run.telemetry, sink, ended.set)
-    feed.start()
-    run.start(0.002)
-    assert ended.wait(30)
-    feed.join(5)
-    expected = 0
-    for first, n in sink.rows:
-        assert first == expected
-        expected += n
-    assert expected == 300
-    assert sink.states[-1].status == "finished"
-    assert sink.snapshots[-1] == 300
-
-
-def test_what_a_command_changes_does_not_wait_for_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, batch, answer = FakeRun(n_steps=300, budget_usd=None), threading.Event(), threading.Event()
-
-    class Waiting(Recorder):
-        def on_rows(self, first: int, rows: Any, state: RunState) -> None:
-            (answer if state.budget_usd == 0.5 else batch).set()
-
-    monkeypatch.setattr(feed_module, "BATCH_S", 600.0)
-    feed = Feed(run.telemetry, Waiting(), lambda: None)
-    feed.start()
-    run.advance(2)
-    assert batch.wait(30)
-    run.telemetry.update(budget_usd=0.5)
-    assert answer.wait(30)
-    run.telemetry.update(status="stopped")
-    feed.join(30)
-
-
-def test_feed_of_a_run_that_is_over_shows_it_and_ends() -> None:
-    run, sink, ended = FakeRun(n_steps=5), Recorder(), threading.Event()
-    run.advance(9)
-    feed = Feed(run.telemetry, sink, ended.set)
-    feed.start()
-    feed.join(10)
-    assert ended.is_set()
-    assert sink.rows == [(0, 5)]
-
-
-def test_feed_closes_while_the_run_goes_on() -> None:
-    ended = threading.Event()
-    feed = Feed(Telemetry(), Recorder(), ended.set)
-    feed.start()
-    feed.close()
-    feed.close()
-    assert not ended.is_set()
-
-
-@pytest.mark.parametrize("n_steps", [0, 2], ids=["before the first batch", "between two batches"])
-def test_a_closed_feed_does_not_wait_for_the_next_batch(monkeypatch: pytest.MonkeyPatch, n_steps: int) -> None:
-    run, sent, ended = FakeRun(n_steps=300, budget_usd=None), threading.Event(), threading.Event()
-
-    class Waiting(Recorder):
-        def on_rows(self, first: int, rows: Any, state: RunState) -> None:
-            sent.set()
-
-    monkeypatch.setattr(feed_module, "BATCH_S", 600.0)
-    run.telemetry = run.telemetry if n_steps else Telemetry()
-    feed = Feed(run.telemetry, Waiting(), ended.set)
-    feed.start()
-    if n_steps:
-        run.advance(n_steps)
-        assert sent.wait(30)
-    feed.close()
-    feed.join(30)
-    assert feed._thread not in threading.enumerate()
-    assert not ended.is_set()
 
 
 # ------------------------------------------------------------------------------------------------------ the commands
@@ -264,6 +170,22 @@ def test_only_what_has_changed_goes_out(sent: list[Any]) -> None:
     assert ["events" in message["status"] for message, _ in sent] == [True, False]
     assert ["progress_text" in message["status"] for message, _ in sent] == [True, True]
     assert len(str(sent[1][0])) < 2500
+
+
+def test_times_of_workers_are_sent_once_a_second_and_when_one_leaves(
+    sent: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now_s=100.0, monotonic=lambda: clock.now_s)
+    monkeypatch.setattr(dashboard_module, "time", clock)
+    run = FakeRun(removes_at=(6,))
+    widget = Dashboard(run)
+    for clock.now_s in (100.0, 100.1, 100.2, 101.3, 101.4, 101.5):
+        run.advance(1)
+        times = [[slot, 1, 0.015, 0.001 * run.telemetry.n_rows, 0, 0, 0, 0, 0] for slot in range(3)]
+        run.telemetry.update(worker_times=times)
+        widget.on_rows(0, run.telemetry.rows_since(0), run.telemetry.state)
+    told = ["strip" in message["status"] for message, _ in sent]
+    assert told == [True, False, False, True, False, True]
 
 
 class Earlier:

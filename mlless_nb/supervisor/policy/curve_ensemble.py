@@ -62,8 +62,15 @@ class Mixture:
 
     def spread(self, step: float, loss: float) -> float:
         """The curves' deviation from ``loss`` at ``step``: half of an 80 % interval, as a share of ``loss``."""
-        losses = self.heights / (1 + (step / self.now / _BEND) ** _EXPONENT) + self.floors
-        return Z * math.sqrt(float(self.weights @ (losses - loss) ** 2)) / max(abs(loss), 1e-300)
+        return Z * math.sqrt(float(self.weights @ (self._losses(step) - loss) ** 2)) / max(abs(loss), 1e-300)
+
+    def at(self, step: float) -> float:
+        """The curves' mean at ``step``."""
+        return float(self.weights @ self._losses(step))
+
+    def _losses(self, step: float) -> Float64:
+        losses: Float64 = self.heights / (1 + (step / self.now / _BEND) ** _EXPONENT) + self.floors
+        return losses
 
     def steps_to(self, loss: float) -> tuple[float, float, float]:
         """The low, middle and high step at which ``loss`` is reached, at least ``now``; infinite if never."""

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from .curve_fit import Z
+from .hindcast import optimism, stalled_since
 from .loss_history import History
 from .projection import RECENT, Projection
 
@@ -34,6 +35,8 @@ def forecast(history: History, projection: Projection, cap_usd: float | None) ->
         ``loss_at_end``: the loss when the cap or a rule other than the target ends the run; ``loss_at_cap``: when the
         cap does; ``is_rough``: whether the curve is not reliable that far ahead; ``usd_to_target`` and ``s_to_target``:
         [low, expected, high] of the whole run, an 80 % interval, high is None if the target may never be reached;
+        ``stalled_since``: the step of the best validation loss, if the target is below it and it is long ago: then no
+        time is told, nor before there are enough validation losses where the target is for these.
         ``usd_per_percent``: dollars that the next 1 % of loss costs, if the curve is reliable that far ahead. Unknown
         values are None. ``path``, where there is a target: what is ahead until the cap or another rule ends the run, as
         [step, seconds, dollars, loss, and low and high of its 80 % interval].
@@ -59,6 +62,7 @@ def forecast(history: History, projection: Projection, cap_usd: float | None) ->
         "is_rough": False,
         "usd_to_target": None,
         "s_to_target": None,
+        "stalled_since": None,
         "usd_per_percent": None,
         "path": [],
     }
@@ -69,7 +73,11 @@ def forecast(history: History, projection: Projection, cap_usd: float | None) ->
     if projection.is_reliable(lower, p):
         found["usd_per_percent"] = lower * usd_step
     if projection.target is not None:
-        steps = _steps_to_target(projection.target, projection, farthest)
+        is_judged = judged.is_validation or not history.has_held_out
+        if is_judged and projection.target < judged.losses.min():
+            found["stalled_since"] = stalled_since(judged)
+        is_told = is_judged and found["stalled_since"] is None
+        steps = _steps_to_target(projection.target, projection, farthest) if is_told else None
         if steps is not None:
             variation = history.step_variation(max(history.since_change(), history.n - RECENT))
             found["usd_to_target"] = _interval(spent, steps, usd_step, variation)
@@ -94,7 +102,8 @@ def _steps_to_target(target: float, projection: Projection, farthest: float) -> 
     """Steps until ``target`` ends the run, with an 80 % interval: low, expected, high.
 
     The run ends with the first evaluation after the loss is reached, or as many later as ``confirmations`` requires.
-    ``high`` is infinite if the target may never be reached; None is returned if that is likely.
+    ``high`` is infinite if the target may never be reached; None is returned if that is likely. It is as late as if the
+    loss ended above the curves by as much as it now is above those of an earlier step.
     """
     mixture, judged, p = projection.mixture, projection.judged, projection.n_workers
     if mixture is None:
@@ -107,8 +116,10 @@ def _steps_to_target(target: float, projection: Projection, farthest: float) -> 
         n_evaluations = max(math.ceil(since / every - 1e-9), 1) if math.isfinite(since) else math.inf
         return max(newest + (n_evaluations + projection.confirmations - 1) * every - projection.step, 0.0)
 
-    low, steps, high = map(until, mixture.steps_to(target - projection.efficiency.worse_by(p)))
-    return (low, steps, high) if steps <= farthest else None
+    wanted = target - projection.efficiency.worse_by(p)
+    low, steps, high = map(until, mixture.steps_to(wanted))
+    _, later, latest = map(until, mixture.steps_to(wanted - optimism(projection.effective, mixture.pace.level)))
+    return (low, steps, max(high, latest)) if steps <= farthest and math.isfinite(later) else None
 
 
 def _interval(done: float, steps: tuple[float, float, float], unit: float, variation: float) -> list[float | None]:

@@ -14,9 +14,9 @@ from mlless_nb.supervisor.policy.policy import Policy
 from mlless_nb.supervisor.policy.projection import Prices
 
 
-def forecast(made: list[list[float | None]], **stop: float) -> dict[str, Any]:
+def forecast(made: list[list[float | None]], *, has_held_out: bool = False, **stop: float) -> dict[str, Any]:
     """The forecast after the rows ``made``."""
-    advice = Policy(ScaleIn.off().to_json(), 8, stop, Prices(3e-5, 7e-5))
+    advice = Policy(ScaleIn.off().to_json(), 8, stop, Prices(3e-5, 7e-5), has_held_out)
     for row in made:
         advice.append(row)
     found = advice.forecast(None)
@@ -89,3 +89,28 @@ def test_the_path_to_the_target_has_a_band_that_widens_up_to_the_rule_that_ends_
     assert high[-1] - low[-1] >= high[0] - low[0]
     assert forecast(evaluated(300), steps=500)["path"] == []  # nobody asked for a loss
     assert forecast(evaluated(100), target=0.01, steps=5000)["path"][-1][0] <= 200  # no farther than it has come
+
+
+def test_a_target_for_held_out_rows_has_no_time_before_these_were_evaluated_often_enough() -> None:
+    made = rows([hyperbola(step) for step in range(1, 41)], eval_every=10)
+    assert forecast(made, target=0.6)["s_to_target"] is not None  # a job without held-out rows
+    assert forecast(made, target=0.6, has_held_out=True)["s_to_target"] is None
+    assert forecast(evaluated(300), target=hyperbola(600), has_held_out=True)["s_to_target"] is not None
+
+
+def test_a_loss_that_has_stalled_above_the_target_is_told_with_its_best_step() -> None:
+    losses = [max(hyperbola(step), 0.53) + 1e-5 * abs(step - 480) for step in range(1, 801)]
+    made = rows(losses, eval_every=10)
+    assert forecast(made[:600], target=0.52)["stalled_since"] is None  # it may still be noise
+    found = forecast(made, target=0.52)
+    assert (found["stalled_since"], found["s_to_target"], found["usd_to_target"]) == (480, None, None)
+    assert forecast(made, target=0.531)["stalled_since"] is None  # reached before, and to be confirmed
+    assert forecast(made)["stalled_since"] is None
+
+
+def test_a_curve_that_flattens_suddenly_has_no_time_for_a_target_below_its_floor() -> None:
+    made = rows([max(hyperbola(step), hyperbola(400)) for step in range(1, 601)], eval_every=5)
+    target = hyperbola(500)
+    before = forecast(made[:395], target=target)["s_to_target"]
+    assert before[1] == pytest.approx(1 + 500 * STEP_S, rel=0.05)
+    assert [forecast(made[:n], target=target)["s_to_target"] for n in (480, 520, 600)] == [None] * 3
