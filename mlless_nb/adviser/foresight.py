@@ -14,11 +14,11 @@ from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from .advice import WORKERS as NUMBERS
 from .advice import Advice, as_run, compare
-from .analytic import Sizes
 from .constants import constants
 from .descent import descend, planned
 from .outlook import Course, Outlook, outlook
 from .probe import probe, probe_head
+from .sizes import Sizes
 
 if TYPE_CHECKING:
     from ..driver.run import TrainingRun

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 import subprocess
@@ -24,7 +25,7 @@ START_PATIENCE_S = 60.0
 
 
 class StepTimes(NamedTuple):
-    """Medians over the timed steps: seconds of one core to make and to apply an update, and its size in bytes."""
+    """Medians over the timed steps: seconds of one core to make an update, to apply a peer's, and its size in bytes."""
 
     make_s: float
     apply_s: float
@@ -39,21 +40,39 @@ def n_cores() -> int:
 def loaded_s(modules: Sequence[str] = ()) -> float:
     """Seconds until an interpreter of local functions has imported what they need, and ``modules``.
 
-    Machines differ in it by half, and the same one from hour to hour. Nothing is run in it.
+    Machines differ in it by half, and the same one from hour to hour. Nothing is run in it. The first one of a process
+    is not timed: it may have to compile the modules, or to read them from a disk, and those of runs then need not.
 
     Raises
     ------
     OSError, subprocess.SubprocessError
         It cannot be started, or one of the modules cannot be imported.
     """
-    command = [interpreter(modules), os.devnull]
+    program = interpreter(modules)
+    _start_once(program)
     began = time.perf_counter()
-    subprocess.run(command, check=True, timeout=START_PATIENCE_S, stdin=subprocess.DEVNULL, capture_output=True)
+    _start(program)
     return time.perf_counter() - began
 
 
-def timed(replicas: Sequence[Replica], minibatches: Sequence[Minibatch], local_steps: int, seconds: float) -> StepTimes:
-    """Time steps of ``replicas``, which take turns, for about ``seconds`` in this thread."""
+def _start(program: str) -> None:
+    command = [program, os.devnull]
+    subprocess.run(command, check=True, timeout=START_PATIENCE_S, stdin=subprocess.DEVNULL, capture_output=True)
+
+
+@functools.cache
+def _start_once(program: str) -> None:
+    """Start ``program``, the first time that this is called."""
+    _start(program)
+
+
+def timed(
+    replicas: Sequence[Replica], minibatches: Sequence[Minibatch], local_steps: int, seconds: float, n_workers: int = 2
+) -> StepTimes:
+    """Time steps of ``replicas``, which take turns, for about ``seconds`` in this thread.
+
+    Each does what worker 0 of ``n_workers`` does in a step: one that is alone encodes nothing and has no peers.
+    """
     make_s, apply_s, n_bytes = [], [], []
     until = time.monotonic() + seconds
     step = turn = 0
@@ -62,16 +81,20 @@ def timed(replicas: Sequence[Replica], minibatches: Sequence[Minibatch], local_s
         turn += 1
         step = -(-turn // len(replicas))
         taken = [minibatches[(turn * local_steps + i) % len(minibatches)] for i in range(local_steps)]
+        frames = []
         began = time.thread_time()
-        replica.make(taken, step, 2)
-        frame = replica.encode(step, NO_STATS)
-        make_s.append(time.thread_time() - began)
+        replica.make(taken, step, n_workers)
+        if n_workers > 1:
+            frames.append(replica.encode(step, NO_STATS))
         replica.apply([0], [], NO_STATS)
-        began = time.thread_time()
-        replica.apply([1], [frame], NO_STATS)
-        apply_s.append(time.thread_time() - began)
-        replica.finish(step, 2)
-        n_bytes.append(len(frame))
+        made = time.thread_time()
+        for frame in frames:
+            replica.apply([1], [frame], NO_STATS)
+        applied = time.thread_time()
+        replica.finish(step, n_workers)
+        make_s.append(made - began + time.thread_time() - applied)
+        apply_s.append(applied - made)
+        n_bytes.append(sum(map(len, frames)))
     return StepTimes(statistics.median(make_s), statistics.median(apply_s), statistics.median(n_bytes))
 
 
