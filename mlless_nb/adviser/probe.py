@@ -6,11 +6,15 @@ Nothing is launched or billed: one replica trains in this process, without peers
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 import subprocess
 
+from ..data.csr import Csr
+from ..data.dataset import Dataset
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
+from ..data.ratings import Ratings
 from ..data.stream import CsrStream
 from ..driver.launcher import is_local
 from ..errors import ServiceError
@@ -26,6 +30,9 @@ from .timing import LEAST_TIMED, crowded, loaded_s, timed
 
 #: Least share of the training rows that minibatches are timed on.
 SAMPLE = 0.1
+#: Rows in memory with at most so many values are all packed, which takes some tenths of a second: then what a run
+#: decides by how much its minibatches touch is known.
+WHOLE_VALUES = 4_000_000
 #: Seconds that the measurement may take.
 STEPS_S = 1.0
 #: Most minibatches of the sample that are timed.
@@ -34,10 +41,11 @@ MOST_TIMED = 64
 MOST_BLOCKS = 6
 
 
-def probe(job: TrainingJob, steps_s: float | None = None, sample: float = SAMPLE) -> Sizes:
+def probe(job: TrainingJob, steps_s: float | None = None, sample: float | None = None) -> Sizes:
     """Measure ``job`` on this machine, for about ``steps_s`` seconds; its epochs are left open.
 
-    Without ``steps_s`` steps are timed for a second, and how long functions of this machine take to start.
+    Without ``steps_s`` steps are timed for a second, and how long functions of this machine take to start; without
+    ``sample``, a share of the rows, `SAMPLE` of them is packed, or all if these are few.
 
     Raises
     ------
@@ -45,6 +53,8 @@ def probe(job: TrainingJob, steps_s: float | None = None, sample: float = SAMPLE
         The job cannot be trained on its data.
     """
     n_train = job.n_train  # refuses files whose rows are not here
+    if sample is None:
+        sample = 1.0 if _n_values(job.data) <= WHOLE_VALUES else SAMPLE
     share = min(max(sample, 2.0 * job.minibatch * max(LEAST_TIMED, job.local_steps) / n_train), 1.0)
     objects = MemoryObjects()
     part, manifest, _ = packed(part_of(job, share), objects)
@@ -55,6 +65,13 @@ def probe(job: TrainingJob, steps_s: float | None = None, sample: float = SAMPLE
         return dataclasses.replace(sizes, loaded_s=loaded_s(job.model.modules))
     except (OSError, subprocess.SubprocessError, ServiceError):  # the run will say why; a constant stands for it here
         return sizes
+
+
+def _n_values(data: Dataset) -> float:
+    """Values of rows in memory; infinite if they are elsewhere."""
+    if isinstance(data, Csr):
+        return data.X.nnz
+    return data.n if isinstance(data, Ratings) else math.inf
 
 
 def probe_head(job: TrainingJob, rows: CsrStream, steps_s: float) -> Sizes | None:

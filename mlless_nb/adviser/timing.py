@@ -8,7 +8,6 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ..data.minibatches import Minibatch
@@ -18,6 +17,9 @@ from ..worker.replica import Replica
 
 #: Fewest steps that are timed.
 LEAST_TIMED = 3
+#: Seconds between two steps, about as long as a worker waits for Redis: then it finds less of its data in the core's
+#: caches, and its step takes up to a third longer.
+PAUSE_S = 150e-6
 #: Replicas that take turns on a core of a crowded machine, and most bytes of parameters that all of them may have.
 REPLICAS_EACH, CROWD_BYTES = 3, 1 << 30
 #: Longest time that the start of an interpreter may take, seconds.
@@ -82,6 +84,7 @@ def timed(
         step = -(-turn // len(replicas))
         taken = [minibatches[(turn * local_steps + i) % len(minibatches)] for i in range(local_steps)]
         frames = []
+        time.sleep(PAUSE_S)
         began = time.thread_time()
         replica.make(taken, step, n_workers)
         if n_workers > 1:
@@ -101,17 +104,12 @@ def timed(
 def crowded(
     make_replica: Callable[[], Replica], minibatches: Sequence[Minibatch], local_steps: int, seconds: float
 ) -> StepTimes:
-    """`timed` on all cores at once, each with several replicas; the means over the cores.
+    """`timed` with several replicas, as on a core that workers share.
 
     A replica that has a core to itself keeps its tables in that core's cache. Workers that share cores do not, and a
-    step of theirs can take twice as long.
+    step of theirs can take twice as long. One thread takes all turns: several would wait for the interpreter's lock,
+    which functions do not share.
     """
     first = make_replica()
-    most = max(CROWD_BYTES // max(first.params.nbytes, 1), 1)
-    n_threads = min(n_cores(), most)
-    n_replicas = n_threads * min(REPLICAS_EACH, max(most // n_threads, 1))
-    replicas = [first, *(make_replica() for _ in range(n_replicas - 1))]
-    groups = [replicas[number::n_threads] for number in range(n_threads)]
-    with ThreadPoolExecutor(n_threads) as pool:
-        times = list(pool.map(lambda group: timed(group, minibatches, local_steps, seconds), groups))
-    return StepTimes(*(statistics.fmean(column) for column in zip(*times, strict=True)))
+    n_replicas = min(max(CROWD_BYTES // max(first.params.nbytes, 1), 1), REPLICAS_EACH)
+    return timed([first, *(make_replica() for _ in range(n_replicas - 1))], minibatches, local_steps, seconds)
