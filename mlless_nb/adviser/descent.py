@@ -11,9 +11,9 @@ from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
 from ..errors import JobError
 from ..exchange.stats import NO_STATS
-from ..job import defaults
 from ..job.job import TrainingJob
 from ..job.limits import Stop
+from ..job.optimizers import FTRL
 from ..job.rate_schedule import Schedule
 from ..storage.objects import MemoryObjects
 from ..worker.minibatch_loader import MinibatchFeed
@@ -102,7 +102,9 @@ def descend(job: TrainingJob, sizes: Sizes, most: float | None = None) -> Descen
     sample = part_of(job, share)
     sample = dataclasses.replace(sample, minibatch=min(size, sample.n_train))
     part, manifest, validation = packed(sample, objects)
-    part = defaults.adapted(part, manifest)
+    optimizer = part.optimizer
+    if not isinstance(optimizer, FTRL) and optimizer.lazy == "auto":  # smaller minibatches touch fewer rows
+        part = dataclasses.replace(part, optimizer=dataclasses.replace(optimizer, lazy=sizes.is_lazy))
     replica, feed = replica_of(part, manifest, 1), MinibatchFeed(objects, manifest)
     held_out = _all(objects, validation) if validation is not None else []
     n, h, position, step = manifest.n_minibatches, part.local_steps, 0, 0

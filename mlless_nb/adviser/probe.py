@@ -70,7 +70,7 @@ def probe(job: TrainingJob, steps_s: float | None = None, sample: float | None =
 def _n_values(data: Dataset) -> float:
     """Values of rows in memory; infinite if they are elsewhere."""
     if isinstance(data, Csr):
-        return data.X.nnz
+        return float(data.X.nnz)
     return data.n if isinstance(data, Ratings) else math.inf
 
 
@@ -116,6 +116,7 @@ def _sizes(
         crowded_minibatch_s=crowd.make_s / h,
         crowded_apply_s=crowd.apply_s,
         planned_bytes=planned_bytes,
+        is_lazy=getattr(part.optimizer, "lazy", False) is True,
     )
 
 

@@ -12,9 +12,9 @@ from ..supervisor.checkpoint_times import TABLES, CheckpointTimes
 from ..worker.minibatch_loader import CACHE_BYTES, SMALL_BYTES
 from .sizes import Sizes
 
-#: The driver's: to see whether the data are packed, and what it sets aside to read the model and to remove the run's
-#: objects; and the write of the model.
-FIXED_GETS, FIXED_PUTS = 7, 3
+#: The driver's reads: to see whether the data are packed, and what it sets aside to read the model. The writes are of
+#: the model, and the listing by which the run's objects are removed.
+FIXED_GETS, FIXED_PUTS = 7, 2
 
 
 def n_reads(n_workers: int, sizes: Sizes) -> int:

@@ -30,6 +30,8 @@ class Sizes:
         The estimate of `update_bytes` by which a run chooses how updates are exchanged; None: `update_bytes` itself.
     loaded_s : float, optional
         Seconds until an interpreter of functions of this machine has all imports; None: not measured.
+    is_lazy : bool
+        Whether a run's optimiser skips the rows that a minibatch does not touch, where the job leaves that open.
     """
 
     epochs: float
@@ -45,6 +47,7 @@ class Sizes:
     crowded_apply_s: float | None = None
     planned_bytes: float | None = None
     loaded_s: float | None = None
+    is_lazy: bool = False
 
     def n_rounds(self, n_workers: int) -> int:
         """Steps of a run of ``n_workers`` with the job's number of epochs."""

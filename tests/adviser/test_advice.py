@@ -85,6 +85,7 @@ def test_steps_are_measured_as_a_worker_takes_them() -> None:
     sizes = probe.probe(clicks)
     assert sizes.update_bytes < sizes.table_bytes / 2
     assert sizes.planned_bytes < sizes.table_bytes / 2
+    assert sizes.is_lazy
     n_users, n_items = RATINGS.shape
     assert probe.probe(JOB).table_bytes == 4 * 5 * n_items
     whole = probe.probe(dataclasses.replace(JOB, partition="rows"))
