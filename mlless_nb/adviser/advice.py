@@ -12,11 +12,12 @@ from ..job.job import TrainingJob
 from ..money import Rates, price_profile
 from ..validation import check_number
 from . import analytic
-from .analytic import Option, Sizes, pareto
+from .analytic import Option, pareto
 from .constants import Constants, Link, constants
 from .descent import epochs_of
 from .here import here
 from .probe import probe
+from .sizes import Sizes
 
 #: Numbers of workers that are compared.
 WORKERS = (1, 2, 4, 8, 16, 32, 64)

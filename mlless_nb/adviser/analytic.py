@@ -11,57 +11,17 @@ Exchange over Redis follows our own patterns, as `mlless_nb.exchange.pattern` mo
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from ..exchange.pattern import broadcast_s, choose_pattern, scatter_reduce_s
 from ..money import Rates
 from ..money.meter import NUSD
+from . import run_requests
 from .constants import VM, Constants, Link
+from .sizes import Sizes
 
-#: Requests to the storage at start and end: claims, model, record.
-FIXED_GETS, FIXED_PUTS = 20, 4
 #: A VM is billed by the second, at least this many seconds.
 LEAST_VM_S = 60.0
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What the model needs to know of a job.
-
-    Attributes
-    ----------
-    epochs : float
-        Passes over the training rows.
-    n_minibatches, local_steps : int
-        Minibatches of an epoch, and how many of them a worker takes in a step.
-    minibatch_s : float
-        Seconds of one core for one minibatch: gradient, update, encoding.
-    apply_s : float
-        Seconds of one core to read and add one peer's update.
-    update_bytes, table_bytes, data_bytes : float
-        Size of a published update, of the whole table, of the packed training rows.
-    crowded_minibatch_s, crowded_apply_s : float, optional
-        `minibatch_s` and `apply_s` where several replicas share the caches of all cores; None: not measured.
-    loaded_s : float, optional
-        Seconds until an interpreter of functions of this machine has all imports; None: not measured.
-    """
-
-    epochs: float
-    n_minibatches: int
-    local_steps: int
-    minibatch_s: float
-    apply_s: float
-    update_bytes: float
-    table_bytes: float
-    data_bytes: float
-    crowded_minibatch_s: float | None = None
-    crowded_apply_s: float | None = None
-    loaded_s: float | None = None
-
-    def n_rounds(self, n_workers: int) -> int:
-        """Steps of a run of ``n_workers`` with the job's number of epochs."""
-        return max(math.ceil(self.epochs * self.n_minibatches / (n_workers * self.local_steps)), 1)
 
 
 @dataclass(frozen=True)
@@ -135,14 +95,15 @@ def functions(
     """
     w, rounds, link = n_workers, sizes.n_rounds(n_workers), link or known.channels[store]
     start_s = known.start_s(w) + sizes.data_bytes / w / known.data.bytes_s + known.data.latency_s
-    step_s = (sizes.local_steps * sizes.minibatch_s + (w - 1) * sizes.apply_s) / speed
+    step_s = (sizes.making_s(w) + (w - 1) * sizes.apply_s) / speed
     compute, exchange = rounds * step_s, rounds * exchange_s(store, w, sizes, link)
     time_s = start_s + compute + exchange
     nusd = (w + 1) * rates.function_nusd(time_s)
-    gets, puts = storage_requests(w) if store == "storage" and w > 1 else (0, 0)
-    nusd += rates.requests_nusd(rounds * gets + FIXED_GETS + sizes.n_minibatches, rounds * puts + FIXED_PUTS)
     if store == "redis":
-        nusd += rates.servers_nusd(time_s)
+        nusd += rates.servers_nusd(time_s + rates.tail_s)
+    nusd += run_requests.run_nusd(w, sizes, rates, compute + exchange)
+    gets, puts = storage_requests(w) if store == "storage" and w > 1 else (0, 0)
+    nusd += rates.requests_nusd(rounds * gets, rounds * puts)
     usd = nusd / NUSD
     if store == "server":
         usd += known.vms["c5.large"].usd_per_h / 3600 * max(time_s + known.start_s(1, are_vms=True), LEAST_VM_S)
@@ -153,7 +114,7 @@ def functions(
 def one_vm(vm: VM, sizes: Sizes, known: Constants, *, speed: float) -> Option:
     """One VM that trains with a thread for each core, without any exchange."""
     start_s = known.start_s(1, are_vms=True) + sizes.data_bytes / known.data.bytes_s
-    compute = sizes.epochs * sizes.n_minibatches * sizes.minibatch_s / (vm.cores * speed)
+    compute = sizes.epochs * sizes.n_minibatches * sizes.single_minibatch_s / (vm.cores * speed)
     usd = vm.usd_per_h / 3600 * max(start_s + compute, LEAST_VM_S)
     return Option("vm", vm.name, 1, start_s, compute, 0.0, usd)
 
@@ -171,7 +132,7 @@ def cluster(vm: VM, n_vms: int, sizes: Sizes, known: Constants, *, speed: float)
 def gpu(sizes: Sizes, known: Constants, *, speed: float) -> Option:
     """The what-if of a VM with a GPU."""
     start_s = known.start_s(1, are_vms=True) + sizes.data_bytes / known.data.bytes_s
-    compute = sizes.epochs * sizes.n_minibatches * sizes.minibatch_s / (known.gpu.speedup * speed)
+    compute = sizes.epochs * sizes.n_minibatches * sizes.single_minibatch_s / (known.gpu.speedup * speed)
     usd = known.gpu.usd_per_h / 3600 * max(start_s + compute, LEAST_VM_S)
     return Option("what-if", f"{known.gpu.label}, a GPU", 1, start_s, compute, 0.0, usd)
 

@@ -13,11 +13,12 @@ from ..errors import JobError
 from ..exchange.stats import NO_STATS
 from ..job.job import TrainingJob
 from ..job.limits import Stop
+from ..job.optimizers import FTRL
 from ..job.rate_schedule import Schedule
 from ..storage.objects import MemoryObjects
 from ..worker.minibatch_loader import MinibatchFeed
 from .alone import packed, part_of, replica_of
-from .analytic import Sizes
+from .sizes import Sizes
 
 #: Least share of the training rows on which the epochs to a target are estimated: LambdaML, section 5.3.
 SAMPLE = 0.1
@@ -101,6 +102,9 @@ def descend(job: TrainingJob, sizes: Sizes, most: float | None = None) -> Descen
     sample = part_of(job, share)
     sample = dataclasses.replace(sample, minibatch=min(size, sample.n_train))
     part, manifest, validation = packed(sample, objects)
+    optimizer = part.optimizer
+    if not isinstance(optimizer, FTRL) and optimizer.lazy == "auto":  # smaller minibatches touch fewer rows
+        part = dataclasses.replace(part, optimizer=dataclasses.replace(optimizer, lazy=sizes.is_lazy))
     replica, feed = replica_of(part, manifest, 1), MinibatchFeed(objects, manifest)
     held_out = _all(objects, validation) if validation is not None else []
     n, h, position, step = manifest.n_minibatches, part.local_steps, 0, 0

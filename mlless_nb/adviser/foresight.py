@@ -16,12 +16,12 @@ from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from .advice import WORKERS as NUMBERS
 from .advice import Advice, as_run, compare
-from .analytic import Sizes
 from .constants import constants
 from .descent import descend, planned
 from .foreseen import ForeseenRows
 from .outlook import Course, Outlook, outlook
 from .probe import STEPS_S, probe, probe_head
+from .sizes import Sizes
 from .stateless_outlook import stateless_outlook
 
 if TYPE_CHECKING:

@@ -6,13 +6,16 @@ from ..driver.launch_plan import EMBEDDED_LINK
 from ..exchange.pattern import choose_pattern
 from ..money import Rates
 from ..money.meter import NUSD
-from .analytic import FIXED_GETS, FIXED_PUTS, Option, Sizes
+from .analytic import Option
+from .run_requests import run_nusd
+from .sizes import Sizes
 from .timing import n_cores
 
 #: Seconds until an interpreter of functions has imported what they need, where that was not timed; they are forked from
-#: it and billed from then on. As the other constants here, fitted to runs of 1 to 12 workers on two cores;
-#: ``benchmarks/adviser.py`` compares.
+#: it. As the other constants here, fitted to runs of 1 to 12 workers on two cores; ``benchmarks/adviser.py`` compares.
 LOADED_S = 0.35
+#: The first of these seconds, before that interpreter is started: functions are billed from then on.
+UNBILLED_S = 0.03
 #: Seconds from then on until the functions train: of all, and more for each.
 START_S, START_EACH_S = 0.06, 0.022
 #: Processor seconds of a step's loop in each worker, of its arrival at a round, and of a frame's command and reply,
@@ -34,27 +37,35 @@ def here(n_workers: int, sizes: Sizes, rates: Rates, cores: int | None = None) -
         Processor cores; None: those of this machine.
     """
     w, cores = n_workers, cores or n_cores()
-    rounds, minibatch_s = sizes.n_rounds(w), sizes.minibatch_s
-    if w > 1 and sizes.crowded_minibatch_s is not None:
-        minibatch_s = sizes.crowded_minibatch_s
-    made_s = w * (sizes.local_steps * minibatch_s + STEP_S)
-    loaded_s = LOADED_S if sizes.loaded_s is None else sizes.loaded_s
-    start_s = loaded_s + START_S + START_EACH_S * w
-    used = min(w, cores)
-    compute, exchange = rounds * made_s / used, rounds * exchange_cpu_s(w, sizes) / used
-    time_s = start_s + compute + exchange
-    nusd = (w + 1) * rates.function_nusd(time_s - loaded_s) + rates.servers_nusd(time_s)
-    nusd += rates.requests_nusd(FIXED_GETS + sizes.n_minibatches, FIXED_PUTS)
+    rounds, used = sizes.n_rounds(w), min(w, cores)
+    making_s, apply_s = sizes.making_s(w), sizes.apply_s
+    if w > cores:  # workers that take turns on a core find its caches full of each other's tables
+        making_s, apply_s = sizes.crowded_making_s, sizes.crowded_apply_s or apply_s
+    start_s = (LOADED_S if sizes.loaded_s is None else sizes.loaded_s) + START_S + START_EACH_S * w
+    compute, exchange = rounds * w * (making_s + STEP_S) / used, rounds * exchange_cpu_s(w, sizes, apply_s) / used
+    nusd = bill_nusd(w, sizes, rates, start_s, compute + exchange)
     return Option("here", "this machine", w, start_s, compute, exchange, nusd / NUSD)
 
 
-def exchange_cpu_s(n_workers: int, sizes: Sizes) -> float:
-    """Processor seconds of one round's exchange, of all workers and Redis together."""
+def bill_nusd(n_workers: int, sizes: Sizes, rates: Rates, start_s: float, trained_s: float) -> int:
+    """Bill of a run that begins to train after ``start_s`` seconds, and does so for ``trained_s``, nano-dollars.
+
+    The workers and the supervisor are billed from the start of the one interpreter that they are forked from.
+    """
+    time_s = start_s + trained_s
+    functions = (n_workers + 1) * rates.function_nusd(max(time_s - UNBILLED_S, 0.0))
+    return functions + rates.servers_nusd(time_s + rates.tail_s) + run_nusd(n_workers, sizes, rates, trained_s)
+
+
+def exchange_cpu_s(n_workers: int, sizes: Sizes, apply_s: float) -> float:
+    """Processor seconds of one round's exchange, of all workers and Redis together.
+
+    ``apply_s``: those to add one peer's update.
+    """
     w, m, table = n_workers, sizes.update_bytes, sizes.table_bytes
     if w == 1:
         return 0.0
-    apply_s = sizes.apply_s if sizes.crowded_apply_s is None else sizes.crowded_apply_s
-    if choose_pattern(w, m, table, *EMBEDDED_LINK) == "broadcast":
+    if choose_pattern(w, sizes.planned_bytes or m, table, *EMBEDDED_LINK) == "broadcast":
         n_rounds, moved, n_applied, n_messages = 1, w * w * m, w * (w - 1.0), w * w
     else:
         merged = min(table, w * m)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ..data.minibatches import Minibatch
@@ -17,6 +17,9 @@ from ..worker.replica import Replica
 
 #: Fewest steps that are timed.
 LEAST_TIMED = 3
+#: Seconds between two steps, about as long as a worker waits for Redis: then it finds less of its data in the core's
+#: caches, and its step takes up to a third longer.
+PAUSE_S = 150e-6
 #: Replicas that take turns on a core of a crowded machine, and most bytes of parameters that all of them may have.
 REPLICAS_EACH, CROWD_BYTES = 3, 1 << 30
 #: Longest time that the start of an interpreter may take, seconds.
@@ -24,7 +27,7 @@ START_PATIENCE_S = 60.0
 
 
 class StepTimes(NamedTuple):
-    """Medians over the timed steps: seconds of one core to make and to apply an update, and its size in bytes."""
+    """Medians over the timed steps: seconds of one core to make an update, to apply a peer's, and its size in bytes."""
 
     make_s: float
     apply_s: float
@@ -39,21 +42,39 @@ def n_cores() -> int:
 def loaded_s(modules: Sequence[str] = ()) -> float:
     """Seconds until an interpreter of local functions has imported what they need, and ``modules``.
 
-    Machines differ in it by half, and the same one from hour to hour. Nothing is run in it.
+    Machines differ in it by half, and the same one from hour to hour. Nothing is run in it. The first one of a process
+    is not timed: it may have to compile the modules, or to read them from a disk, and those of runs then need not.
 
     Raises
     ------
     OSError, subprocess.SubprocessError
         It cannot be started, or one of the modules cannot be imported.
     """
-    command = [interpreter(modules), os.devnull]
+    program = interpreter(modules)
+    _start_once(program)
     began = time.perf_counter()
-    subprocess.run(command, check=True, timeout=START_PATIENCE_S, stdin=subprocess.DEVNULL, capture_output=True)
+    _start(program)
     return time.perf_counter() - began
 
 
-def timed(replicas: Sequence[Replica], minibatches: Sequence[Minibatch], local_steps: int, seconds: float) -> StepTimes:
-    """Time steps of ``replicas``, which take turns, for about ``seconds`` in this thread."""
+def _start(program: str) -> None:
+    command = [program, os.devnull]
+    subprocess.run(command, check=True, timeout=START_PATIENCE_S, stdin=subprocess.DEVNULL, capture_output=True)
+
+
+@functools.cache
+def _start_once(program: str) -> None:
+    """Start ``program``, the first time that this is called."""
+    _start(program)
+
+
+def timed(
+    replicas: Sequence[Replica], minibatches: Sequence[Minibatch], local_steps: int, seconds: float, n_workers: int = 2
+) -> StepTimes:
+    """Time steps of ``replicas``, which take turns, for about ``seconds`` in this thread.
+
+    Each does what worker 0 of ``n_workers`` does in a step: one that is alone encodes nothing and has no peers.
+    """
     make_s, apply_s, n_bytes = [], [], []
     until = time.monotonic() + seconds
     step = turn = 0
@@ -62,33 +83,33 @@ def timed(replicas: Sequence[Replica], minibatches: Sequence[Minibatch], local_s
         turn += 1
         step = -(-turn // len(replicas))
         taken = [minibatches[(turn * local_steps + i) % len(minibatches)] for i in range(local_steps)]
+        frames = []
+        time.sleep(PAUSE_S)
         began = time.thread_time()
-        replica.make(taken, step, 2)
-        frame = replica.encode(step, NO_STATS)
-        make_s.append(time.thread_time() - began)
+        replica.make(taken, step, n_workers)
+        if n_workers > 1:
+            frames.append(replica.encode(step, NO_STATS))
         replica.apply([0], [], NO_STATS)
-        began = time.thread_time()
-        replica.apply([1], [frame], NO_STATS)
-        apply_s.append(time.thread_time() - began)
-        replica.finish(step, 2)
-        n_bytes.append(len(frame))
+        made = time.thread_time()
+        for frame in frames:
+            replica.apply([1], [frame], NO_STATS)
+        applied = time.thread_time()
+        replica.finish(step, n_workers)
+        make_s.append(made - began + time.thread_time() - applied)
+        apply_s.append(applied - made)
+        n_bytes.append(sum(map(len, frames)))
     return StepTimes(statistics.median(make_s), statistics.median(apply_s), statistics.median(n_bytes))
 
 
 def crowded(
     make_replica: Callable[[], Replica], minibatches: Sequence[Minibatch], local_steps: int, seconds: float
 ) -> StepTimes:
-    """`timed` on all cores at once, each with several replicas; the means over the cores.
+    """`timed` with several replicas, as on a core that workers share.
 
     A replica that has a core to itself keeps its tables in that core's cache. Workers that share cores do not, and a
-    step of theirs can take twice as long.
+    step of theirs can take twice as long. One thread takes all turns: several would wait for the interpreter's lock,
+    which functions do not share.
     """
     first = make_replica()
-    most = max(CROWD_BYTES // max(first.params.nbytes, 1), 1)
-    n_threads = min(n_cores(), most)
-    n_replicas = n_threads * min(REPLICAS_EACH, max(most // n_threads, 1))
-    replicas = [first, *(make_replica() for _ in range(n_replicas - 1))]
-    groups = [replicas[number::n_threads] for number in range(n_threads)]
-    with ThreadPoolExecutor(n_threads) as pool:
-        times = list(pool.map(lambda group: timed(group, minibatches, local_steps, seconds), groups))
-    return StepTimes(*(statistics.fmean(column) for column in zip(*times, strict=True)))
+    n_replicas = min(max(CROWD_BYTES // max(first.params.nbytes, 1), 1), REPLICAS_EACH)
+    return timed([first, *(make_replica() for _ in range(n_replicas - 1))], minibatches, local_steps, seconds)

@@ -197,7 +197,7 @@ class Driver:
 
     def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
         log, plan = self._services.log, self._plan
-        job = self.job = self.run.job = plan.decided(manifest)
+        job = self.job = self.run.job = defaults.adapted(self.job, manifest)
         if chosen := defaults.told(self._left_open, job):
             self.run.telemetry.tell(0.0, chosen)
         start_key = plan.put_start(self.run.id)

@@ -10,7 +10,6 @@ from ..errors import BudgetError
 from ..exchange import factory, pattern
 from ..exchange.protocol import key_prefix
 from ..exchange.stores import REDIS, prepaid_nusd, store_servers
-from ..job import defaults
 from ..job.execution import EVENTS, WORKERS
 from ..job.job import TrainingJob
 from ..job.partitioning import exchanged_bytes, growth
@@ -131,13 +130,6 @@ class LaunchPlan:
                 f"at least {least_usd(least):g} (US dollars): what it takes to start {job.workers} workers "
                 f"and {others}, take one step and end, priced as {self.rates.profile.label}",
             )
-
-    def decided(self, manifest: Manifest) -> TrainingJob:
-        """The job with the choice that depends on the packed data: whether its optimiser is lazy."""
-        n_rows, _ = self._job.model.table_shape(manifest.shape)
-        n_touched = self._job.model.n_touched(manifest.n_touched)
-        optimizer = defaults.decided(self._job.optimizer, n_rows, n_touched)
-        return dataclasses.replace(self._job, optimizer=optimizer)
 
     def put_start(self, run_id: str) -> str | None:
         """Store the progress that the workers begin from; returns its key, None if they make the first parameters."""

@@ -74,7 +74,7 @@ class StatelessDriver(Driver):
 
     def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
         launcher, log, plan = self._services.launcher, self._services.log, self._plan
-        job = self.job = self.run.job = plan.decided(manifest)
+        job = self.job = self.run.job = defaults.adapted(self.job, manifest)
         if chosen := defaults.told(self._left_open, job):
             self.run.telemetry.tell(0.0, chosen)
         begin = self._start.progress if self._start is not None else None

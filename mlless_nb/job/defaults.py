@@ -24,6 +24,7 @@ from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
 from .units import stored_squared_length
 
 if TYPE_CHECKING:
+    from ..data.prepare import Manifest
     from .job import TrainingJob
 
 #: Most workers by default, and the training rows that each should have.
@@ -109,6 +110,13 @@ def resolved(job: TrainingJob, train: Dataset) -> TrainingJob:
         if chosen.learning_rate is None:
             chosen = chosen.resolved(_rounded(_linear_rate(model, chosen, train)))
     return dataclasses.replace(job, model=model, optimizer=chosen)
+
+
+def adapted(job: TrainingJob, manifest: Manifest) -> TrainingJob:
+    """``job`` with the choice that depends on its packed rows: whether its optimiser is lazy."""
+    n_rows, _ = job.model.table_shape(manifest.shape)
+    optimizer = decided(job.optimizer, n_rows, job.model.n_touched(manifest.n_touched))
+    return dataclasses.replace(job, optimizer=optimizer)
 
 
 def decided(optimizer: Optimizer, n_rows: int, n_touched: int) -> Optimizer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..bus.messages import Invocation
 from ..data.prepare import Manifest
 from ..models import Model
@@ -59,3 +61,10 @@ class CheckpointTimes:
         is_due = trained_s >= FIRST_S and is_cheap
         self._n_stored += is_due
         return is_due
+
+    def number(self, trained_s: float, spent_nusd: float) -> int:
+        """How many are stored in a run that trains for ``trained_s`` seconds and spends ``spent_nusd`` by then."""
+        if trained_s < FIRST_S or self._nusd > FIRST_SHARE * spent_nusd or self._stall_s > FIRST_SHARE * trained_s:
+            return 0
+        paid = SHARE * spent_nusd / self._nusd if self._nusd else math.inf
+        return max(math.floor(min(paid, SHARE * trained_s / max(self._stall_s, 1e-9))), 1)

@@ -78,6 +78,21 @@ def test_isp_and_other_models_are_measured_as_they_are() -> None:
         assert mlless_nb.advise(dataclasses.replace(JOB, execution=execution, partition="rows")).options
 
 
+def test_steps_are_measured_as_a_worker_takes_them() -> None:
+    """With the optimiser of the run, which skips what a minibatch does not touch; and users stay with their worker."""
+    rows = datasets.synthetic_clicks(3000, n_features=5000, seed=0)
+    clicks = TrainingJob(LogisticRegression(l2=1e-5), data=rows, workers=2, minibatch=20, stop=Stop(epochs=1))
+    sizes = probe.probe(clicks)
+    assert sizes.update_bytes < sizes.table_bytes / 2
+    assert sizes.planned_bytes < sizes.table_bytes / 2
+    assert sizes.is_lazy
+    n_users, n_items = RATINGS.shape
+    assert probe.probe(JOB).table_bytes == 4 * 5 * n_items
+    whole = probe.probe(dataclasses.replace(JOB, partition="rows"))
+    assert whole.table_bytes == 4 * 5 * (n_users + n_items)
+    assert whole.update_bytes > probe.probe(JOB).update_bytes
+
+
 def test_the_chart_has_a_point_for_each_option_and_is_readable_without_it() -> None:
     advice = mlless_nb.advise(JOB)
     chart = advice_chart(advice)
@@ -89,7 +104,7 @@ def test_the_chart_has_a_point_for_each_option_and_is_readable_without_it() -> N
 @given(st.floats(1e-3, 1e6), st.floats(1e-9, 1e3))
 def test_the_chart_draws_any_amounts(scale_s: float, scale_usd: float) -> None:
     from mlless_nb.adviser import Advice, Option
-    from mlless_nb.adviser.analytic import Sizes
+    from mlless_nb.adviser.sizes import Sizes
 
     options = tuple(Option("functions", "Redis", w, scale_s / w, 0.0, 0.0, scale_usd * w) for w in (1, 2, 1000))
     sizes = Sizes(1, 1, 1, 0.1, 0.1, 1.0, 1.0, 1.0)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlless_nb.adviser import Option, analytic
-from mlless_nb.adviser.analytic import Sizes
 from mlless_nb.adviser.constants import constants
 from mlless_nb.adviser.here import here
+from mlless_nb.adviser.sizes import Sizes
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.meter import NUSD
 
@@ -61,12 +61,30 @@ def test_more_workers_compute_less_each_and_a_worker_alone_exchanges_nothing() -
     assert alone.time_s > here(2, SIZES, RATES, cores=2).compute_s
 
 
-def test_functions_that_take_longer_to_load_start_later_and_are_not_billed_for_it() -> None:
+def test_functions_that_take_longer_to_load_start_later_and_are_billed_for_it() -> None:
     quick, slow = (here(4, dataclasses.replace(SIZES, loaded_s=s), RATES, cores=2) for s in (0.3, 0.9))
     assert slow.time_s - quick.time_s == pytest.approx(0.6)
     servers_nusd = RATES.servers_nusd(slow.time_s) - RATES.servers_nusd(quick.time_s)
-    assert slow.usd - quick.usd == pytest.approx(servers_nusd / NUSD, abs=1e-9)
+    functions_usd = 5 * 0.6 * RATES.function_usd_s
+    assert slow.usd - quick.usd == pytest.approx(functions_usd + servers_nusd / NUSD, abs=1e-6)
     assert slow.exchange_s == quick.exchange_s
+
+
+def test_what_was_measured_of_a_worker_counts_where_it_works_like_that() -> None:
+    measured = dataclasses.replace(
+        SIZES, alone_minibatch_s=0.005, crowded_minibatch_s=0.02, apply_s=0.001, crowded_apply_s=0.004
+    )
+    alone, paired, crowded = (here(w, measured, RATES, cores=2) for w in (1, 2, 3))
+    plain = [here(w, SIZES, RATES, cores=2) for w in (1, 2, 3)]
+    rounds = [SIZES.n_rounds(w) for w in (1, 2, 3)]
+    assert alone.compute_s - plain[0].compute_s == pytest.approx(rounds[0] * (0.005 - 0.01))
+    assert paired.compute_s == plain[1].compute_s
+    assert paired.exchange_s - plain[1].exchange_s == pytest.approx(rounds[1] * 2 * 1 * 0.001 / 2)
+    assert crowded.compute_s - plain[2].compute_s == pytest.approx(rounds[2] * 3 * (0.02 - 0.01) / 2)
+    assert crowded.exchange_s - plain[2].exchange_s == pytest.approx(rounds[2] * 3 * 2 * 0.004 / 2)
+    known = constants()
+    vm = analytic.one_vm(known.vms["c5.large"], measured, known, speed=1.0)
+    assert vm.compute_s == pytest.approx(10 * 120 * 0.005 / 2)
 
 
 def test_requests_to_the_storage_are_on_the_bill() -> None:
