@@ -48,7 +48,7 @@ const BODY = `
   <div><h4>Events <em data-ref="eventsNote"></em></h4><div class="mlless-events" data-ref="events" tabindex="0" aria-label="Events, newest first"></div></div>
   <div data-ref="exchange"><h4>Workers <em data-ref="stepNote"></em></h4><div class="mlless-strip" data-ref="strip" role="img"></div>
     <div class="mlless-small mlless-parts" data-ref="parts"></div><div class="mlless-small mlless-notes" data-ref="stripNote"></div>
-    <details class="mlless-small"><summary>Exchange and cost by part</summary><div data-ref="exchangeText"></div><div data-text="cost_text"></div></details></div>
+    <details class="mlless-small"><summary>Exchange and cost by part</summary><div data-ref="exchangeText"></div><div data-text="cost_text"></div><div data-text="left_text"></div></details></div>
 </div>
 <div class="mlless-controls" data-ref="controls">
   <form data-ref="budgetForm"><label>Budget $ <input data-ref="budget" inputmode="decimal" autocomplete="off" placeholder="no cap"></label><button type="submit" data-ref="apply">Apply</button></form>

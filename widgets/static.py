@@ -70,7 +70,11 @@ def text_summary(run: Any, next_text: str | None = None) -> str:
 
 
 def _last_lines(view: dict[str, Any], cost: str, next_text: str | None) -> list[tuple[str, str]]:
-    return [("Cost", cost.removeprefix("Cost: ")), ("Next", view["next_text"] if next_text is None else next_text)]
+    return [
+        ("Cost", cost.removeprefix("Cost: ")),
+        ("Left", view["left_text"].partition(": ")[2]),
+        ("Next", view["next_text"] if next_text is None else next_text),
+    ]
 
 
 def _facts(view: dict[str, Any]) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..job.baseline import constant_of, shortfall
+from ..telemetry.left import words
 from ..telemetry.live import COLUMNS, RunState
 from .forecast import loss_text, progress_of, target_text
 from .format import NOTHING, count, duration, metric, passes, percent, rough_metric, rounded, short_time, size, usd
@@ -63,6 +64,7 @@ def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[
         "reason": _sentence(state.reason),
         "shortfall": _sentence(shortfall(state)),
         "outlook": outlook_text(state),
+        "left_text": left_text(state),
         "metric": state.metric,
         "loss_title": loss_title(state.metric),
         "target": state.target,
@@ -108,6 +110,11 @@ def cost_text(cost: Mapping[str, float]) -> str:
     """The cost by part: ``Cost: workers $0.0121 · supervisor $0.0010 · redis $0.0009``."""
     parts = [f"{component} {rounded(amount)}" for component, amount in cost.items() if amount > 0]
     return f"Cost: {' · '.join(parts)}" if parts else ""
+
+
+def left_text(state: RunState) -> str:
+    """What was counted after the end: ``Left of the run: 0 processes, 0 keys and 0 queues``."""
+    return f"Left of the run: {words(state.left, zeros=True)}" if state.left else ""
 
 
 def _if_restarted(state: RunState) -> dict[str, Any]:

@@ -58,8 +58,10 @@ class Bus(Protocol):
     def discard(self, topic: str) -> None:
         """Allow the server to remove what this bus has received of ``topic``: nobody reads it again. Never raises."""
 
-    def close(self, *, delete: bool = False) -> None:
-        """Deliver what was sent, then release the connection. Idempotent, never raises.
+    def close(self, *, delete: bool = False) -> int:
+        """Deliver what was sent, then release the connection; returns how many topics may be left. Idempotent.
+
+        Never raises.
 
         Parameters
         ----------

@@ -63,7 +63,7 @@ class MemoryBus:
     def discard(self, topic: str) -> None:
         """See `Bus`. Messages are kept."""
 
-    def close(self, *, delete: bool = False) -> None:
+    def close(self, *, delete: bool = False) -> int:
         """See `Bus`."""
         with self._hub.changed:
             self._closed = True
@@ -71,3 +71,4 @@ class MemoryBus:
         if delete:
             with _hubs_lock:
                 _hubs.pop(self._name, None)
+        return 0

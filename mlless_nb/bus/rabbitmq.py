@@ -9,7 +9,7 @@ import time
 from collections import deque
 
 from ..errors import ServiceError
-from .base import MAX_BATCH, TTL_S, Numbers, Seen, check_message, check_name
+from .base import MAX_BATCH, TOPICS, TTL_S, Numbers, Seen, check_message, check_name
 from .rabbitmq_connection import ConnectionThread, connection_parameters
 from .rabbitmq_errors import service_error
 from .rabbitmq_mail import Mail, OutgoingMessage
@@ -100,17 +100,18 @@ class RabbitMqBus:
     def discard(self, topic: str) -> None:
         """See `Bus`. The broker has removed it already."""
 
-    def close(self, *, delete: bool = False) -> None:
-        """See `Bus`. Waits until the broker has confirmed what was sent: the last message says how a run ends.
+    def close(self, *, delete: bool = False) -> int:
+        """See `Bus`. Waits until the broker has confirmed all of it: the last message says how a run ends.
 
         As long as others wait for the broker, but no longer than `FLUSH_S` seconds if the queues are to be deleted.
         """
         mail = self._mail
         with mail.changed:
             if not mail.is_closing:
-                mail.is_closing, mail.deletes_queues = True, delete
+                mail.is_closing, mail.left = True, {*TOPICS, *mail.used_topics} if delete else set()
                 mail.give_up_at = time.monotonic() + (FLUSH_S if delete else mail.patience_s)
                 mail.changed.notify_all()
                 self._connection.wake()
             left_s = max(mail.give_up_at - time.monotonic(), 0.0)
         self._connection.join(left_s + 2.0)
+        return len(mail.left)

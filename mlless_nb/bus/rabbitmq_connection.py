@@ -15,7 +15,7 @@ from typing import Any
 import pika
 
 from ..errors import JobError
-from .base import KEPT_MESSAGES, MAX_BATCH, TOPICS, Patience
+from .base import KEPT_MESSAGES, MAX_BATCH, Patience
 from .rabbitmq_errors import refusal_of
 from .rabbitmq_mail import Delivery, Mail, OutgoingMessage
 from .urls import CONNECT_S, mask_url
@@ -60,6 +60,7 @@ class ConnectionThread:
         self._n_published = 0
         self._declared: set[str] = set()
         self._consumed: set[str] = set()
+        self._is_deleting = False
         self._thread = threading.Thread(target=self._run, name=f"mlless-bus-{job_id}", daemon=True)
         self._thread.start()
 
@@ -121,6 +122,7 @@ class ConnectionThread:
         request has an answer, so a message cannot be sent before the declaration of its queue.
         """
         self._declared, self._consumed, self._n_published = set(), set(), 0
+        self._is_deleting = False
 
         def outgoing_opened(channel: Any) -> None:
             self._outgoing = channel
@@ -178,10 +180,23 @@ class ConnectionThread:
             self._is_closing_due = True
             loop.call_later(max(0.0, mail.give_up_at - time.monotonic()), loop.stop)
         if mail.is_delivered:
-            if mail.deletes_queues:
-                for topic in {*TOPICS, *mail.used_topics}:
-                    self._outgoing.queue_delete(self._prefix + topic)
-            self._disconnect()
+            if not mail.left:
+                self._disconnect()
+            elif not self._is_deleting:
+                self._is_deleting = True
+                for topic in sorted(mail.left):
+                    self._outgoing.queue_delete(self._prefix + topic, callback=self._deleted(topic))
+
+    def _deleted(self, topic: str) -> Callable[[Any], None]:
+        mail = self._mail
+
+        def deleted(_: Any) -> None:
+            with mail.changed:
+                mail.left.discard(topic)
+                if not mail.left:
+                    self._disconnect()
+
+        return deleted
 
     def _publish(self, message: OutgoingMessage) -> None:
         if message.topic not in self._declared:

@@ -54,7 +54,8 @@ class Mail:
         self.away_since: float | None = None
         self.error: BaseException | None = None  # why the newest connection ended
         self.refusal: ServiceError | None = None  # the broker refuses permanently: do not try again
-        self.is_closing = self.deletes_queues = False
+        self.is_closing = False
+        self.left: set[str] = set()  # topics whose queues are to be deleted, until the broker has confirmed that
         self.give_up_at = float("inf")
 
     @property

@@ -171,18 +171,20 @@ class RedisBus:
         if self._closed.is_set():
             raise ServiceError("the control bus is closed")
 
-    def close(self, *, delete: bool = False) -> None:
+    def close(self, *, delete: bool = False) -> int:
         """See `Bus`."""
+        topics = {*TOPICS, *self._used} if delete else set()
         with self._lock:
             if self._closed.is_set():
-                return
+                return 0
             self._closed.set()
             self._n_active += 1
         try:
-            if delete:
-                self._client.unlink(*(self._prefix + topic for topic in {*TOPICS, *self._used}))
+            if topics:
+                self._client.unlink(*(self._prefix + topic for topic in topics))
+            return 0
         except (redis.exceptions.RedisError, OSError):
-            pass  # the keys expire anyway
+            return len(topics)  # the keys expire anyway
         finally:
             self._leave()
 

@@ -7,13 +7,12 @@ lost, and a message whose sender repeats it is known by its name.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 
 from ..errors import ServiceError
 from ..storage.conditional import Conditional
-from .base import MAX_BATCH, PATIENCE_S, Numbers, Patience, Seen, check_message, check_name
+from .base import MAX_BATCH, PATIENCE_S, TOPICS, Numbers, Patience, Seen, check_message, check_name
 
 #: The URL of this bus.
 URL = "storage://"
@@ -143,11 +142,14 @@ class StorageBus:
     def discard(self, topic: str) -> None:
         """See `Bus`. A removal is a request, too; messages are kept until the end."""
 
-    def close(self, *, delete: bool = False) -> None:
+    def close(self, *, delete: bool = False) -> int:
         """See `Bus`."""
         if self._closed.is_set():
-            return
+            return 0
         self._closed.set()
-        if delete:
-            with contextlib.suppress(ServiceError):  # what was to be deleted cannot be reached
+        try:
+            if delete:
                 self._storage.objects.delete(self._storage.objects.list(self._folder))
+            return 0
+        except ServiceError:
+            return len(TOPICS)  # what was to be deleted cannot be reached

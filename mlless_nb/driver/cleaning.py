@@ -19,10 +19,13 @@ from .leftovers import Leftover
 from .places import CONTROL, PLACES, Places, all_places, forget
 from .processes import Process, all_processes
 
+#: States of runs of which nothing works any more.
+OVER = ("killed", "ended")
+
 
 @dataclass(frozen=True)
 class KnownRun:
-    """A run that is live, or was killed and not cleaned up.
+    """A run that is live, or of which something was left.
 
     Parameters
     ----------
@@ -30,13 +33,14 @@ class KnownRun:
     pid : int
         The process that drives it, or did.
     state : str
-        "starting", "running"; "killed"; "elsewhere" if its process is of another machine or container.
+        "starting", "running"; "killed", or "ended" if something was left; "elsewhere" if its process is of another
+        machine or container.
     age_s : float
         Seconds since it began.
     usd : float
         Its cost by the newest recorded step, US dollars.
     left : list of Leftover
-        What a killed run has left.
+        What a killed or ended run has left.
     """
 
     run_id: str
@@ -74,7 +78,7 @@ class Survey:
     @property
     def live(self) -> list[KnownRun]:
         """Runs that are not known to have ended."""
-        return [run for run in self.runs if run.state != "killed"]
+        return [run for run in self.runs if run.state not in OVER]
 
 
 @dataclass(frozen=True)
@@ -106,11 +110,11 @@ def survey(redis: str | Sequence[str] | None = None, backend: str | Mapping[str,
     processes = all_processes()
     states = [(places, _state(places)) for places in all_places()]
     # Forked processes share Lithops' ids: what a live run may be using is not touched.
-    in_use = {places.executor for places, state in states if state != "killed"}
+    in_use = {places.executor for places, state in states if state not in OVER}
     runs = []
     for places, state in states:
         left = []
-        if state == "killed":
+        if state in OVER:
             free = dataclasses.replace(places, executor="") if places.executor in in_use else places
             left = list(_left_by(free, processes, urls, backend))
         runs.append(_known(places, state, left))
@@ -156,7 +160,7 @@ def clean(
         left.append(str(error))
     for run in found.runs:
         kept = [each for each in run.left if not _is_removed(each, removed, left)]
-        if run.state == "killed" and not kept:
+        if run.state in OVER and not kept:
             (runs_folder() / run.run_id / CONTROL).unlink(missing_ok=True)
             forget(run.run_id)
     packed = [
@@ -194,6 +198,8 @@ def _left_by(
 
 
 def _state(run: Places) -> str:
+    if run.has_ended:
+        return "ended"
     if run.owner.is_gone:
         return "killed"
     if not run.owner.is_here:

@@ -90,11 +90,14 @@ class Conclusion:
             note = teardown.unspent(cap_usd, sum(self._costs_nusd.values()), self._rates) + note
         # Objects of a model that could not be read stay, so that it is not lost.
         keep_objects = self._model is None if self._is_launched else self._start is None
-        left = teardown.remove_all(self._services, None if keep_objects else self._remove_objects)
+        remove_objects = None if keep_objects else self._remove_objects
+        outcome, left = teardown.remove_all(self._services, self._run.id, remove_objects)
+        self._services.has_left = any(left.values())
+        telemetry.update(left=left)
         state = dataclasses.replace(telemetry.state, status=ended.status, **self._losses)
         if found_wanting := shortfall(state):
             telemetry.tell(ended.time_s, found_wanting[:1].upper() + found_wanting[1:])
-        telemetry.tell(ended.time_s, f"{_headline(ended.status, ended.reason)}{note}. {left}")
+        telemetry.tell(ended.time_s, f"{_headline(ended.status, ended.reason)}{note}. {outcome}")
         self.note = note
 
     def _fetch_models(self) -> str:

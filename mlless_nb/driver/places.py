@@ -1,7 +1,7 @@
 """Where a live run keeps things outside its process, written down so that they can be found if it is killed.
 
-The file lies in the folder of the run's record from the moment the services are open until they are closed. It holds no
-password: where a server needs one, who cleans up gives the URL.
+The file lies in the folder of the run's record from the moment the services are open until they are closed, or what was
+left is removed. It holds no password: where a server needs one, who cleans up gives the URL.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class Places:
         URLs of the Redis servers that are not this run's own, without passwords.
     bus : str
         URL of the control bus if it is another server, without a password.
+    has_ended : bool
+        Whether the run was ended by its process, and something is left.
     """
 
     run_id: str
@@ -61,6 +63,7 @@ class Places:
     bucket: str
     redis: list[str]
     bus: str
+    has_ended: bool = False
 
     def write(self) -> None:
         """Write the file; the run goes on if the disk does not take it."""
@@ -91,12 +94,20 @@ class Places:
         texts += [found.owner.host, found.owner.boot, found.owner.started]
         if not isinstance(found.redis, list) or not all(isinstance(text, str) for text in [*texts, *found.redis]):
             raise DecodeError(f"{PLACES}: must hold texts")
+        if not isinstance(found.has_ended, bool):
+            raise DecodeError(f"{PLACES}: must say whether the run has ended")
         for name in (found.run_id, found.executor, found.bucket):
             if "/" in name or name in (".", "..") or "*" in name:
                 raise DecodeError(f"{PLACES}: {name!r} must be a name, not a path")
         if not found.run_id or isinstance(found.owner.pid, bool) or not isinstance(found.owner.pid, int):
             raise DecodeError(f"{PLACES}: must name a run and a process")
         return found
+
+
+def end(run_id: str) -> None:
+    """Note that the run has ended, and that something is left in its places."""
+    with contextlib.suppress(OSError, DecodeError), (runs_folder() / run_id / PLACES).open("rb") as file:
+        dataclasses.replace(Places.decode(file.read(MOST_BYTES)), has_ended=True).write()
 
 
 def forget(run_id: str) -> None:

@@ -118,6 +118,14 @@ class TrainingRun:
         return Cost(workers=max(state.spent_usd - servers, 0.0), redis=servers)
 
     @property
+    def left(self) -> dict[str, int]:
+        """What was left of the run after its end, by its kind: ``{"processes": 0, "keys": 0, "queues": 0, ...}``.
+
+        Counted once all was shut down; {} before. Kinds that would be slow or dear to look for are missing.
+        """
+        return dict(self.telemetry.state.left)
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of memory that the run's rows and models take."""
         models = [model for model in (self._model, self._last) if model is not None]

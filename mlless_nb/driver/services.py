@@ -23,7 +23,7 @@ from ..storage import conditional
 from . import deployed
 from .embedded_redis import EmbeddedRedis, RedisServer, acquire_shared, check_redis, release
 from .launcher import LithopsLauncher, is_local
-from .places import Places, forget
+from .places import Places, end, forget
 from .redis_user import RedisUser
 from .request_dues import RequestDues
 from .watchdog import Watchdog
@@ -80,6 +80,8 @@ class Services:
         self._watched_groups: list[int] = []
         self._watched_paths: list[str] = []
         self._is_without_redis = is_without_redis(job)
+        #: Whether something was left in the run's places, so that these stay known.
+        self.has_left = False
         #: What pays for this process' requests while the run goes on; None if they are few.
         self.dues: RequestDues | None = None
         # The private server starts while Lithops is set up: each takes 50 ms.
@@ -241,7 +243,7 @@ class Services:
                 step()
             except Exception as error:
                 failures.append(f"{type(error).__name__}: {error}")
-        forget(self._run_id)
+        (end if self.has_left else forget)(self._run_id)
         return failures
 
     def _unwatch(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,9 +22,11 @@ from ..money.meter import NUSD, to_nusd
 from ..storage import run_objects
 from ..storage.checkpoint import Progress
 from ..storage.objects import ObjectStore
+from ..telemetry.left import words
 from ..telemetry.live import RunState, Telemetry
 from ..telemetry.record import LAST, Record
 from .invocations import LEASE_S
+from .remains import Remains
 from .services import Services
 
 #: Tries to fetch the model, and the pause between them, seconds.
@@ -227,13 +229,19 @@ def fetch_with_retries(fetch: Callable[[], tuple[Progress, str]], place: str) ->
     return None, note
 
 
-def remove_all(services: Services, remove_objects: Callable[[], None] | None) -> str:
+def remove_all(
+    services: Services, run_id: str, remove_objects: Callable[[], None] | None
+) -> tuple[str, dict[str, int]]:
     """Remove the functions and all of the run's objects, keys and queues, also if one of these fails.
 
-    Without ``remove_objects`` the objects stay. Returns a sentence on the outcome.
+    Without ``remove_objects`` the objects stay. Returns a sentence on the outcome, and what is really left by its kind.
     """
-    launcher, bus = services.launcher, services.bus
+    launcher, remains, n_queues = services.launcher, Remains(services, run_id), 0
     failed: list[str] = []
+
+    def close_bus() -> None:
+        nonlocal n_queues
+        n_queues = services.bus.close(delete=True)
 
     def attempt(step: Callable[[], object], sentence: str) -> None:
         try:
@@ -246,11 +254,20 @@ def remove_all(services: Services, remove_objects: Callable[[], None] | None) ->
         attempt(remove_objects, "objects could not be removed")
     # A server may have failed.
     attempt(partial(_delete_keys, services), "Redis could not be cleaned, its keys expire within a day")
-    attempt(partial(bus.close, delete=True), "the control bus could not be cleaned, what is in it expires")
+    attempt(close_bus, "the control bus could not be cleaned, what is in it expires")
     attempt(services.sweep, "unfinished objects could not be removed")
-    if failed:
-        return "; ".join(["All functions are shut down", *failed])
-    return "Everything is shut down"
+    left = remains.count(n_queues, with_objects=remove_objects is not None)
+    return outcome(failed, left), left
+
+
+def outcome(failed: Sequence[str], left: Mapping[str, int]) -> str:
+    """A sentence on the removal of a run: what has ``failed``, in clauses, and what is ``left`` by its kind."""
+    n_left = sum(left.values())
+    if not failed and not n_left:
+        return "Everything is shut down"
+    begin = "Not everything is shut down" if left.get("processes") else "All functions are shut down"
+    verbs = "is left: %mlless clean removes it" if n_left == 1 else "are left: %mlless clean removes them"
+    return "; ".join([begin, *failed, *([f"{words(left)} {verbs}"] if n_left else [])])
 
 
 def _delete_keys(services: Services) -> None:

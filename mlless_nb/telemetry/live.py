@@ -108,6 +108,8 @@ class RunState:
     tuner: str = ""  # of scale-in: "on", "paused" until a user resumes it, "off"; "" before it is known
     forecast: dict[str, Any] | None = None  # see `mlless_nb.supervisor.policy.forecast`
     pending: tuple[str, ...] = ()
+    #: What is left of the run after its end by its kind (`mlless_nb.telemetry.left`): {} before, and zeros after it.
+    left: Mapping[str, int] = field(default_factory=dict)
     refusal: str = ""  # why the newest command was refused; "" if none was, or another one was sent since
     events: tuple[Event, ...] = ()
 

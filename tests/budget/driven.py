@@ -126,6 +126,7 @@ def main(told: dict[str, Any]) -> None:
         time_s=state.time_s,
         committed=state.committed_usd,
         events=events,
+        left=run.left,
     )
 
 

@@ -137,6 +137,8 @@ def check(told: dict[str, Any], status: str, folder: Path, redis_url: str | None
         print(f"{said.get('reason', 'killed')}: the last function ended {max(slowest_s, 0.0):.2f} s after the driver")
     if status in ("finished", "stopped", "capped", "failed"):
         assert said["events"][-1].endswith("Everything is shut down")
+        assert not any(said["left"].values()), said["left"]
+        assert {"processes", "queues", "files"} <= said["left"].keys()
     if bus_url is not None and run_id is not None and status == "killed":
         mlless_nb.clean()  # a broker keeps queues until they expire
     assert run_id is None or bus_url is None or queues_of(bus_url, run_id) == []

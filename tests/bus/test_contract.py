@@ -174,7 +174,8 @@ def test_deleting_removes_the_messages(opener: Opener) -> None:
     bus = opener()
     bus.send("driver", b"old")
     bus.send("odd-topic", b"old")
-    bus.close(delete=True)
+    assert bus.close(delete=True) == 0
+    assert bus.close(delete=True) == 0
     later = opener()
     assert later.receive("driver", 0.2) == later.receive("odd-topic", 0.2) == []
 
@@ -232,6 +233,17 @@ def test_redis_keys_expire_and_are_deleted(redis_url: str) -> None:
     assert client.keys() == []
 
 
+def test_topics_that_redis_has_not_removed_may_be_left(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run's last line said that everything was shut down."""
+    bus = open_bus(redis_url, "tidy")
+
+    def refuse(*_: object) -> None:
+        raise redis.exceptions.ConnectionError("gone")
+
+    monkeypatch.setattr(redis.Redis, "unlink", refuse)
+    assert bus.close(delete=True) == 2
+
+
 def test_rabbitmq_queues_expire_and_are_deleted(rabbitmq_url: str) -> None:
     bus = open_bus(rabbitmq_url, "tidy", ttl_s=1000)
     bus.send("driver", b"x")
@@ -241,7 +253,7 @@ def test_rabbitmq_queues_expire_and_are_deleted(rabbitmq_url: str) -> None:
         # Declaring a queue that exists with other arguments is refused, with the argument in the reason.
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"x-expires.*1000000"):
             channel.queue_declare("mlless.tidy.driver", durable=True, arguments={"x-expires": 5})
-        bus.close(delete=True)
+        assert bus.close(delete=True) == 0
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"):
             connection.channel().queue_declare("mlless.tidy.driver", passive=True)
 

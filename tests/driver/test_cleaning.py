@@ -22,7 +22,7 @@ from mlless_nb.bus import open_bus
 from mlless_nb.bus.urls import mask_url
 from mlless_nb.driver import leftovers
 from mlless_nb.driver.cleaning import survey
-from mlless_nb.driver.places import PLACES, Places, all_places, forget
+from mlless_nb.driver.places import PLACES, Places, all_places, end, forget
 from mlless_nb.driver.processes import all_processes, kill
 from mlless_nb.errors import DecodeError
 from mlless_nb.magics.cleaning import clean, ps
@@ -97,6 +97,20 @@ def test_a_server_that_does_not_answer_is_named_and_the_rest_goes(own_folders: P
     assert len(cleaned.left) == 1
     assert "redis://127.0.0.1:1 does not answer" in cleaned.left[0]
     assert [run.state for run in survey().runs] == ["killed"]  # to be tried again
+
+
+def test_what_a_run_left_that_its_living_process_has_ended_goes(own_folders: Path) -> None:
+    objects = own_folders / "lithops" / "storage" / "mlless-nb" / "runs" / RUN.run_id
+    objects.mkdir(parents=True)
+    (objects / "checkpoint").write_bytes(bytes(1000))
+    dataclasses.replace(RUN, owner=Owner.this(), folder=str(own_folders / "lithops")).write()
+    assert mlless_nb.clean().removed == []
+    end(RUN.run_id)
+    assert [(run.state, [each.what for each in run.left]) for run in survey().runs] == [("ended", ["objects"])]
+    assert survey().live == []
+    assert len(mlless_nb.clean().removed) == 1
+    assert not objects.exists()
+    assert list(all_places()) == []
 
 
 @pytest.mark.usefixtures("rabbitmq_url")

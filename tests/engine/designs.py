@@ -191,6 +191,8 @@ def check(run: TrainingRun, job: TrainingJob) -> None:
     assert run.cost.total == pytest.approx(sum(run.cost.values()))
     assert run.cost.total == run.telemetry.state.spent_usd
     assert "Everything is shut down" in run.telemetry.state.events[-1].text
+    assert run.left
+    assert not any(run.left.values()), run.left
 
 
 def loss_of(model: Any, job: TrainingJob) -> float:

@@ -1,4 +1,7 @@
-"""A driver and its watchdog are killed together, so that nobody cleans up; another process' run goes on beside."""
+"""A driver and its watchdog are killed together, so that nobody cleans up; another process' run goes on beside.
+
+And what a run leaves that was not killed.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,12 @@ from pathlib import Path
 
 import pytest
 import redis
-from engine.jobs import PATIENCE_S
+from engine.jobs import PATIENCE_S, finish, job
 from folders import paths_below
 
 import mlless_nb
-from mlless_nb.driver import leftovers, spending
+from mlless_nb import Stop
+from mlless_nb.driver import leftovers, lithops_paths, spending
 from mlless_nb.driver.cleaning import survey
 from mlless_nb.driver.leftovers import Leftover
 from mlless_nb.driver.places import Places, all_places
@@ -164,3 +168,26 @@ def wait_until_killed(run_id: str) -> list[Leftover]:
             return found.left
         time.sleep(0.02)
     raise AssertionError("the process is still there")
+
+
+@pytest.mark.long
+def test_what_is_left_at_the_end_of_a_run_is_counted_and_told_and_found_by_clean(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = finish(job(stop=Stop(steps=3), workers=1))
+    assert set(whole.left) == {"processes", "keys", "queues", "objects", "files"}
+    assert set(whole.left.values()) == {0}
+    assert whole.telemetry.state.events[-1].text.endswith(". Everything is shut down")
+    with monkeypatch.context() as patched:
+        patched.setattr(lithops_paths, "remove", lambda paths: None)
+        run = finish(job(stop=Stop(steps=3), workers=1))
+    n_files = run.left["files"]
+    assert n_files > 1
+    assert run.left == whole.left | {"files": n_files}
+    said = f"All functions are shut down; {n_files} temporary files are left: %mlless clean removes them"
+    assert run.telemetry.state.events[-1].text.endswith(f". {said}")
+    assert f"{n_files} temporary files" in run.report()
+    assert [(each.run_id, each.state) for each in survey().runs] == [(run.id, "ended")]
+    assert mlless_nb.attach(run.id).left == run.left  # from its record
+    cleaned = mlless_nb.clean()
+    assert (len(cleaned.removed), cleaned.left, survey().runs) == (1, [], [])

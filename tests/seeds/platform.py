@@ -25,6 +25,7 @@ class Launcher:
 
     n_cores = 0
     executor_id, folder, newest, can_functions_invoke, cloud = "simulated", "", "", False, None
+    process_groups, temporary_paths, place = (), (), ("simulated", "bucket")
 
     def __init__(self, world: Any) -> None:
         self._world = world

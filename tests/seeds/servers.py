@@ -311,7 +311,7 @@ class SimBus:
             del topics.messages[topic][:n_passed]
             topics.n_lost[topic] += n_passed
 
-    def close(self, *, delete: bool = False) -> None:
+    def close(self, *, delete: bool = False) -> int:
         """See `Bus`."""
         if not self._closed and not self._topics.keeps:
             clock = self._topics.clock
@@ -320,6 +320,7 @@ class SimBus:
         self._closed = True
         if delete:
             self._topics.lose()
+        return 0
 
 
 class SimObjects:

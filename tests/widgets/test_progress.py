@@ -184,6 +184,9 @@ def test_the_end_says_what_is_next_and_what_it_cost() -> None:
         "Cost: workers $0.0121 · supervisor $0.00100 · redis $0.000900"
     )
     assert cost_text(Cost()) == ""
+    assert view_of(RUNNING, rows())["left_text"] == ""
+    counted = view_of(changed(status="stopped", left={"processes": 0, "keys": 0, "files": 1}), rows())
+    assert counted["left_text"] == "Left of the run: 0 processes, 0 keys and 1 temporary file"
 
 
 def test_a_browser_knows_what_to_say_when_the_kernel_is_gone() -> None:
