@@ -66,8 +66,9 @@ class SimulatedBus:
     def discard(self, topic: str) -> None:
         """See `Bus`."""
 
-    def close(self, *, delete: bool = False) -> None:
+    def close(self, *, delete: bool = False) -> int:
         """See `Bus`."""
+        return 0
 
 
 class SimulatedObjects:
