@@ -47,7 +47,7 @@ CALLS = 400
 #: Seconds between two renewals of a worker's lease by its arrivals.
 LEASED_S = LEASE_S * LEASE_SHARE
 #: Seconds of a case's runs with turns together, and runs whose parts are timed; with --quick a quarter, and one.
-TURNS_S, PARTS_RUNS = 60.0, 2
+TURNS_S, PARTS_RUNS = 55.0, 2
 #: What is measured of turns.
 WHAT = ("wall", "CPU")
 #: Samples of the turns of which the spread of their mean is read, and its share that the range has, in per cent.
