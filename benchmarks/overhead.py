@@ -5,25 +5,27 @@ python benchmarks/overhead.py [--workers 4 8] [--runs 5] [--quick]
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import statistics
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
-from report import Report, Usage, descendants, median, number, parser, runs_of, span
+from report import Report, Usage, descendants, median, number, parser, runs_of
 from runs import WARM_UP, Measured, measure
 from sets import Split, folder_of_sets, named
 from step import options_of
-from trust_switch import CYCLE, TURN_S, turn_at, unless_off
+from trust_switch import TURN_S, turn_at, unless_off
 
-from mlless_nb import BSP, ISP
+from mlless_nb import BSP, ISP, Stop
 from mlless_nb.driver import launcher
 from mlless_nb.driver.driver import Driver
 from mlless_nb.driver.embedded_redis import EmbeddedRedis
@@ -36,16 +38,20 @@ from mlless_nb.exchange.redis.coordinator import RedisCoordinator
 from mlless_nb.exchange.step_report import Report as WorkersReport
 from mlless_nb.kernels import crc32c
 from mlless_nb.money.request import BudgetRequest
-from mlless_nb.storage.objects import MemoryObjects
+from mlless_nb.storage.folder import Folder
 from mlless_nb.storage.worker_state import WorkerState
-from mlless_nb.supervisor.checkpoint_times import FIRST_S, SHARE
+from mlless_nb.supervisor.checkpoint_times import TABLES, CheckpointTimes
 
 #: Calls of which one figure is the median.
 CALLS = 400
 #: Seconds between two renewals of a worker's lease by its arrivals.
 LEASED_S = LEASE_S * LEASE_SHARE
-#: What is measured of turns, and that of a kind of which there was none: the run was too short.
-NO_TURN = {"wall": math.nan, "CPU": math.nan}
+#: Seconds of a case's runs with turns together, and runs whose parts are timed; with --quick a quarter, and one.
+TURNS_S, PARTS_RUNS = 55.0, 2
+#: What is measured of turns.
+WHAT = ("wall", "CPU")
+#: Samples of the turns of which the spread of their mean is read, and its share that the range has, in per cent.
+SAMPLES, LIKELY = 2000, 95
 REPORT = WorkersReport(5123.456789, 6250.0, compute_s=0.000654, exchange_s=0.001234, wait_s=0.000543, n_sent=12345)
 
 
@@ -97,17 +103,19 @@ def parts_of(one: Measured, report_us: float, lease_us: float) -> dict[str, floa
     job = one.run.job
     table = np.random.default_rng(0).random(job.model.table_shape(job.data.shape), dtype=np.float32)
     frames = bytes(int(one.sent_bytes + one.received_bytes))
-    objects = MemoryObjects()
-    tables = {"params": table, "residual": table}
+    tables = dict.fromkeys(("params", "momentum", "residual", "best params", "best residual"), table)
     facts = {"weight": 1.0}
     # Encoding stops a step; storing goes on beside the next ones, but on the same cores.
-    stored_us = median_us(lambda step: objects.put("part", WorkerState(step, 0, [0], facts, tables).encode()))
-    # They cost at most this share of the run's time, and the first one comes early.
-    steps_apart = max(stored_us / SHARE / (1e3 * one.step_ms), FIRST_S * 1e3 / one.step_ms)
+    with tempfile.TemporaryDirectory() as root:
+        objects = Folder(root)
+        stored_us = median_us(lambda step: objects.put("part", WorkerState(step, 0, [0], facts, tables).encode()))
+    # As often as their time allows: that writes to a cloud's storage cost money makes them rarer.
+    times = CheckpointTimes(0, TABLES * table.nbytes, min((os.cpu_count() or 1) / job.workers, 1.0))
+    a_minute = sum(times.is_due(tenth / 10, 0) for tenth in range(600))
     return {
         "checksums of frames": median_us(lambda _: crc32c(frames)),
         "leases": lease_us * one.step_ms / 1e3 / LEASED_S,
-        "checkpoints": stored_us / steps_apart,
+        "checkpoints": stored_us * a_minute / (60e3 / one.step_ms),
         "reports": report_us,
         "supervisor": one.supervisor_cpu_ms * 1e3,
     }
@@ -132,34 +140,35 @@ class _Turns(threading.Thread):
         self._is_over.set()
         self.join()
 
-    def by_kind(self, times_s: NDArray[np.float64], workers: int) -> dict[str, dict[str, float]]:
-        """Microseconds of a step in the turns of each kind: wall time, and processor time a worker.
+    def pairs(self, times_s: NDArray[np.float64], workers: int) -> NDArray[np.float64]:
+        """The pairs of turns in which the run trained.
 
         Parameters
         ----------
         times_s : float64 (n,)
-            When the steps ended, seconds after the launch. Only whole cycles in between count.
+            When the steps ended, seconds after the launch.
         workers : int
+
+        Returns
+        -------
+        float64 (n_pairs, 2, 3)
+            Of the turn without trust and of the one with it: steps, microseconds, and those of processor time a worker.
         """
         ends = times_s + self.launched_at_s
-        looks = [look for look in self.looks if ends[min(WARM_UP, len(ends) // 3)] < look[0] < ends[-1]]
-        first = next((at for at, look in enumerate(looks) if turn_at(look[0] + TURN_S / 2) == 0), 0)
-        n = (len(looks) - 1 - first) // len(CYCLE) * len(CYCLE)
-        sums = {kind: [0.0, 0.0, 0.0] for kind in CYCLE}
-        for at in range(first, first + n):
-            (began, before), (ended, after) = looks[at], looks[at + 1]
-            n_steps = float(np.diff(np.interp([began, ended], ends, np.arange(len(ends))))[0])
-            cpu_s = sum(after[pid].cpu_s - before[pid].cpu_s for pid in before.keys() & after.keys())
-            taken = sums[CYCLE[turn_at((began + ended) / 2)]]
-            taken[:] = taken[0] + n_steps, taken[1] + ended - began, taken[2] + cpu_s
-        return {
-            kind: {"wall": 1e6 * wall_s / n_steps, "CPU": 1e6 * cpu_s / n_steps / workers} if n_steps else dict(NO_TURN)
-            for kind, (n_steps, wall_s, cpu_s) in sums.items()
-        }
+        first_s = ends[min(WARM_UP, len(ends) // 3)]
+        turns: dict[int, dict[str, list[float]]] = {}
+        for (began, before), (ended, after) in itertools.pairwise(self.looks):
+            if first_s < began and ended < ends[-1]:
+                n_steps = float(np.diff(np.interp([began, ended], ends, np.arange(len(ends))))[0])
+                cpu_s = sum(after[pid].cpu_s - before[pid].cpu_s for pid in before.keys() & after.keys())
+                pair, _, kind = turn_at((began + ended) / 2)
+                turns.setdefault(pair, {})[kind] = [n_steps, 1e6 * (ended - began), 1e6 * cpu_s / workers]
+        whole = [[pair["off"], pair["on"]] for pair in turns.values() if len(pair) == 2]
+        return np.reshape(np.array(whole, float), (-1, 2, 3))
 
 
-def in_turns(split: Split, steps: int, workers: int, **options: Any) -> dict[str, dict[str, float]]:
-    """A run with trust off, on, and with its checksums twice, in turns, see `trust_switch`."""
+def in_turns(split: Split, seconds: float, workers: int, **options: Any) -> NDArray[np.float64]:
+    """The `_Turns.pairs` of a run of ``seconds`` with trust off and on in turns, see `trust_switch`."""
     turns, invoke = _Turns(), Driver._invoke
 
     def invoke_and_note(driver: Driver, those: list[Any]) -> None:
@@ -177,19 +186,43 @@ def in_turns(split: Split, steps: int, workers: int, **options: Any) -> dict[str
         mock.patch.object(Mending, "mend", unless_off(Mending.mend)),
     ):
         turns.start()
-        one = measure(split, steps, workers, **options)
+        one = measure(split, WARM_UP, workers, stop=Stop(time_s=seconds), **options)
         turns.stop()
-    return turns.by_kind(one.run.history["time_s"], workers)
+    return turns.pairs(one.run.history["time_s"], workers)
 
 
-def cost_of(run: dict[str, dict[str, float]], what: str) -> float:
-    """The share of a step that trust costs: what turns with checksums twice take more than those without the rest."""
-    return (run["twice"][what] - run["off"][what]) / run["on"][what]
+class Cost(NamedTuple):
+    """Microseconds of a step without trust and with it, and per cent of the latter that trust costs, with its range."""
 
+    off_us: float
+    on_us: float
+    percent: float
+    least: float
+    most: float
 
-def share_span(values: Iterable[float]) -> str:
-    """The median and the range of shares, in per cent, as a cell."""
-    return f"{span(100 * value for value in values)} %"
+    @classmethod
+    def of(cls, pairs: NDArray[np.float64], what: str) -> Cost:
+        """The cost in ``pairs`` of turns, of all of them together.
+
+        A checkpoint falls into few turns, so a median of turns would not show it.
+        """
+        if not len(pairs):
+            return cls(*[math.nan] * 5)
+
+        def shares(drawn: NDArray[np.float64]) -> tuple[Any, Any, Any]:
+            sums = drawn.sum(axis=-3)
+            off, on = np.moveaxis(sums[..., 1 + WHAT.index(what)] / sums[..., 0], -1, 0)
+            return off, on, 100 * (on - off) / on
+
+        # How much another sample of as many pairs might differ (Efron's bootstrap).
+        draws = np.random.default_rng(0).integers(len(pairs), size=(SAMPLES, len(pairs)))
+        spread = np.percentile(shares(pairs[draws])[2], [50 - LIKELY / 2, 50 + LIKELY / 2])
+        return cls(*map(float, (*shares(pairs), *spread)))
+
+    @property
+    def cell(self) -> str:
+        """The cost and its range."""
+        return f"{number(self.percent)} ({number(self.least)} to {number(self.most)}) %"
 
 
 def main() -> None:
@@ -201,24 +234,24 @@ def main() -> None:
         "overhead", "What do leases, checkpoints, checksums and the watch for lost and slow functions cost?"
     )
     split, rows, turned, cases = named("ml1m", folder_of_sets(options.sets)), [], [], []
+    n_runs, shorter = runs_of(options), 4 if options.quick else 1
     for workers in options.workers:
         for sync in (BSP(), ISP(0.7)):
-            steps = (2400 if options.quick else 9600) // workers
             job = {"sync": sync, **options_of(split, False)}
-            runs = [in_turns(split, 3 * steps, workers, **job) for _ in range(runs_of(options))]
+            runs = [in_turns(split, TURNS_S / shorter / n_runs, workers, **job) for _ in range(n_runs)]
             each = []
-            for _ in range(runs_of(options)):
-                one = measure(split, steps, workers, **job)
+            for _ in range(min(n_runs, PARTS_RUNS)):
+                one = measure(split, 9600 // workers // shorter, workers, **job)
                 with EmbeddedRedis() as redis:  # at once: the machine is then as quick as it was
                     parts = parts_of(one, *arrival_us(redis.url, workers))
                 each.append({**parts, "all": 1e3 * (one.functions_cpu_ms + one.redis_cpu_ms)})
             name = f"{workers}, {sync}"
-            costs = {what: [cost_of(run, what) for run in runs] for what in NO_TURN}
-            case: dict[str, Any] = {"P": workers, "sync": str(sync), "turns": runs, "costs": costs}
-            row: list[Any] = [name]
-            for what in NO_TURN:
-                row += [median(run[kind][what] for run in runs) for kind in ("off", "on", "twice")]
-                row.append(share_span(costs[what]))
+            pairs = np.concatenate(runs)
+            costs = {what: Cost.of(pairs, what) for what in WHAT}
+            case: dict[str, Any] = {"P": workers, "sync": str(sync), "pairs": pairs.tolist(), "costs": costs}
+            row: list[Any] = [name, len(pairs)]
+            for cost in costs.values():
+                row += [cost.off_us, cost.on_us, cost.cell]
             turned.append(row)
             medians = {part: median(one[part] for one in each) for part in each[0]}
             for share, names in (
@@ -230,15 +263,17 @@ def main() -> None:
             rows.append([name, *figures, f"{number(100 * trust)} %", f"{number(100 * with_telemetry)} %"])
             cases.append({**case, **medians})
     report.table(
-        f"{split.label}, microseconds of a step: wall time, and CPU a worker; without trust, with it, checksums twice",
-        ["P, protocol", "wall, off", "on", "twice", "cost of trust", "CPU, off", "on", "twice", "cost of trust"],
+        f"{split.label}, microseconds of a step without trust and with it: wall time, and CPU a worker",
+        ["P, protocol", "pairs of turns", "wall, off", "on", "cost of trust", "CPU, off", "on", "cost of trust"],
         turned,
     )
     report.remark(
-        "Half a second each, in turns, in the same run. Off: nobody looks at leases, ages and stragglers, or for lost "
-        "functions, in functions and driver, and no checkpoint is stored; leases are renewed all the same. A frame "
-        "without a checksum is none, so in a third turn all are computed twice; cost is what that takes more than a "
-        "turn without the rest, by what one with everything takes. Medians over runs, and ranges."
+        "Half a second each, off and on at random in each pair of turns, in the same runs. Off: nobody looks at "
+        "leases, ages and stragglers, or for lost functions, in functions and driver, and no checkpoint is announced "
+        "(one that falls due then is left out, and not made up for); leases are renewed all the same. A frame without "
+        "a checksum is none, so turns that are off have them once, and those that are on twice. Cost is what a step "
+        "takes more when trust is on, by what it takes then; means of all turns, since a checkpoint falls into few. "
+        f"The range has {LIKELY} % of the means of resampled pairs: what other load did to these."
     )
     report.table(
         f"{split.label}, CPU-microseconds a worker and step",
@@ -246,14 +281,15 @@ def main() -> None:
         rows,
     )
     report.remark(
-        "All, and the supervisor, are read from the system while a run trains. The rest is timed by itself, after each "
-        "run, client and server: checksums over the bytes that a worker moves in a step, a lease as what it adds to an "
-        "arrival, times its share of the steps, a checkpoint as what encoding a worker's part and storing it in memory "
-        "take, by the steps between two. Reports, as what they add to an arrival (the coordinator's entry, which one "
-        "arrival in P writes, included), and the supervisor, but for what the table above shows, are telemetry: what "
-        "dashboard, tuner, bill and a supervisor that takes over read. Shares are medians of the runs' shares."
+        "All, and the supervisor, are read from the system while a run trains. The rest is timed by itself, after "
+        "each run, client and server: checksums over the bytes that a worker moves in a step, a lease as what it adds"
+        " to an arrival, times its share of the steps, a checkpoint as what encoding a worker's part and storing it "
+        "in a file take, as often as its time allows (its price, which makes it rarer, left out). Reports, as what "
+        "they add to an arrival (the coordinator's entry, which one arrival in P writes, included), and the "
+        "supervisor, but for what the table above shows, are telemetry: what dashboard, tuner, bill and a supervisor "
+        "that takes over read. Shares are medians of the runs' shares."
     )
-    report.end(runs=runs_of(options), cases=cases)
+    report.end(runs=n_runs, cases=cases)
 
 
 if __name__ == "__main__":

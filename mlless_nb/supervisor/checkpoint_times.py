@@ -9,16 +9,17 @@ from ..data.prepare import Manifest
 from ..models import Model
 from ..money import Rates
 
-#: Tables of a part: parameters, two of an optimiser, the residual.
-TABLES = 4
+#: Tables of a part: parameters, two of an optimiser, the residual; of the best replica, parameters and residual.
+TABLES = 6
 #: Seconds after the first step at which the first checkpoint is announced; it is stored within two.
 FIRST_S = 1.0
 #: Share of the run's time, and of its dollars, that checkpoints may cost.
 SHARE = 0.01
 #: The first checkpoint may cost this share of them.
 FIRST_SHARE = 0.1
-#: Speed at which a worker encodes its state, bytes/s; the state is stored beside training.
-ENCODE_BYTES_S = 500e6
+#: Speed at which a worker with a core of its own encodes and stores its state, bytes/s of processor time: it goes to
+#: memory, and on this machine to files, that nobody has touched before. Storing goes on beside training, on that core.
+STORE_BYTES_S = 250e6
 
 
 class CheckpointTimes:
@@ -30,18 +31,22 @@ class CheckpointTimes:
         What a checkpoint costs, nano-dollars: a write to the storage for each worker.
     n_bytes : int
         Size of one worker's part.
+    cores : float
+        Cores that a worker has, at most 1: its share, where workers share them. All store at the same time.
     """
 
-    def __init__(self, nusd: int, n_bytes: int) -> None:
-        self._nusd, self._stall_s = nusd, n_bytes / ENCODE_BYTES_S
+    def __init__(self, nusd: int, n_bytes: int, cores: float = 1.0) -> None:
+        self._nusd, self._stall_s = nusd, n_bytes / STORE_BYTES_S / cores
         self._began: tuple[float, int] | None = None  # seconds, and nano-dollars spent
         self._n_stored = 0
 
     @classmethod
     def of(cls, invocation: Invocation, rates: Rates, model: Model) -> CheckpointTimes:
-        """Those of the run that a supervisor was invoked for; a part is about parameters, optimiser and residual."""
+        """Those of the run that a supervisor was invoked for; a part has about `TABLES`."""
         n_rows, width = model.table_shape(Manifest.from_json(invocation.manifest).shape)
-        return cls(rates.requests_nusd(0, invocation.n_workers), TABLES * 4 * n_rows * width)
+        n_workers, n_cores = invocation.n_workers, invocation.n_cores
+        cores = min(n_cores / n_workers, 1.0) if n_cores else rates.core_share
+        return cls(rates.requests_nusd(0, n_workers), TABLES * 4 * n_rows * width, cores)
 
     def is_due(self, time_s: float, spent_nusd: int) -> bool:
         """Whether a checkpoint is to be announced now, which then counts as stored.

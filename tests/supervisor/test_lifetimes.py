@@ -51,3 +51,13 @@ def test_checkpoints_are_early_and_cost_one_percent(nusd: int, n_bytes: int, rat
     if nusd <= 0.9 * FIRST_SHARE * rate_nusd_s * FIRST_S and n_bytes < 10**7:
         assert first_s is not None
         assert first_s <= 2.0
+
+
+def test_checkpoints_are_rarer_where_workers_share_cores() -> None:
+    def seconds_of(cores: float) -> list[float]:
+        times = CheckpointTimes(0, 10**7, cores)
+        return [tenth / 10 for tenth in range(3000) if times.is_due(tenth / 10, 0)]
+
+    own, shared = seconds_of(1.0), seconds_of(0.25)
+    assert FIRST_S == own[0] <= shared[0] <= 2.0
+    assert abs(len(own) / len(shared) - 4) < 0.5
