@@ -101,7 +101,7 @@ def functions(
     nusd = (w + 1) * rates.function_nusd(time_s)
     if store == "redis":
         nusd += rates.servers_nusd(time_s + rates.tail_s)
-    nusd += run_requests.run_nusd(w, sizes, rates, compute + exchange)
+    nusd += run_requests.run_nusd(w, sizes, rates, compute + exchange, rates.core_share)
     gets, puts = storage_requests(w) if store == "storage" and w > 1 else (0, 0)
     nusd += rates.requests_nusd(rounds * gets, rounds * puts)
     usd = nusd / NUSD

@@ -43,18 +43,19 @@ def here(n_workers: int, sizes: Sizes, rates: Rates, cores: int | None = None) -
         making_s, apply_s = sizes.crowded_making_s, sizes.crowded_apply_s or apply_s
     start_s = (LOADED_S if sizes.loaded_s is None else sizes.loaded_s) + START_S + START_EACH_S * w
     compute, exchange = rounds * w * (making_s + STEP_S) / used, rounds * exchange_cpu_s(w, sizes, apply_s) / used
-    nusd = bill_nusd(w, sizes, rates, start_s, compute + exchange)
+    nusd = bill_nusd(w, sizes, rates, start_s, compute + exchange, min(cores / w, 1.0))
     return Option("here", "this machine", w, start_s, compute, exchange, nusd / NUSD)
 
 
-def bill_nusd(n_workers: int, sizes: Sizes, rates: Rates, start_s: float, trained_s: float) -> int:
+def bill_nusd(n_workers: int, sizes: Sizes, rates: Rates, start_s: float, trained_s: float, cores: float = 1.0) -> int:
     """Bill of a run that begins to train after ``start_s`` seconds, and does so for ``trained_s``, nano-dollars.
 
-    The workers and the supervisor are billed from the start of the one interpreter that they are forked from.
+    The workers and the supervisor are billed from the start of the one interpreter that they are forked from. Each
+    worker has ``cores``, at most 1.
     """
     time_s = start_s + trained_s
     functions = (n_workers + 1) * rates.function_nusd(max(time_s - UNBILLED_S, 0.0))
-    return functions + rates.servers_nusd(time_s + rates.tail_s) + run_nusd(n_workers, sizes, rates, trained_s)
+    return functions + rates.servers_nusd(time_s + rates.tail_s) + run_nusd(n_workers, sizes, rates, trained_s, cores)
 
 
 def exchange_cpu_s(n_workers: int, sizes: Sizes, apply_s: float) -> float:

@@ -36,7 +36,7 @@ def test_functions_and_servers_are_billed_as_the_supervisor_bills_them(
     for slot in range(n_workers):
         bill.begin(slot, UNBILLED_S)
     sizes = sizes_of(1 * MB)
-    requests = run_requests.run_nusd(n_workers, sizes, RATES, trained_s)
+    requests = run_requests.run_nusd(n_workers, sizes, RATES, trained_s, 1.0)
     assert bill_nusd(n_workers, sizes, RATES, start_s, trained_s) == bill.spent(time_s) + requests
 
 
