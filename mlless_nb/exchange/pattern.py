@@ -90,7 +90,7 @@ def scatter_reduce_s(
 ) -> float:
     """Seconds of a step's exchange by scatter-reduce: the server receives and sends the parts, then the sums."""
     p = n_workers
-    sum_bytes = min(table_bytes, p**growth * update_bytes)
+    sum_bytes: float = min(table_bytes, p**growth * update_bytes)
     moved = 2 * (p - 1) * update_bytes + p * sum_bytes
     return 2 * _barrier_s(p, latency_s) + moved / bytes_per_s + (3 * p * (p - 1) + p) * MESSAGE_S
 
