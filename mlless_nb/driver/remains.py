@@ -22,7 +22,7 @@ from .services import Services
 #: Most keys of a server among which a run's are looked for: a scan of so many takes some 10 ms.
 MOST_KEYS = 50_000
 #: Longest waits for a server that is asked, and for processes that were killed, seconds.
-ASK_S, GONE_S = 1.0, 2.0
+ASK_S, GONE_S = 1.0, 5.0
 #: Lithops' name of the storage on this machine.
 HERE = "localhost"
 
