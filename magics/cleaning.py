@@ -1,4 +1,4 @@
-"""``%mlless ps`` and ``%mlless clean``: live runs of all processes, and what killed ones have left."""
+"""``%mlless ps`` and ``%mlless clean``: live runs of all processes, and what others have left."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FLAGS = ("--redis", "--data")
 
 
 def ps(words: list[str]) -> None:
-    """``ps [--redis URL]``: live runs of all processes of this user, and what killed ones have left."""
+    """``ps [--redis URL]``: live runs of all processes of this user, and what others have left."""
     urls, flags = _parsed("ps", words)
     if flags:
         raise UsageError("%mlless ps --data: must be %mlless clean --data, which removes it")
@@ -31,7 +31,7 @@ def ps(words: list[str]) -> None:
 
 
 def clean(words: list[str]) -> None:
-    """``clean [--redis URL] [--data]``: remove what killed runs have left, and with --data all packed data."""
+    """``clean [--redis URL] [--data]``: remove what runs that are over have left, with --data all packed data."""
     urls, flags = _parsed("clean", words)
     print(mlless_nb.clean(urls, data="--data" in flags))
 

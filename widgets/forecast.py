@@ -99,11 +99,12 @@ def target_text(state: RunState) -> str:
 
 def _unknown(state: RunState) -> str:
     """Why nothing is said of when the target will be reached."""
-    since = (state.forecast or {}).get("stalled_since")
-    if since is None or state.best_loss is None:
+    forecast = state.forecast or {}
+    since, best = forecast.get("stalled_since"), forecast.get("stalled_at")
+    if since is None or best is None:
         return f"target {metric(state.target)}: too early to say when"
-    best = f"{state.metric} no better than {metric(state.best_loss)} since step {since:,}"
-    return f"target {metric(state.target)}: not in sight, {best}"
+    stalled = f"{state.metric} no better than {metric(best)} since step {since:,}"
+    return f"target {metric(state.target)}: not in sight, {stalled}"
 
 
 def loss_text(state: RunState) -> str:

@@ -63,10 +63,11 @@ def exchange_s(store: str, n_workers: int, sizes: Sizes, link: Link) -> float:
     if w == 1:
         return 0.0
     if store == "redis":
-        pattern = choose_pattern(w, m, sizes.table_bytes, 2 * link.latency_s, link.bytes_s)
+        planned = sizes.planned_bytes or m
+        pattern = choose_pattern(w, planned, sizes.table_bytes, 2 * link.latency_s, link.bytes_s, sizes.growth)
         if pattern == "broadcast":
             return broadcast_s(w, m, link.latency_s, link.bytes_s)
-        return scatter_reduce_s(w, m, sizes.table_bytes, link.latency_s, link.bytes_s)
+        return scatter_reduce_s(w, m, sizes.table_bytes, link.latency_s, link.bytes_s, sizes.growth)
     if store == "server":  # pushes and pulls meet at the server's link
         return 2 * w * m / link.bytes_s + 2 * link.latency_s
     return (3 * w - 2) * (m / w / link.bytes_s + link.latency_s)

@@ -94,7 +94,7 @@ def descend(job: TrainingJob, sizes: Sizes, most: float | None = None) -> Descen
     The sample is as large as the time allows. An epoch of it has as many steps as one of the whole: its minibatches
     are smaller by the sample's share. The learning rate is cut as in a run.
     """
-    epoch_s = sizes.n_minibatches * sizes.minibatch_s
+    epoch_s = sizes.n_minibatches * sizes.single_minibatch_s
     epochs = min(most or math.inf, SAMPLE_EPOCHS)
     share = min(max(SAMPLE_S / max(epochs * epoch_s, 1e-9), SAMPLE), 1.0)
     size = max(round(share * job.minibatch * job.workers), 1)

@@ -33,7 +33,12 @@ class ForeseenRows(CsrStream):
 
         n_values = round(head.X.nnz * n / head.n)
         super().__init__(read, n, head.shape[0], n_values, f"foreseen {n}", head.name, head.y)
-        self.n_head, self.n_files, self.n_bytes = head.n, n_files, n_bytes
+        self.n_head, self.n_files, self.n_bytes, self._ids_per_row = head.n, n_files, n_bytes, head.ids_per_row
+
+    @property
+    def ids_per_row(self) -> float:
+        """That of the first rows."""
+        return self._ids_per_row
 
     @property
     def nothing_to_learn(self) -> str:

@@ -92,7 +92,11 @@ def of_stored(job: TrainingJob, rows: ForeseenRows) -> tuple[TrainingJob, Outloo
     job = dataclasses.replace(job, data=rows, validation=validation)
     sizes = probe_head(job, rows, STEPS_S)
     if sizes is None:
-        raise JobError("minibatch", job.minibatch, f"at most {rows.n_head}, the first rows, for them to be measured")
+        most_rows = rows.n_head // job.local_steps
+        a_step = "" if job.local_steps == 1 else f" by {job.local_steps} local steps"
+        raise JobError(
+            "minibatch", job.minibatch, f"at most {most_rows}, the first rows{a_step}, for them to be measured"
+        )
     most = planned(job, sizes.n_minibatches)
     if job.execution == WORKERS:
         ahead = outlook(job, courses_of(job, sizes), most, None)

@@ -20,7 +20,7 @@ from ..driver.launcher import is_local
 from ..errors import ServiceError
 from ..job import defaults
 from ..job.job import TrainingJob
-from ..job.partitioning import exchanged_bytes, is_by_user
+from ..job.partitioning import exchanged_bytes, growth, is_by_user
 from ..job.sync import BSP
 from ..storage.objects import MemoryObjects
 from ..worker.minibatch_loader import MinibatchFeed
@@ -116,6 +116,7 @@ def _sizes(
         crowded_minibatch_s=crowd.make_s / h,
         crowded_apply_s=crowd.apply_s,
         planned_bytes=planned_bytes,
+        growth=growth(part, shards),
         is_lazy=getattr(part.optimizer, "lazy", False) is True,
     )
 

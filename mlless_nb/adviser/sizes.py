@@ -28,6 +28,8 @@ class Sizes:
         `minibatch_s` and `apply_s` where several replicas share the caches of all cores; None: not measured.
     planned_bytes : float, optional
         The estimate of `update_bytes` by which a run chooses how updates are exchanged; None: `update_bytes` itself.
+    growth : float
+        Power of the number of updates with which their sum grows, see `mlless_nb.job.partitioning.growth`.
     loaded_s : float, optional
         Seconds until an interpreter of functions of this machine has all imports; None: not measured.
     is_lazy : bool
@@ -46,6 +48,7 @@ class Sizes:
     crowded_minibatch_s: float | None = None
     crowded_apply_s: float | None = None
     planned_bytes: float | None = None
+    growth: float = 1.0
     loaded_s: float | None = None
     is_lazy: bool = False
 

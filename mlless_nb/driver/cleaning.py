@@ -1,4 +1,4 @@
-"""`survey` lists live runs and what killed ones have left, here and on their backends; `clean` removes the latter."""
+"""`survey` lists live runs and what others have left, here and on their backends; `clean` removes the latter."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class KnownRun:
         "starting", "running"; "killed", or "ended" if something was left; "elsewhere" if its process is of another
         machine or container.
     age_s : float
-        Seconds since it began.
+        Seconds since it began; of one that has ended, since then.
     usd : float
         Its cost by the newest recorded step, US dollars.
     left : list of Leftover
@@ -126,11 +126,11 @@ def survey(redis: str | Sequence[str] | None = None, backend: str | Mapping[str,
 def clean(
     redis: str | Sequence[str] | None = None, backend: str | Mapping[str, Any] | None = None, *, data: bool = False
 ) -> Cleaned:
-    """Remove what killed runs have left: on this machine, on their Redis servers and in their storage.
+    """Remove what killed runs, and runs that have ended, have left: on this machine, on their Redis servers and in their storage.
 
     Processes of functions, private Redis servers, keys, queues, objects and Lithops' files are removed, and their
     reservations in the budgets of sessions and projects are settled. Records and models stay, and so does all that
-    belongs to a run whose process lives.
+    belongs to a live run.
 
     Parameters
     ----------
@@ -198,12 +198,12 @@ def _left_by(
 
 
 def _state(run: Places) -> str:
+    if not run.owner.is_here:
+        return "elsewhere"
     if run.has_ended:
         return "ended"
     if run.owner.is_gone:
         return "killed"
-    if not run.owner.is_here:
-        return "elsewhere"
     return "running" if (runs_folder() / run.run_id / ROWS).exists() else "starting"
 
 

@@ -92,7 +92,7 @@ class Conclusion:
         keep_objects = self._model is None if self._is_launched else self._start is None
         remove_objects = None if keep_objects else self._remove_objects
         outcome, left = teardown.remove_all(self._services, self._run.id, remove_objects)
-        self._services.has_left = any(left.values())
+        self._services.has_left, self._services.keeps_objects = outcome != teardown.ALL_DOWN, keep_objects
         telemetry.update(left=left)
         state = dataclasses.replace(telemetry.state, status=ended.status, **self._losses)
         if found_wanting := shortfall(state):

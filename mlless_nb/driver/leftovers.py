@@ -1,6 +1,6 @@
-"""Finds what killed runs have left: processes, private servers, keys, queues, objects, temporary files.
+"""Finds what killed runs, and runs that have ended, have left: processes, private servers, keys, queues, objects, temporary files.
 
-A run's process is gone for certain, or nothing of it is touched; see `mlless_nb.money.owner`. What a watchdog still
+A killed run's process is gone for certain, or nothing of it is touched; see `mlless_nb.money.owner`. What a watchdog still
 sees to is left to it.
 """
 
@@ -145,7 +145,7 @@ def _remove_queues(run_id: str, url: str) -> None:
 
 def of_storage(run: Places, backend: str | Mapping[str, Any] | None) -> Iterator[Leftover]:
     """Objects in a cloud's storage, which Lithops' configuration or ``backend`` describes."""
-    if run.storage == HERE:
+    if run.storage in (HERE, ""):  # "": they stay on purpose
         return
     try:
         launcher = LithopsLauncher(backend if backend is not None else run.backend, 1, 256)

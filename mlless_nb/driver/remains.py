@@ -58,7 +58,9 @@ class Remains:
         n_keys = keys_left(self._services, self._prefix)
         if n_keys is not None:
             found["keys"] = n_keys
-        found["queues"] = n_queues
+        # On Redis the topics are keys, which were counted.
+        is_on_redis = scheme_of(self._services.bus_url) in REDIS_SCHEMES
+        found["queues"] = 0 if is_on_redis and n_keys is not None else n_queues
         if with_objects and self._folder is not None:
             found["objects"] = sum(len(files) for _, _, files in os.walk(self._folder))
         if self._is_local:

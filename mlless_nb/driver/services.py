@@ -81,7 +81,7 @@ class Services:
         self._watched_paths: list[str] = []
         self._is_without_redis = is_without_redis(job)
         #: Whether something was left in the run's places, so that these stay known.
-        self.has_left = False
+        self.has_left = self.keeps_objects = False
         #: What pays for this process' requests while the run goes on; None if they are few.
         self.dues: RequestDues | None = None
         # The private server starts while Lithops is set up: each takes 50 ms.
@@ -243,7 +243,10 @@ class Services:
                 step()
             except Exception as error:
                 failures.append(f"{type(error).__name__}: {error}")
-        (end if self.has_left else forget)(self._run_id)
+        if self.has_left:
+            end(self._run_id, keeps_objects=self.keeps_objects)
+        else:
+            forget(self._run_id)
         return failures
 
     def _unwatch(self) -> None:

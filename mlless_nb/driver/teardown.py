@@ -29,6 +29,8 @@ from .invocations import LEASE_S
 from .remains import Remains
 from .services import Services
 
+#: The end of a run of which nothing is left.
+ALL_DOWN = "Everything is shut down"
 #: Tries to fetch the model, and the pause between them, seconds.
 FETCH_TRIES, FETCH_PAUSE_S = 3, 0.5
 #: Longest wait for functions to end in good order when the interpreter exits, seconds.
@@ -256,7 +258,9 @@ def remove_all(
     attempt(partial(_delete_keys, services), "Redis could not be cleaned, its keys expire within a day")
     attempt(close_bus, "the control bus could not be cleaned, what is in it expires")
     attempt(services.sweep, "unfinished objects could not be removed")
-    left = remains.count(n_queues, with_objects=remove_objects is not None)
+    left: dict[str, int] = {}
+    with contextlib.suppress(Exception):  # a count must not cost the model
+        left = remains.count(n_queues, with_objects=remove_objects is not None)
     return outcome(failed, left), left
 
 
@@ -264,7 +268,7 @@ def outcome(failed: Sequence[str], left: Mapping[str, int]) -> str:
     """A sentence on the removal of a run: what has ``failed``, in clauses, and what is ``left`` by its kind."""
     n_left = sum(left.values())
     if not failed and not n_left:
-        return "Everything is shut down"
+        return ALL_DOWN
     begin = "Not everything is shut down" if left.get("processes") else "All functions are shut down"
     verbs = "is left: %mlless clean removes it" if n_left == 1 else "are left: %mlless clean removes them"
     return "; ".join([begin, *failed, *([f"{words(left)} {verbs}"] if n_left else [])])

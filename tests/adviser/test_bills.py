@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,10 +86,13 @@ def test_the_bill_of_a_run_is_the_one_that_its_length_leads_to() -> None:
         scale_in=ScaleIn.off(),
         stop=Stop(epochs=3),
     )
+    began = time.monotonic()
     run = mlless_nb.train(job)
     assert run.wait() == "finished"
+    whole_s = time.monotonic() - began
     start_s, end_s = (float(run.history["time_s"][row]) for row in (0, -1))
     spent = float(run.history["spent_usd"][-1])
     told = bill_nusd(2, probe(job, 0.01), RATES, start_s, end_s - start_s) / NUSD
     start = 3 * RATES.function_usd_s * start_s
-    assert 0.9 * (told - start) <= spent <= 1.1 * told
+    late = 3 * RATES.function_usd_s * max(whole_s - end_s, 0.0)  # functions may end late on a busy machine
+    assert 0.9 * (told - start) <= spent <= 1.1 * (told + late)

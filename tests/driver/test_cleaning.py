@@ -113,6 +113,17 @@ def test_what_a_run_left_that_its_living_process_has_ended_goes(own_folders: Pat
     assert list(all_places()) == []
 
 
+def test_a_model_that_could_not_be_read_is_kept(own_folders: Path) -> None:
+    model = own_folders / "lithops" / "storage" / "mlless-nb" / "runs" / RUN.run_id / "model"
+    model.parent.mkdir(parents=True)
+    model.write_bytes(bytes(1000))
+    dataclasses.replace(RUN, owner=Owner.this(), folder=str(own_folders / "lithops")).write()
+    end(RUN.run_id, keeps_objects=True)
+    assert mlless_nb.clean().removed == []
+    assert model.exists()
+    assert list(all_places()) == []
+
+
 @pytest.mark.usefixtures("rabbitmq_url")
 def test_queues_go(rabbitmq_url: str) -> None:
     bus = open_bus(rabbitmq_url, RUN.run_id, insecure=True)
@@ -139,8 +150,13 @@ def test_objects_in_a_clouds_storage_go(s3: Any) -> None:
     assert [key for key in kept if key.startswith("mlless-nb/runs/")] == [keep]
 
 
-@pytest.mark.parametrize("owner", [Owner.this(), dataclasses.replace(GONE, host="elsewhere")])
-def test_what_may_be_in_use_is_not_touched(owner: Owner, own_folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+ELSEWHERE = dataclasses.replace(GONE, host="elsewhere")
+
+
+@pytest.mark.parametrize(("owner", "has_ended"), [(Owner.this(), False), (ELSEWHERE, False), (ELSEWHERE, True)])
+def test_what_may_be_in_use_is_not_touched(
+    owner: Owner, has_ended: bool, own_folders: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     objects = own_folders / "lithops" / "storage" / "mlless-nb" / "runs" / RUN.run_id
     objects.mkdir(parents=True)
     packed = own_folders / "lithops" / "storage" / "mlless-nb" / "datasets"
@@ -149,7 +165,7 @@ def test_what_may_be_in_use_is_not_touched(owner: Owner, own_folders: Path, caps
     temporary = own_folders / "lithops" / "jobs"
     temporary.mkdir()
     (temporary / "abc123-0-M000.done").touch()
-    dataclasses.replace(RUN, owner=owner, folder=str(own_folders / "lithops")).write()
+    dataclasses.replace(RUN, owner=owner, has_ended=has_ended, folder=str(own_folders / "lithops")).write()
     # A killed parent of the process, with the same ids of Lithops.
     dataclasses.replace(RUN, run_id="killed", folder=str(own_folders / "lithops")).write()
     assert mlless_nb.clean().removed == []

@@ -49,7 +49,7 @@ def test_what_is_there_is_counted_by_its_kind(
     monkeypatch.setattr(remains, "GONE_S", 0.0)
     monkeypatch.setattr(redis.Redis, "unlink", lambda *_: 0)  # they are written again and again
     there = Remains(services(tmp_path, (redis_url,), process_groups=[function.pid], temporary_paths=paths), "run")
-    left = {"processes": 1, "keys": 2, "queues": 1, "objects": 2, "files": 1}
+    left = {"processes": 1, "keys": 2, "queues": 0, "objects": 2, "files": 1}  # topics on Redis are keys
     assert there.count(1, with_objects=True) == left
     del left["objects"]  # they stay on purpose
     assert there.count(1, with_objects=False) == left
@@ -77,6 +77,8 @@ def test_elsewhere_only_what_answers_at_once_is_looked_for(
     assert Remains(there, "run").count(0, with_objects=True) == {"queues": 0}
     without = services(tmp_path, ("redis://127.0.0.1:1",), is_local=False)
     assert Remains(without, "run").count(2, with_objects=True) == {"queues": 2}
+    without.bus_url = "amqp://127.0.0.1:1"
+    assert Remains(without, "run").count(1, with_objects=True) == {"queues": 1}
     without.embedded = SimpleNamespace(is_alive=False)  # the keys are gone with their private server
     assert Remains(without, "run").count(0, with_objects=True) == {"keys": 0, "queues": 0}
 

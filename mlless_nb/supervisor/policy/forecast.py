@@ -35,7 +35,7 @@ def forecast(history: History, projection: Projection, cap_usd: float | None) ->
         ``loss_at_end``: the loss when the cap or a rule other than the target ends the run; ``loss_at_cap``: when the
         cap does; ``is_rough``: whether the curve is not reliable that far ahead; ``usd_to_target`` and ``s_to_target``:
         [low, expected, high] of the whole run, an 80 % interval, high is None if the target may never be reached;
-        ``stalled_since``: the step of the best validation loss, if the target is below it and it is long ago: then no
+        ``stalled_since`` and ``stalled_at``: step and value of the best validation loss, if the target is below it and it is long ago: then no
         time is told, nor before there are enough validation losses where the target is for these.
         ``usd_per_percent``: dollars that the next 1 % of loss costs, if the curve is reliable that far ahead. Unknown
         values are None. ``path``, where there is a target: what is ahead until the cap or another rule ends the run, as
@@ -63,6 +63,7 @@ def forecast(history: History, projection: Projection, cap_usd: float | None) ->
         "usd_to_target": None,
         "s_to_target": None,
         "stalled_since": None,
+        "stalled_at": None,
         "usd_per_percent": None,
         "path": [],
     }
@@ -76,6 +77,7 @@ def forecast(history: History, projection: Projection, cap_usd: float | None) ->
         is_judged = judged.is_validation or not history.has_held_out
         if is_judged and projection.target < judged.losses.min():
             found["stalled_since"] = stalled_since(judged)
+            found["stalled_at"] = float(judged.losses.min()) if found["stalled_since"] is not None else None
         is_told = is_judged and found["stalled_since"] is None
         steps = _steps_to_target(projection.target, projection, farthest) if is_told else None
         if steps is not None:
