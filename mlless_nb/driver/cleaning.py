@@ -126,7 +126,7 @@ def survey(redis: str | Sequence[str] | None = None, backend: str | Mapping[str,
 def clean(
     redis: str | Sequence[str] | None = None, backend: str | Mapping[str, Any] | None = None, *, data: bool = False
 ) -> Cleaned:
-    """Remove what killed runs, and runs that have ended, have left: on this machine, on their Redis servers and in their storage.
+    """Remove what runs that were killed or have ended have left: here, on their Redis servers and in their storage.
 
     Processes of functions, private Redis servers, keys, queues, objects and Lithops' files are removed, and their
     reservations in the budgets of sessions and projects are settled. Records and models stay, and so does all that

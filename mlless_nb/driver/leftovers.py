@@ -1,7 +1,7 @@
-"""Finds what killed runs, and runs that have ended, have left: processes, private servers, keys, queues, objects, temporary files.
+"""Finds what runs that are over have left: processes, private servers, keys, queues, objects, temporary files.
 
-A killed run's process is gone for certain, or nothing of it is touched; see `mlless_nb.money.owner`. What a watchdog still
-sees to is left to it.
+A killed run's process is gone for certain, or nothing of it is touched; see `mlless_nb.money.owner`. What a watchdog
+still sees to is left to it.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ class Places:
 def end(run_id: str, *, keeps_objects: bool = False) -> None:
     """Note that the run has ended, and that something is left in its places.
 
-    ``keeps_objects``: its objects stay on purpose, so that a model that could not be read is not lost: nobody is told of
-    their storage.
+    ``keeps_objects``: its objects stay on purpose, so that a model that could not be read is not lost. Their storage is
+    not noted then.
     """
     with contextlib.suppress(OSError, DecodeError), (runs_folder() / run_id / PLACES).open("rb") as file:
         found = Places.decode(file.read(MOST_BYTES))
@@ -126,7 +126,7 @@ def forget(run_id: str) -> None:
 
 
 def all_places() -> Iterator[Places]:
-    """The places of all runs that are live, were killed, or have left something, oldest first; damaged files are skipped."""
+    """The places of runs that are live, were killed, or left something, oldest first; damaged files are skipped."""
     for path in sorted(runs_folder().glob(f"*/{PLACES}")):
         with contextlib.suppress(OSError, DecodeError), path.open("rb") as file:
             found = Places.decode(file.read(MOST_BYTES))

@@ -35,8 +35,9 @@ def forecast(history: History, projection: Projection, cap_usd: float | None) ->
         ``loss_at_end``: the loss when the cap or a rule other than the target ends the run; ``loss_at_cap``: when the
         cap does; ``is_rough``: whether the curve is not reliable that far ahead; ``usd_to_target`` and ``s_to_target``:
         [low, expected, high] of the whole run, an 80 % interval, high is None if the target may never be reached;
-        ``stalled_since`` and ``stalled_at``: step and value of the best validation loss, if the target is below it and it is long ago: then no
-        time is told, nor before there are enough validation losses where the target is for these.
+        ``stalled_since`` and ``stalled_at``: step and value of the best validation loss, if the target is below it and
+        it is long ago: then no time is told, nor before there are enough validation losses where the target is for
+        these.
         ``usd_per_percent``: dollars that the next 1 % of loss costs, if the curve is reliable that far ahead. Unknown
         values are None. ``path``, where there is a target: what is ahead until the cap or another rule ends the run, as
         [step, seconds, dollars, loss, and low and high of its 80 % interval].
