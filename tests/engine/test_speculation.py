@@ -99,7 +99,7 @@ def test_a_duplicate_that_the_budget_does_not_pay_for_is_refused_once_and_the_ru
     wait_for_step(run, 20)
     # A function that costs more than is left; the reservation itself is refused by the run's own coordinator.
     recovery = run._send.__self__._mending._recovery  # type: ignore[union-attr]
-    recovery._money = SimpleNamespace(worker_nusd=lambda slot: 2 * NUSD)
+    recovery.payments._money = SimpleNamespace(worker_nusd=lambda slot: 2 * NUSD)
     seen = 0
     with stalling(pid_of(run, 2)):
         while run.telemetry.state.is_live and not any("duplicate" in text for text in told_by(run)):
