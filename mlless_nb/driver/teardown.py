@@ -238,7 +238,9 @@ def remove_all(
 
     Without ``remove_objects`` the objects stay. Returns a sentence on the outcome, and what is really left by its kind.
     """
-    launcher, remains, n_queues = services.launcher, Remains(services, run_id), 0
+    launcher, remains, n_queues = services.launcher, None, 0
+    with contextlib.suppress(Exception):  # a count must cost neither the removal nor the model
+        remains = Remains(services, run_id)
     failed: list[str] = []
 
     def close_bus() -> None:
@@ -259,8 +261,8 @@ def remove_all(
     attempt(close_bus, "the control bus could not be cleaned, what is in it expires")
     attempt(services.sweep, "unfinished objects could not be removed")
     left: dict[str, int] = {}
-    with contextlib.suppress(Exception):  # a count must not cost the model
-        left = remains.count(n_queues, with_objects=remove_objects is not None)
+    with contextlib.suppress(Exception):
+        left = {} if remains is None else remains.count(n_queues, with_objects=remove_objects is not None)
     return outcome(failed, left), left
 
 
