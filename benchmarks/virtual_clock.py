@@ -54,24 +54,37 @@ class Network:
         scores -= scores.max(axis=1, keepdims=True)
         return float(np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(y)), y]))
 
-    def gradient(self, params: Float32, X: Float32, y: NDArray[np.int64], out: Float32) -> float:
-        """Write the gradient of the mean loss into ``out``; returns the mean loss."""
+    def gradients(self, params: Float32, X: Float32, y: NDArray[np.int64], out: Float32) -> NDArray[np.float64]:
+        """Write the gradients of the mean losses of several minibatches into ``out``; returns these losses.
+
+        Parameters
+        ----------
+        X : float32 (k, B, n_features)
+        y : int64 (k, B)
+        out : float32 (k, n_params)
+
+        Returns
+        -------
+        float64 (k,)
+        """
         W1, b1, W2, b2 = self._split(params)
+        k, size = y.shape
         hidden = np.maximum(X @ W1 + b1, 0.0)
         scores = hidden @ W2 + b2
-        scores -= scores.max(axis=1, keepdims=True)
+        scores -= scores.max(axis=2, keepdims=True)
         p = np.exp(scores)
-        p /= p.sum(axis=1, keepdims=True)
-        rows = np.arange(len(y))
-        loss = float(-np.mean(np.log(np.maximum(p[rows, y], 1e-30))))
-        p[rows, y] -= 1.0
-        p /= len(y)
-        dW1, db1, dW2, db2 = self._split(out)
+        p /= p.sum(axis=2, keepdims=True)
+        of_label = np.arange(k)[:, None], np.arange(size), y
+        losses: NDArray[np.float64] = -np.log(np.maximum(p[of_label], 1e-30)).mean(axis=1, dtype=np.float64)
+        p[of_label] -= 1.0
+        p /= size
         back = (p @ W2.T) * (hidden > 0)
-        np.matmul(hidden.T, p, out=dW2)
-        np.matmul(X.T, back, out=dW1)
-        db2[...], db1[...] = p.sum(axis=0), back.sum(axis=0)
-        return loss
+        ends = [0, *self._ends]
+        dW1, db1, dW2, db2 = (out[:, first:end] for first, end in itertools.pairwise(ends))
+        dW1[...] = np.matmul(X.transpose(0, 2, 1), back).reshape(k, -1)
+        dW2[...] = np.matmul(hidden.transpose(0, 2, 1), p).reshape(k, -1)
+        db1[...], db2[...] = back.sum(axis=1), p.sum(axis=1)
+        return losses
 
 
 class Course(NamedTuple):
@@ -115,7 +128,8 @@ class Setting:
         target, known from other round trips (0: unknown, infinite: too many): then only the clock is run.
         """
         data, times = np.random.default_rng((seed, 0)), np.random.default_rng((seed, 1))
-        judged = np.random.default_rng(JUDGED).choice(len(self.y), min(JUDGED, len(self.y)), replace=False)
+        chosen = np.random.default_rng(JUDGED).choice(len(self.y), min(JUDGED, len(self.y)), replace=False)
+        judged = self.X[chosen], self.y[chosen]
         network = Network(self.X.shape[1], self.n_hidden, int(self.y.max()) + 1)
         params = network.first(data)
         gradients = np.empty((self.n_workers, len(params)), np.float32)
@@ -132,17 +146,15 @@ class Setting:
 
         def is_last(step: int, now: float) -> bool:
             """Take the step's gradients and tell the control what they measured; whether the run ends with it."""
-            losses = []
-            for row in range(quorum):
-                chosen = data.integers(len(self.y), size=self.minibatch)
-                losses.append(network.gradient(params, self.X[chosen], self.y[chosen], gradients[row]))
-            reports = {slot: Report(one, 1.0, **measured) for slot, one in enumerate(losses)}
+            chosen = data.integers(len(self.y), size=(quorum, self.minibatch))
+            losses = network.gradients(params, self.X[chosen], self.y[chosen], gradients[:quorum])
+            reports = {slot: Report(float(one), 1.0, **measured) for slot, one in enumerate(losses)}
             control.note([StepEntry(step, now, reports, self.n_workers, tuple(arrived[step]))], late)
             mean = gradients[:quorum].mean(axis=0)
             np.subtract(params, np.float32(rate) * mean, out=params)
             spread = float(np.sum((gradients[:quorum] - mean) ** 2)) / (quorum - 1) if quorum > 1 else -1.0
             measured.update(mean_square=float(mean @ mean), variance=spread, learning_rate=rate)
-            return not network.loss(params, self.X[judged], self.y[judged]) >= self.target  # NaN ends it, too
+            return not network.loss(params, *judged) >= self.target  # NaN ends it, too
 
         step, idle = 1, list(range(self.n_workers))
         for worker in idle:

@@ -108,8 +108,9 @@ class DBW(FirstUpdates):
     gain : {"estimated", "paper", "blind"}
         "paper" estimates the gain by the paper's formulas to the letter. By default the estimated smoothness of the
         loss is bounded (`mlless_nb.supervisor.policy.gain`), a rise of the loss counts only beyond its noise
-        (`mlless_nb.supervisor.policy.loss_rise`), and k itself is the gain while none is known or positive. "blind"
-        always takes k for the gain; it measures no gradients.
+        (`mlless_nb.supervisor.policy.loss_rise`), k itself is the gain while none is known or positive, and the first
+        steps wait for half of the workers instead of all: their round trips are not known yet. "blind" always takes k
+        for the gain; it measures no gradients.
 
     References
     ----------
@@ -126,6 +127,10 @@ class DBW(FirstUpdates):
     def measures_gradients(self) -> bool:
         """See `FirstUpdates`."""
         return self.gain != "blind"
+
+    def first_quorum(self, n_workers: int) -> int:
+        """See `FirstUpdates`. A variance needs two updates."""
+        return n_workers if self.gain != "estimated" else max(n_workers // 2, min(n_workers, 2))
 
     def check(self, job: Any) -> None:
         """See `Sync`."""

@@ -95,7 +95,8 @@ class GainPerSecond(QuorumRule):
     gain : {"estimated", "paper", "blind"}
         "blind" takes k for it. "paper" estimates it by the paper's formulas, without the bound of `GainEstimate` and
         the test of `LossRise`; k is n before the estimates are known, and if no gain is positive. "estimated" is blind
-        then: of gradients that are mostly noise, k are worth k times as much as one.
+        then: of gradients that are mostly noise, k are worth k times as much as one. Until a time is known, k is that
+        of the first steps.
 
     References
     ----------
@@ -141,7 +142,9 @@ class GainPerSecond(QuorumRule):
         if self._kind != "paper" and (gains is None or not (gains > 0).any()):
             gains = np.arange(1.0, n_workers + 1)
         best, self._numbers = n_workers, {}
-        if times is not None and gains is not None and np.isfinite(gains).all() and (gains > 0).any():
+        if times is None and self._kind == "estimated":
+            best = self._newest
+        elif times is not None and gains is not None and np.isfinite(gains).all() and (gains > 0).any():
             best = int(np.argmax(gains / np.maximum(times, LEAST_S))) + 1
         has_risen = self._rise.has_risen
         if has_risen and self._newest < n_workers:

@@ -10,8 +10,10 @@ g, ``V = sum_j |g_j - g|^2 / (k - 1)`` and ``N = max(|g|^2 - V / k, 0)``. Once t
 ``L = 2 (eta N' - (F' - F)) / (eta^2 (N' + V' / k'))``, where a prime marks the step before.
 
 The paper takes L as it is estimated. But F is a mean over k minibatches, so L is mostly noise once F falls by less in a
-step than it varies; a large L makes all G_k negative, and the step waits for all workers. So L is taken to be at most
-1 / eta here, as of any rate that is not too large for a step without noise: G has its maximum over eta at 1 / L then.
+step than it varies; a large L makes all G_k negative, and the step waits for all workers. So L is bounded here. At
+1 / eta, as of any rate that is not too large for a step without noise, G has its maximum over eta. The bound is lower,
+since the noise of a step does not add up with that of later ones, while the decrease by the gradient does: the k that
+lower the loss the most in one step are above those that lower it the most in twenty.
 ``benchmarks/backup_workers.py`` compares the two.
 
 References
@@ -28,8 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Float64 = NDArray[np.float64]
-#: D, the steps whose estimates are averaged.
-RECENT = 5
+#: D, the steps whose estimates are averaged: the paper's, and that of the bounded estimate, whose k vary less.
+RECENT, RECENT_BOUNDED = 5, 10
+#: Bound of L, in units of 1 / eta.
+MOST_SMOOTHNESS = 0.7
 
 
 class GainEstimate:
@@ -37,10 +41,8 @@ class GainEstimate:
 
     Parameters
     ----------
-    recent : int
-        D.
     is_bounded : bool
-        Whether L is at most 1 / eta.
+        Whether L is at most `MOST_SMOOTHNESS` / eta, and D is `RECENT_BOUNDED`.
 
     Attributes
     ----------
@@ -48,8 +50,8 @@ class GainEstimate:
         V, N and L of the last steps, the newest last.
     """
 
-    def __init__(self, recent: int = RECENT, *, is_bounded: bool = True) -> None:
-        self._is_bounded = is_bounded
+    def __init__(self, *, is_bounded: bool = True) -> None:
+        self._is_bounded, recent = is_bounded, RECENT_BOUNDED if is_bounded else RECENT
         self.variance: deque[float] = deque(maxlen=recent)
         self.gradient_square: deque[float] = deque(maxlen=recent)
         self.smoothness: deque[float] = deque(maxlen=recent)
@@ -96,7 +98,7 @@ class GainEstimate:
             float(np.mean(values)) for values in (self.variance, self.gradient_square, self.smoothness)
         )
         if self._is_bounded:
-            smoothness = min(smoothness, 1 / rate)
+            smoothness = min(smoothness, MOST_SMOOTHNESS / rate)
         half = smoothness * rate**2 / 2
         gains: Float64 = (rate - half) * square - half * variance / np.arange(1, n_workers + 1)
         return gains

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from mlless_nb import DBW
 from mlless_nb.exchange.policies.gradient_spread import SpreadMeter
 from mlless_nb.exchange.stats import NO_STATS
 from mlless_nb.kernels import encode_update
 from mlless_nb.supervisor.policy.backup_workers import FallingLoss, GainPerSecond, QuorumRule, rule_of
-from mlless_nb.supervisor.policy.gain import RECENT, GainEstimate
+from mlless_nb.supervisor.policy.gain import MOST_SMOOTHNESS, RECENT, RECENT_BOUNDED, GainEstimate
 from mlless_nb.supervisor.policy.loss_rise import LossRise
 from mlless_nb.supervisor.policy.monotone_times import fit_times
 from mlless_nb.supervisor.policy.round_times import REMEMBERED, RoundTimes
@@ -84,15 +85,29 @@ def test_the_gain_is_the_papers_formula_of_the_last_means() -> None:
         2 * (rate * N[t] - (losses[t] - losses[t + 1])) / (rate**2 * (N[t] + variances[t] / 4))
         for t in range(len(losses) - 1)
     ]
+    assert RECENT < len(L) < RECENT_BOUNDED
     N_, V_, L_ = (float(np.mean(values[-RECENT:])) for values in (N, variances, L))
     expected = [(rate - L_ * rate**2 / 2) * N_ - L_ * rate**2 / 2 * V_ / k for k in range(1, n + 1)]
     np.testing.assert_allclose(gain.estimate(n, rate), expected)
     assert L_ > 0
-    # The larger of two rates is above 1 / L, so L is taken to be its inverse there.
+    # Of two rates the larger one is above the bound's, so L is taken to be the bound there.
+    N_, V_, L_ = (float(np.mean(values)) for values in (N, variances, L))
     for other in (0.5 / L_, 4 / L_):
-        bound = min(L_, 1 / other)
+        bound = min(L_, MOST_SMOOTHNESS / other)
         expected = [(other - bound * other**2 / 2) * N_ - bound * other**2 / 2 * V_ / k for k in range(1, n + 1)]
         np.testing.assert_allclose(bounded.estimate(n, other), expected)
+
+
+@pytest.mark.parametrize(("n", "first"), [(1, 1), (2, 2), (3, 2), (16, 8)])
+def test_the_first_steps_wait_for_half_of_the_workers_until_their_times_are_known(n: int, first: int) -> None:
+    assert DBW().first_quorum(n) == first
+    assert DBW(gain="paper").first_quorum(n) == DBW(gain="blind").first_quorum(n) == n
+    rule = GainPerSecond(n)
+    rule.rate = 0.1
+    feed(rule, 1, first, 1.0, 0.0, [1.0] * n)
+    assert rule.quorum() == first  # when the first step began is not known
+    feed(rule, 2, first, 1.0, 1.0, [1.0] * n)
+    assert rule.quorum() == n
 
 
 def test_a_single_gradient_keeps_the_last_variance() -> None:
@@ -132,7 +147,7 @@ def test_a_straggler_is_not_waited_for_and_noise_is_paid_with_workers() -> None:
         rule.rate = 0.01
         assert rule.quorum() == 4
         for step in range(1, 30):
-            now = feed(rule, step, rule.quorum(), 10.0 * 0.99**step, now, [1.0, 1.05, 1.1, 9.0])
+            now = feed(rule, step, rule.quorum(), 10.0 - 0.03 * step, now, [1.0, 1.05, 1.1, 9.0])
             # |g|^2 of a gradient of norm 3 with that variance, from as many gradients as are asked for.
             k = rule.quorum()
             rule.note_gradients(k, 9.0 + variance / k, variance if k > 1 else None)
