@@ -87,7 +87,7 @@ $(VENV)/.docs: $(VENV)/.made setup.cfg
 	  | $(PIP) install --no-compile -r /dev/stdin
 	@touch $@
 
-bench: $(VENV)/.peers
+bench: $(VENV)/.peers services
 	@$(BIN)/python benchmarks/results.py $(ARGS)
 
 $(VENV)/.peers: $(VENV)/.installed-demo setup.cfg benchmarks/peers.py
