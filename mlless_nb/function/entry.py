@@ -137,7 +137,7 @@ def _run(invocation: Message, storage: Any) -> str:
         prepaid.end()
         is_over.set()
         if invocation.role == "supervisor":
-            leave(log)
+            leave(log, invocation.job_id, invocation.store, objects)
         return last.encode().decode()
     finally:
         is_over.set()
