@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from ..bus.passwords import filled
 from ..bus.urls import check_redis, mask_url, require_private
+from ..driver import deployed
 from ..driver.deployed import LIFETIME_S, Profile
 from ..errors import JobError, ServiceError
 from ..redaction import in_url
@@ -20,8 +21,8 @@ from . import lithops_lambda
 from .account import Account
 from .links import measured, sentence
 from .policies import function_policy, trust_policy
-from .removing import POLICY
-from .resources import LOG_DAYS, LOGS, Inventory, bucket_of, namespace_of, role_of, tags
+from .removing import POLICY, has
+from .resources import LOG_DAYS, LOGS, TAG, Inventory, bucket_of, namespace_of, role_of, tags
 from .runtime import WRAPPER, Runtime
 
 #: Memory of a function that AWS Lambda takes, MB.
@@ -160,6 +161,7 @@ def deploy(
     if found.bucket is None:
         _make_bucket(account, bucket)
         say(f"made bucket {bucket}")
+    _close_bucket(account, bucket)
     role = _role(account, found, bucket, say)
     layer = _layer(account, found, runtime, namespace, say)
     handler = lithops_lambda.handler(folder)
@@ -191,7 +193,7 @@ def deploy(
         runtime.python,
         lithops_lambda.VERSION,
         runtime.sources,
-        sorted(wanted.memory_mb),
+        sorted({*names, *_others(account, runtime, found)}),
         concurrency,
         f"/opt/{WRAPPER}",
         _kept(wanted.redis),
@@ -207,14 +209,45 @@ def deploy(
     return profile
 
 
+def _others(account: Account, runtime: Runtime, found: Inventory) -> list[int]:
+    """The memory of functions of this very layer that an earlier deployment has made: they are there, too."""
+    with contextlib.suppress(JobError):  # its profile is damaged
+        if (before := deployed.find("aws_lambda")) is not None:
+            namespace = namespace_of(runtime.digest)
+            names = {
+                memory: lithops_lambda.function_name(account.user, namespace, runtime.name, memory)
+                for memory in before.memory_mb
+            }
+            return [memory for memory, name in names.items() if name in found.functions]
+    return []
+
+
 def _kept(url: str | None) -> str | None:
     return None if url is None else without_password(url)
 
 
 def _make_bucket(account: Account, bucket: str) -> None:
-    elsewhere = {"CreateBucketConfiguration": {"LocationConstraint": account.region}}
-    account.call("s3", "create_bucket", Bucket=bucket, **(elsewhere if account.region != "us-east-1" else {}))
-    account.call("s3", "put_bucket_tagging", Bucket=bucket, Tagging={"TagSet": _pairs()})
+    """Make it and tag it; an empty one without a tag is what was left of an interrupted deployment."""
+    is_there = has(lambda: account.call("s3", "get_bucket_location", Bucket=bucket))
+    if is_there:
+        if any(account.pages("s3", "list_objects_v2", "Contents", Bucket=bucket)):
+            raise ServiceError(
+                f"bucket: {bucket} is there, holds objects and has no tag {TAG}: it is not of mlless_nb. Empty it, or "
+                "use another region or account"
+            )
+    else:
+        elsewhere = {"CreateBucketConfiguration": {"LocationConstraint": account.region}}
+        account.call("s3", "create_bucket", Bucket=bucket, **(elsewhere if account.region != "us-east-1" else {}))
+    try:
+        account.call("s3", "put_bucket_tagging", Bucket=bucket, Tagging={"TagSet": _pairs()})
+    except BaseException:
+        if not is_there:
+            with contextlib.suppress(ServiceError):
+                account.call("s3", "delete_bucket", Bucket=bucket)  # `remove` leaves what has no tag
+        raise
+
+
+def _close_bucket(account: Account, bucket: str) -> None:
     names = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
     closed = dict.fromkeys(names, True)
     account.call("s3", "put_public_access_block", Bucket=bucket, PublicAccessBlockConfiguration=closed)

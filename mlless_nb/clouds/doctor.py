@@ -14,6 +14,8 @@ from . import lithops_lambda
 from .account import Account, MissingError, open_account
 from .deploying import LEAST_FUNCTIONS
 from .links import sentence
+from .policies import function_policy
+from .removing import POLICY
 
 AGAIN = "mlless-nb deploy aws"
 
@@ -140,6 +142,12 @@ def _role(account: Account, profile: Profile) -> str:
         account.call("iam", "get_role", RoleName=name)
     except MissingError:
         raise UnfitError(f"{name} is gone, and functions could not read their data: {AGAIN}") from None
+    try:
+        found = account.call("iam", "get_role_policy", RoleName=name, PolicyName=POLICY)["PolicyDocument"]
+    except MissingError:
+        found = None
+    if found != function_policy(account.number, profile.region, profile.bucket):
+        raise UnfitError(f"{name} does not allow what functions of this mlless_nb do: {AGAIN}")
     return name
 
 
@@ -161,12 +169,14 @@ def _function(account: Account, profile: Profile, memory_mb: int) -> str:
     layers = [each["Arn"] for each in found.get("Layers", ())]
     if found.get("State", "Active") != "Active":
         raise UnfitError(f"{name} is {found['State']}: wait a minute, or {AGAIN}")
-    if (found["MemorySize"], found["Timeout"], layers) != (memory_mb, LIFETIME_S, [profile.layer]):
-        raise UnfitError(f"{name} was changed (memory, timeout or layer): mlless-nb remove aws, then {AGAIN}")
+    there = found["MemorySize"], found["Timeout"], layers, found["Role"]
+    if there != (memory_mb, LIFETIME_S, [profile.layer], profile.role):
+        raise UnfitError(f"{name} was changed (memory, timeout, layer or role): mlless-nb remove aws, then {AGAIN}")
     try:
-        retries = account.call("lambda", "get_function_event_invoke_config", FunctionName=name)["MaximumRetryAttempts"]
+        config = account.call("lambda", "get_function_event_invoke_config", FunctionName=name)
     except MissingError:
-        retries = 2
+        config = {}
+    retries = config.get("MaximumRetryAttempts", 2)
     if retries:
         raise UnfitError(f"AWS would start {name} again after a failure, up to {retries} times: {AGAIN}")
     return name

@@ -30,7 +30,8 @@ def user_policy(account: str = "*", region: str = "*") -> dict[str, Any]:
         "PutBucketTagging",
     )
     objects = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload")
-    roles = ("CreateRole", "GetRole", "DeleteRole", "PutRolePolicy", "DeleteRolePolicy", "TagRole")
+    roles = ("CreateRole", "GetRole", "DeleteRole", "TagRole")
+    own = ("PutRolePolicy", "GetRolePolicy", "DeleteRolePolicy")
     groups = ("CreateLogGroup", "PutRetentionPolicy", "DeleteLogGroup", "TagResource")
     return _document(
         _allow("Account", ["sts:GetCallerIdentity", "lambda:GetAccountSettings"], "*"),
@@ -43,22 +44,35 @@ def user_policy(account: str = "*", region: str = "*") -> dict[str, Any]:
             "Bucket", [f"s3:{each}" for each in (*buckets, "PutBucketPublicAccessBlock")], "arn:aws:s3:::mlless-nb-*"
         ),
         _allow("Objects", [f"s3:{each}" for each in objects], "arn:aws:s3:::mlless-nb-*/*"),
-        _allow("Role", [f"iam:{each}" for each in roles], role),
+        _allow("Role", [f"iam:{each}" for each in (*roles, *own)], role),
         _allow("PassRole", ["iam:PassRole"], role)
         | {"Condition": {"StringEquals": {"iam:PassedToService": "lambda.amazonaws.com"}}},
         _allow("Logs", [f"logs:{each}" for each in groups], f"arn:aws:logs:{there}:log-group:{LOGS}mlless-*"),
+        # Of jobs with store="dynamodb".
+        _allow("Tables", [f"dynamodb:{each}Table" for each in ("Create", "Describe", "Delete")], tables(account)),
     )
 
 
 def function_policy(account: str, region: str, bucket: str) -> dict[str, Any]:
-    """What functions need: the objects of the bucket, their log, and to invoke their successors."""
+    """What functions need: the objects of the bucket, their log, tables of updates, and to invoke their successors."""
     there = f"{region}:{account}"
     return _document(
         _allow("Bucket", ["s3:ListBucket"], f"arn:aws:s3:::{bucket}"),
         _allow("Objects", ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], f"arn:aws:s3:::{bucket}/*"),
         _allow("Successors", ["lambda:InvokeFunction"], f"arn:aws:lambda:{there}:function:mlless-*"),
         _allow("Logs", ["logs:CreateLogStream", "logs:PutLogEvents"], f"arn:aws:logs:{there}:log-group:{LOGS}mlless-*"),
+        # Of jobs with store="dynamodb"; the last supervisor drops the table if the notebook is gone.
+        _allow(
+            "Tables",
+            [f"dynamodb:{each}" for each in ("BatchGetItem", "BatchWriteItem", "DeleteTable")],
+            tables(account),
+        ),
     )
+
+
+def tables(account: str) -> str:
+    """The tables of runs, in any region: a job may name another one than that of the functions."""
+    return f"arn:aws:dynamodb:*:{account}:table/mlless-*"
 
 
 def trust_policy() -> dict[str, Any]:

@@ -37,21 +37,22 @@ def inventory(account: Account) -> Inventory:
         for each in account.pages("logs", "describe_log_groups", "logGroups", logGroupNamePrefix=f"{LOGS}mlless-")
     ]
     role, bucket = role_of(account.region), bucket_of(account.number, account.region)
-    has_bucket = _has(lambda: account.call("s3", "get_bucket_location", Bucket=bucket)) and _is_ours(account, bucket)
+    has_bucket = has(lambda: account.call("s3", "get_bucket_location", Bucket=bucket)) and _is_ours(account, bucket)
     objects = account.pages("s3", "list_objects_v2", "Contents", Bucket=bucket) if has_bucket else ()
     sizes = [each["Size"] for each in objects]
     return Inventory(
         [name for name in functions if FUNCTION.fullmatch(name)],
         [name for name in groups if FUNCTION.fullmatch(name.removeprefix(LOGS))],
         versions,
-        role if _has(lambda: account.call("iam", "get_role", RoleName=role)) else None,
+        role if has(lambda: account.call("iam", "get_role", RoleName=role)) else None,
         bucket if has_bucket else None,
         len(sizes),
         sum(sizes),
     )
 
 
-def _has(ask: Callable[[], object]) -> bool:
+def has(ask: Callable[[], object]) -> bool:
+    """Whether what is asked for is there."""
     with contextlib.suppress(MissingError):
         ask()
         return True

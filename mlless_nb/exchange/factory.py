@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ..errors import JobError
+import contextlib
+
+from redis.exceptions import RedisError
+
+from ..errors import JobError, MllessError
 from ..money import Rates
 from ..money.budget import SLICE_S
 from ..storage.conditional import conditional
@@ -10,7 +14,7 @@ from ..storage.objects import ObjectStore
 from .protocol import key_prefix
 from .redis.coordinator import RedisCoordinator
 from .storage.coordinator import StorageCoordinator
-from .stores import FrameStore
+from .stores import REDIS, FrameStore, open_store
 from .stores.storage import StorageStore
 
 #: Seconds between two changes of a job's state in a cloud by requests for money: a change takes two requests, and is
@@ -39,13 +43,19 @@ def slice_s(log: JobCoordinator, n_workers: int) -> float:
     return SLICE_S + CHANGE_S * (n_workers + 1) if is_shared else SLICE_S
 
 
-def leave(log: JobCoordinator) -> None:
+def leave(log: JobCoordinator, job_id: str, store: str, objects: ObjectStore) -> None:
     """To be called by the supervisor at last: if the driver is lost, nobody else removes what is in the storage.
 
-    On Redis all keys expire.
+    On Redis all keys expire. In another ``store`` of the job frames may stay, and be billed for ever.
     """
-    if isinstance(log, StorageCoordinator) and not log.alive(["driver"])[0]:
-        log.delete()
+    if isinstance(log, StorageCoordinator):
+        if not log.alive(["driver"])[0]:
+            log.delete()
+    elif store != REDIS:
+        with contextlib.suppress(MllessError, RedisError):  # a driver that is there may have stopped Redis by now
+            if not log.alive(["driver"])[0] and (frames := open_store(store, key_prefix(job_id), objects)) is not None:
+                with contextlib.closing(frames):
+                    frames.clear()
 
 
 def open_coordinator(

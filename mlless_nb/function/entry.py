@@ -127,17 +127,18 @@ def _run(invocation: Message, storage: Any) -> str:
             prepaid.end()
             return ""  # another invocation has the slot; what this one had is not returned
         rest = prepaid.granted_nusd - prepaid.spent_nusd
-        if isinstance(last, Left) and last.status == HANDED_OVER:
+        handed_over = last.step if isinstance(last, Left) and last.status == HANDED_OVER else None
+        if handed_over is not None:
             log.refund(rest, invocation.slot, UNUSED)
             is_over.set()
-            log.hand_over(invocation.slot, last.step)  # from now on the successor has it
+            log.hand_over(invocation.slot, handed_over)  # from now on the successor has it
         else:
             # A function that settled its budget has ended properly; one that exits without doing so counts as lost.
             log.refund(rest, invocation.slot)
         prepaid.end()
         is_over.set()
-        if invocation.role == "supervisor":
-            leave(log)
+        if invocation.role == "supervisor" and handed_over is None:
+            leave(log, invocation.job_id, invocation.store, objects)
         return last.encode().decode()
     finally:
         is_over.set()

@@ -21,6 +21,8 @@ DATA_KINDS = {
     "ratings": "ratings for {}, e.g. datasets.ratings(frame, user='...', item='...', rating='...')",
     "csr": "feature rows with labels for {}, e.g. datasets.table(frame, label='...') or datasets.csr(X, y)",
 }
+#: Most parameters in a row of a table: frames have 16 bits for the number.
+MOST_WIDTH = 2**16 - 1
 _registered: dict[str, type[Model]] = {}
 
 
@@ -177,6 +179,13 @@ def registered_models() -> dict[str, type[Model]]:
 
 
 def check_table(field: str, value: object, table: tuple[int, int]) -> None:
-    """Raise JobError unless positions in a table of this shape fit 32 bits."""
+    """Raise JobError unless positions in a table of this shape fit 32 bits, and its width 16 bits."""
+    check_width(field, value, table[1])
     if table[0] * table[1] >= 2**32:
         raise JobError(field, value, f"so small that {table[0]} rows x {table[1]} is below 2**32 parameters")
+
+
+def check_width(field: str, value: object, width: int) -> None:
+    """Raise JobError unless frames can have rows of ``width`` parameters."""
+    if width > MOST_WIDTH:
+        raise JobError(field, value, f"so small that a row of the table has at most {MOST_WIDTH} parameters")

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import DataError
 from ..validation import check_number, check_positive_integer, specification
 from .base import register_model
 from .factors import Factorization
@@ -100,6 +101,18 @@ class ImplicitMF(Factorization):
         check_number("ImplicitMF.l2", self.l2, least=0.0)
         check_number("ImplicitMF.confidence", self.confidence, least=0.0)
         check_positive_integer("ImplicitMF.negatives", self.negatives)
+
+    def check_data(self, dataset: Any, field: str = "data") -> None:
+        """See `Model`; no row may weigh less than nothing: its loss would have no lower bound."""
+        super().check_data(dataset, field)
+        ratings = getattr(dataset, "ratings", None)  # stored files have none here
+        if ratings is None or not self.confidence:
+            return
+        is_wrong = 1.0 + self.confidence * ratings.astype(np.float64) < 0
+        if bool(is_wrong.any()):
+            at = int(np.flatnonzero(is_wrong)[0])
+            valid = f"at least {-1 / self.confidence:g} for ImplicitMF(confidence={self.confidence:g})"
+            raise DataError(f"{field}.ratings[{at}]", float(ratings[at]), valid)
 
     def nothing_to_learn(self, dataset: Any) -> str:
         """Ratings may all be the same: which pairs there are is what is learnt."""

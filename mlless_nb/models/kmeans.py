@@ -13,7 +13,7 @@ from ..errors import JobError
 from ..kernels import rows_product
 from ..validation import check_choice, check_positive_integer, specification
 from . import exports
-from .base import Model, register_model
+from .base import Model, check_width, register_model
 from .fitted import FittedModel
 from .kmeans_start import first_centers
 from .tables import entries_of, features_of, padded_width, rows_with_last
@@ -104,7 +104,7 @@ class KMeans(Model):
     Parameters
     ----------
     k : int
-        Number of clusters.
+        Number of clusters, at most 65,535.
     init : {"k-means++", "random"}
         How the first centroids are drawn from the training rows, see `kmeans_start.first_centers`. The driver draws
         them once, and every worker reads them.
@@ -126,6 +126,7 @@ class KMeans(Model):
 
     def __post_init__(self) -> None:
         check_positive_integer("KMeans.k", self.k)
+        check_width("KMeans.k", self.k, self.k)
         check_choice("KMeans.init", self.init, ("k-means++", "random"))
 
     def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from ..errors import DataError, JobError
 from ..kernels import rows_product, transposed_product
 from ..validation import check_flag, check_number, is_integer, specification
 from . import exports
-from .base import Model, register_model
+from .base import Model, check_width, register_model
 from .fitted import FittedModel
 from .metrics import LEAST, calibration_error
 from .tables import entries_of, features_of, padded_width, rows_with_last
@@ -114,7 +114,7 @@ class SoftmaxRegression(Model):
     Parameters
     ----------
     n_classes : int
-        At least 2.
+        2 to 65,535.
     l2 : float, optional
         At least 0. scikit-learn's ``C`` for n rows is ``1 / (n * l2)``. None: chosen when a run starts, as ``C = 1``.
     scale : bool
@@ -133,6 +133,7 @@ class SoftmaxRegression(Model):
     def __post_init__(self) -> None:
         if not is_integer(self.n_classes) or self.n_classes < 2:
             raise JobError("SoftmaxRegression.n_classes", self.n_classes, "an integer >= 2")
+        check_width("SoftmaxRegression.n_classes", self.n_classes, self.n_classes)
         check_number("SoftmaxRegression.l2", self.l2, least=0.0, or_none=True)
         check_flag("SoftmaxRegression.scale", self.scale)
 

@@ -104,6 +104,59 @@ def test_what_others_made_stays(cloud: Aws, run: Command) -> None:
     assert cloud.names() == NOTHING | {"buckets": [name], "log groups": ["/aws/lambda/mlless-other"]}
 
 
+@pytest.mark.parametrize("region", ["us-east-1", "eu-west-1"])
+def test_a_bucket_of_others_is_not_taken_over(
+    cloud: Aws, run: Command, monkeypatch: pytest.MonkeyPatch, region: str
+) -> None:
+    """In us-east-1, S3 lets one make a bucket that one has. An empty one is what was left of an interrupted command."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", region)
+    name, client = resources.bucket_of("123456789012", region), boto3.client("s3")
+    elsewhere = {"CreateBucketConfiguration": {"LocationConstraint": region}} if region != "us-east-1" else {}
+    client.create_bucket(Bucket=name, **elsewhere)
+    client.put_object(Bucket=name, Key="theirs", Body=b"theirs")
+    status, _, errors = run("deploy", "aws")
+    assert status == 1
+    assert errors.startswith(f"bucket: {name} is there, holds objects and has no tag mlless-nb")
+    assert run("remove", "aws", "--yes")[0] == 0
+    assert client.get_object(Bucket=name, Key="theirs")["Body"].read() == b"theirs"
+    client.delete_object(Bucket=name, Key="theirs")
+    assert deployed_here(run).bucket == name
+    assert run("remove", "aws", "--yes")[0] == 0
+    assert cloud.names() == NOTHING
+
+
+def test_a_bucket_that_cannot_be_tagged_does_not_stay(
+    cloud: Aws, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`remove` would leave it, and a second `deploy` could not make it."""
+    policy = policies.user_policy()
+    for statement in policy["Statement"]:
+        statement["Action"] = [each for each in statement["Action"] if each != "s3:PutBucketTagging"]
+    with monkeypatch.context() as patch:
+        for name, value in cloud.enforce(policy).items():
+            patch.setenv(name, value)
+        status, _, errors = run("deploy", "aws")
+    assert (status, errors.split(" is ")[0]) == (1, "permission: s3:PutBucketTagging")
+    cloud._post("reset-auth", b"inf")
+    assert cloud.names() == NOTHING
+
+
+def test_deploying_again_closes_the_bucket_again(cloud: Aws, run: Command) -> None:
+    bucket, client = deployed_here(run, "--memory", "512").bucket, boto3.client("s3")
+    client.delete_public_access_block(Bucket=bucket)
+    deployed_here(run, "--memory", "512")
+    assert set(client.get_public_access_block(Bucket=bucket)["PublicAccessBlockConfiguration"].values()) == {True}
+
+
+def test_functions_of_another_size_stay_in_the_profile(cloud: Aws, run: Command) -> None:
+    """A job that is told to deploy its size takes none away from others."""
+    deployed_here(run, "--memory", "512")
+    assert deployed_here(run, "--memory", "1024").memory_mb == [512, 1024]
+    for name in cloud.names()["functions"]:
+        boto3.client("lambda").delete_function(FunctionName=name)
+    assert deployed_here(run, "--memory", "256").memory_mb == [256]
+
+
 def test_lithops_finds_the_deployment_and_makes_nothing_of_its_own(cloud: Aws, run: Command) -> None:
     """Neither a layer nor a function, nor an invocation that asks what is in the runtime, which moto could not run."""
     profile = deployed_here(run, "--memory", "512")

@@ -16,7 +16,9 @@ from servers import free_port
 from mlless_nb.clouds import doctor, policies, resources
 from mlless_nb.driver import deployed
 from mlless_nb.errors import JobError
+from mlless_nb.exchange.stores import DynamoDBStore
 from mlless_nb.magics.commands import perform
+from mlless_nb.storage.objects import MemoryObjects
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -104,6 +106,18 @@ def no_role(cloud: Aws, profile: deployed.Profile) -> None:
     boto3.client("iam").delete_role(RoleName=name)
 
 
+def no_permissions(cloud: Aws, profile: deployed.Profile) -> None:
+    name = profile.role.rpartition("/")[2]
+    boto3.client("iam").delete_role_policy(RoleName=name, PolicyName="mlless-nb-function")
+
+
+def other_permissions(cloud: Aws, profile: deployed.Profile) -> None:
+    policy = policies.function_policy(profile.account, profile.region, "another-bucket")
+    boto3.client("iam").put_role_policy(
+        RoleName=profile.role.rpartition("/")[2], PolicyName="mlless-nb-function", PolicyDocument=json.dumps(policy)
+    )
+
+
 def no_layer(cloud: Aws, profile: deployed.Profile) -> None:
     name, number = profile.layer.split(":")[-2:]
     boto3.client("lambda").delete_layer_version(LayerName=name, VersionNumber=int(number))
@@ -117,6 +131,12 @@ def changed_function(cloud: Aws, profile: deployed.Profile) -> None:
     boto3.client("lambda").update_function_configuration(FunctionName=function_of(profile), Timeout=30)
 
 
+def another_role(cloud: Aws, profile: deployed.Profile) -> None:
+    trust = json.dumps(policies.trust_policy())
+    made = boto3.client("iam").create_role(RoleName="somebody", AssumeRolePolicyDocument=trust)
+    boto3.client("lambda").update_function_configuration(FunctionName=function_of(profile), Role=made["Role"]["Arn"])
+
+
 def retries(cloud: Aws, profile: deployed.Profile) -> None:
     client, name = boto3.client("lambda"), function_of(profile)
     client.delete_function_event_invoke_config(FunctionName=name)
@@ -125,6 +145,12 @@ def retries(cloud: Aws, profile: deployed.Profile) -> None:
 
 def no_retry_setting(cloud: Aws, profile: deployed.Profile) -> None:
     boto3.client("lambda").delete_function_event_invoke_config(FunctionName=function_of(profile))
+
+
+def another_setting(cloud: Aws, profile: deployed.Profile) -> None:
+    client, name = boto3.client("lambda"), function_of(profile)
+    client.delete_function_event_invoke_config(FunctionName=name)
+    client.put_function_event_invoke_config(FunctionName=name, MaximumEventAgeInSeconds=60)
 
 
 def no_redis(cloud: Aws, profile: deployed.Profile) -> None:
@@ -153,11 +179,15 @@ def plain_redis(cloud: Aws, profile: deployed.Profile) -> None:
         (no_bucket, "bucket", "is gone: mlless-nb deploy aws"),
         (bucket_elsewhere, "bucket", "in eu-west-1, and the functions are in us-east-1: mlless-nb deploy aws --region"),
         (no_role, "role", "is gone, and functions could not read their data: mlless-nb deploy aws"),
+        (no_permissions, "role", "does not allow what functions of this mlless_nb do: mlless-nb deploy aws"),
+        (other_permissions, "role", "does not allow what functions of this mlless_nb do: mlless-nb deploy aws"),
         (no_layer, "layer", "is gone: mlless-nb deploy aws"),
         (no_function, "function of 512 MB", "is gone: mlless-nb deploy aws --memory 512"),
         (changed_function, "function of 512 MB", r"was changed .*: mlless-nb remove aws, then mlless-nb deploy aws"),
+        (another_role, "function of 512 MB", r"was changed .*: mlless-nb remove aws, then mlless-nb deploy aws"),
         (retries, "function of 512 MB", "again after a failure, up to 1 times: mlless-nb deploy aws"),
         (no_retry_setting, "function of 512 MB", "again after a failure, up to 2 times: mlless-nb deploy aws"),
+        (another_setting, "function of 512 MB", "again after a failure, up to 2 times: mlless-nb deploy aws"),
         (no_redis, "redis", "does not answer"),
         (plain_redis, "redis", r"rediss://.*\(TLS and a password\), or set insecure=True"),
     ],
@@ -185,6 +215,33 @@ def test_exactly_the_documented_permissions_suffice(cloud: Aws, run: Command, mo
     for words in (("deploy", "aws"), ("doctor",), ("remove", "aws", "--yes")):
         status, said, errors = run(*words)
         assert (status, errors) == (0, ""), said
+
+
+@pytest.mark.parametrize("who", ["user", "functions"])
+def test_the_documented_permissions_suffice_for_updates_in_a_table(
+    cloud: Aws, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    """``store="dynamodb"``: the user makes the table and drops it, functions write and read, and the last drops it."""
+    policy = policies.user_policy() if who == "user" else policies.function_policy("123456789012", "us-east-1", "b")
+    (tables,) = [each["Resource"] for each in policy["Statement"] if each["Sid"] == "Tables"]
+    assert re.fullmatch(r"arn:aws:dynamodb:\*:(\*|123456789012):table/mlless-\*", tables)
+    store, key = DynamoDBStore("mlless:{job}:", MemoryObjects()), "mlless:{job}:frame:1:0"
+    if who == "functions":
+        store.create()
+        store.close()
+    for name, value in cloud.enforce(policy).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+    if who == "user":
+        store.check()
+        store.create()
+    else:
+        store.put_many({key: b"frame"})
+        (found,) = store.get_many([key])
+        assert found is not None
+        assert bytes(found) == b"frame"
+    assert store.clear() == 1
+    store.close()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from exchange.dict_store import DictStore
 from servers import S3_BACKEND
 
+from mlless_nb import redaction
 from mlless_nb.exchange import (
     Aborted,
     Arrival,
@@ -267,6 +268,21 @@ def test_an_abort_ends_the_wait_with_its_reason(make: Make) -> None:
     make("supervisor").abort("worker 1 was lost", 3)
     with pytest.raises(Aborted, match="worker 1 was lost"):
         logs[0].wait(part(1, 0), lambda: None)
+
+
+def test_no_secret_of_a_reason_is_written_into_the_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Redis: what a function knows, and quotes in an error, is not for those who read the bucket."""
+    monkeypatch.setattr(redaction, "_known", {})
+    redaction.remember("planted-secret")
+    objects = MemoryObjects()
+    log = over(objects, "job", "driver")
+    log.create(cap_nusd=None, reserved_nusd=0)
+    log.announce_stop("failed", "no answer from https://:planted-secret@host")
+    log.abort("KeyError: planted-secret", 3)
+    assert log.aborted() == ("failed", "KeyError: ***")
+    assert log.read_plan().stop_reason == "no answer from https://:***@host"
+    assert not [key for key, blob in objects.blobs.items() if b"planted-secret" in blob]
+    log.close()
 
 
 def test_a_wait_has_a_deadline(make: Make) -> None:

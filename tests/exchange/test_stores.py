@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from exchange.test_coordinator import part
 
 from mlless_nb import ServiceError
 from mlless_nb.exchange import Aborted, RedisCoordinator
+from mlless_nb.exchange.factory import leave
+from mlless_nb.exchange.protocol import key_prefix
 from mlless_nb.exchange.redis.coordinator import connect
 from mlless_nb.exchange.stores import (
     DynamoDBStore,
@@ -22,6 +26,7 @@ from mlless_nb.exchange.stores import (
     ServerStore,
     StorageStore,
     Usage,
+    for_functions,
     prepaid_nusd,
 )
 from mlless_nb.money import Rates, price_profile
@@ -165,6 +170,104 @@ def test_a_frame_that_is_too_large_is_refused_by_its_size(
     assert place.left(job_id) == [] or kind is DynamoDBStore
     members.workers[0].publish(replace(part(1, 0), frame=bytes(1000)))
     assert place.left(job_id)
+
+
+def test_frames_of_a_lost_driver_go_with_the_supervisor(
+    place: Place, members: Members, redis_url: str, job_id: str
+) -> None:
+    """Redis lets its keys expire; other stores keep frames, and some are billed for them."""
+    supervisor = RedisCoordinator([redis_url], job_id, "1", "supervisor")
+    for slot, log in enumerate(members.workers):
+        log.publish(part(1, slot))
+    members.driver.renew("driver", 60.0)
+    leave(supervisor, job_id, place.store, place.objects)
+    assert place.left(job_id)
+    members.driver.bury("driver")
+    leave(supervisor, job_id, place.store, place.objects)
+    assert place.left(job_id) == []
+    supervisor.close()
+
+
+# -- the table of DynamoDB
+
+
+def test_a_table_has_a_name_that_dynamodb_takes(dynamodb: Any) -> None:
+    """The emulator takes any; the pattern is that of AWS' own description of the service."""
+    store = DynamoDBStore(key_prefix("20261126-120000-0a1b2c3d"), MemoryObjects())
+    store.create()
+    (name,) = dynamodb.list_tables()["TableNames"]
+    pattern = dynamodb.meta.service_model.shape_for("TableName").metadata["pattern"]
+    assert re.fullmatch(pattern, name)
+    assert name == "mlless-20261126-120000-0a1b2c3d"
+    store.clear()
+    store.close()
+
+
+def test_functions_are_told_in_which_region_the_table_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may run in another one than the notebook's."""
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    assert for_functions("dynamodb", "mlless:{job}:") == "dynamodb://eu-west-1"
+    assert for_functions("dynamodb://us-east-2", "mlless:{job}:") == "dynamodb://us-east-2"
+    assert for_functions("storage", "mlless:{job}:") == "storage"
+    monkeypatch.setenv("AWS_PROFILE", "one-that-is-not-there")
+    assert for_functions("dynamodb", "mlless:{job}:") == "dynamodb"  # the store's check says what is wrong
+
+
+class Slow:
+    """DynamoDB makes and drops a table within some seconds, in which it refuses to do the other; moto does so at once.
+
+    Parameters
+    ----------
+    client : boto3 client
+    state : str
+        That of the table: "", "CREATING", "ACTIVE" or "DELETING".
+    """
+
+    def __init__(self, client: Any, state: str) -> None:
+        self._client, self.state = client, state
+
+    def _answer(self, method: str, code: str = "ResourceInUseException") -> Any:
+        raise self._client.exceptions.ClientError({"Error": {"Code": code, "Message": "Table"}}, method)
+
+    def create_table(self, **_: Any) -> None:
+        if self.state:
+            self._answer("CreateTable")
+        self.state = "CREATING"
+
+    def delete_table(self, **_: Any) -> None:
+        if self.state != "ACTIVE":
+            self._answer("DeleteTable", "ResourceInUseException" if self.state else "ResourceNotFoundException")
+        self.state = "DELETING"
+
+    def describe_table(self, **_: Any) -> dict[str, dict[str, str]]:
+        return {"Table": {"TableStatus": self.state}}
+
+    def get_waiter(self, name: str) -> Any:
+        def wait(**_: Any) -> None:
+            assert (name == "table_not_exists") == (self.state == "DELETING")
+            self.state = "ACTIVE" if name == "table_exists" else ""
+
+        return SimpleNamespace(wait=wait)
+
+
+def test_a_table_is_made_again_where_the_one_before_is_being_dropped(dynamodb: Any) -> None:
+    """So does a run whose data on Redis was lost; a request that was repeated finds its own table."""
+    store = DynamoDBStore("mlless:{job}:", MemoryObjects())
+    for state in ("", "DELETING", "ACTIVE"):
+        store._made = Slow(dynamodb, state)
+        store.create()
+        assert store._made.state == "ACTIVE", state
+
+
+def test_a_table_that_is_being_made_is_dropped(dynamodb: Any) -> None:
+    store = DynamoDBStore("mlless:{job}:", MemoryObjects())
+    for state in ("CREATING", "ACTIVE"):
+        store._made = Slow(dynamodb, state)
+        assert store.clear() == 1
+        assert store._made.state == "DELETING", state
+    store._made = Slow(dynamodb, "")
+    assert store.clear() == 0
 
 
 # -- what it costs

@@ -13,13 +13,19 @@ from types import SimpleNamespace
 
 import pytest
 from engine.threads import Job
+from exchange.dict_store import DictStore
 
 from mlless_nb import BSP, PMF, SGD, JobError
+from mlless_nb.bus.messages import HANDED_OVER, Left
 from mlless_nb.errors import DecodeError
 from mlless_nb.exchange import RedisCoordinator
+from mlless_nb.exchange.protocol import key_prefix
+from mlless_nb.exchange.slots import SUPERVISOR
 from mlless_nb.exchange.stores import MemcachedStore
+from mlless_nb.function import entry
 from mlless_nb.function.entry import run_function
 from mlless_nb.function.package_digest import OtherVersionError, digest_here
+from mlless_nb.storage.objects import MemoryObjects
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Both roles, and what they are told; a step of training on top.
@@ -70,6 +76,29 @@ def test_a_worker_without_the_stores_package_ends_the_run_with_what_to_install(
     aborted = log.aborted()
     assert aborted is not None
     assert re.search(r"worker 1 could not start: .*pip install 'mlless_nb\[memcached\]'", aborted[1])
+    log.delete()
+    log.close()
+
+
+@pytest.mark.parametrize("status", [HANDED_OVER, "finished"])
+def test_a_supervisor_that_hands_over_removes_nothing(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    """Its successor goes on, also while the driver's machine sleeps."""
+    job_id = uuid.uuid4().hex
+    log = RedisCoordinator([redis_url], job_id, "1", "driver")
+    log.create(cap_nusd=None, reserved_nusd=0)
+    invocation = Job(PMF(rank=2), SGD(0.5), BSP(), 2, 4, "mean", {}).invocation(1)
+    places = {"job_id": job_id, "redis_urls": [redis_url], "bus_url": redis_url}
+    invocation = replace(invocation, role="supervisor", slot=SUPERVISOR, store="dict", insecure=True, **places)
+    store = DictStore(key_prefix(job_id), MemoryObjects())
+    key = f"{key_prefix(job_id)}frame:1:0"
+    store.put_many({key: b"frame"})
+    last = Left(SUPERVISOR, 1, 0, 0, 0.0, 0.0, status, "")
+    monkeypatch.setattr(entry, "_supervise", lambda *_: last)
+    assert run_function(invocation.encode().decode(), SimpleNamespace(bucket="bucket")) == last.encode().decode()
+    assert store.get_many([key]) == [b"frame" if status == HANDED_OVER else None]
+    store.clear()
     log.delete()
     log.close()
 

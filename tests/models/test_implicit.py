@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlless_nb import ImplicitMF, datasets
-from mlless_nb.errors import JobError
+from mlless_nb import ImplicitMF, TrainingJob, datasets
+from mlless_nb.errors import DataError, JobError
 from mlless_nb.models import implicit, model_from_json
 
 N_USERS, N_ITEMS = 30, 24
@@ -87,6 +87,18 @@ def test_tastes_are_learnt_from_ones() -> None:
     assert fitted.evaluate(data)["AUC"] > 0.85
     chances = fitted.predict(data.users, data.items)
     assert 0 < chances.min() <= chances.max() < 1
+
+
+def test_a_row_that_weighs_less_than_nothing_is_refused() -> None:
+    """Training would raise its loss without end."""
+    table = {"u": [0, 0, 1], "i": [0, 1, 0], "r": [3.0, -2.0, 1.0]}
+    data = datasets.ratings(table, user="u", item="i", rating="r")
+    for confidence in (0.0, 0.5):
+        TrainingJob(ImplicitMF(confidence=confidence), data=data)
+    with pytest.raises(
+        DataError, match=r"data\.ratings\[1\]=-2\.0: must be at least -1 for ImplicitMF\(confidence=1\)"
+    ):
+        TrainingJob(ImplicitMF(confidence=1.0), data=data)
 
 
 def test_fields_are_checked_and_travel_as_json() -> None:

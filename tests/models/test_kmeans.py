@@ -206,6 +206,10 @@ def test_minibatches_that_leave_a_rest_are_left_out_in_turn() -> None:
     ("make", "says"),
     [
         (lambda: KMeans(0), "KMeans.k=0: must be an integer >= 1"),
+        (
+            lambda: KMeans(2**16),
+            "KMeans.k=65536: must be so small that a row of the table has at most 65535 parameters",
+        ),
         (lambda: KMeans(2, "best"), "KMeans.init='best': must be 'k-means++' or 'random'"),
         (lambda: job(k=701), "KMeans.k=701: must be at most 700, the number of rows"),
         (lambda: job(k=650, validation=0.1), "KMeans.k=650: must be at most 630, the number of training rows"),

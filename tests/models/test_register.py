@@ -86,6 +86,14 @@ def test_a_registered_model_trains(ridge: type[Model]) -> None:
     assert losses[np.isfinite(losses)][-1] == pytest.approx(best, rel=0.02)
 
 
+def test_a_row_of_more_parameters_than_frames_can_have_is_refused(
+    ridge: type[Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ridge, "table_shape", lambda self, shape: (shape[0] + 1, 2**16))
+    with pytest.raises(JobError, match="so small that a row of the table has at most 65535 parameters"):
+        TrainingJob(ridge(), SGD(0.1), datasets.csr(np.eye(3), [0, 1, 2]))
+
+
 def test_a_registered_model_is_known_everywhere(ridge: type[Model], tmp_path: Path) -> None:
     model = ridge(0.5)  # type: ignore[call-arg]
     assert model_from_json(model.to_json()) == model

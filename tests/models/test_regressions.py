@@ -61,6 +61,10 @@ def test_json_round_trip(model: Any) -> None:
         (lambda: LinearRegression(l2="a"), "LinearRegression.l2='a'"),  # type: ignore[arg-type]
         (lambda: LinearRegression(scale=1), "LinearRegression.scale=1"),  # type: ignore[arg-type]
         (lambda: SoftmaxRegression(1), "SoftmaxRegression.n_classes=1: must be an integer >= 2"),
+        (
+            lambda: SoftmaxRegression(2**16),
+            "SoftmaxRegression.n_classes=65536: must be so small that a row of the table",
+        ),
         (lambda: SoftmaxRegression(3, l2=-1.0), "SoftmaxRegression.l2=-1.0"),
         (lambda: TrainingJob(LinearSVM(), data=datasets.csr(np.eye(3), [0, 1, 2])), "data.y[2]=2.0: must be 0 or 1"),
         (lambda: TrainingJob(LinearSVM(), data=datasets.csr(np.eye(3), [0, 1, -1])), "data.y[0]=0.0: must be -1 or 1"),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ...money.request import BudgetRequest
+from ...redaction import scrubbed
 from ...storage.conditional import Conditional
 from ..plan import Plan
 from ..restarts import Aborted, LostData, Restart
@@ -192,7 +193,7 @@ class Books:
 
         def change(state: JobState) -> Plan:
             if state.plan.stop_after is None:
-                state.announce(stop_after=state.latest + 1, stop_status=status, stop_reason=reason)
+                state.announce(stop_after=state.latest + 1, stop_status=status, stop_reason=scrubbed(reason))
             return state.plan
 
         return self._change(change)
@@ -201,7 +202,7 @@ class Books:
         """See `Coordinator`. Waiting workers look for it every `WAIT_POLL_S` seconds, or more rarely, see the class."""
 
         def change(state: JobState) -> None:
-            state.called_off = state.called_off or (status, reason)
+            state.called_off = state.called_off or (status, scrubbed(reason))
 
         self._change(change)
 

@@ -219,7 +219,8 @@ def open_store(store: str, prefix: str, objects: ObjectStore) -> FrameStore | No
 def for_functions(store: str, prefix: str) -> str:
     """The job's ``store`` as its functions are told: with what opens the job's own frames, if the store can do that."""
     kind, (name, address) = store_kind(store), _split(store)
-    return f"{name}://{kind.address_for_functions(address, prefix)}" if kind is not None and address else store
+    address = kind.address_for_functions(address, prefix) if kind is not None else address
+    return f"{name}://{address}" if address else store
 
 
 def store_servers(store: str) -> tuple[str, int]:

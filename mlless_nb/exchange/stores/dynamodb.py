@@ -30,6 +30,8 @@ WRITE_UNIT_BYTES, READ_UNIT_BYTES = 1024, 4096
 CREATED_WITHIN_S, PATIENCE_S = 120.0, 60.0
 #: First and longest pause before refused items are tried again, seconds.
 PAUSES_S = (0.05, 2.0)
+#: AWS' codes for a table that is not there, and for one that is being made or dropped, or is there already.
+GONE, BUSY = "ResourceNotFoundException", "ResourceInUseException"
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 
 
@@ -46,7 +48,8 @@ class DynamoDBStore(FrameStore):
 
     def __init__(self, prefix: str, objects: ObjectStore, address: str = "") -> None:
         super().__init__(prefix, objects, address)
-        self._table = prefix.rstrip(":").replace(":", "-")
+        # DynamoDB takes no other characters; a prefix has braces around the job's id.
+        self._table = re.sub(r"[^a-zA-Z0-9_.-]", "", prefix.rstrip(":").replace(":", "-"))
         self._made: Any = None
 
     @classmethod
@@ -54,6 +57,17 @@ class DynamoDBStore(FrameStore):
         """See `FrameStore`."""
         if "://" in store and not REGION.fullmatch(address):
             raise JobError("store", shown(store), "'dynamodb', or with a region: 'dynamodb://eu-west-1'")
+
+    @classmethod
+    def address_for_functions(cls, address: str, prefix: str) -> str:
+        """See `FrameStore`. The region in which this process makes the table: functions may run in another one."""
+        import boto3  # an extra
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            return address or boto3.Session().region_name or ""
+        except BotoCoreError:  # `check` tells it
+            return ""
 
     @property
     def _client(self) -> Any:
@@ -85,7 +99,7 @@ class DynamoDBStore(FrameStore):
 
         store = f"dynamodb://{self.address}" if self.address else "dynamodb"
         try:
-            self._asked("list_tables", lambda: self._client.list_tables(Limit=1))
+            self._status()
         except ServiceError as error:
             if isinstance(error.__cause__, NoRegionError):
                 valid = "with a region, e.g. 'dynamodb://eu-west-1'; boto3 finds none (AWS_DEFAULT_REGION)"
@@ -96,32 +110,62 @@ class DynamoDBStore(FrameStore):
             raise
 
     def create(self) -> None:
-        """See `FrameStore`. Takes some ten seconds, in which nothing is billed."""
-        client = self._client
-        self._asked(
-            "create_table",
-            lambda: client.create_table(
-                TableName=self._table,
-                AttributeDefinitions=[{"AttributeName": "k", "AttributeType": "S"}],
-                KeySchema=[{"AttributeName": "k", "KeyType": "HASH"}],
-                BillingMode="PAY_PER_REQUEST",
-            ),
-        )
+        """See `FrameStore`. Takes some ten seconds, in which nothing is billed.
+
+        A run whose data on Redis was lost makes its table again, while DynamoDB still drops the one before.
+        """
+        try:
+            self._create()
+        except ServiceError as error:
+            if _code_of(error) != BUSY:
+                raise
+            if self._status() in ("DELETING", ""):
+                self._await("table_not_exists")
+                self._create()
+        self._await("table_exists")
+
+    def _create(self) -> None:
+        request = {
+            "TableName": self._table,
+            "AttributeDefinitions": [{"AttributeName": "k", "AttributeType": "S"}],
+            "KeySchema": [{"AttributeName": "k", "KeyType": "HASH"}],
+            "BillingMode": "PAY_PER_REQUEST",
+        }
+        self._asked("create_table", lambda: self._client.create_table(**request))
+
+    def _status(self) -> str:
+        """AWS' word for what the table is; "" if there is none."""
+        try:
+            found = self._asked("describe_table", lambda: self._client.describe_table(TableName=self._table))
+        except ServiceError as error:
+            if _code_of(error) == GONE:
+                return ""
+            raise
+        return str(found["Table"]["TableStatus"])
+
+    def _await(self, what: str) -> None:
         waiter = {"Delay": 1, "MaxAttempts": int(CREATED_WITHIN_S)}
         self._asked(
-            "create_table",
-            lambda: client.get_waiter("table_exists").wait(TableName=self._table, WaiterConfig=waiter),
+            "describe_table",
+            lambda: self._client.get_waiter(what).wait(TableName=self._table, WaiterConfig=waiter),
         )
 
     def clear(self) -> int:
         """See `FrameStore`. Drops the table, and counts as one."""
         try:
-            self._asked("delete_table", lambda: self._client.delete_table(TableName=self._table))
+            self._drop()
         except ServiceError as error:
-            if getattr(error.__cause__, "response", {}).get("Error", {}).get("Code") == "ResourceNotFoundException":
+            code = _code_of(error)
+            if code == GONE:
                 return 0  # the run failed before it was made
-            raise
+            if code != BUSY:
+                raise
+            self._await("table_exists")  # the run ended while it was made
+            self._drop()
         return 1
+
+    def _drop(self) -> None:
+        self._asked("delete_table", lambda: self._client.delete_table(TableName=self._table))
 
     # -- frames
 
@@ -199,6 +243,11 @@ class DynamoDBStore(FrameStore):
         client, self._made = self._made, None
         if client is not None:
             client.close()
+
+
+def _code_of(error: ServiceError) -> str:
+    """AWS' code of the error behind ``error``, "" if there is none."""
+    return str(getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", ""))
 
 
 def _item_bytes(name: str, item: bytes) -> int:
