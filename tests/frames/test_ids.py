@@ -64,7 +64,15 @@ def test_whole_floats_are_integers() -> None:
 
 @pytest.mark.parametrize(
     ("ids", "asked", "shown"),
-    [(["a", "b"], "c", "'c'"), (["a", "b"], 7, "7"), ([1, 5], 3, "3"), ([1, 5], "1", "'1'"), ([1, 5], None, "None")],
+    [
+        (["a", "b"], "c", "'c'"),
+        (["a", "b"], 7, "7"),
+        ([1, 5], 3, "3"),
+        ([1, 5], "1", "'1'"),
+        ([1, 5], None, "None"),
+        ([-5, 5], 2**64 - 5, "18446744073709551611"),  # the same 64 bits as -5
+        ([-(2**63), 5], 1e300, r"1e\+300"),
+    ],
 )
 def test_an_unknown_id_is_named_with_an_example(ids: Any, asked: Any, shown: str) -> None:
     known = built(ids)[0]
