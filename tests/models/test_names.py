@@ -65,6 +65,23 @@ def test_recommendations_are_in_the_users_ids(tmp_path: Path, model: Any) -> Non
             each.similar_items(4)
 
 
+def test_unknown_ids_are_users_and_items_without_ratings_if_asked() -> None:
+    """Also of models whose ids are numbers from 0."""
+    ids = datasets.ratings([0, 1, 2, 0], [0, 1, 1, 2], [1.0, 2.0, 3.0, 4.0])
+    for made, known, unknown in ((fitted(PMF(rank=2), ids), 0, 99), (fitted(PMF(rank=2), data()), "u9", "new")):
+        items = [0, 10**12] if unknown == 99 else [10, "none"]
+        found = made.predict([known, unknown], items, unknown="mean")
+        np.testing.assert_allclose(found, [made.predict([known], items[:1])[0], made.params["mean"]], rtol=1e-5)
+        with pytest.raises(ValueError, match="users and items have lengths 1, 2: must be equal"):
+            made.predict([known], items, unknown="mean")
+
+
+def test_a_table_without_rows_has_no_predictions() -> None:
+    made = fitted(LogisticRegression(), table())
+    for empty in (ROWS.head(0), pl.from_pandas(ROWS).head(0)):
+        assert len(made.predict(empty)) == 0
+
+
 def test_many_users_are_answered_as_one_by_one() -> None:
     made = fitted(PMF(rank=2), data())
     together = made.recommend(["u1", "u10", "u9"], 3)
