@@ -76,7 +76,7 @@ def test_so_many_checkpoints_are_expected_as_a_run_announces(
 
 
 def test_checkpoints_of_sharded_users_have_the_parameters_of_all_users() -> None:
-    """Those of users are not exchanged, but a worker stores them, so that checkpoints take as long as without shards."""
+    """Those of users are not exchanged, but a worker stores them: checkpoints take as long as without shards."""
     ratings = datasets.synthetic_ratings(200, 150, 20_000, rank=3, seed=0)
     job = TrainingJob(PMF(4), data=ratings, workers=2, minibatch=500, optimizer=SGD(4.0), partition="user")
     by_user, by_row = (probe(replace(job, partition=each), 0.01) for each in ("user", "rows"))
