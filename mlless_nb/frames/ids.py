@@ -280,7 +280,9 @@ def is_missing(value: Any) -> bool:
 def array_of(field: str, values: Any) -> NDArray[Any]:
     """``values`` as an array; of objects where NumPy would make texts of numbers or of missing values."""
     if isinstance(values, np.ma.MaskedArray):
-        return np.where(np.ma.getmaskarray(values), None, values.astype(object))
+        objects = np.array(values, object)
+        objects[np.ma.getmaskarray(values)] = None
+        return objects
     try:
         array = np.asarray(values)
     except (TypeError, ValueError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -136,7 +136,7 @@ class PMFModel(FittedModel):
             When an id is unknown or the lengths differ.
         """
         check_choice("unknown", unknown, ("error", "mean"))
-        find = _numbers if unknown == "error" else _found
+        find: Callable[..., NDArray[Any]] = _numbers if unknown == "error" else _found
         user = find("users", users, self.n_users, self._user_ids)
         item = find("items", items, self.n_items, self._item_ids)
         if len(user) != len(item):

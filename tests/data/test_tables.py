@@ -267,6 +267,13 @@ def test_a_wrong_argument_of_ratings_is_named(arguments: dict[str, Any], says: s
         datasets.ratings(RATINGS, **{**COLUMNS, **arguments})
 
 
+def test_a_column_whose_name_has_two_lines_is_told_in_one() -> None:
+    """As in headers of spreadsheets."""
+    with pytest.raises(DataError) as caught:
+        datasets.table(ROWS.rename(columns={"age": "age\n(years)"}), "price")
+    assert "there are age (years), city" in str(caught.value)
+
+
 def test_missing_values_of_ratings_are_named_or_dropped(tmp_path: Path) -> None:
     holed = RATINGS.assign(user=["u9", None, "u1", "u1"], stars=[1.0, 2.0, None, 3.0])
     for form in forms(holed, tmp_path):
