@@ -107,6 +107,11 @@ def test_the_handle_becomes_a_variable_and_stop_finds_it(
     assert begun == [(0.01, {"name": "my-rates", "trials": 5, "halving": None}, 2)]
     handle = shell.user_ns["my_rates"]
     monkeypatch.setattr(sweeping, "sweeps", lambda: [handle])
+    other, _ = stage.add("first", "my-rates-1")
+    with pytest.raises(UsageError, match=r"which one\? live are my-rates, first$"):
+        shell.run_line_magic("mlless", "stop")
+    assert not handle.asked
+    other.end()
     shell.run_line_magic("mlless", "stop")
     assert handle.asked
     assert "my-rates" in capsys.readouterr().out
