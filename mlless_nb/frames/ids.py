@@ -155,7 +155,8 @@ class Ids:
     def from_arrays(cls, name: str, arrays: dict[str, NDArray[Any]]) -> Ids | None:
         """The ids that `to_arrays` wrote under ``name``; None if there are none. ValueError if they are invalid."""
         if (integers := arrays.get(f"{name}.{INTEGERS}")) is not None:
-            if integers.dtype != np.int64 or integers.ndim != 1 or bool((np.diff(integers) <= 0).any()):
+            is_valid = integers.dtype == np.int64 and integers.ndim == 1
+            if not is_valid or bool((integers[1:] <= integers[:-1]).any()):  # a difference may be too large
                 raise ValueError(f"{name} must be ascending whole numbers")
             return cls(integers, INTEGERS)
         for kind in (TEXTS, UUIDS):
@@ -163,7 +164,7 @@ class Ids:
                 ends = arrays.get(f"{name}.ends", np.empty(0))
                 is_valid = letters.dtype == np.uint8 and ends.dtype == np.int64 and letters.ndim == ends.ndim == 1
                 last = int(ends[-1]) if len(ends) else 0
-                if not is_valid or last != len(letters) or bool((np.diff(ends, prepend=0) < 0).any()):
+                if not is_valid or last != len(letters) or bool((ends < np.append(0, ends[:-1])).any()):
                     raise ValueError(f"{name} must be texts and their ends")
                 blob, begins = letters.tobytes(), [0, *ends.tolist()]
                 texts = [blob[i:k].decode("utf-8", "surrogatepass") for i, k in pairwise(begins)]

@@ -114,6 +114,25 @@ def factors() -> PMFModel:
     })  # fmt: skip
 
 
+def test_rows_that_predictions_cannot_be_compared_with_are_refused() -> None:
+    models = (LogisticModel(LINEAR), LinearSVMModel(LINEAR), LinearRegressionModel(LINEAR), SOFTMAX)
+    for model in models:
+        with pytest.raises(DataError, match=r"data\.y=None: must be labels, with which the predictions are compared"):
+            model.evaluate(datasets.csr(X))
+    for model, label, valid in (
+        (models[0], 2, "0 or 1, or all labels -1 or 1"),
+        (models[1], 0.5, "0 or 1, or all labels -1 or 1"),
+        (SOFTMAX, 3, "an integer from 0 to 2"),
+        (SOFTMAX, -1, "an integer from 0 to 2"),
+    ):
+        y = np.where(np.arange(200) == 7, label, np.arange(200) % 2)
+        with pytest.raises(DataError, match=rf"data\.y\[7\]={float(label)}: must be {valid}"):
+            model.evaluate(datasets.csr(X, y))
+    data = binary()
+    signed = datasets.csr(X, np.where(data.y > 0, 1, -1))
+    assert models[0].evaluate(signed) == models[0].evaluate(data)
+
+
 def test_rankings_leave_out_what_was_seen() -> None:
     held = datasets.ratings([0, 0, 1], [1, 3, 3], [5.0, 1.0, 4.0], n_users=2, n_items=4)
     seen = datasets.ratings([0, 0], [0, 2], [5.0, 4.0], n_users=2, n_items=4)
