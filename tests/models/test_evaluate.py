@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
+from scipy.sparse import csr_matrix
 from sklearn import metrics as peer
 
 from mlless_nb import datasets
@@ -131,6 +132,21 @@ def test_rows_that_predictions_cannot_be_compared_with_are_refused() -> None:
     data = binary()
     signed = datasets.csr(X, np.where(data.y > 0, 1, -1))
     assert models[0].evaluate(signed) == models[0].evaluate(data)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [LogisticModel(LINEAR), SOFTMAX, KMeansModel({"centers": np.eye(4)[:2]})],
+    ids=["linear", "softmax", "k-means"],
+)
+def test_predictions_are_for_finite_numbers_and_for_one_row_too(model: Any) -> None:
+    rows = X[:3].copy()
+    assert model.predict(rows[1]).tolist() == model.predict(rows[1:2]).tolist()
+    for value in (np.nan, np.inf):
+        rows[1, 2] = value
+        for form in (rows, csr_matrix(rows)):
+            with pytest.raises(DataError, match=rf"X\[1, 2\]={value}: must be a finite number"):
+                model.predict(form)
 
 
 def test_rankings_leave_out_what_was_seen() -> None:
