@@ -16,7 +16,7 @@ FLAGS = ("--project", "--sweep")
 def runs(words: list[str]) -> None:
     """``runs [N] [--project NAME] [--sweep NAME]``: a table of all runs, or of the newest N."""
     numbers, options = _parsed("runs", words, FLAGS)
-    if len(numbers) > 1 or not all(word.isdigit() and int(word) for word in numbers):
+    if len(numbers) > 1 or not all(word.isdecimal() and int(word) for word in numbers):
         raise UsageError(
             f"%mlless runs {' '.join(numbers)}: must be a number of runs, e.g. %mlless runs 10; %mlless status RUN "
             "tells of one"

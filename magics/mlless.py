@@ -66,7 +66,7 @@ class MllessMagics(Magics):
                 from . import sweeping  # Optuna is an extra, and sweeps are rare
 
                 filename = self.shell.compile.cache(f"%%mlless {line}\n{cell}", self.shell.execution_count)
-                sweeping.start(self.shell, shlex.split(line)[1:], cell, filename)
+                sweeping.start(self.shell, _words_of(line)[1:], cell, filename)
                 return
             given, unknown = self.mlless.parser.parse_argstring(line, partial=True)
             _refuse_unknown(unknown)
@@ -83,6 +83,13 @@ class MllessMagics(Magics):
                 raise at_its_line(cell, error) from error
         except MllessError as error:
             raise UsageError(str(error)) from error
+
+
+def _words_of(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:  # a quotation mark without another one
+        raise UsageError(f"%%mlless {line}: {error}") from None
 
 
 def _refuse_unknown(words: list[str]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import builtins
 import keyword
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
+from ..driver import runs as registry
 from ..driver.run import TrainingRun
 from ..search import Sweep
 from ..search.launch import begin, sweeps
@@ -17,7 +19,7 @@ from ..search.study import SAMPLERS
 from ..validation import nearest
 from ..widgets import leaderboard
 from .launching import blocks_by_itself
-from .messages import written_secrets_line
+from .messages import is_live, written_secrets_line
 from .options import OPTIONS, integer, job_options
 from .sweep_cell import recipe_of_cell
 
@@ -132,8 +134,19 @@ def _variable(name: str, shell: InteractiveShell) -> str:
 
 
 def live_sweep(words: list[str]) -> Sweep | None:
-    """The live sweep that ``words`` name, or without words the only one; None if there is none."""
+    """The live sweep that ``words`` name, or without words the only one; None if there is none.
+
+    Raises
+    ------
+    UsageError
+        If nothing is named, and a run is live that is no trial of the sweep.
+    """
     live = [sweep for sweep in sweeps() if sweep.is_live]
     if words:
         return next((sweep for sweep in live if words == [sweep.name]), None)
-    return live[0] if len(live) == 1 else None
+    if len(live) != 1:
+        return None
+    trial = re.compile(rf"{re.escape(live[0].name)}-\d+")
+    if others := [run.name for run in registry.handles() if is_live(run) and not trial.fullmatch(run.name)]:
+        raise UsageError(f"%mlless stop: which one? live are {', '.join([live[0].name, *others])}")
+    return live[0]

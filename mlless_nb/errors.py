@@ -61,7 +61,7 @@ class JobError(MllessError, ValueError):
         shown = " ".join(repr(value).split())  # one line, also for a table
         if len(shown) > 80:
             shown = f"{shown[:38]}...{shown[-39:]}"  # a path says most at its end
-        super().__init__(f"{field}={shown}: must be {valid}")
+        super().__init__(" ".join(f"{field}={shown}: must be {valid}".splitlines()))  # of columns' names, for instance
 
     def __reduce__(self) -> tuple[type[JobError], tuple[str, object, str]]:
         return type(self), (self.field, self.value, self.valid)

@@ -253,6 +253,7 @@ class View {
     this.store.listeners.delete(this.update);
     clearTimeout(this.timer);
     for (const watcher of this.watchers) watcher.disconnect();
+    this.root.dataset.closed = "yes";
   }
 }
 
@@ -275,7 +276,7 @@ class Cards {
     }
     const { card } = this.store.status;
     for (const el of card ? [...document.getElementsByClassName(card)] : []) {
-      if (el.querySelector(".mlless")) continue;
+      if (el.querySelector(".mlless:not([data-closed])")) continue; // closed: it has left the page and come back
       el.removeAttribute("style");
       el.classList.add("mlless-live");
       el.replaceChildren();

@@ -20,7 +20,8 @@ function render({ model, el }) {
     if (hadFocus) root.focus({ preventScroll: true });
   };
   const drawStop = () => {
-    if (isGone || model.get("is_stopping")) clearInterval(timer);
+    if (isGone || model.get("is_stopping") || model.get("is_over")) clearInterval(timer);
+    stop.hidden = model.get("is_over");
     stop.disabled = isGone || model.get("is_stopping") || timer !== null;
     stop.textContent = isGone ? "The kernel was restarted" : stop.disabled ? "Stopping ..." : "Stop the sweep";
   };
@@ -37,6 +38,7 @@ function render({ model, el }) {
   };
   model.on("change:table", drawTable);
   model.on("change:is_stopping", drawStop);
+  model.on("change:is_over", drawStop);
   model.on("comm_live_update", onRestart);
   drawTable();
   drawStop();
@@ -45,6 +47,7 @@ function render({ model, el }) {
     clearInterval(timer);
     model.off("change:table", drawTable);
     model.off("change:is_stopping", drawStop);
+    model.off("change:is_over", drawStop);
     model.off("comm_live_update", onRestart);
   };
 }

@@ -39,6 +39,8 @@ class Leaderboard(anywidget.AnyWidget):
     table = traitlets.Unicode().tag(sync=True)
     #: Whether the button was pressed, as the browser is told.
     is_stopping = traitlets.Bool(False).tag(sync=True)
+    #: Whether the sweep has ended; seen where the static table could not take this one's place, after a reload.
+    is_over = traitlets.Bool(False).tag(sync=True)
 
     def __init__(self, sweep: Any) -> None:
         self._sweep = sweep
@@ -66,6 +68,8 @@ class Leaderboard(anywidget.AnyWidget):
             seen = self._sweep.wait_for_change(seen, 1.0)
             self.table = as_html(self._sweep)
             time.sleep(SEND_S)
+        with self.hold_sync():
+            self.table, self.is_over = as_html(self._sweep), True
         for bundle, display_id in zip(static_bundles(self._sweep), self._display_ids, strict=False):
             update_display(bundle, raw=True, display_id=display_id)
 

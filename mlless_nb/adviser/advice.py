@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from typing import Any
 
 from ..driver.launcher import is_local
+from ..errors import JobError
 from ..job.job import TrainingJob
 from ..money import Rates, price_profile
-from ..validation import check_number
+from ..validation import check_number, check_positive_integer, plain
 from . import analytic
 from .analytic import Option, pareto
 from .constants import Constants, Link, constants
@@ -147,9 +149,20 @@ def advise(job: TrainingJob, *, epochs: float | None = None, workers: Sequence[i
     LambdaML, section 5.3 and table 6.
     """
     check_number("epochs", epochs, least=0.0, or_none=True)
+    numbers = _checked(workers)
     sizes = probe(job)
     found, epochs_from = (epochs, "as given") if epochs is not None else epochs_of(job, sizes)
-    return compare(job, dataclasses.replace(sizes, epochs=found), epochs_from, workers)
+    return compare(job, dataclasses.replace(sizes, epochs=found), epochs_from, numbers)
+
+
+def _checked(workers: Any) -> list[int]:
+    """Numbers of workers as integers >= 1."""
+    if isinstance(workers, str) or not isinstance(workers, Iterable):
+        raise JobError("workers", workers, "numbers of workers, e.g. (1, 2, 4)")
+    numbers = [plain(each) for each in workers]
+    for each in numbers:
+        check_positive_integer("workers", each)
+    return numbers
 
 
 def compare(job: TrainingJob, sizes: Sizes, epochs_from: str, workers: Sequence[int] = WORKERS) -> Advice:
@@ -157,6 +170,8 @@ def compare(job: TrainingJob, sizes: Sizes, epochs_from: str, workers: Sequence[
     known, rates, speed = constants(), rates_of(job), speed_of(job)
     most = max(job.n_minibatches // job.local_steps, 1)
     asked = [w for w in workers if w <= most]
+    if not asked:
+        raise JobError("workers", list(workers), f"some of at most {most}, for which there are enough minibatches")
     options = [here(w, sizes, rates) for w in asked] if is_local(job.backend) else []
     for store in known.channels:
         options += [analytic.functions(store, w, sizes, rates, known, speed=speed) for w in asked]

@@ -122,7 +122,7 @@ def _begin(job: TrainingJob, own: Course, needed: float | None, bought: float, a
         lasts = seconds(own.seconds(bought))
         if needed is None:
             return f"the budget of {usd(cap)} lasts about {lasts}{of}, {count(bought)}{sooner}"
-        ends = f"the budget ends it in epoch {bought + 1:,.0f} of {round(needed, 1):,g}{sooner}"
+        ends = f"the budget ends it in epoch {math.floor(bought) + 1:,} of {round(needed, 1):,g}{sooner}"
         return f"about {usd(cap)} and {lasts}{of}: {ends}"
     if needed is None:
         return f"about {usd(own.epoch_usd)} and {seconds(own.epoch_s)} an epoch{of}, until {' or '.join(until)}"

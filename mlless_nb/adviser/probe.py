@@ -102,6 +102,7 @@ def _sizes(
     paired = timed([replica_of(part, shards, 2, sync)], minibatches, h, steps_s / 3)
     crowd = crowded(lambda: replica_of(part, shards, 2, sync), minibatches, h, steps_s / 3)
     planned_bytes, table_bytes = exchanged_bytes(part, shards)
+    _, params_bytes = exchanged_bytes(part, manifest)
     n_packed = sum(len(blob) for blob in objects.blobs.values())
     return Sizes(
         epochs=0.0,
@@ -112,6 +113,7 @@ def _sizes(
         update_bytes=paired.n_bytes,
         table_bytes=table_bytes,
         data_bytes=n_packed / share,
+        params_bytes=params_bytes,
         alone_minibatch_s=single.make_s / h,
         crowded_minibatch_s=crowd.make_s / h,
         crowded_apply_s=crowd.apply_s,

@@ -30,7 +30,7 @@ def n_reads(n_workers: int, sizes: Sizes) -> int:
 def run_nusd(n_workers: int, sizes: Sizes, rates: Rates, trained_s: float, cores: float) -> int:
     """Bill of these requests in a run that trains for ``trained_s`` seconds with ``cores`` a worker, nano-dollars."""
     usd_s = (n_workers + 1) * rates.function_usd_s + rates.servers_usd_s
-    checkpoints = CheckpointTimes(rates.requests_nusd(0, n_workers), round(TABLES * sizes.table_bytes), cores)
+    checkpoints = CheckpointTimes(rates.requests_nusd(0, n_workers), round(TABLES * sizes.stored_bytes), cores)
     n_stored = checkpoints.number(trained_s, NUSD * usd_s * trained_s)
     n_packed = math.ceil(sizes.data_bytes / BUNDLE_BYTES)
     n_writes = FIXED_PUTS + n_packed + n_workers * n_stored

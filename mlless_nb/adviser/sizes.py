@@ -21,7 +21,9 @@ class Sizes:
     apply_s : float
         Seconds of one core to read and add one peer's update.
     update_bytes, table_bytes, data_bytes : float
-        Size of a published update, of the whole table, of the packed training rows.
+        Size of a published update, of the table that is exchanged, of the packed training rows.
+    params_bytes : float, optional
+        Size of all parameters, where users are sharded and theirs are not exchanged; None: `table_bytes`.
     alone_minibatch_s : float, optional
         `minibatch_s` of a worker without peers, which encodes nothing; None: not measured.
     crowded_minibatch_s, crowded_apply_s : float, optional
@@ -44,6 +46,7 @@ class Sizes:
     update_bytes: float
     table_bytes: float
     data_bytes: float
+    params_bytes: float | None = None
     alone_minibatch_s: float | None = None
     crowded_minibatch_s: float | None = None
     crowded_apply_s: float | None = None
@@ -55,6 +58,11 @@ class Sizes:
     def n_rounds(self, n_workers: int) -> int:
         """Steps of a run of ``n_workers`` with the job's number of epochs."""
         return max(math.ceil(self.epochs * self.n_minibatches / (n_workers * self.local_steps)), 1)
+
+    @property
+    def stored_bytes(self) -> float:
+        """Size of the parameters that a worker has, and that its part of a checkpoint is a multiple of."""
+        return self.params_bytes or self.table_bytes
 
     @property
     def single_minibatch_s(self) -> float:

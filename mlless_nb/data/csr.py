@@ -48,7 +48,7 @@ class Csr(Dataset):
     def nothing_to_learn(self) -> str:
         """See `Dataset`."""
         if self.has_labels and bool((self.y == self.y[0]).all()):
-            return f"all {self.n:,} labels are {self.y[0]:g}"
+            return f"all {self.n:,} labels are {self.label_text(self.y[0])}"
         return "" if bool(self.X.data.any()) else f"all features of the {self.n:,} rows are 0"
 
     @cached_property

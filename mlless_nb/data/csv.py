@@ -131,6 +131,8 @@ def label_position(place: object, names: Sequence[str], label: str | int) -> int
     """The position of the label's column among ``names``; DataError if there is none, or no other column."""
     n = len(names)
     position = label + (n if label < 0 else 0) if isinstance(label, int) else -1
+    if isinstance(label, str) and names.count(label) > 1:
+        raise DataError("label", label, f"the name of one column of {place}, or its number; several have this name")
     if label in names:
         position = names.index(str(label))
     if not 0 <= position < n or n < 2:

@@ -65,6 +65,11 @@ class Dataset(ABC):
         """Why no model can be better than a constant, e.g. "all are 3"; "" if no reason is known."""
         return ""
 
+    def label_text(self, number: Any) -> str:
+        """A label, which ``number`` stands for, as the user has it."""
+        classes = self.names.classes if isinstance(self.names, TableNames) else None
+        return f"{float(number):g}" if classes is None else repr(classes[int(number)])
+
     @abstractmethod
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the content: shape and rows, not the name."""

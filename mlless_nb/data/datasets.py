@@ -85,21 +85,31 @@ def ratings(
     Raises
     ------
     DataError
-        Naming the field or column, the row (from 0), and what would be valid.
+        Naming the field or column, the row (from 0), and what would be valid; also for an argument that does not go
+        with the others.
     """
+    columns = {"user": user, "item": item, "rating": rating, "time": time}
+    counts = {"n_users": n_users, "n_items": n_items}
     if items is None:
         if hasattr(users, "tocoo"):
+            rule = None if missing == "error" else missing
+            others = {**columns, "ratings": ratings, **counts, "missing": rule, "like": like}
+            _left_out("used with tables and arrays, not with a matrix", **others)
             return _of_matrix(users)
+        _left_out("used with arrays; a table's columns are named: user=..., item=...", ratings=ratings, **counts)
         found = ratings_of_table(users, user, item, rating, time, missing, like)
         doubts = doubts_of_ratings(found.users, found.items, found.ratings) if rating is not None else []
         return _warned(found, doubts)
     if isinstance(items, str):
         valid = "an array of ids; the columns of a table are named: ratings(frame, user=..., item=..., rating=...)"
         raise DataError("items", items, valid)
-    if any(_is_text(ids) for ids in (users, items)):
-        columns = {"users": users, "items": items, **({} if ratings is None else {"ratings": ratings})}
-        rating = None if ratings is None else "ratings"
-        return ratings_of_table(columns, "users", "items", rating, None, missing, like)
+    _left_out("used with a table, whose column it names", **columns)
+    if like is not None or any(_is_text(ids) for ids in (users, items)):
+        _left_out("used with ids that begin at 0", **counts)
+        arrays = {"users": users, "items": items, **({} if ratings is None else {"ratings": ratings})}
+        return ratings_of_table(arrays, "users", "items", None if ratings is None else "ratings", None, missing, like)
+    if missing != "error":
+        raise DataError("missing", missing, "used with a table, or with ids that are texts or UUIDs")
     user_ids, n_all_users = checked_ids("users", users, "n_users", n_users)
     item_ids, n_all_items = checked_ids("items", items, "n_items", n_items)
     values = checked_floats("ratings", ratings)
@@ -113,6 +123,13 @@ def ratings(
             check_id_range(field, f"n_{field}", n_ids, len(values))
             doubts += doubts_of_ids(field, ids, n_ids)
     return _warned(Ratings(user_ids, item_ids, values, (n_all_users, n_all_items)), doubts)
+
+
+def _left_out(valid: str, **arguments: Any) -> None:
+    """Raise DataError if one of ``arguments`` was given, which is only valid as ``valid`` says."""
+    for field, value in arguments.items():
+        if value is not None:
+            raise DataError(field, value, valid)
 
 
 def _warned(found: Ratings, doubts: list[str]) -> Ratings:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import lzma
 import warnings
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from ..frames.locations import LocalFile, Location
+from ..frames.locations import UNREADABLE, LocalFile, Location
 
 #: Bytes of text read and converted at once: of the first block, and of most; each is twice as large as the one before,
 #: so that who needs a file's first rows only has them soon.
@@ -56,7 +54,7 @@ def _read(file: Any, path: Path | str, n: int, how: str = "read") -> bytes:
     try:
         found: bytes = getattr(file, how)(n)
         return found
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+    except UNREADABLE as error:
         raise DataError("path", str(path), f"a file that can be read to its end ({error})") from None
 
 

@@ -130,7 +130,7 @@ def _finite(column: str, values: NDArray[np.float64], first: int, keep: NDArray[
     with np.errstate(over="ignore"):
         found: Float32 = values.astype(np.float32)
     if (np.isinf(found) & keep).any():
-        at = int(np.flatnonzero(np.isinf(found))[0])
+        at = int(np.flatnonzero(np.isinf(found) & keep)[0])
         raise DataError(f"column {column!r}, row {first + at}", float(values[at]), "a finite number")
     return found[keep]
 

@@ -88,7 +88,7 @@ class CsrStream(Dataset):
     def nothing_to_learn(self) -> str:
         """See `Dataset`."""
         labels = self.y
-        return f"all {self.n:,} labels are {float(labels[0]):g}" if bool((labels == labels[0]).all()) else ""
+        return f"all {self.n:,} labels are {self.label_text(labels[0])}" if bool((labels == labels[0]).all()) else ""
 
     @cached_property
     def _fingerprint(self) -> str:

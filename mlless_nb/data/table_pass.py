@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..frames.coding import RULES, Column, TableCoding, is_missing, n_rows, no_infinite, no_missing, taken
-from ..frames.ids import Coded, Ids, IdsBuilder, coded
+from ..frames.ids import Coded, Ids, IdsBuilder, are_numbers, array_of, coded
 from ..frames.names import TableNames
 from ..frames.sources import CODED, NUMBER, NUMBERS, TEXT, TIME, TIMES, Batch, Source
 from .minibatches import Float32
@@ -153,7 +153,7 @@ class TablePass:
             found.n += int(np.count_nonzero(keep))
             kept = batch if keep.all() else dict(taken(batch, keep))
             if self._known is not None:
-                self._known.coding.check(kept, first)
+                self._known.coding.check(batch, first, keep)
             for facts in self._facts:
                 if self._missing == "error":
                     no_missing(facts.name, batch[facts.name], first, RULES)
@@ -163,9 +163,11 @@ class TablePass:
             if (label := self._labels(batch, first, len(keep))) is not None:
                 self._check_kept("label", label, first, keep)
                 if isinstance(label, Coded) and known is None:
+                    if self._known is not None:
+                        raise DataError("label", "text", "numbers, as the labels of `like`")
                     classes.add(label, keep)
                 else:
-                    numbers.append(_numbered(label, known, first)[keep])
+                    numbers.append(_numbered(label, known, first, keep))
             if self._time is not None:
                 self._check_kept("time", batch[self._time], first, keep)
                 times.append(batch[self._time][keep])
@@ -221,31 +223,32 @@ def _given_labels(label: Any, source: Source) -> Any:
     """Labels that were handed in beside the table: float64 (n,) or `Coded`."""
     if source.n_rows is None:
         raise DataError("label", f"{len(label)} labels", "the name of a column of the files")
-    array = np.asarray(label)
+    array = array_of("label", label)
     if array.ndim != 1:
         raise DataError("label", f"shape {array.shape}", "the name of a column, or one-dimensional")
     if source.n_rows != len(array):
         raise DataError("label", f"{len(array)} labels", f"as many as the table has rows, {source.n_rows}")
-    return array.astype(np.float64) if array.dtype.kind in "biuf" else coded("label", array)
+    is_number = array.dtype.kind in "biuf" or (array.dtype.kind == "O" and are_numbers(array))
+    return array.astype(np.float64) if is_number else coded("label", array)
 
 
-def _numbered(label: Any, known: Ids | None, first: int) -> Float32:
-    """Labels as float32 (n,): numbers, or the numbers of ``known`` labels."""
+def _numbered(label: Any, known: Ids | None, first: int, keep: NDArray[np.bool_]) -> Float32:
+    """Labels of the rows in ``keep`` as float32 (n,): numbers, or the numbers of ``known`` labels."""
     if isinstance(label, Coded) and known is not None:
         places = np.append(known.places(label.values), -1)[label.codes]
-        if bool(((places < 0) & (label.codes >= 0)).any()):
-            at = int(np.flatnonzero((places < 0) & (label.codes >= 0))[0])
+        if bool(((places < 0) & keep).any()):
+            at = int(np.flatnonzero((places < 0) & keep)[0])
             raise DataError(f"label, row {first + at}", label.values[label.codes[at]], f"one of {known.example}, ...")
-        numbers: Float32 = places.astype(np.float32)
+        numbers: Float32 = places[keep].astype(np.float32)
         return numbers
     if known is not None:
         raise DataError("label", "numbers", f"labels as in the training rows: {known.example}")
     with np.errstate(over="ignore"):
         found: Float32 = label.astype(np.float32)
-    if bool(np.isinf(found).any()):
-        at = int(np.flatnonzero(np.isinf(found))[0])
+    if bool((np.isinf(found) & keep).any()):
+        at = int(np.flatnonzero(np.isinf(found) & keep)[0])
         raise DataError(f"label, row {first + at}", float(label[at]), "a finite number")
-    return found
+    return found[keep]
 
 
 def _listed(values: Any) -> list[Any] | str:

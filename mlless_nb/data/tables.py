@@ -55,7 +55,7 @@ def table(
         (its columns are named "0", "1" and so on); a dictionary of columns; or the path of CSV or Parquet files: a
         path, a glob, a zip archive, a URL of an object storage, or a list of these. Files are read in batches, once at
         the call and again when rows are needed, and may be larger than memory. What a column of a CSV file holds is
-        decided by its first megabyte, and blanks are missing values.
+        decided by its first megabyte, and blanks, NA, NaN and null are missing values.
     label : str or array_like (n,), optional
         Name of the label's column, or the labels of a table in memory. Numbers stay as they are. Other labels are
         numbered in ascending order, and the model answers with them. None: no labels, as for `KMeans`.

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.checks import checked_floats
 from ..data.rating_tables import ratings_of_table
 from ..errors import DataError
+from ..frames.coding import n_rows, no_missing
 from ..frames.sources import CODED, source_of
 from ..models import PMF, PMFModel
 from .training import MLLessEstimator
@@ -56,8 +58,8 @@ class MLLessPMF(RegressorMixin, MLLessEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on pairs X, a table (n, 2), and their ratings y, array_like (n,)."""
-        users, items = _pairs(X)
-        ratings = np.asarray(y, np.float64)
+        users, items = _pairs(X, are_all_there=True)
+        ratings = checked_floats("y", y)
         if ratings.shape != users.shape:
             raise DataError("y", f"shape {ratings.shape}", f"a rating for each of the {len(users)} rows of X")
         table = {"user": users, "item": items, "rating": ratings}
@@ -72,16 +74,21 @@ class MLLessPMF(RegressorMixin, MLLessEstimator):  # type: ignore[misc]
         return self.model_.predict(*_pairs(X), unknown="mean")
 
 
-def _pairs(X: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The ids of users and items of the rows of a table, each (n,)."""
+def _pairs(X: Any, *, are_all_there: bool = False) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The ids of users and items of the rows of a table, each (n,); None where one is missing, or DataError."""
     source = source_of(X, "X")
     if len(source.columns) < 2:
         raise DataError(
             "X", f"columns {', '.join(source.columns)}", "a table whose first two columns are user and item"
         )
     names = list(source.columns)[:2]
-    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
+    # a table without rows may have no batch
+    parts: dict[str, list[NDArray[Any]]] = {name: [np.empty(0, object)] for name in names}
+    first = 0
     for batch in source.batches(dict.fromkeys(names, CODED)):
+        for name in names if are_all_there else ():
+            no_missing(name, batch[name], first, "leave such rows out")
+        first += n_rows(batch)
         for name in names:
             found = batch[name].values
             values = np.array([*(found.tolist() if isinstance(found, np.ndarray) else found), None], object)

@@ -25,6 +25,10 @@ Float32 = NDArray[np.float32]
 #: What is done about missing values, see `mlless_nb.data.tables.table`.
 MISSING = ("error", "mean", "indicator", "drop")
 RULES = "missing='mean', 'indicator' or 'drop' says what becomes of it"
+#: The same where columns are coded as other rows were.
+UNRULED = "leave such rows out, or say missing='mean' or 'indicator' where the training rows are read"
+#: Which rows of a batch count.
+Keep = NDArray[np.bool_] | bool
 #: Entries, of rows by columns, that are coded at once.
 MOST_ENTRIES = 1 << 21
 #: Most columns and features of a stored coding.
@@ -150,14 +154,17 @@ class TableCoding:
         """Most features of a row that are not 0."""
         return len(self.columns)
 
-    def check(self, batch: Batch, first: int) -> None:
-        """Raise DataError if a value of a batch, whose first row has the number ``first``, is not allowed."""
+    def check(self, batch: Batch, first: int, keep: Keep = True) -> None:
+        """Raise DataError if a value of a batch, whose first row has the number ``first``, is not allowed.
+
+        ``keep``: which rows count.
+        """
         for column in self.columns:
             values = batch[column.name]
             if not column.is_filled:
-                no_missing(column.name, values, first, RULES)
+                no_missing(column.name, values, first, UNRULED, keep)
             if column.is_number:
-                no_infinite(column.name, values, first)
+                no_infinite(column.name, values, first, keep)
 
     def rows(self, batch: Batch, first: int) -> csr_array:
         """The rows of a batch, whose first has the number ``first``, as float32 (n, n_features) without zeros."""
@@ -199,7 +206,7 @@ class TableCoding:
 
     def encoded(self, frame: Any) -> csr_array:
         """The rows of a table that has the columns, float32 (n, n_features); to predict for."""
-        from scipy.sparse import vstack
+        from scipy.sparse import csr_array, vstack
 
         source = source_of(frame, "X")
         self.check_columns(source, "X")
@@ -207,7 +214,8 @@ class TableCoding:
         for batch in source.batches(self.roles):
             blocks.append(self.rows(batch, first))
             first += blocks[-1].shape[0]
-        return vstack(blocks, format="csr")
+        # a table without rows may have no batch
+        return vstack(blocks, format="csr") if blocks else csr_array((0, self.n_features), dtype=np.float32)
 
     def check_columns(self, source: Source, where: str) -> None:
         """Raise DataError unless ``source`` has the columns, of the right kinds."""
@@ -249,17 +257,17 @@ def is_missing(values: Any) -> NDArray[np.bool_]:
     return found
 
 
-def no_missing(name: str, values: Any, first: int, remedy: str) -> None:
+def no_missing(name: str, values: Any, first: int, remedy: str, keep: Keep = True) -> None:
     """Raise DataError, which names the first row, if a value of a column is missing; see `TableCoding.check`."""
-    is_gone = is_missing(values)
+    is_gone = is_missing(values) & keep
     if is_gone.any():
         at = first + int(np.flatnonzero(is_gone)[0])
         raise DataError(f"column {name!r}, row {at}", None, f"a value; {remedy}")
 
 
-def no_infinite(name: str, values: NDArray[np.float64], first: int) -> None:
+def no_infinite(name: str, values: NDArray[np.float64], first: int, keep: Keep = True) -> None:
     """Raise DataError, which names the first row, if float32 cannot hold a number of a column."""
-    is_bad = np.abs(values) > np.finfo(np.float32).max
+    is_bad = (np.abs(values) > np.finfo(np.float32).max) & keep
     if is_bad.any():
         at = int(np.flatnonzero(is_bad)[0])
         raise DataError(f"column {name!r}, row {first + at}", float(values[at]), "a finite number")

@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -21,6 +22,7 @@ Int64 = NDArray[np.int64]
 #: How a text of a whole number is written; "007" and "+7" stay texts.
 WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")
 INTEGERS, TEXTS, UUIDS = "integers", "text", "uuid"
+_NUMBERS = (int, float, np.number, np.bool_, Decimal)
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,8 @@ class Ids:
     def from_arrays(cls, name: str, arrays: dict[str, NDArray[Any]]) -> Ids | None:
         """The ids that `to_arrays` wrote under ``name``; None if there are none. ValueError if they are invalid."""
         if (integers := arrays.get(f"{name}.{INTEGERS}")) is not None:
-            if integers.dtype != np.int64 or integers.ndim != 1 or bool((np.diff(integers) <= 0).any()):
+            is_valid = integers.dtype == np.int64 and integers.ndim == 1
+            if not is_valid or bool((integers[1:] <= integers[:-1]).any()):  # a difference may be too large
                 raise ValueError(f"{name} must be ascending whole numbers")
             return cls(integers, INTEGERS)
         for kind in (TEXTS, UUIDS):
@@ -161,7 +164,7 @@ class Ids:
                 ends = arrays.get(f"{name}.ends", np.empty(0))
                 is_valid = letters.dtype == np.uint8 and ends.dtype == np.int64 and letters.ndim == ends.ndim == 1
                 last = int(ends[-1]) if len(ends) else 0
-                if not is_valid or last != len(letters) or bool((np.diff(ends, prepend=0) < 0).any()):
+                if not is_valid or last != len(letters) or bool((ends < np.append(0, ends[:-1])).any()):
                     raise ValueError(f"{name} must be texts and their ends")
                 blob, begins = letters.tobytes(), [0, *ends.tolist()]
                 texts = [blob[i:k].decode("utf-8", "surrogatepass") for i, k in pairwise(begins)]
@@ -275,6 +278,31 @@ def is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and value != value)
 
 
+def array_of(field: str, values: Any) -> NDArray[Any]:
+    """``values`` as an array; of objects where NumPy would make texts of numbers or of missing values."""
+    if isinstance(values, np.ma.MaskedArray):
+        objects = np.array(values, object)
+        objects[np.ma.getmaskarray(values)] = None
+        return objects
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise DataError(field, values, f"an array ({error})") from None
+    is_listed = array.ndim == 1 and isinstance(values, (list, tuple))
+    if is_listed and array.dtype.kind in "US" and set(map(type, values)) != {str}:
+        array = np.empty(len(values), object)
+        array[:] = values
+    return array
+
+
+def are_numbers(values: NDArray[Any]) -> bool:
+    """Whether an array of objects (n,) holds numbers, and maybe missing values, and nothing else."""
+    first = next((each for each in values if not is_missing(each)), None)
+    if not isinstance(first, _NUMBERS):  # by far the most frequent: texts
+        return False
+    return all(issubclass(kind, _NUMBERS) for kind in set(map(type, values)) - {type(None)})
+
+
 def plain_values(field: str, values: Any) -> Int64 | list[Any]:
     """Different values as `Coded` has them; DataError that names the first that can be no id."""
     array = values if isinstance(values, np.ndarray) else None
@@ -308,8 +336,10 @@ def _integers(values: Any) -> Int64:
     array = np.asarray(values)
     if array.dtype.kind == "O":
         array = np.array([int(each) if float(each).is_integer() else None for each in array.tolist()])
-    if array.dtype.kind == "f" and bool((array == np.floor(array)).all()):
+    if array.dtype.kind == "f" and bool(((array == np.floor(array)) & (np.abs(array) < 2.0**63)).all()):
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
         raise TypeError("not whole numbers")
+    if array.dtype.kind == "u" and len(array) and int(array.max()) >= 2**63:
+        raise OverflowError("no int64")
     return array.astype(np.int64)

@@ -11,6 +11,7 @@ import io
 import lzma
 import re
 import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from codecs import BOM_UTF8
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from ..errors import DataError
 from ..redaction import remember
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+#: What reading a file that is damaged, or none of its kind, raises.
+UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile)
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -50,12 +53,18 @@ class Location(ABC):
         """The location as it is now; None if the file is gone."""
 
     def text(self) -> IO[bytes]:
-        """The file's bytes; decompressed if its name ends in .gz, .bz2 or .xz; without spreadsheets' mark of UTF-8."""
+        """The file's bytes; decompressed if its name ends in .gz, .bz2 or .xz; without spreadsheets' mark of UTF-8.
+
+        DataError if it cannot be read.
+        """
         opener = _OPENERS.get(PurePosixPath(self.name).suffix)
-        opened = cast("IO[bytes]", opener(self.opened(), "rb")) if opener else self.opened()
-        if opened.read(len(BOM_UTF8)) != BOM_UTF8:
-            opened.seek(0)
-        return opened
+        try:
+            opened = cast("IO[bytes]", opener(self.opened(), "rb")) if opener else self.opened()
+            if opened.read(len(BOM_UTF8)) != BOM_UTF8:
+                opened.seek(0)
+            return opened
+        except UNREADABLE as error:
+            raise unreadable(self, error) from None
 
     def check_unchanged(self) -> None:
         """Raise DataError if the file was deleted or changed."""
@@ -137,6 +146,11 @@ class FsspecObject(Location):
     def again(self) -> Location | None:
         """See `Location`."""
         return FsspecObject.of(self.name, self.system, self.path) if self.system.exists(self.path) else None
+
+
+def unreadable(file: Location, error: Exception) -> DataError:
+    """What is raised for ``file``, which cannot be read to its end."""
+    return DataError("path", file.name, f"a file that can be read; {' '.join(str(error).split())}")
 
 
 def name_of(files: Sequence[Location]) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from .ids import Coded, coded, plain_values
+from .ids import Coded, are_numbers, array_of, coded, is_missing, plain_values
 
 Float64 = NDArray[np.float64]
 #: Rows of a batch.
@@ -26,6 +26,8 @@ NUMBER, TIME, CODED = "number", "time", "coded"
 #: What a column holds, if it can be read.
 NUMBERS, TEXT, TIMES = "numbers", "text", "times"
 Batch = dict[str, Any]
+#: What pandas calls columns of objects that are numbers, beside missing values.
+_INFERRED_NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "boolean")
 
 
 class Source(ABC):
@@ -76,6 +78,14 @@ class Source(ABC):
         return f"{valid}; convert it to numbers or text first, or leave it out"
 
 
+def different_names(names: list[str], field: str = "frame") -> list[str]:
+    """``names`` of columns; DataError if two of them are the same."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(field, f"two columns {twice!r}", "a table whose columns have different names")
+    return names
+
+
 class FrameSource(Source):
     """A pandas DataFrame."""
 
@@ -83,12 +93,14 @@ class FrameSource(Source):
         import sys
 
         self._pandas, self._frame, self.name = sys.modules["pandas"], frame, "DataFrame"
-        self.n_rows, names = len(frame), [str(name) for name in frame.columns]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise DataError("frame", f"two columns {twice!r}", "a table whose columns have different names")
+        self.n_rows, names = len(frame), different_names([str(name) for name in frame.columns])
         self._place = {name: place for place, name in enumerate(names)}
-        self.columns = {name: self._kind(frame.dtypes.iloc[place]) for name, place in self._place.items()}
+        self.columns = {name: self._kind_of(frame.iloc[:, place]) for name, place in self._place.items()}
+
+    def _kind_of(self, series: Any) -> str:
+        if series.dtype == object and self._pandas.api.types.infer_dtype(series) in _INFERRED_NUMBERS:
+            return NUMBERS
+        return self._kind(series.dtype)
 
     def _kind(self, dtype: Any) -> str:
         types = self._pandas.api.types
@@ -117,6 +129,10 @@ class FrameSource(Source):
                 raise DataError(f"column {name!r}", str(series.dtype), f"numbers ({error})") from None
             return values
         if role == TIME and self.columns[name] == TIMES:
+            if hasattr(series.dtype, "pyarrow_dtype"):
+                import pyarrow
+
+                return _arrow_column(name, pyarrow.array(series.array), role)
             if getattr(series.dt, "tz", None) is not None:
                 series = series.dt.tz_convert("UTC").dt.tz_localize(None)
             return _times(series.to_numpy("datetime64[us]"))
@@ -131,18 +147,20 @@ class ArraySource(Source):
 
     def __init__(self, arrays: dict[str, NDArray[Any]], name: str) -> None:
         self.name, self._arrays = name, arrays
+        for name, array in arrays.items():
+            if array.ndim != 1:
+                raise DataError(f"column {name!r}", f"shape {array.shape}", "one-dimensional")
         lengths = {len(array) for array in arrays.values()}
         if len(lengths) > 1:
             shown = ", ".join(f"{name} {len(array)}" for name, array in arrays.items())
             raise DataError("frame", f"columns of lengths {shown}", "columns of the same length")
-        for name, array in arrays.items():
-            if array.ndim != 1:
-                raise DataError(f"column {name!r}", f"shape {array.shape}", "one-dimensional")
         self.columns = {name: self._kind(array) for name, array in arrays.items()}
         self.n_rows = max(lengths, default=0)
 
     @staticmethod
     def _kind(array: NDArray[Any]) -> str:
+        if array.dtype.kind == "O" and are_numbers(array):
+            return NUMBERS
         kinds = {**dict.fromkeys("biuf", NUMBERS), **dict.fromkeys("UO", TEXT), "M": TIMES}
         return kinds.get(array.dtype.kind, str(array.dtype))
 
@@ -163,6 +181,7 @@ class ArrowSource(Source):
 
     def __init__(self, table: Any, name: str) -> None:
         self.name, self._table, self.n_rows = name, table, table.num_rows
+        different_names(table.column_names)
         self.columns = {field.name: arrow_kind(field.type) for field in table.schema}
 
     def batches(self, roles: Mapping[str, str]) -> Iterator[Batch]:
@@ -201,10 +220,12 @@ def _arrow_column(name: str, column: Any, role: str) -> Any:
         if types.is_date(column.type):
             column = column.cast(pyarrow.timestamp("s"))
         if types.is_timestamp(column.type):
-            return _times(column.cast(pyarrow.timestamp("us", column.type.tz)).to_numpy(zero_copy_only=False))
+            microseconds = column.cast(pyarrow.timestamp("us", column.type.tz), safe=False)
+            return _times(microseconds.to_numpy(zero_copy_only=False))
         if types.is_boolean(column.type):
             column = column.cast(pyarrow.int8())
-        values: Float64 = column.cast(pyarrow.float64()).to_numpy(zero_copy_only=False)
+        # not safe: large integers are rounded, as those of pandas and NumPy are
+        values: Float64 = column.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
         return values
     if str(column.type) == "string_view":
         column = column.cast(pyarrow.large_string())
@@ -214,8 +235,8 @@ def _arrow_column(name: str, column: Any, role: str) -> Any:
         column = column.dictionary_encode()
     codes = column.indices.cast(pyarrow.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     listed = column.dictionary.to_pylist()
-    if None in listed:  # a dictionary may have the missing value among its values
-        place = listed.index(None)
+    # a dictionary may have missing values among its values
+    for place in reversed([place for place, value in enumerate(listed) if is_missing(value)]):
         codes = np.where(codes == place, -1, codes - (codes > place))
         del listed[place]
     return Coded(codes, plain_values(f"column {name!r}", listed))
@@ -242,7 +263,10 @@ def source_of(frame: Any, field: str = "frame") -> Source:
 
         return _checked(ArrowSource(pyarrow.table(frame), kind.__name__), field)
     if isinstance(frame, Mapping):
-        columns = {str(name): np.asarray(values) for name, values in frame.items()}
+        names = different_names([str(name) for name in frame])
+        columns = {
+            name: array_of(f"column {name!r}", values) for name, values in zip(names, frame.values(), strict=True)
+        }
         return _checked(ArraySource(columns, "columns"), field)
     if isinstance(frame, np.ndarray) and frame.dtype.names:
         return _checked(ArraySource({name: frame[name] for name in frame.dtype.names}, "array"), field)

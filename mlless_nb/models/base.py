@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import JobError
+from ..errors import DataError, JobError
 from .fitted import FittedModel
 
 Float32 = NDArray[np.float32]
@@ -165,6 +165,14 @@ class Model(ABC):
     def to_json(self) -> dict[str, Any]:
         """The model as plain JSON."""
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
+
+
+def check_classes(field: str, dataset: Any, most: int, valid: str) -> None:
+    """Raise DataError for ``field`` if labels that are no numbers are of more than ``most`` kinds."""
+    classes = getattr(getattr(dataset, "names", None), "classes", None)
+    if classes is not None and len(classes) > most:
+        more = ", ..." if len(classes) > 2 else ""
+        raise DataError(field, f"labels of {len(classes)} kinds, {classes.example}{more}", valid)
 
 
 def register_model(kind: Kind) -> Kind:

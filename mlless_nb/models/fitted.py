@@ -115,7 +115,9 @@ class FittedModel:
         classes: NDArray[Any] = np.asarray(self.labels(np.arange(n)))
         return classes.astype(str) if classes.dtype == object else classes
 
-    def predicted(self, data: Any, score: Callable[[Any], NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def predicted(
+        self, data: Any, score: Callable[[Any], NDArray[Any]], *, needs_labels: bool = True
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         """The labels of a dataset's rows, (n,), and the model's ``score`` of their features, (n, ...)."""
         if getattr(data, "kind", None) != "csr":
             call = "datasets.table(frame, label=..., like=model)" if self.names else "datasets.csr(X, y)"
@@ -123,6 +125,8 @@ class FittedModel:
         if self.shape is not None and data.shape != self.shape:
             raise DataError("data", data, f"rows of {self.shape[0]} features")
         self.check_names(data)
+        if needs_labels and not getattr(data, "has_labels", True):
+            raise DataError("data.y", None, "labels, with which the predictions are compared")
         blocks = data.blocks() if hasattr(data, "blocks") else [(data.X, data.y)]
         scores = [(np.asarray(y), score(X)) for X, y in blocks if len(y)]
         return np.concatenate([y for y, _ in scores]), np.concatenate([found for _, found in scores])

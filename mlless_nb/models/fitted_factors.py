@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import DataError
-from ..frames.ids import Ids
+from ..frames.ids import INTEGERS, Ids, array_of
 from ..frames.names import RatingNames
 from ..kernels import pmf_predict
 from ..validation import check_choice
@@ -136,15 +136,14 @@ class PMFModel(FittedModel):
             When an id is unknown or the lengths differ.
         """
         check_choice("unknown", unknown, ("error", "mean"))
-        if unknown == "mean" and isinstance(self.names, RatingNames):
-            return self._predicted_any(self.names.users.find_any(users), self.names.items.find_any(items))
-        user = _numbers("users", users, self.n_users, self._user_ids)
-        item = _numbers("items", items, self.n_items, self._item_ids)
+        find: Callable[..., NDArray[Any]] = _numbers if unknown == "error" else _found
+        user = find("users", users, self.n_users, self._user_ids)
+        item = find("items", items, self.n_items, self._item_ids)
         if len(user) != len(item):
             raise ValueError(f"users and items have lengths {len(user)}, {len(item)}: must be equal")
-        return self._predicted(user, item)
+        return self._predicted(user, item) if unknown == "error" else self._predicted_any(user, item)
 
-    def _predicted_any(self, user: NDArray[np.int64], item: NDArray[np.int64]) -> Float32:
+    def _predicted_any(self, user: NDArray[Any], item: NDArray[Any]) -> Float32:
         """Predictions of pairs, -1 for an unknown user or item."""
         table = np.concatenate([self._table(), np.zeros((1, len(self._table()[0])), np.float32)])
         own = table[np.where(user < 0, len(table) - 1, user)]
@@ -342,3 +341,8 @@ def _numbers(field: str, ids: Any, n: int, known: Ids | None) -> NDArray[np.int3
         wrong = array[(array < 0) | (array >= n)][0]
         raise ValueError(f"{field} contains {wrong}: must be ids from 0 to {n - 1}")
     return array.astype(np.int32)
+
+
+def _found(field: str, ids: Any, n: int, known: Ids | None) -> NDArray[np.int64]:
+    """The numbers of ids, int64 (m,); -1 for unknown ones."""
+    return (known or Ids(np.arange(n), INTEGERS)).find_any(np.atleast_1d(array_of(field, ids)))

@@ -83,7 +83,7 @@ class KMeansModel(FittedModel):
 
     def evaluate(self, data: Any) -> dict[str, float]:
         """Inertia, and the mean squared distance to the nearest centroid, of a dataset's rows; see `FittedModel`."""
-        _, squares = self.predicted(data, lambda X: self.transform(X).min(1))
+        _, squares = self.predicted(data, lambda X: self.transform(X).min(1), needs_labels=False)
         return {"mean squared distance": float(squares.mean()), "inertia": float(squares.sum())}
 
     def __repr__(self) -> str:

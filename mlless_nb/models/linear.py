@@ -13,6 +13,7 @@ from ..kernels import linear_gradient, linear_loss, linear_margins
 from . import exports
 from .base import Model
 from .fitted import FittedModel
+from .tables import features_of
 
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
@@ -50,12 +51,7 @@ class FittedLinearModel(FittedModel):
 
     def _margins(self, X: Any) -> Float32:
         """``w.x + intercept`` of each row of X, scipy sparse, array (n, n_features) or table; float32 (n,)."""
-        n_features = len(self.params["weights"])
-        from scipy.sparse import csr_matrix  # takes 0.25 s, and no function needs it
-
-        rows = csr_matrix(self.features(X), dtype=np.float32)
-        if rows.shape[1] != n_features:
-            raise ValueError(f"X has {rows.shape[1]} columns: must have {n_features}")
+        rows = features_of(self.features(X), len(self.params["weights"]), np.float32)
         if rows.nnz > 2**31 - 1:
             raise ValueError(f"X has {rows.nnz} non-zeros: must have less than 2**31, predict in pieces")
         out = np.empty(rows.shape[0], np.float32)

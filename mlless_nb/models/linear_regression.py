@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..validation import check_flag, check_number, specification
 from . import exports
-from .base import register_model
+from .base import check_classes, register_model
 from .linear import FittedLinearModel, LinearModel
 from .metrics import errors
 
@@ -74,6 +74,11 @@ class LinearRegression(LinearModel):
     def __post_init__(self) -> None:
         check_number("LinearRegression.l2", self.l2, least=0.0, or_none=True)
         check_flag("LinearRegression.scale", self.scale)
+
+    def check_data(self, dataset: Any, field: str = "data") -> None:
+        """See `Model`; labels must be numbers."""
+        super().check_data(dataset, field)
+        check_classes(f"{field}.y", dataset, 0, "numbers for LinearRegression")
 
     def start_of(self, dataset: Any, seed: int) -> Float32 | None:
         """Zeros, and the mean label as intercept: the way there is long for labels far from 0."""

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ..validation import check_flag, check_number, specification
 from . import exports
-from .base import register_model
+from .base import check_classes, register_model
 from .linear import FittedLinearModel, LinearModel, check_binary
-from .metrics import auc, probabilities
+from .metrics import auc, ones, probabilities
 
 Float32 = NDArray[np.float32]
 
@@ -65,7 +65,7 @@ class LogisticModel(FittedLinearModel):
     def evaluate(self, data: Any) -> dict[str, float]:
         """Log loss (nats), AUC, accuracy, Brier score and calibration error of a dataset's rows; see `FittedModel`."""
         y, margins = self.predicted(data, self._margins)
-        is_one = y > 0
+        is_one = ones(y)
         measures = probabilities(is_one, self._sigmoid(margins))
         return {**measures, "AUC": auc(is_one, margins), "accuracy": float(np.mean((margins > 0) == is_one))}
 
@@ -112,6 +112,7 @@ class LogisticRegression(LinearModel):
     def check_data(self, dataset: Any, field: str = "data") -> None:
         """See `Model`; labels must be 0 and 1."""
         super().check_data(dataset, field)
+        check_classes(f"{field}.y", dataset, 2, f"of two kinds for {type(self).__name__}")
         check_binary(f"{field}.y", dataset.y, type(self).__name__)
 
     def baseline_loss(self, train: Any, held_out: Any) -> float | None:

@@ -7,12 +7,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import DataError
+
 Float64 = NDArray[np.float64]
 
 #: Bins of equal width in which predicted probabilities are compared with the share of ones.
 N_BINS = 10
 #: Probabilities are kept this far from 0 and 1, so that a log loss is finite.
 LEAST = 1e-7
+
+
+def ones(y: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which of the labels (n,) are 1; DataError unless the others are all 0, or all -1."""
+    is_one: NDArray[np.bool_] = y == 1
+    other = -1 if bool((y == -1).any()) else 0
+    _refuse(y, ~is_one & (y != other), "0 or 1, or all labels -1 or 1")
+    return is_one
+
+
+def class_numbers(y: NDArray[Any], n_classes: int) -> NDArray[np.int64]:
+    """Labels (n,) as numbers of classes; DataError unless they are such."""
+    _refuse(y, (y < 0) | (y >= n_classes) | (y != np.floor(y)), f"an integer from 0 to {n_classes - 1}")
+    return y.astype(np.int64)
+
+
+def _refuse(y: NDArray[Any], is_wrong: NDArray[np.bool_], valid: str) -> None:
+    if bool(is_wrong.any()):
+        at = int(np.flatnonzero(is_wrong)[0])
+        raise DataError(f"data.y[{at}]", float(y[at]), valid)
 
 
 def errors(y: NDArray[Any], predicted: NDArray[Any]) -> dict[str, float]:

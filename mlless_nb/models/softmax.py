@@ -13,9 +13,9 @@ from ..errors import DataError, JobError
 from ..kernels import rows_product, transposed_product
 from ..validation import check_flag, check_number, is_integer, specification
 from . import exports
-from .base import Model, check_width, register_model
+from .base import Model, check_classes, check_width, register_model
 from .fitted import FittedModel
-from .metrics import LEAST, calibration_error
+from .metrics import LEAST, calibration_error, class_numbers
 from .tables import entries_of, features_of, padded_width, rows_with_last
 
 Float32 = NDArray[np.float32]
@@ -89,7 +89,8 @@ class SoftmaxModel(FittedModel):
     def evaluate(self, data: Any) -> dict[str, float]:
         """Log loss (nats), accuracy and calibration error (of the most probable class) of a dataset's rows."""
         y, chances = self.predicted(data, self.predict_proba)
-        of_own = np.maximum(chances[np.arange(len(y)), y.astype(np.int64)].astype(np.float64), LEAST)
+        y = class_numbers(y, chances.shape[1])
+        of_own = np.maximum(chances[np.arange(len(y)), y].astype(np.float64), LEAST)
         is_right = chances.argmax(1) == y
         return {
             "log loss": float(-np.log(of_own).mean()),
@@ -195,6 +196,7 @@ class SoftmaxRegression(Model):
     def check_data(self, dataset: Any, field: str = "data") -> None:
         """See `Model`; labels must be 0 to n_classes - 1."""
         super().check_data(dataset, field)
+        check_classes(f"{field}.y", dataset, self.n_classes, f"of at most n_classes={self.n_classes} kinds")
         labels = dataset.y
         is_wrong = (labels < 0) | (labels >= self.n_classes) | (labels != np.floor(labels))
         if bool(is_wrong.any()):

@@ -12,9 +12,9 @@ from ..errors import DataError
 from ..frames.names import TableNames
 from ..validation import check_flag, check_number, specification
 from . import exports
-from .base import register_model
+from .base import check_classes, register_model
 from .linear import FittedLinearModel, LinearModel
-from .metrics import auc
+from .metrics import auc, ones
 
 Float32 = NDArray[np.float32]
 
@@ -58,7 +58,7 @@ class LinearSVMModel(FittedLinearModel):
     def evaluate(self, data: Any) -> dict[str, float]:
         """Hinge loss, AUC and accuracy of a dataset's rows; see `FittedModel`."""
         y, margins = self.predicted(data, self._margins)
-        is_one = y > 0
+        is_one = ones(y)
         hinge = np.maximum(0.0, 1.0 - np.where(is_one, margins, -margins))
         accuracy = float(np.mean((margins > 0) == is_one))
         return {"hinge loss": float(hinge.mean(dtype=np.float64)), "AUC": auc(is_one, margins), "accuracy": accuracy}
@@ -105,6 +105,7 @@ class LinearSVM(LinearModel):
     def check_data(self, dataset: Any, field: str = "data") -> None:
         """See `Model`; labels must be -1 and 1, or 0 and 1."""
         super().check_data(dataset, field)
+        check_classes(f"{field}.y", dataset, 2, "of two kinds for LinearSVM")
         labels = dataset.y
         if labels.dtype == bool:
             return

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import DataError
+
 Int32 = NDArray[np.int32]
 
 
@@ -27,11 +29,20 @@ def entries_of(minibatch: Any) -> dict[str, Any]:
     return {name: getattr(minibatch, name) for name in ("columns", "dense", "indptr", "indices", "values")}
 
 
-def features_of(X: Any, n_features: int) -> Any:
-    """The user's X, scipy sparse or array, as CSR float64 (n, n_features); ValueError for other columns."""
-    from scipy.sparse import csr_array  # takes 0.25 s, and no function needs it
+def features_of(X: Any, n_features: int, dtype: type = np.float64) -> Any:
+    """The user's X, scipy sparse or array, as CSR (n, n_features); a single row may be (n_features,).
 
-    rows = csr_array(X, dtype=np.float64)
+    ValueError for other columns, and for what is no finite number.
+    """
+    from scipy.sparse import csr_matrix  # takes 0.25 s, and no function needs it
+
+    with np.errstate(over="ignore"):  # numbers that are too large become infinite, and are refused
+        rows = csr_matrix(X, dtype=dtype)
     if rows.shape[1] != n_features:
         raise ValueError(f"X has {rows.shape[1]} columns: must have {n_features}")
+    is_wrong = ~np.isfinite(rows.data)
+    if bool(is_wrong.any()):
+        at = int(np.flatnonzero(is_wrong)[0])
+        row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
+        raise DataError(f"X[{row}, {rows.indices[at]}]", float(rows.data[at]), "a finite number")
     return rows

@@ -101,6 +101,8 @@ def _put(settings: Settings, given: dict[str, Any], parts: list[str], value: Any
         into = given[name]
         for part in inner[:-1]:
             into = into.setdefault(part, {})
+            if not isinstance(into, dict):
+                raise CallError(f"part of a table; {name}.{part} is none")
         into[inner[-1]] = value
         if name in ROWS:
             given[name] = _table(name, into, folder)

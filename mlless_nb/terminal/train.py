@@ -7,6 +7,7 @@ service did, 2 the file or an option is wrong, 3 its budget ended it before its 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import warnings
@@ -95,10 +96,10 @@ def _train(given: argparse.Namespace) -> int:
     state = run.telemetry.state
     if state.is_live:
         return INTERRUPTED
-    _conclude(run, given.save)
+    is_kept = _conclude(run, given.save)
     if is_interrupted:
         return INTERRUPTED
-    if state.status == "failed":
+    if state.status == "failed" or not is_kept:
         return FAILED
     return CAPPED if state.status == "capped" and state.target is not None else FINISHED
 
@@ -125,25 +126,36 @@ def _followed(run: TrainingRun, *, goes_on: bool) -> bool:
     return False
 
 
-def _conclude(run: TrainingRun, save: str | None) -> None:
-    """Print the summary of ``run``, and save its model."""
+def _conclude(run: TrainingRun, save: str | None) -> bool:
+    """Print the summary of ``run``, and save its model; False if that could not be written."""
     from ..widgets import text_summary
 
-    state = run.telemetry.state
-    kept, next_text = state.status != "failed" and state.step, ""
-    if save is not None and kept:
-        run.model.save(save)
-        next_text = f"the model is in {save}: mlless_nb.models.load_model({save!r})"
-    elif kept:
+    state, why = run.telemetry.state, ""
+    has_model, next_text = state.status != "failed" and state.step, ""
+    if has_model:
         next_text = f"mlless_nb.attach({state.name!r}).model has the model; --resume {state.name} goes on from it"
+    if save is not None and has_model:
+        try:
+            run.model.save(save)
+            next_text = f"the model is in {save}: mlless_nb.models.load_model({save!r})"
+        except OSError as error:  # e.g. the disk is full by now
+            why = f"--save {save}: the model could not be written ({error.strerror})"
     print(text_summary(run, next_text), flush=True)
+    if why:
+        _say(why)
+    return not why
 
 
 def _check_place(path: str) -> None:
     """Raise JobError unless a model can be written to ``path``."""
     place = Path(path)
-    if place.is_dir() or not place.absolute().parent.is_dir():
-        raise JobError("--save", path, "a file in a folder that exists, e.g. model.npz")
+    try:
+        is_right = not place.is_dir() and place.absolute().parent.is_dir()
+        is_right = is_right and os.access(place if place.exists() else place.absolute().parent, os.W_OK)
+    except OSError:  # the name is too long
+        is_right = False
+    if not is_right:
+        raise JobError("--save", path, "a file in a folder that exists and can be written, e.g. model.npz")
 
 
 def _one_line_warnings(others: Any) -> Any:

@@ -45,7 +45,7 @@ COLUMNS = tuple(entry.name for entry in dataclasses.fields(TrackedRun))
 _LISTED = ", ".join(COLUMNS)
 #: Longest wait for other processes' transactions, seconds; one takes milliseconds.
 BUSY_S = 10.0
-#: Most runs that are read.
+#: Most runs that are read, the newest ones.
 MOST_RUNS = 100_000
 
 
@@ -102,8 +102,9 @@ class RunLedger:
         """All runs, oldest first; with ``forgotten`` those too that are not listed any more."""
         where = "" if forgotten else "WHERE is_forgotten = 0"
         with self._transaction() as connection:
-            found = connection.execute(f"SELECT {_LISTED} FROM runs {where} ORDER BY began_s, id LIMIT {MOST_RUNS}")
-            return [run for row in found if (run := _run_of(row)) is not None]
+            newest = f"SELECT {_LISTED} FROM runs {where} ORDER BY began_s DESC, id DESC LIMIT {MOST_RUNS}"
+            found = connection.execute(newest).fetchall()
+        return [run for row in reversed(found) if (run := _run_of(row)) is not None]
 
     def live(self) -> list[tuple[str, Owner | None]]:
         """Ids of the runs whose end is not entered, with the processes that drive them."""

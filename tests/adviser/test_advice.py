@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -67,6 +68,21 @@ def test_a_target_that_the_sample_does_not_reach_is_told(monkeypatch: pytest.Mon
     assert given_epochs.sizes.epochs == 20
     with pytest.raises(JobError, match="epochs"):
         mlless_nb.advise(JOB, epochs=-1)
+
+
+@pytest.mark.parametrize(
+    ("workers", "says"),
+    [
+        ([0], "workers=0: must be an integer >= 1"),
+        ([1, 2.5], "workers=2.5: must be an integer >= 1"),
+        (4, "workers=4: must be numbers of workers, e.g. "),
+        ("12", "workers='12': must be numbers of workers"),
+        ([64, 37], r"workers=\[64, 37\]: must be some of at most 36, for which there are enough minibatches"),
+    ],
+)
+def test_numbers_of_workers_that_cannot_be_compared_are_named(workers: Any, says: str) -> None:
+    with pytest.raises(JobError, match=says):
+        mlless_nb.advise(JOB, workers=workers)
 
 
 def test_isp_and_other_models_are_measured_as_they_are() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import mlless_nb
-from mlless_nb import LogisticRegression, ScaleIn, Stop, TrainingJob, datasets
+from mlless_nb import PMF, SGD, LogisticRegression, ScaleIn, Stop, TrainingJob, datasets
 from mlless_nb.adviser import run_requests
 from mlless_nb.adviser.here import UNBILLED_S, bill_nusd
 from mlless_nb.adviser.probe import probe
@@ -72,6 +73,17 @@ def test_so_many_checkpoints_are_expected_as_a_run_announces(
     assert n_announced <= number + 1
     assert n_announced >= min(number, 1) or trained_s < 1.1 * FIRST_S
     assert n_announced >= min(number, trained_s / 10) - 1
+
+
+def test_checkpoints_of_sharded_users_have_the_parameters_of_all_users() -> None:
+    """Those of users are not exchanged, but a worker stores them: checkpoints take as long as without shards."""
+    ratings = datasets.synthetic_ratings(200, 150, 20_000, rank=3, seed=0)
+    job = TrainingJob(PMF(4), data=ratings, workers=2, minibatch=500, optimizer=SGD(4.0), partition="user")
+    by_user, by_row = (probe(replace(job, partition=each), 0.01) for each in ("user", "rows"))
+    assert by_user.table_bytes < by_row.table_bytes
+    trained_s, cores = 1e4, 1e-4  # parts of some kB, stored so slowly that their size matters
+    told = [run_requests.run_nusd(2, sizes, RATES, trained_s, cores) for sizes in (by_user, by_row)]
+    assert told[0] == told[1]
 
 
 def test_the_bill_of_a_run_is_the_one_that_its_length_leads_to() -> None:

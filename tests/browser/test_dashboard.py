@@ -196,6 +196,32 @@ def test_the_end_stays_in_the_saved_notebook_without_a_kernel(notebook: Open) ->
 
 
 @pytest.mark.long
+def test_the_view_at_the_end_lives_again_when_its_cell_comes_back(notebook: Open) -> None:
+    """As in JupyterLab's windowing mode "full", which takes cells that are out of sight from the page."""
+    opened = shown_run(notebook, "run.end('finished', 'Enough.')")
+    live = dashboard(opened).element_handle()
+    opened.run(2)
+    wait_until_replaced(opened, live)
+    opened.page.wait_for_selector(".mlless-live .mlless")
+    opened.page.evaluate(
+        """async () => {
+            const card = document.querySelector(".mlless-live");
+            const home = card.parentElement;
+            card.remove();
+            await new Promise(requestAnimationFrame);
+            home.append(card);
+        }"""
+    )
+    for theme in ("Dark", "Light"):
+        opened.theme(theme)
+        opened.page.wait_for_function(
+            "(dark) => document.querySelector('.mlless-live .mlless').classList.contains('dark') === dark",
+            arg=theme == "Dark",
+        )
+    assert opened.page.locator(".mlless-live .mlless").count() == 1
+
+
+@pytest.mark.long
 def test_axes_and_themes_change_what_is_drawn(notebook: Open) -> None:
     opened = shown_run(notebook)
     for axis in ("seconds", "dollars", "step"):

@@ -258,11 +258,20 @@ def test_ratings_of_other_rows_are_numbered_like_the_first() -> None:
         ({"user": "day"}, "user, column 'day'='times'"),
         ({"missing": "mean"}, "missing='mean': must be 'error' or 'drop'"),
         ({"like": 3}, "like=3: must be a dataset of datasets.ratings"),
+        ({"ratings": [1, 2, 3, 4]}, "ratings=.*: must be used with arrays; a table's columns are named"),
+        ({"n_users": 9}, "n_users=9: must be used with arrays"),
     ],
 )
 def test_a_wrong_argument_of_ratings_is_named(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         datasets.ratings(RATINGS, **{**COLUMNS, **arguments})
+
+
+def test_a_column_whose_name_has_two_lines_is_told_in_one() -> None:
+    """As in headers of spreadsheets."""
+    with pytest.raises(DataError) as caught:
+        datasets.table(ROWS.rename(columns={"age": "age\n(years)"}), "price")
+    assert "there are age (years), city" in str(caught.value)
 
 
 def test_missing_values_of_ratings_are_named_or_dropped(tmp_path: Path) -> None:
@@ -278,3 +287,62 @@ def test_missing_values_of_ratings_are_named_or_dropped(tmp_path: Path) -> None:
 def test_what_looks_wrong_is_said() -> None:
     with pytest.warns(DataWarning, match="all 4 are 3"):
         datasets.ratings(RATINGS.assign(stars=3), **COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"user": "u"}, "user='u': must be used with a table, whose column it names"),
+        ({"time": "t"}, "time='t': must be used with a table"),
+        ({"missing": "drop"}, "missing='drop': must be used with a table, or with ids that are texts"),
+        ({"like": RATINGS}, "like=.*: must be a dataset of datasets.ratings"),
+    ],
+)
+def test_an_argument_that_arrays_have_no_use_for_is_named(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        datasets.ratings([0, 1], [1, 0], [1.0, 2.0], **arguments)
+    with pytest.raises(DataError, match=next(iter(arguments))):
+        datasets.ratings(coo_matrix(np.eye(2)), **arguments)
+
+
+def test_arrays_of_integers_are_numbered_like_other_rows() -> None:
+    first = datasets.ratings(
+        {"user": [100, 300], "film": [7, 9], "stars": [1, 2]}, user="user", item="film", rating="stars"
+    )
+    again = datasets.ratings([300, 100], [9, 9], [3.0, 4.0], like=first)
+    assert (again.users.tolist(), again.items.tolist(), again.names) == ([1, 0], [1, 1], first.names)
+    with pytest.raises(DataError, match="n_users=9: must be used with ids that begin at 0"):
+        datasets.ratings([300, 100], [9, 9], [3.0, 4.0], like=first, n_users=9)
+
+
+def test_errors_beside_rows_that_are_dropped_name_the_row_of_the_table() -> None:
+    rows = pd.DataFrame({"age": [None, 1.0, np.inf], "sold": [0.0, 1.0, 0.0]})
+    with pytest.raises(DataError, match="column 'age', row 2=inf"):
+        datasets.table(rows, "sold", missing="drop", like=datasets.table(rows[1:2], "sold"))
+    stars = pd.DataFrame({"user": ["a", None, "b"], "film": [1, 2, 3], "stars": [1.0, np.inf, np.inf]})
+    with pytest.raises(DataError, match="column 'stars', row 2=inf"):
+        datasets.ratings(stars, user="user", item="film", rating="stars", missing="drop")
+    kept = datasets.table(pd.DataFrame({"age": [None, 1.0], "sold": [np.inf, 1.0]}), "sold", missing="drop")
+    assert np.asarray(kept.y).tolist() == [1.0]
+
+
+def test_labels_of_other_rows_are_of_the_kind_of_the_first() -> None:
+    first = datasets.table(ROWS.assign(sold=[0, 1, 1, 0]), "sold", features=["age"])
+    with pytest.raises(DataError, match="label='text': must be numbers, as the labels of `like`"):
+        datasets.table(ROWS, "sold", like=first)
+
+
+def test_a_missing_value_that_the_first_rows_have_no_rule_for_is_told_so() -> None:
+    first = datasets.table(ROWS, "sold", features=["age"])
+    with pytest.raises(DataError, match="row 1=None: must be a value; leave such rows out, or say missing='mean' or"):
+        datasets.table(ROWS.assign(age=[1.0, None, 2.0, 3.0]), "sold", like=first, missing="mean")
+
+
+def test_labels_in_lists_keep_their_kind() -> None:
+    rows = pd.DataFrame({"age": [1.0, 2.0, 3.0]})
+    with pytest.raises(DataError, match="column 'label', row 1=None: must be a value"):
+        datasets.table(rows, ["yes", np.nan, "no"])
+    objects = pd.Series([5, 7, None], dtype=object)
+    for label in (objects, "sold"):
+        made = datasets.table(rows.assign(sold=objects), label, features=["age"], missing="drop")
+        assert (np.asarray(made.y).tolist(), made.names.classes) == ([5.0, 7.0], None)

@@ -70,6 +70,7 @@ def test_a_recommender_predicts_pairs_of_any_ids() -> None:
     made = MLLessPMF(rank=2, workers=1).fit(X, y)
     assert made.score(X, y) > 0.5
     np.testing.assert_array_equal(made.predict(pl.from_pandas(X)), made.predict(X))
+    assert [len(made.predict(empty)) for empty in (X.head(0), pl.from_pandas(X.head(0)))] == [0, 0]
     new = made.predict(pd.DataFrame({"user": ["u1", "new"], "item": [-5, 99]}))
     assert new[1] == pytest.approx(float(made.model_.params["mean"]))
     assert made.model_.recommend("u1", 2)[0].shape == (2,)
@@ -99,6 +100,13 @@ def test_wrong_data_is_named_at_fit() -> None:
         MLLessPMF().fit(pd.DataFrame({"user": [1]}), [1.0])
     with pytest.raises(DataError, match=r"y='shape \(1,\)': must be a rating for each of the 600 rows"):
         MLLessPMF().fit(pairs()[0], [1.0])
+    X, y = pairs()
+    with pytest.raises(DataError, match="column 'item', row 2=None: must be a value; leave such rows out"):
+        MLLessPMF().fit(X.assign(item=X["item"].where(X.index != 2)), y)
+    with pytest.raises(DataError, match=r"y\[5\]=nan: must be a finite number"):
+        MLLessPMF().fit(X, np.where(np.arange(600) == 5, np.nan, y))
+    with pytest.raises(DataError, match=r"y=.*: must be numbers"):
+        MLLessPMF().fit(X, ["good"] * 600)
 
 
 @pytest.mark.proof

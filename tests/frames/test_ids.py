@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mlless_nb.errors import DataError
@@ -29,6 +29,8 @@ def test_ids_are_numbered_in_ascending_order_however_they_come() -> None:
 
 
 @given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1), min_size=1))
+@example([[0, -(2**63)]])
+@example([[2**63 - 1, -2]])
 def test_numbers_stand_for_the_integers(parts: list[list[int]]) -> None:
     ids, numbers = built(*(np.array(part, np.int64) for part in parts))
     assert [ids[number] for number in numbers] == [value for part in parts for value in part]
@@ -64,7 +66,15 @@ def test_whole_floats_are_integers() -> None:
 
 @pytest.mark.parametrize(
     ("ids", "asked", "shown"),
-    [(["a", "b"], "c", "'c'"), (["a", "b"], 7, "7"), ([1, 5], 3, "3"), ([1, 5], "1", "'1'"), ([1, 5], None, "None")],
+    [
+        (["a", "b"], "c", "'c'"),
+        (["a", "b"], 7, "7"),
+        ([1, 5], 3, "3"),
+        ([1, 5], "1", "'1'"),
+        ([1, 5], None, "None"),
+        ([-5, 5], 2**64 - 5, "18446744073709551611"),  # the same 64 bits as -5
+        ([-(2**63), 5], 1e300, r"1e\+300"),
+    ],
 )
 def test_an_unknown_id_is_named_with_an_example(ids: Any, asked: Any, shown: str) -> None:
     known = built(ids)[0]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
+import gzip
+import lzma
+import math
 import uuid
+import zipfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +17,10 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from scipy.sparse import csr_matrix
 
+from mlless_nb import datasets
 from mlless_nb.errors import DataError
 from mlless_nb.frames import sources
 from mlless_nb.frames.files import file_source
@@ -104,6 +112,52 @@ def test_uuids_are_read_from_objects_and_arrow() -> None:
         assert read(source_of(table), {"id": CODED}) == {"id": ids}
 
 
+@pytest.mark.parametrize(
+    "values",
+    [[1.5, None, 2], [Decimal("1.5"), None, Decimal(2)], [True, None, False]],
+    ids=["floats", "decimals", "bools"],
+)
+def test_numbers_among_objects_are_numbers(values: list[Any]) -> None:
+    """As they come from lists with a missing value, from databases, or from JSON."""
+    expected = [None if value is None else float(value) for value in values]
+    for table in ({"a": values}, pd.DataFrame({"a": pd.Series(values, dtype=object)})):
+        source = source_of(table)
+        assert source.columns == {"a": "numbers"}
+        assert read(source, {"a": NUMBER}) == {"a": expected}
+
+
+def test_ids_among_objects_are_exact() -> None:
+    for table in ({"a": [2**60 + 1, None]}, pd.DataFrame({"a": pd.Series([2**60 + 1, None], dtype=object)})):
+        assert read(source_of(table), {"a": CODED}) == {"a": [2**60 + 1, None]}
+
+
+def test_a_missing_value_in_a_list_is_no_text() -> None:
+    assert read(source_of({"a": ["x", math.nan, None]}), {"a": CODED}) == {"a": ["x", None, None]}
+    with pytest.raises(DataError, match="column 'a'=1: must be integers, text or UUIDs, all of one kind"):
+        read(source_of({"a": [1, "x"]}), {"a": CODED})
+    masked = np.ma.masked_array([1.0, 2.0], [False, True])  # type: ignore[no-untyped-call]
+    assert read(source_of({"a": masked}), {"a": NUMBER}) == {"a": [1.0, None]}
+
+
+def test_not_a_number_among_ids_of_arrow_is_missing() -> None:
+    table = pa.table({"a": [2.0, math.nan, None, 1.0, 2.0]})
+    assert read(source_of(table), {"a": CODED}) == {"a": [2, None, None, 1, 2]}
+
+
+def test_large_integers_and_nanoseconds_are_rounded_as_those_of_pandas(tmp_path: Path) -> None:
+    made = pd.DataFrame({"n": [2**53 + 1, 3], "at": pd.to_datetime([1_000_000_001, 5], unit="ns")})
+    made.to_parquet(tmp_path / "rows.parquet")
+    expected = {"n": [float(2**53), 3.0], "at": [1.0, 0.0]}
+    tables = [source_of(made), source_of(pa.Table.from_pandas(made)), source_of(pl.from_pandas(made))]
+    for source in (*tables, file_source(located("path", tmp_path / "rows.parquet"))):
+        assert read(source, {"n": NUMBER, "at": TIME}) == expected
+
+
+def test_days_of_pandas_on_arrow_are_times() -> None:
+    days = pd.Series([datetime.date(2020, 1, 1), None]).astype(pd.ArrowDtype(pa.date32()))
+    assert read(source_of(pd.DataFrame({"at": days})), {"at": TIME}) == {"at": [1577836800.0, None]}
+
+
 def test_a_matrix_and_a_structured_array_are_tables() -> None:
     matrix = np.array([[1.0, 2.0], [3.0, 4.0]])
     assert read(source_of(matrix), {"1": NUMBER}) == {"1": [2.0, 4.0]}
@@ -127,7 +181,11 @@ def test_a_file_without_a_header_has_numbered_columns(tmp_path: Path) -> None:
         ({}, "must be a table with columns"),
         ({"a": [1], "b": [1, 2]}, "must be columns of the same length"),
         ({"a": [[1, 2]]}, r"column 'a'='shape \(1, 2\)': must be one-dimensional"),
+        ({"a": [[1], [1, 2]]}, r"column 'a'=\[\[1\], \[1, 2\]\]: must be an array"),
+        ({"a": 1}, r"column 'a'='shape \(\)': must be one-dimensional"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "whose columns have different names"),
+        (pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), "whose columns have different names"),
+        ({1: [1], "1": [2]}, "frame=\"two columns '1'\": must be a table whose columns have different names"),
     ],
 )
 def test_what_is_no_table_is_named(table: Any, says: str) -> None:
@@ -179,6 +237,51 @@ def test_a_damaged_file_is_named(tmp_path: Path, text: bytes, says: str) -> None
         read(file_source(located("path", path)), {"a": NUMBER})
 
 
+TEXT = b"a,b\n" + b"".join(b"%d,%d\n" % (row, row * row) for row in range(2000))
+
+
+def damaged(blob: bytes) -> bytes:
+    return blob[: len(blob) // 2] + bytes([blob[len(blob) // 2] ^ 255]) + blob[len(blob) // 2 + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("name", "blob"),
+    [
+        ("rows.csv.gz", TEXT),
+        ("rows.csv.gz", damaged(gzip.compress(TEXT))),
+        ("rows.csv.gz", gzip.compress(TEXT)[:-20]),
+        ("rows.csv.bz2", TEXT),
+        ("rows.csv.xz", TEXT),
+        ("rows.csv.xz", damaged(lzma.compress(TEXT))),
+    ],
+)
+def test_a_packed_file_that_is_damaged_is_named(tmp_path: Path, name: str, blob: bytes) -> None:
+    (tmp_path / name).write_bytes(blob)
+    for open_it in (lambda place: read(file_source(located("path", place)), {"a": NUMBER}), datasets.libsvm):
+        with pytest.raises(DataError, match=rf"path='.*{name}': must be a file that can be read"):
+            open_it(tmp_path / name)
+
+
+def test_a_damaged_member_of_an_archive_is_named(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "rows.zip", "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("rows.csv", TEXT)
+    (tmp_path / "rows.zip").write_bytes((tmp_path / "rows.zip").read_bytes().replace(b"1999", b"1998", 1))
+    with pytest.raises(DataError, match=r"path='.*rows.zip/rows.csv': must be a file that can be read"):
+        read(file_source(located("path", tmp_path / "rows.zip")), {"a": NUMBER})
+
+
+def test_a_file_of_two_columns_with_one_name_is_refused(tmp_path: Path) -> None:
+    parquet.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), tmp_path / "1.parquet")
+    with pytest.raises(DataError, match="path=\"two columns 'a'\": must be a table whose columns have different names"):
+        file_source(located("path", tmp_path / "1.parquet"))
+
+
+def test_text_in_another_encoding_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes("who,b\nJosé,1\n".encode("latin-1"))
+    with pytest.raises(DataError, match="column 'who'='text that is not UTF-8'"):
+        file_source(located("path", tmp_path / "rows.csv")).check_column("user", "who", "text")
+
+
 def test_a_second_file_must_be_like_the_first(tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_text("a,b\n1,2\n")
     (tmp_path / "2.csv").write_text("b,a\n1,2\n")
@@ -188,3 +291,7 @@ def test_a_second_file_must_be_like_the_first(tmp_path: Path) -> None:
     pd.DataFrame({"b": [1]}).to_parquet(tmp_path / "2.parquet")
     with pytest.raises(DataError, match=r"2.parquet='without column 'a''|without column 'a'"):
         read(file_source(located("path", tmp_path / "*.parquet")), {"a": NUMBER})
+    (tmp_path / "1.parquet").unlink()
+    pd.DataFrame({"b": [[1]]}).to_parquet(tmp_path / "3.parquet")
+    with pytest.raises(DataError, match=r"3.parquet, column 'b'='list<.*>': must be numbers, as in the first file"):
+        read(file_source(located("path", tmp_path / "*.parquet")), {"b": NUMBER})

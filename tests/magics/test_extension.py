@@ -65,6 +65,7 @@ class TestExtension:
         ("%mlless runs fi", set()),
     ],
 )
+@pytest.mark.filterwarnings("ignore:`Completer.complete`:PendingDeprecationWarning")
 def test_completion(shell: InteractiveShell, stage: Any, line: str, offers: set[str]) -> None:
     stage.add("first")
     shell.Completer.use_jedi = False

@@ -309,6 +309,7 @@ class TestVerbs:
             ("budget a b", "a b is not one run"),
             ("wait 1 2", "must be one number of seconds"),
             ("runs all", "must be a number of runs"),
+            ("runs \u00b2", "must be a number of runs"),
             ("spend all", "must be without a name"),
             ("compare first", "runs=1: must be two to 20 runs"),
             ("forget", "must name runs"),

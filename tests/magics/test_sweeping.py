@@ -52,6 +52,7 @@ def test_spaces_of_the_notebook_are_settings_if_the_cell_reads_them() -> None:
     [
         ("", CELL, "budget=None: must be what all trials may cost together"),
         ("--budget x", CELL, "argument --budget: invalid float value: 'x'"),
+        ('--budget 0.01 --name "mine', CELL, "No closing quotation"),
         ("--budget 0.01 --trails 3", CELL, "not an option of a sweep; is --trials meant"),
         ("--budget 0.01 --sampler best", CELL, "must be one of auto, tpe, random, grid"),
         ("--budget 0.01 --trials 0", CELL, "trials=0: must be an integer >= 1"),
@@ -106,6 +107,11 @@ def test_the_handle_becomes_a_variable_and_stop_finds_it(
     assert begun == [(0.01, {"name": "my-rates", "trials": 5, "halving": None}, 2)]
     handle = shell.user_ns["my_rates"]
     monkeypatch.setattr(sweeping, "sweeps", lambda: [handle])
+    other, _ = stage.add("first", "my-rates-1")
+    with pytest.raises(UsageError, match=r"which one\? live are my-rates, first$"):
+        shell.run_line_magic("mlless", "stop")
+    assert not handle.asked
+    other.end()
     shell.run_line_magic("mlless", "stop")
     assert handle.asked
     assert "my-rates" in capsys.readouterr().out

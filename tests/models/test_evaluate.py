@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
+from scipy.sparse import csr_matrix
 from sklearn import metrics as peer
 
 from mlless_nb import datasets
@@ -54,7 +55,8 @@ def test_measures_of_probabilities_are_those_of_scikit_learn() -> None:
 def test_measures_of_classes_numbers_and_clusters() -> None:
     y = RNG.integers(0, 3, 200)
     found = SOFTMAX.evaluate(datasets.csr(X, y))
-    assert found["log loss"] == pytest.approx(peer.log_loss(y, SOFTMAX.predict_proba(X).astype(float)), rel=1e-4)
+    chances = SOFTMAX.predict_proba(X).astype(float)
+    assert found["log loss"] == pytest.approx(peer.log_loss(y, chances / chances.sum(1, keepdims=True)), rel=1e-4)
     assert found["accuracy"] == pytest.approx(np.mean(SOFTMAX.predict(X) == y))
     numbers, model = datasets.csr(X, X @ WEIGHTS + 1), LinearRegressionModel(LINEAR)
     found = model.evaluate(numbers)
@@ -111,6 +113,40 @@ def factors() -> PMFModel:
         "item_bias": np.zeros(4),
         "mean": np.array(3.0),
     })  # fmt: skip
+
+
+def test_rows_that_predictions_cannot_be_compared_with_are_refused() -> None:
+    models = (LogisticModel(LINEAR), LinearSVMModel(LINEAR), LinearRegressionModel(LINEAR), SOFTMAX)
+    for model in models:
+        with pytest.raises(DataError, match=r"data\.y=None: must be labels, with which the predictions are compared"):
+            model.evaluate(datasets.csr(X))
+    for model, label, valid in (
+        (models[0], 2, "0 or 1, or all labels -1 or 1"),
+        (models[1], 0.5, "0 or 1, or all labels -1 or 1"),
+        (SOFTMAX, 3, "an integer from 0 to 2"),
+        (SOFTMAX, -1, "an integer from 0 to 2"),
+    ):
+        y = np.where(np.arange(200) == 7, label, np.arange(200) % 2)
+        with pytest.raises(DataError, match=rf"data\.y\[7\]={float(label)}: must be {valid}"):
+            model.evaluate(datasets.csr(X, y))
+    data = binary()
+    signed = datasets.csr(X, np.where(data.y > 0, 1, -1))
+    assert models[0].evaluate(signed) == models[0].evaluate(data)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [LogisticModel(LINEAR), SOFTMAX, KMeansModel({"centers": np.eye(4)[:2]})],
+    ids=["linear", "softmax", "k-means"],
+)
+def test_predictions_are_for_finite_numbers_and_for_one_row_too(model: Any) -> None:
+    rows = X[:3].copy()
+    assert model.predict(rows[1]).tolist() == model.predict(rows[1:2]).tolist()
+    for value in (np.nan, np.inf):
+        rows[1, 2] = value
+        for form in (rows, csr_matrix(rows)):
+            with pytest.raises(DataError, match=rf"X\[1, 2\]={value}: must be a finite number"):
+                model.predict(form)
 
 
 def test_rankings_leave_out_what_was_seen() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,16 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from mlless_nb import PMF, KMeans, LinearSVM, LogisticRegression, SoftmaxRegression, TrainingJob, datasets
+from mlless_nb import (
+    PMF,
+    KMeans,
+    LinearRegression,
+    LinearSVM,
+    LogisticRegression,
+    SoftmaxRegression,
+    TrainingJob,
+    datasets,
+)
 from mlless_nb.driver.data_preparation import JobData
 from mlless_nb.driver.resumption import summary
 from mlless_nb.errors import DataError, DecodeError, JobError
@@ -63,6 +73,42 @@ def test_recommendations_are_in_the_users_ids(tmp_path: Path, model: Any) -> Non
             each.recommend("u7")
         with pytest.raises(DataError, match="item=4: must be one of the 4 ids"):
             each.similar_items(4)
+
+
+def test_unknown_ids_are_users_and_items_without_ratings_if_asked() -> None:
+    """Also of models whose ids are numbers from 0."""
+    ids = datasets.ratings([0, 1, 2, 0], [0, 1, 1, 2], [1.0, 2.0, 3.0, 4.0])
+    for made, known, unknown in ((fitted(PMF(rank=2), ids), 0, 99), (fitted(PMF(rank=2), data()), "u9", "new")):
+        items = [0, 10**12] if unknown == 99 else [10, "none"]
+        found = made.predict([known, unknown], items, unknown="mean")
+        np.testing.assert_allclose(found, [made.predict([known], items[:1])[0], made.params["mean"]], rtol=1e-5)
+        with pytest.raises(ValueError, match="users and items have lengths 1, 2: must be equal"):
+            made.predict([known], items, unknown="mean")
+
+
+@pytest.mark.parametrize(
+    ("model", "labels", "says"),
+    [
+        (LinearRegression(), ["no", "yes", "yes", "no"], "labels of 2 kinds, 'no', 'yes'\": must be numbers for"),
+        (LogisticRegression(), ["a", "b", "c", "a"], "labels of 3 kinds, 'a', 'b', ...\": must be of two kinds for"),
+        (LinearSVM(), ["a", "b", "c", "a"], "must be of two kinds for LinearSVM"),
+        (SoftmaxRegression(2), ["a", "b", "c", "a"], "must be of at most n_classes=2 kinds"),
+        (LogisticRegression(), ["a"] * 4, "all 4 labels are 'a': nothing can be learnt"),
+    ],
+)
+def test_labels_that_a_model_cannot_take_are_named_as_the_user_has_them(
+    tmp_path: Path, model: Any, labels: list[str], says: str
+) -> None:
+    ROWS.assign(sold=labels).to_csv(tmp_path / "rows.csv", index=False)
+    for frame in (ROWS.assign(sold=labels), tmp_path / "rows.csv"):
+        with pytest.raises(DataError, match=re.escape(says)):
+            TrainingJob(model, data=datasets.table(frame, "sold"), validation=None)
+
+
+def test_a_table_without_rows_has_no_predictions() -> None:
+    made = fitted(LogisticRegression(), table())
+    for empty in (ROWS.head(0), pl.from_pandas(ROWS).head(0)):
+        assert len(made.predict(empty)) == 0
 
 
 def test_many_users_are_answered_as_one_by_one() -> None:

@@ -80,6 +80,16 @@ def test_rows_are_scaled_and_missing_ones_are_0(tmp_path: Path) -> None:
     assert datasets.parquet(path, label=-1 - 3).y.tolist() == [1, 2, 3]
 
 
+def test_a_label_that_two_columns_are_called_is_refused(tmp_path: Path) -> None:
+    columns = [pyarrow.array([1.0, 2.0]), pyarrow.array([3.0, 4.0]), pyarrow.array([0.0, 1.0])]
+    parquet.write_table(pyarrow.Table.from_arrays(columns, ["y", "a", "y"]), tmp_path / "rows.parquet")
+    (tmp_path / "rows.csv").write_text("y,a,y\n1,3,0\n2,4,1\n")
+    for read, name in ((datasets.parquet, "rows.parquet"), (datasets.csv, "rows.csv")):
+        with pytest.raises(DataError, match=r"label='y': must be the name of one column of .*several"):
+            read(tmp_path / name, label="y")
+        assert read(tmp_path / name, label=2).y.tolist() == [0, 1]
+
+
 def test_the_content_s_key_does_not_depend_on_the_functions() -> None:
     assert len({InProcess(BLOBS).scanned("parquet", n).fingerprint() for n in (1, 2, 7)}) == 1
 

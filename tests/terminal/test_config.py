@@ -145,6 +145,11 @@ def test_held_out_files_are_read_as_the_training_rows_are(folder: Path) -> None:
         (PLAIN, ("model.rank=0",), "--set model.rank: model: PMF.rank=0: must be"),
         (PLAIN, ("lr=3",), "--set lr: lr=3: must be left out: it is no field of a job; is SGD(learning_rate=...)"),
         (PLAIN, ("optimizer.b1=3",), "--set optimizer.b1: optimizer.b1=3: must be part of a given optimizer"),
+        (
+            f"backend = {{a = 3}}\n{PLAIN}",
+            ("backend.a.b=1",),
+            "--set backend.a.b: backend.a.b=1: must be part of a table",
+        ),
         (PLAIN, ("sync=ISP(0.7",), "--set sync: sync='ISP(0.7': must be a text such as \"ISP(0.7)\""),
         (PLAIN, ("workers",), "--set workers: must be field=value, e.g. --set workers=4"),
         (PLAIN, ("data.user=film",), "--set data.user: data: user, item, rating, time="),

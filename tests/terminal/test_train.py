@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -115,6 +116,7 @@ class TestWithoutARun:
             (("--set", "target=99"), "stop.target=99: must be below"),
             (("--set", "budget=1e-7"), "budget=1e-07: must be at least"),
             (("--save", "none/model.npz"), "--save='none/model.npz': must be a file in a folder that exists"),
+            (("--save", "m" * 300), "must be a file in a folder that exists and can be written"),
             (("--resume", "never", "--dry-run"), "never"),
         ],
     )
@@ -123,6 +125,18 @@ class TestWithoutARun:
         assert (status, printed) == (train.BAD_INPUT, "")
         assert says in said
         assert said.count("\n") == 1
+
+    def test_a_model_that_cannot_be_written_is_one_line_and_where_it_is(
+        self, call: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("mlless_nb.models.fitted.write_arrays", full)
+        status, printed, said = call("--set", "epochs=1", "--save", "model.npz")
+        assert status == train.FAILED
+        assert "mlless_nb.attach('first').model has the model" in printed
+        assert said.splitlines()[-1] == "--save model.npz: the model could not be written (No space left on device)"
 
     def test_a_missing_service_is_status_1(self, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         status, _, said = call("--set", "redis=redis://127.0.0.1:1/0")

@@ -63,6 +63,13 @@ def test_a_run_is_read_as_it_was_entered_and_changed(ledger: RunLedger) -> None:
     assert ledger.live() == []
 
 
+def test_of_too_many_runs_the_newest_are_read(ledger: RunLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlless_nb.tracking.ledger.MOST_RUNS", 2)
+    for number in (3, 1, 2):
+        ledger.begin(dataclasses.replace(RUN, id=f"run-{number}", began_s=float(number)))
+    assert [run.id for run in ledger.read()] == ["run-2", "run-3"]
+
+
 @given(
     entered=st.lists(
         st.builds(

@@ -82,6 +82,18 @@ def test_the_live_table_is_that_of_the_sweep_and_its_button_is_confirmed() -> No
     assert (sweep.n_stopped, board.is_stopping) == (1, True)
 
 
+def test_the_live_table_tells_of_the_end_for_pages_that_were_reloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The static table does not reach these: they show the widget until the kernel ends."""
+    monkeypatch.setattr("mlless_nb.widgets.live_leaderboard.update_display", lambda *_, **__: None)
+    monkeypatch.setattr("mlless_nb.widgets.live_leaderboard.SEND_S", 0.0)
+    sweep = FakeSweep()
+    board = Leaderboard(sweep)
+    sweep.is_live, sweep.status = False, "finished"  # between two looks at it
+    board._feed.start()
+    board.join(60.0)
+    assert (board.table, board.is_over) == (leaderboard.as_html(sweep), True)
+
+
 def test_parallel_coordinates_have_an_axis_for_each_setting_and_the_loss() -> None:
     drawn = parallel_coordinates(FakeSweep())
     assert list(drawn.layout.xaxis.ticktext) == ["rate", "rank", "l2", "kind", "best RMSE"]
