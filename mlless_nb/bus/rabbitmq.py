@@ -12,7 +12,7 @@ from ..errors import ServiceError
 from .base import MAX_BATCH, TOPICS, TTL_S, Numbers, Seen, check_message, check_name
 from .rabbitmq_connection import ConnectionThread, connection_parameters
 from .rabbitmq_errors import service_error
-from .rabbitmq_mail import Mail, OutgoingMessage
+from .rabbitmq_mail import Mail, OutgoingMessage, Waiting
 from .urls import CONNECT_S, mask_url
 
 #: Seconds between heartbeats; a peer that misses two of them counts as lost.
@@ -66,18 +66,18 @@ class RabbitMqBus:
             self._connection.wake()
 
     def receive(self, topic: str, timeout_s: float) -> list[bytes]:
-        """See `Bus`."""
+        """See `Bus`. Messages that were at the broker before this reader are waited for: they are under way."""
         check_name("topic", topic)
         mail, deadline = self._mail, time.monotonic() + timeout_s
         with mail.changed:
             mail.check_fit()
             if topic not in mail.inboxes:
-                mail.inboxes[topic] = deque()
+                mail.inboxes[topic], mail.waiting[topic] = deque(), Waiting()
                 mail.used_topics.add(topic)
                 self._connection.wake()
             while True:
                 bodies = self._hand_over(topic)
-                left_s = deadline - time.monotonic()
+                left_s = max(deadline - time.monotonic(), mail.waiting[topic].left_s)
                 if bodies or left_s <= 0 or mail.is_closing:
                     return bodies
                 mail.changed.wait(min(left_s, 1.0))
@@ -91,6 +91,7 @@ class RabbitMqBus:
         while inbox and len(bodies) < MAX_BATCH:
             delivery = inbox.popleft()
             mail.handed_over.append(delivery)
+            mail.waiting[topic].n -= 1
             if self._seen.is_new(delivery.name):
                 bodies.append(delivery.body)
         if mail.handed_over:

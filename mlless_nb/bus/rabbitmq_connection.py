@@ -169,7 +169,7 @@ class ConnectionThread:
                 mail.outbox.popleft()
             for topic in mail.inboxes.keys() - self._consumed:
                 self._consumed.add(topic)
-                self._declare(self._incoming, topic)
+                self._declare(self._incoming, topic, self._counted(topic))
                 self._incoming.basic_consume(self._prefix + topic, self._brought_on(topic))
             if mail.is_closing:
                 self._prepare_end()
@@ -207,9 +207,20 @@ class ConnectionThread:
         self._n_published += 1
         self._mail.unconfirmed[self._n_published] = message
 
-    def _declare(self, channel: Any, topic: str) -> None:
-        """Declare the queue of ``topic`` without an answer: the channel keeps the order of what follows."""
-        channel.queue_declare(self._prefix + topic, durable=True, arguments=self._queue_arguments)
+    def _declare(self, channel: Any, topic: str, answered: Callable[[Any], None] | None = None) -> None:
+        """Declare the queue of ``topic``; the channel keeps the order of what follows, also without an answer."""
+        channel.queue_declare(self._prefix + topic, durable=True, arguments=self._queue_arguments, callback=answered)
+
+    def _counted(self, topic: str) -> Callable[[Any], None]:
+        """What takes in how many messages wait at the broker, before the first of them is delivered."""
+        mail = self._mail
+
+        def counted(frame: Any) -> None:
+            with mail.changed:
+                mail.waiting[topic].n = min(mail.waiting[topic].n, frame.method.message_count)
+                mail.changed.notify_all()
+
+        return counted
 
     def _brought_on(self, topic: str) -> Callable[[Any, Any, Any, bytes], None]:
         connection, mail = self._n_connections, self._mail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -12,6 +13,9 @@ from .rabbitmq_errors import first_cause
 
 #: Most messages that wait for confirmation.
 MAX_OUTSTANDING = 10_000
+#: Longest wait for messages that were at the broker before their reader came, seconds: another reader, whose end the
+#: broker has not noticed, may have them.
+WAITING_S = 2.0
 
 
 class OutgoingMessage(NamedTuple):
@@ -31,6 +35,25 @@ class Delivery(NamedTuple):
     body: bytes
 
 
+class Waiting:
+    """The messages of one topic that were at the broker before their reader came, as far as it has not got them.
+
+    Attributes
+    ----------
+    n : float
+        How many; infinite until the broker has said so.
+    """
+
+    def __init__(self) -> None:
+        self.n = math.inf
+        self._give_up_at = time.monotonic() + WAITING_S
+
+    @property
+    def left_s(self) -> float:
+        """How long they are to be waited for, seconds."""
+        return self._give_up_at - time.monotonic() if self.n > 0 else 0.0
+
+
 class Mail:
     """The messages in transit and the state of the connection, all guarded by ``changed``.
 
@@ -48,6 +71,7 @@ class Mail:
         self.outbox: deque[OutgoingMessage] = deque()  # sent, to be published on this connection
         self.unconfirmed: dict[int, OutgoingMessage] = {}  # delivery tag -> published, to be confirmed; in order
         self.inboxes: dict[str, deque[Delivery]] = {}  # topic -> delivered by the broker, to be returned by `receive`
+        self.waiting: dict[str, Waiting] = {}  # by topic
         self.handed_over: list[Delivery] = []  # to be acknowledged
         self.used_topics: set[str] = set()
         self.is_ready = False  # whether there is a connection

@@ -126,13 +126,18 @@ class StorageBus:
             try:
                 blob = self._storage.objects.get(self._key(topic, mine.next))
             except KeyError:
-                break
+                return bodies
+            except ServiceError:
+                if not bodies:
+                    raise
+                break  # what was read is not read again
             finally:
                 mine.asked_at = time.monotonic()
             mine.next += 1
             name, _, body = blob.partition(b"\n")
             if mine.seen.is_new(name):
                 bodies.append(body)
+        mine.asked_at = -1e9  # there may be more
         return bodies
 
     def _refuse_closed(self) -> None:

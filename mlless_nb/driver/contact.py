@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 
+import redis
+
+from ..errors import ServiceError
 from ..exchange.protocol import START_LEASES
 from .services import Services
 
@@ -15,6 +20,15 @@ SILENCE_S = 60.0
 HELD_UP_S = 2.0
 #: Longest wait for servers that do not answer, seconds.
 AWAY_S = 120.0
+
+
+@contextlib.contextmanager
+def asked_again() -> Iterator[None]:
+    """Take a storage that refuses a request for a server that does not answer: it is asked again for a while."""
+    try:
+        yield
+    except ServiceError as error:
+        raise redis.ConnectionError(str(error)) from None
 
 
 class Contact:

@@ -41,7 +41,7 @@ class Successor(Supervisor):
         with contextlib.suppress(LostData):
             for entries in whole_log(self._log, self._rows):
                 self._take_in(entries)
-        while self._hearing.hear(0.0):
+        while self._hearing.hear(0.0, is_past=True):
             pass
         return self._last_word()
 

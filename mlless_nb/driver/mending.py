@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import redis
+
 from ..bus.messages import Aged, Trouble
 from ..exchange import SUPERVISOR, Aborted, LostData, Plan
 from ..exchange.slots import role_of
@@ -93,8 +95,8 @@ class Mending:
                 if why is not None:
                     return self._end(GaveUp(why))
             while self.aged:
-                message = self.aged.pop(0)
-                self._recovery.succeed(message.slots, message.reason)
+                self._recovery.succeed(self.aged[0].slots, self.aged[0].reason)
+                del self.aged[0]  # only now: a server may have failed, and it is not asked for again
             if self.troubles or (is_due and self._services.launcher.is_local):
                 self._replace_lost(self._recovery.look())
             elif self._contact.is_silent():
@@ -131,8 +133,14 @@ class Mending:
     def _replace_lost(self, lost: list[int]) -> None:
         """Replace local functions that have died, and whatever the functions reported."""
         troubles, self.troubles = self.troubles, []
+        try:
+            self._mend_troubles([one for one in troubles if one.number == self._recovery.restart.number], lost)
+        except (redis.ConnectionError, redis.TimeoutError):
+            self.troubles[:0] = troubles  # nobody reports them again
+            raise
+
+    def _mend_troubles(self, troubles: list[Trouble], lost: list[int]) -> None:
         recovery = self._recovery
-        troubles = [trouble for trouble in troubles if trouble.number == recovery.restart.number]
         told = [slot for trouble in troubles if trouble.is_lost for slot in (trouble.slot, *trouble.others)]
         lost += [slot for slot in dict.fromkeys(told) if slot not in lost]
         if not troubles:

@@ -21,6 +21,7 @@ from ..money.meter import NUSD, to_nusd
 from ..money.start import StartingMoney
 from ..storage.run_objects import Checkpoint, is_model_stored, newest_whole
 from ..telemetry.live import Telemetry
+from .contact import asked_again
 from .fan_out import inviter_of
 from .gave_up import GaveUp
 from .recovery_payments import RecoveryPayments
@@ -77,6 +78,7 @@ class Recovery:
         self.restart, self._plan, self._restarts = Restart(), Plan(), list[tuple[int, int]]()  # steps by number
         self._seen: set[int] = set()  # slots whose function has started
         self._at_work: dict[int, str] = {}  # as of the newest look
+        self._begun_s: dict[int, float] = {}  # when newest functions were invoked, seconds after the run, if later
         self._ended: set[int] = set()  # slots that were at work once, and are not at work any more
         self._noted = self.restart  # as of the newest look
         self._identities = services.log.identities()
@@ -156,7 +158,8 @@ class Recovery:
         return self._is_model_stored()
 
     def _is_model_stored(self) -> bool:
-        return is_model_stored(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id)
+        with asked_again():
+            return is_model_stored(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id)
 
     # -- going on
 
@@ -169,7 +172,7 @@ class Recovery:
         log.release(SUPERVISOR)
         self._seen.discard(SUPERVISOR)
         self._starting.begin([SUPERVISOR], run_s)
-        invocation = dataclasses.replace(self._of_slot[SUPERVISOR], granted_nusd=granted, invoked_s=run_s)
+        invocation = self._invocation(SUPERVISOR, granted, run_s)
         news = Replaced(self.restart.number, self.restart.step, [SUPERVISOR], run_s, run_s)
         self._services.bus.send("supervisor", news.encode())  # before it starts: it reads what was said
         self._invoke([invocation])
@@ -181,10 +184,10 @@ class Recovery:
 
         ``reason``: why they are to be replaced in any other case, a clause; it is told.
         """
-        run_s, invocations = self._run_s, []
+        run_s, granted = self._run_s, dict[int, int]()
         for slot in slots:
             try:
-                granted = self.payments.reserve_successor(slot)
+                granted[slot] = self.payments.reserve_successor(slot)
             except GaveUp:
                 if reason:
                     self.tell(f"{reason}; the budget does not pay for a duplicate")
@@ -192,13 +195,21 @@ class Recovery:
             if reason:
                 self.tell(f"{reason}; a duplicate was invoked")
             self._seen.discard(slot)
-            one = dataclasses.replace(self._of_slot[slot], granted_nusd=granted, invoked_s=run_s)
-            invocations.append(dataclasses.replace(one, is_successor=True))
+        self._begun_s |= dict.fromkeys(granted, run_s)
+        made = [self._invocation(slot, nusd, run_s) for slot, nusd in granted.items()]
+        invocations = [dataclasses.replace(one, is_successor=True) for one in made]
         if invocations:  # before one of them is a supervisor, which reads what was said
             self._n_successors += len(invocations)
             news = Invoked([one.slot for one in invocations], run_s, self._money.unheard_start_s, self._n_successors)
             self._services.bus.send("supervisor", news.encode())
         self._invoke(invocations)
+
+    def _invocation(self, slot: int, granted: int, run_s: float) -> Invocation:
+        """That of another function for ``slot``. A supervisor learns how old the others are: RabbitMQ tells it once."""
+        one = dataclasses.replace(self._of_slot[slot], granted_nusd=granted, invoked_s=run_s)
+        if slot != SUPERVISOR:
+            return one
+        return dataclasses.replace(one, begun=[[other, at_s] for other, at_s in self._begun_s.items() if other >= 0])
 
     def replace(self, lost: Sequence[int], reason: str, *, goes_back: bool = True) -> None:
         """Go on from the newest checkpoint, with new functions for the ``lost`` workers.
@@ -249,10 +260,12 @@ class Recovery:
         log, state = self._services.log, self._telemetry.state
         gone = {*lost, *self._dead()}  # nobody would miss them: the servers have forgotten them
         self._is_restored = True
+        is_stored = self._is_model_stored()  # while nothing is changed yet: the storage may refuse
+        (origin, step), run_s = self._checkpoint(reason, lost, self._telemetry.n_rows), self._run_s
         owed: list[int] = []
         self.payments.pay_requests(lambda nusd, _: owed.append(nusd))
-        (origin, step), run_s = self._checkpoint(reason, lost, self._telemetry.n_rows), self._run_s
         self._services.keep_user()
+        self._identities = []  # the next look begins anew if a server fails before all of it is done
         log.delete()
         each = self._rates.function_nusd(UNKNOWN_S)
         unknown = (self._n_workers + 1) * each + self._rates.servers_nusd(UNKNOWN_S)
@@ -265,15 +278,16 @@ class Recovery:
         log.renew("driver", 4 * self._of_slot[SUPERVISOR].lease_s)
         log.create(cap_nusd=cap, reserved_nusd=reserved, restart=self.restart, plan=plan)
         self.payments.reserved_nusd = reserved
-        self._identities = log.identities()
+        identities = log.identities()
         replaced = [slot for slot in self._to_replace(gone, step, is_restored=True) if slot >= 0]
-        if replaced and self._is_model_stored():
+        if replaced and is_stored:
             replaced = []  # their work is done
             self.tell(f"The run's last steps may be missing in its history after step {self._telemetry.n_rows}")
         granted = self.payments.reserve_each(replaced)
         if SUPERVISOR in gone:
             self.replace_supervisor()
         self._go_on(replaced, granted, reason, is_restored=True)
+        self._identities = identities
         self._telemetry.update(time_s=run_s)
 
     def _go_on(self, replaced: list[int], granted: dict[int, int], reason: str, *, is_restored: bool = False) -> None:
@@ -282,10 +296,9 @@ class Recovery:
         self._restarts.append((self.restart.number, step))
         self._seen.difference_update(replaced)
         self._ended.difference_update(replaced)
+        self._begun_s |= dict.fromkeys(replaced, run_s)
         self._starting.begin(replaced, run_s)
-        self._invoke(
-            [dataclasses.replace(self._of_slot[slot], granted_nusd=granted[slot], invoked_s=run_s) for slot in replaced]
-        )
+        self._invoke([self._invocation(slot, granted[slot], run_s) for slot in replaced])
         self.n_replaced += len(replaced)
         news = Replaced(self.restart.number, step, replaced, run_s, run_s, is_restored)
         self._services.bus.send("supervisor", news.encode())
@@ -314,12 +327,15 @@ class Recovery:
         if furthest > self._furthest:
             self._furthest = furthest
             self._n_stuck.clear()
-        self._n_stuck.update(lost or [SUPERVISOR])
-        n_before = max(self._n_stuck.values()) - 1
+        n_stuck = self._n_stuck + Counter(lost or [SUPERVISOR])
+        n_before = max(n_stuck.values()) - 1
         if n_before >= MOST_WITHOUT_PROGRESS:
             raise GaveUp(f"{reason}; after {n_before} restarts the run is no further than step {furthest}")
         job_id = self._of_slot[SUPERVISOR].job_id
-        return newest_whole(self._services.launcher.objects, job_id, most, self._restarts)
+        with asked_again():
+            found = newest_whole(self._services.launcher.objects, job_id, most, self._restarts)
+        self._n_stuck = n_stuck
+        return found
 
     def tell(self, text: str) -> None:
         """Tell the user what happened."""

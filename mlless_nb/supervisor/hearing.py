@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from ..bus import Bus
@@ -24,7 +26,7 @@ from ..bus.messages import (
     Trouble,
 )
 from ..errors import DecodeError
-from ..exchange import SUPERVISOR, Coordinator
+from ..exchange import SUPERVISOR, Coordinator, LostData
 from ..job.sync import sync_from_json
 from ..money.meter import NUSD
 from .bill import Bill
@@ -33,6 +35,9 @@ from .policy.policy import Policy
 from .policy.victim import asked_to_leave
 from .successors import Successors
 from .worker_watch import WorkerWatch
+
+#: Why a command is carried out again: the server answered, and has no plan.
+NOT_ANNOUNCED = "the run's data is gone: a command could not be announced"
 
 
 class Hearing:
@@ -95,7 +100,9 @@ class Hearing:
         self.leaving: set[int] = set()
         self.replacements: dict[int, int] = {}
         self.done: dict[str, str] = {}
+        self._unhandled: deque[bytes] = deque()  # messages that were received
         self._commands_done: set[str] = set()
+        self._chosen: dict[str, list[int]] = {}  # by a command's id, the slots that it removes
         self._asked: set[int] = set()  # slots whose removal a user has asked for
         self._learning_rate = math.inf  # after the newest cut
 
@@ -105,26 +112,45 @@ class Hearing:
         ``is_past``: they were handled by another supervisor before, so that nothing is announced again.
         """
         self._is_past = is_past
-        bodies = self._bus.receive("supervisor", timeout_s)
-        for body in bodies:
-            try:
-                message = Message.decode(body)
-            except DecodeError:
-                continue
-            if isinstance(message, FromWorker):
-                self.take(message)
-            elif isinstance(message, Replaced):
-                self._learn_of_restart(message)
-            elif isinstance(message, LetGo):
-                self._let_go(message)
-            elif isinstance(message, Invoked):
-                self._bill.count_invoked(message.number)
-                for slot in message.slots:
-                    self._bill.invoke(slot, message.invoked_s, message.granted_s)
-            elif isinstance(message, Command) and message.id not in self._commands_done and not is_past:
-                self._commands_done.add(message.id)
-                self.done[message.id] = self._carry_out(message)
-        return bool(bodies)
+        if not self._unhandled:
+            self._unhandled.extend(self._bus.receive("supervisor", timeout_s))
+        has_heard = bool(self._unhandled)
+        while self._unhandled:
+            message: Message | None = None
+            with contextlib.suppress(DecodeError):
+                message = Message.decode(self._unhandled[0])
+            if message is not None:
+                self._handle(message)
+            self._unhandled.popleft()  # only now: a server may have failed
+        return has_heard
+
+    def catch_up(self, *, is_told_again: bool) -> None:
+        """Learn, for a supervisor that takes over, what those before it have heard, and the newest restart.
+
+        ``is_told_again``: the bus has all their messages; else only those that none of them has read, which must not be
+        taken for older than the restart.
+        """
+        if not is_told_again:
+            self.restart, self.base, _ = self._log.restart()
+        while self.hear(0.0, is_past=True):  # the driver sends those again that were not carried out
+            pass
+        self.restart, self.base, _ = self._log.restart()
+
+    def _handle(self, message: Message) -> None:
+        """Handle a message; if a server fails, that is done again."""
+        if isinstance(message, FromWorker):
+            self.take(message)
+        elif isinstance(message, Replaced):
+            self._learn_of_restart(message)
+        elif isinstance(message, LetGo):
+            self._let_go(message)
+        elif isinstance(message, Invoked):
+            self._bill.count_invoked(message.number)
+            for slot in message.slots:
+                self._bill.invoke(slot, message.invoked_s, message.granted_s)
+        elif isinstance(message, Command) and message.id not in self._commands_done and not self._is_past:
+            self.done[message.id] = self._carry_out(message)
+            self._commands_done.add(message.id)
 
     def _learn_of_restart(self, message: Replaced) -> None:
         """The driver has replaced functions: their slots are billed and watched anew."""
@@ -135,14 +161,14 @@ class Hearing:
         if message.is_restored:
             self.restored_step = message.step
         self._workers.replace(message.slots, message.invoked_s)
-        for slot in message.slots:
-            self.replacements[slot] = self.replacements.get(slot, 0) + 1
-            self._bill.replace(slot, message.lost_s, message.invoked_s)
-            self._successors.begin(slot, message.invoked_s)
         for slot in [slot for slot, last in self._workers.ended.items() if self._is_needed_again(last)]:
             del self._workers.ended[slot]
         if message.is_restored:
             self._expect_again(message.step)
+        for slot in message.slots:  # once no server can fail any more
+            self.replacements[slot] = self.replacements.get(slot, 0) + 1
+            self._bill.replace(slot, message.lost_s, message.invoked_s)
+            self._successors.begin(slot, message.invoked_s)
 
     def _is_needed_again(self, last: Left | Failed) -> bool:
         """Whether a worker has ended that has not heard of a restart after which its slot takes part again.
@@ -257,6 +283,8 @@ class Hearing:
         """Carry out ``command``; returns why it was refused, "" if it was carried out."""
         if command.do == "stop":
             plan = self._log.announce_stop("stopped", BY_USER)
+            if plan.stop_after is None:
+                raise LostData(NOT_ANNOUNCED)
             self._tell(f"Stopping after step {plan.stop_after}, as you asked")
         elif command.do == "budget":
             if not self._log.set_cap(command.nusd):
@@ -273,10 +301,16 @@ class Hearing:
         return ""
 
     def _scale_in(self, command: Command) -> str:
-        slots = asked_to_leave(command.slots, command.count, self._n_workers, self._log.read_plan().leaves)
-        if isinstance(slots, str):
-            return slots
+        slots = self._chosen.get(command.id)  # if it is carried out again
+        if slots is None:
+            leaves = self._log.read_plan().leaves
+            asked = asked_to_leave(command.slots, command.count, self._n_workers, leaves)
+            if isinstance(asked, str):
+                return asked
+            slots = self._chosen[command.id] = asked
         leaves = self._log.announce_leave(slots).leaves
+        if not leaves.keys() >= set(slots):
+            raise LostData(NOT_ANNOUNCED)
         self.leaving.update(leaves)
         self._asked.update(slots)
         for slot in slots:

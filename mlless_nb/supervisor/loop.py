@@ -96,7 +96,7 @@ class Supervisor:
         self._outgoing, self._away = Outgoing(bus), Away(clock)
         self._due_at = -math.inf  # time of the next update to the driver
         self._checkpoints = CheckpointTimes.of(invocation, self._rates, self._rows.model)
-        self._best_loss = math.inf  # lowest validation loss
+        self._best_loss, self._followed = math.inf, 0  # lowest validation loss; newest restart that was followed up
         self._successors = Successors(invocation, log, bus)
         is_stored = partial(is_model_stored, objects, invocation.job_id)
         parts = log, bus, self._workers, self._bill, self._policy, self._successors
@@ -129,11 +129,13 @@ class Supervisor:
         return self._last_word()
 
     def _supervise(self) -> None:
-        if self._job.invoked_s:
-            self._take_over()
-        while not self._workers.have_all_ended:
+        has_begun = not self._job.invoked_s
+        while not (has_begun and self._workers.have_all_ended):
             try:
-                if not self._look():
+                if not has_begun:
+                    self._take_over()
+                    has_begun = True
+                elif not self._look():
                     break
                 self._away.answered()
             except (LostData, redis.ConnectionError, redis.TimeoutError, ServiceError) as error:
@@ -165,12 +167,12 @@ class Supervisor:
             self._look_at_money()
             self._send_update()
         left_s = self._look_s - (self._clock() - looked_at)
-        known = self._hearing.restart
         self._hearing.hear(max(left_s, 0.0) if self._rows.n_rows else 0.0)
-        if self._hearing.restart != known:
+        if self._hearing.restart != self._followed:
             self._outgoing.repeat()
             self._rows.begin_at(self._hearing.restored_step)
             self._hearing.announce_hand_overs({}, self._rows.step)  # a restart forgets them
+            self._followed = self._hearing.restart
         return not self._hearing.is_succeeded
 
     def _save(self) -> None:
@@ -183,12 +185,11 @@ class Supervisor:
     def _take_over(self) -> None:
         """Learn from the step log, the bus and the plan what a lost supervisor knew, before anything is decided."""
         settled = self._log.settled(list(range(self._job.n_workers)))
-        while self._hearing.hear(0.0, is_past=True):  # the driver sends those again that were not carried out
-            pass
+        self._hearing.catch_up(is_told_again=not self._job.has_broker)
+        self._followed = self._hearing.restart
         self._rows.begin_at(self._hearing.restored_step)
         for entries in whole_log(self._log, self._rows):  # after who was replaced: it says what they have spent
             self._take_in(entries)
-        self._hearing.restart, self._hearing.base, _ = self._log.restart()
         plan = self._log.read_plan()
         self._hearing.leaving.update(plan.leaves)
         self._workers.started.update(self._log.at_work(list(range(self._job.n_workers))))

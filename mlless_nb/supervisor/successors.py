@@ -37,6 +37,8 @@ class Successors:
     def __init__(self, invocation: Invocation, log: Coordinator, bus: Bus) -> None:
         self._job, self._log, self._bus = invocation, log, bus
         self.lifetimes = Lifetimes(invocation.lifetime_s, invocation.n_workers, invocation.invoked_s)
+        for slot, begun_s in invocation.begun:
+            self.lifetimes.begin(int(slot), begun_s)
         waits = sync_from_json(invocation.sync).policy in WAITING
         self._speculation = Speculation(invocation.speculation if waits else 0.0)
         self._n_successors = 0

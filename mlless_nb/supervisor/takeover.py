@@ -16,7 +16,7 @@ def whole_log(log: Coordinator, rows: StepRows) -> Iterator[list[StepEntry]]:
 
     Those after the newest restart come in any case: under bounded staleness the first may come after later ones.
     """
-    entries, restart = log.read_steps(0.001), log.restart()
+    restart, entries = log.restart(), log.read_steps(0.001)  # what was read is not read again if data is lost
     rows.begin_at(min([restart.step, *(entry.step - 1 for entry in entries)]))
     while entries:
         yield entries

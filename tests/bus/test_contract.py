@@ -116,6 +116,19 @@ def test_what_is_sent_before_anyone_listens_is_kept(opener: Opener) -> None:
     assert receive(opener(), "supervisor", 1) == [b"first"]
 
 
+def test_all_that_waits_comes_to_a_reader_that_does_not_wait(opener: Opener) -> None:
+    """Who takes over a run reads so what others were told, and took what came later for new."""
+    sender = opener()
+    sent = [b"%d" % number for number in range(600)]
+    for body in sent:
+        sender.send("supervisor", body)
+    sender.close()
+    reader, received = opener(), list[bytes]()
+    while batch := reader.receive("supervisor", 0.0):
+        received += batch
+    assert received == sent
+
+
 def test_a_waiting_reader_is_woken(opener: Opener) -> None:
     reader, sender, got = opener(), opener(), []
     thread = threading.Thread(target=lambda: got.extend(reader.receive("driver", SOON_S)))

@@ -10,9 +10,12 @@ import redis
 from bus.receiving import SOON_S, receive, repeat
 
 from mlless_nb.bus import open_bus
+from mlless_nb.bus.base import MAX_BATCH
 from mlless_nb.bus.rabbitmq import RabbitMqBus
 from mlless_nb.bus.redis import RedisBus
 from mlless_nb.errors import ServiceError
+from mlless_nb.storage.conditional import MemoryConditional
+from mlless_nb.storage.objects import MemoryObjects
 
 
 def test_redis_may_drop_the_connections(redis_url: str) -> None:
@@ -108,6 +111,43 @@ def test_rabbitmq_restarts_before_anything_was_read(rabbitmq_url: str, rabbitmq_
         assert receive(reader, "supervisor", 50) == [b"%d" % i for i in range(50)]
     finally:
         reader.close(delete=True)
+
+
+class Refusing(MemoryObjects):
+    """Refuses every second read, as a storage that is asked too often."""
+
+    n_asked = 0
+
+    def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
+        self.n_asked += 1
+        if not self.n_asked % 2:
+            raise ServiceError("object storage: slow down (503)")
+        return super().get(key, first, end)
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_storage_that_refuses_reads_loses_nothing(is_local: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The messages that were read before the refused one were lost."""
+    monkeypatch.setattr(MemoryConditional, "is_local", is_local)
+    objects = Refusing()
+    sender, reader = (open_bus("storage://", "job", objects=objects) for _ in range(2))
+    sent = [b"%d" % number for number in range(5)]
+    for body in sent:
+        sender.send("driver", body)
+    assert receive(reader, "driver", len(sent)) == sent
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_reader_of_the_storage_that_does_not_wait_gets_more_than_a_batch(
+    is_local: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor that took over took the rest for new, and carried commands out again."""
+    monkeypatch.setattr(MemoryConditional, "is_local", is_local)
+    objects = MemoryObjects()
+    sender, reader = (open_bus("storage://", "job", objects=objects) for _ in range(2))
+    for number in range(2 * MAX_BATCH + 1):
+        sender.send("supervisor", b"%d" % number)
+    assert [len(reader.receive("supervisor", 0.0)) for _ in range(4)] == [MAX_BATCH, MAX_BATCH, 1, 0]
 
 
 @pytest.mark.parametrize("kind", ["redis", pytest.param("rabbitmq", marks=pytest.mark.long)])

@@ -114,6 +114,16 @@ def test_a_run_whose_functions_all_fail_as_they_start_is_given_up(kind: str, is_
     assert world.clock.now < 450.0
 
 
+@pytest.mark.parametrize("keeps_messages", [True, False])
+def test_a_run_of_several_lifetimes(keeps_messages: bool) -> None:
+    """With RabbitMQ, a supervisor that took over took all workers for as old as the run, and stopped it."""
+    problem = Problem("logistic", "BSP", 2, 600)
+    limited: dict[str, Any] = {"lifetime_s": 10.0, "lease_s": 1.0, "is_local": False}
+    world, outcome = run(Scenario(7, problem, keeps_messages=keeps_messages, **limited))
+    assert world.clock.now > 3 * limited["lifetime_s"]
+    assert (outcome.status, outcome.last_step) == ("finished", problem.steps)
+
+
 LEAVING = Problem("pmf", "SSP", 3, 25)
 
 

@@ -20,10 +20,17 @@ from mlless_nb.supervisor.ending import UNHEARD
 from mlless_nb.supervisor.loop import Supervisor
 
 
-def supervisor(hub: MemoryHub, sync: Any = BSP()) -> tuple[Supervisor, Any, MemoryObjects]:  # noqa: B008 - frozen
-    """The supervisor of a run of two workers, which has heard that both have started, its bus and the storage."""
+def supervisor(
+    hub: MemoryHub,
+    sync: Any = BSP(),  # noqa: B008 - frozen
+    invoked_s: float = 0.0,
+) -> tuple[Supervisor, Any, MemoryObjects]:
+    """The supervisor of a run of two workers, which has heard that both have started, its bus and the storage.
+
+    ``invoked_s`` is not 0 if it takes over.
+    """
     worker = Job(PMF(rank=2), SGD(0.2), sync, 2, 12, "mean", {}).invocation(0)
-    invocation: Invocation = dataclasses.replace(worker, role="supervisor", slot=-1)
+    invocation: Invocation = dataclasses.replace(worker, role="supervisor", slot=-1, invoked_s=invoked_s)
     objects, bus, log = MemoryObjects(), open_bus("memory://", uuid.uuid4().hex), MemoryCoordinator(hub, "9-s")
     log.claim(-1)
     prepaid = Prepaid(RATES, 10**12, lambda: 1.0, lambda: 0, with_servers=True)

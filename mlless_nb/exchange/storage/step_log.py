@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ...errors import DecodeError
+from ...errors import DecodeError, ServiceError
 from ...storage.conditional import Conditional
 from ..step_report import LateArrival, Report, StepEntry
 
@@ -102,7 +103,8 @@ class StepLog:
             time.sleep(min(max(pause_s, self._pause_s), left_s))
             pause_s = min(2 * pause_s, 0.05)
         if any(entry.n_workers for entry in entries):
-            self._read_late()
+            with contextlib.suppress(ServiceError):  # the next call reads the rest
+                self._read_late()
         return entries
 
     def _read_on(self) -> list[StepEntry]:
@@ -116,6 +118,10 @@ class StepLog:
                 if entries or not self._skip():
                     break
                 continue
+            except ServiceError:
+                if entries:
+                    break  # what was read is not read again
+                raise
             entries.append(decode(self._next, blob))
             self._next += 1
             self._list_at, self._list_s = time.monotonic() + LISTED_AFTER_S, LISTED_AFTER_S
@@ -140,10 +146,10 @@ class StepLog:
         self._note(0, 1)
         for key in self._storage.objects.list(f"{self._folder}late/"):
             if key not in self._known:
-                self._known.add(key)
                 step, rank = key.rpartition("/")[2].split("-")
                 self._note(1, 0)
                 (at_s,) = struct.unpack("<d", self._storage.objects.get(key))
+                self._known.add(key)
                 self._late.append(LateArrival(int(step), int(rank), at_s))
         self._late.sort(key=lambda arrival: arrival.at_s)
 
