@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..bus.passwords import filled
-from ..bus.urls import check_redis, mask_url, require_private
+from ..bus.urls import REDIS_FORMS, check_redis, mask_url, require_private
 from ..driver import deployed
 from ..driver.deployed import LIFETIME_S, Profile
 from ..errors import JobError, ServiceError
@@ -93,9 +93,12 @@ def without_password(url: str) -> str:
     Raises
     ------
     JobError
-        If a secret is elsewhere in it.
+        If it is none, or a secret is elsewhere in it.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise JobError("redis", mask_url(url), REDIS_FORMS) from None
     user, has_password, password = (parts.username or ""), parts.password is not None, parts.password or ""
     if has_password and not password.startswith("${"):
         host = parts.netloc.rpartition("@")[2]

@@ -239,6 +239,7 @@ def test_a_quota_below_the_smallest_run_is_refused_before_anything_is_made(cloud
         (["--redis", "rediss://redis.example/?password=pw"], "must be a URL with its password before the host"),
         (["--redis", "rediss://:${NOT_SET}@redis.example"], "there is no environment variable NOT_SET"),
         (["--redis", "rediss://:pw@127.0.0.1:1"], "Redis at rediss://:***@127.0.0.1:1 does not answer"),
+        (["--redis", "rediss://:pw@[::1"], "redis='rediss://:***@[::1': must be redis://[:password@]host:6379/0"),
         (["--region", "us east"], "region: none is set, or it is none: give --region"),
     ],
 )

@@ -210,6 +210,8 @@ def test_functions_are_told_in_which_region_the_table_is(monkeypatch: pytest.Mon
     assert for_functions("dynamodb", "mlless:{job}:") == "dynamodb://eu-west-1"
     assert for_functions("dynamodb://us-east-2", "mlless:{job}:") == "dynamodb://us-east-2"
     assert for_functions("storage", "mlless:{job}:") == "storage"
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "local")  # of a server of one's own
+    assert for_functions("dynamodb", "mlless:{job}:") == "dynamodb"
     monkeypatch.setenv("AWS_PROFILE", "one-that-is-not-there")
     assert for_functions("dynamodb", "mlless:{job}:") == "dynamodb"  # the store's check says what is wrong
 

@@ -65,9 +65,10 @@ class DynamoDBStore(FrameStore):
         from botocore.exceptions import BotoCoreError
 
         try:
-            return address or boto3.Session().region_name or ""
+            found = address or boto3.Session().region_name or ""
         except BotoCoreError:  # `check` tells it
-            return ""
+            found = ""
+        return found if REGION.fullmatch(found) else ""  # else it is none of AWS'
 
     @property
     def _client(self) -> Any:
