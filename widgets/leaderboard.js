@@ -21,6 +21,7 @@ function render({ model, el }) {
   };
   const drawStop = () => {
     if (isGone || model.get("is_stopping") || model.get("is_over")) clearInterval(timer);
+    if (model.get("is_over") && document.activeElement === stop) root.focus({ preventScroll: true }); // as below
     stop.hidden = model.get("is_over");
     stop.disabled = isGone || model.get("is_stopping") || timer !== null;
     stop.textContent = isGone ? "The kernel was restarted" : stop.disabled ? "Stopping ..." : "Stop the sweep";
