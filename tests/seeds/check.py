@@ -26,8 +26,8 @@ def check(world: World, outcome: Outcome) -> None:
     scenario, hub = world.scenario, world.hub
     if outcome.status not in ENDS and not any(why in outcome.reason for why in GIVEN_UP):
         raise WrongError(f"{outcome.status}: {outcome.reason}")
-    if not (scenario.faults or scenario.commands or scenario.room_s is not None) and outcome.status != "finished":
-        raise WrongError(f"{outcome.status}, though nothing went wrong: {outcome.reason}")
+    if outcome.status == "stopped" and not (scenario.faults or scenario.commands):
+        raise WrongError(f"stopped, though nobody asked for it and nothing went wrong: {outcome.reason}")
     is_whole = bool(outcome.rows) and outcome.rows[-1] == scenario.problem.steps
     if outcome.status == "finished" and not is_whole and not outcome.tells_of_gap:
         raise WrongError(f"finished with the rows {outcome.rows}")
