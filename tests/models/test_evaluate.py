@@ -136,7 +136,7 @@ def test_rows_that_predictions_cannot_be_compared_with_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [LogisticModel(LINEAR), SOFTMAX, KMeansModel({"centers": np.eye(4)[:2]})],
+    [LogisticModel(LINEAR), SOFTMAX, KMeansModel({"centers": np.eye(4)[:2], "counts": np.ones(2)})],
     ids=["linear", "softmax", "k-means"],
 )
 def test_predictions_are_for_finite_numbers_and_for_one_row_too(model: Any) -> None:
