@@ -77,11 +77,16 @@ def test_a_lost_function_of_any_stage_is_replaced_and_the_bits_stay(model: str) 
 
 def test_a_straggler_is_overtaken_by_another_function(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stateless_driver, "LAST_FUNCTIONS_S", 0.2)
-    stall_one_update(monkeypatch)
-    run = finish(job("events", stop=Stop(steps=2)))
-    assert run.status == "finished", run.reason
-    assert any(entry["attempt"] == 1 and not entry["error"] for entry in run.trace)
-    assert run.telemetry.state.events[-1].text.endswith("Everything is shut down")
+    is_overtaken = False
+    for _ in range(10):  # on a busy machine a function may have done its part before it is stopped
+        if not is_overtaken:
+            with pytest.MonkeyPatch.context() as patch:
+                stall_one_update(patch)
+                run = finish(job("events", stop=Stop(steps=2)))
+            assert run.status == "finished", run.reason
+            assert run.telemetry.state.events[-1].text.endswith("Everything is shut down")
+            is_overtaken = any(entry["attempt"] == 1 and not entry["error"] for entry in run.trace)
+    assert is_overtaken
 
 
 CELL = """
