@@ -108,9 +108,10 @@ class DBW(FirstUpdates):
     gain : {"estimated", "paper", "blind"}
         "paper" estimates the gain by the paper's formulas to the letter. By default the estimated smoothness of the
         loss is bounded (`mlless_nb.supervisor.policy.gain`), a rise of the loss counts only beyond its noise
-        (`mlless_nb.supervisor.policy.loss_rise`), k itself is the gain while none is known or positive, and the first
-        steps wait for half of the workers instead of all: their round trips are not known yet. "blind" always takes k
-        for the gain; it measures no gradients.
+        (`mlless_nb.supervisor.policy.loss_rise`), k itself is the gain while none is known or positive, older round
+        trips count less (`mlless_nb.supervisor.policy.round_times`), and the first steps wait for half of the workers
+        instead of all: their round trips are not known yet. "blind" always takes k for the gain; it measures no
+        gradients.
 
     References
     ----------

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .decision import Numbers
 from .gain import GainEstimate
 from .loss_rise import LossRise
-from .round_times import RoundTimes
+from .round_times import REMEMBERED, RoundTimes
 
 Float64 = NDArray[np.float64]
 #: Least time of a step, seconds: what a coarse clock shows as 0 is all the same.
@@ -94,7 +94,8 @@ class GainPerSecond(QuorumRule):
     n_workers : int
     gain : {"estimated", "paper", "blind"}
         "blind" takes k for it. "paper" estimates it by the paper's formulas, without the bound of `GainEstimate` and
-        the test of `LossRise`; k is n before the estimates are known, and if no gain is positive. "estimated" is blind
+        the test of `LossRise`, and all times of `RoundTimes` count the same; k is n before the estimates are known, and
+        if no gain is positive. "estimated" is blind
         then: of gradients that are mostly noise, k are worth k times as much as one. Until a time is known, k is that
         of the first steps.
 
@@ -105,7 +106,7 @@ class GainPerSecond(QuorumRule):
 
     def __init__(self, n_workers: int, gain: str = "estimated") -> None:
         super().__init__(n_workers)
-        self._times, self._kind = RoundTimes(n_workers), gain
+        self._times, self._kind = RoundTimes(n_workers, 1.0 if gain == "paper" else REMEMBERED), gain
         self._gain = GainEstimate(is_bounded=gain == "estimated")
         self._rise = LossRise(is_tested=gain == "estimated")
         self._newest = n_workers  # the quorum of the newest step

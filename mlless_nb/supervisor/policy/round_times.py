@@ -12,9 +12,9 @@ from .monotone_times import fit_times
 Float64 = NDArray[np.float64]
 #: Steps whose beginning is kept for workers that are late; later arrivals are not counted.
 KEPT = 1000
-#: Weight of the samples so far with every further step. The paper's samples all count the same: then a change after
-#: hundreds of steps is not seen. With this weight it is seen within fifty; ``benchmarks/backup_workers.py`` has both
-#: the slowdown and round trips that do not change, which take as long as with a weight of 1.
+#: Weight of the samples so far with every further step, unless DBW is by the paper, whose samples all count the same:
+#: then a change after hundreds of steps is not seen. With this weight it is seen within fifty;
+#: ``benchmarks/backup_workers.py`` has both the slowdown and round trips that do not change.
 REMEMBERED = 0.98
 
 
@@ -28,9 +28,12 @@ class RoundTimes:
     Parameters
     ----------
     n_workers : int
+    remembered : float
+        Weight of the samples so far with every further step; 1: all samples count the same, as the paper prints it.
     """
 
-    def __init__(self, n_workers: int) -> None:
+    def __init__(self, n_workers: int, remembered: float = REMEMBERED) -> None:
+        self._remembered = remembered
         self._sums, self._counts = np.zeros((n_workers, n_workers)), np.zeros((n_workers, n_workers))
         self._begun: dict[int, tuple[float, int]] = {}  # by step: its beginning, and the quorum of the step before
         self._fitted: Float64 | None = None
@@ -47,8 +50,8 @@ class RoundTimes:
             Times of its arrivals so far, ascending, seconds.
         complete_at_s : float
         """
-        self._sums *= REMEMBERED
-        self._counts *= REMEMBERED
+        self._sums *= self._remembered
+        self._counts *= self._remembered
         for rank, at_s in enumerate(arrived_s, 1):
             self.note(step, rank, at_s)
         self._begun[step + 1] = complete_at_s, quorum

@@ -73,6 +73,21 @@ def test_a_slowdown_is_seen_after_many_quick_steps() -> None:
     np.testing.assert_allclose(times.estimate(), [1.0, 5.0], rtol=0.15)
 
 
+def test_all_times_count_the_same_by_the_paper_and_older_ones_less_otherwise() -> None:
+    found = {}
+    for kind in ("estimated", "paper"):
+        rule, now = GainPerSecond(2, kind), 0.0
+        rule.rate = 0.01
+        for step in range(1, 102):  # the first one's beginning is not known: 50 of a second, and 50 of five
+            took_s = 1.0 if step <= 51 else 5.0
+            now = feed(rule, step, 2, 10.0 - 0.03 * step, now, [took_s, took_s])
+            rule.note_gradients(2, 9.0, 0.0)
+        rule.quorum()
+        found[kind] = rule.numbers()["time_of_all_s"]
+    assert found["paper"] == pytest.approx(3.0)
+    assert found["estimated"] > 3.5
+
+
 def test_the_gain_is_the_papers_formula_of_the_last_means() -> None:
     (gain, bounded), rate, n = (GainEstimate(is_bounded=False), GainEstimate()), 0.1, 8
     losses, squares, variances = [3.0, 2.5, 2.2, 2.0, 1.9, 1.8, 1.7], [9.0, 8, 7, 6, 5, 4, 3], [2.0, 3, 4, 3, 2, 1, 2]
