@@ -81,12 +81,14 @@ def over_stores(report: Report, workers: int, runs: int, quick: bool) -> list[di
         rows,
     )
     report.remark(
-        "Start-up is LambdaML's: 1.2 s of ten functions, 132 s of a server; only the first figure of each pair has "
-        "our number of workers. As in the paper, a server that is started for a short run costs more time than its "
-        "quicker requests save, and DynamoDB, which needs none, is a little quicker than S3. Our slowdowns by servers"
-        " are larger because our runs are shorter: there are ten rounds, and a worker sends its requests at the same "
-        "time, where LambdaML's sends them one after the other. The emulator of DynamoDB takes longer than DynamoDB "
-        "for large models, which are cut into items of 400 kB."
+        "Start-up is LambdaML's: 1.2 s of ten functions, 132 s of a server; only the first figure of each pair has our "
+        "number of workers. As in the paper, a server that is started for a short run costs more time than its quicker "
+        "requests save, and DynamoDB, which needs none, is a little quicker than S3. Our slowdowns by servers are "
+        "larger because our runs are shorter: there are ten rounds, and a worker sends its requests at the same time, "
+        "where LambdaML's sends them one after the other. *VM server* is `mlless_nb.server`, which keeps frames; the "
+        "paper's figure beside it is of a parameter server, which holds the model and applies the updates, over gRPC "
+        "or Thrift. The emulator of DynamoDB takes longer than DynamoDB for large models, which are cut into items of "
+        "400 kB."
     )
     return cases
 

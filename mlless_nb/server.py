@@ -1,8 +1,11 @@
 """A frame server on a VM: workers push updates to it and pull their peers' (``store="server://..."``).
 
-``python -m mlless_nb.server`` says the address to give to jobs, and serves until it is terminated. It is the hybrid
-design of Cirrus and LambdaML (section 3.2.2): functions compute, and one VM keeps what they exchange. Frames are in its
-memory; a push is carried out under one lock, so that whoever pulls sees all of it or nothing.
+``python -m mlless_nb.server`` says the address to give to jobs, and serves until it is terminated. As in the hybrid
+design of Cirrus and LambdaML (section 3.2.2), functions compute, and one VM keeps what they exchange. It is not their
+parameter server, which holds the model, applies the updates that are pushed to it (by gRPC or Thrift in LambdaML), and
+hands out the new model. This one keeps frames as they are: the workers apply each other's updates.
+
+Frames are in its memory; a push is carried out under one lock, so that whoever pulls sees all of it or nothing.
 
 The connection is over TLS with a certificate of the server's own, whose fingerprint is part of the address; the token
 is, too. Treat the address as a password: who has it reaches the frames of all jobs. Functions get the access to those
