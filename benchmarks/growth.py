@@ -95,7 +95,7 @@ def main() -> None:
                         ]
                     )
         report.table(
-            f"{split.label}, {sync}, minibatches of 6,250",
+            f"{split.label}, {sync}, minibatches of 6,250, rows dealt out, {JOB['optimizer']}",
             [
                 "P, pattern, servers",
                 "step, ms (range)",

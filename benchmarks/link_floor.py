@@ -133,7 +133,7 @@ def main() -> None:
     bits = bits_of(options.rate)
     steps = options.steps or (QUICK_STEPS if options.quick else STEPS)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the namespace goes also when this is asked to end
-    cases, rows, labels = [], [], dict[str, None]()
+    cases, rows, labels, optimizers = [], [], dict[str, None](), dict[str, None]()
     with namespace() as (name, near), redis_server(name) as url, relay(options.round_trip_ms / 2e3):
         shape(name, near, options.rate, LONG_QUEUE)
         url = url.replace(f"{THERE}:{PORT}", f"{HERE}:{RELAY_PORT}")
@@ -142,6 +142,7 @@ def main() -> None:
             split = named(data, folder_of_sets(options.sets))
             labels[split.label] = None
             job = {**fields, "redis": url, "insecure": True}
+            optimizers[str(fields["optimizer"])] = None
             shape(name, near, options.rate, queue)
             before = lost(name, near)
             found = [step(split, steps, options.workers, bits, round_trip_s, **job) for _ in range(runs_of(options))]
@@ -160,7 +161,8 @@ def main() -> None:
             )
     report.table(
         f"P={options.workers}, {options.rate} in either direction in front of Redis, held up for "
-        f"{options.round_trip_ms:g} ms: a round trip takes {number(round_trip_s * 1e3)} ms",
+        f"{options.round_trip_ms:g} ms: a round trip takes {number(round_trip_s * 1e3)} ms; {', '.join(optimizers)}; "
+        "users of ratings sharded",
         [
             "variant",
             "step, ms (range)",

@@ -69,11 +69,12 @@ def main() -> None:
     options = arguments.parse_args()
     workers, runs = options.workers, runs_of(options)
     report = Report("memory", "How much memory does a worker take beyond the model's own arrays?")
-    rows, cases = [], []
+    rows, cases, optimizers = [], [], dict[str, None]()
     for name in options.data:
         split = named(name, folder_of_sets(options.sets))
         # Once through the data at least: minibatches are kept.
         job = job_of(split, workers, (40 if options.quick else max(400, split.train.n // 6250 // workers)))
+        optimizers[str(job.optimizer)] = None
         seen = [peaks(job) for _ in range(runs)]
         own = arrays_mib(job)
         task: dict[str, Any] = {"learning_rate": ADAM_RATE}
@@ -96,7 +97,7 @@ def main() -> None:
             }
         )
     report.table(
-        f"MiB of the largest function, P={workers}, ISP(0.7)",
+        f"MiB of the largest function, P={workers}, ISP(0.7), {', '.join(optimizers)}; users of ratings sharded",
         [
             "data",
             "peak resident",

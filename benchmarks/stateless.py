@@ -17,6 +17,7 @@ from mlless_nb import BSP, PMF, SGD, ScaleIn, Stop, TrainingJob
 from mlless_nb.money import Rates, price_profile
 
 EXECUTIONS = ("workers", "map-reduce", "events")
+OPTIMIZER = SGD(8.0, 0.8, nesterov=True, lazy=True)
 #: Workers of the model, and workers for each reducer.
 MODELLED, EACH_REDUCER = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), 4
 #: Images an iteration: the global minibatches of slsML.
@@ -27,7 +28,7 @@ def measured(split: Split, execution: str, workers: int, steps: int) -> dict[str
     """One run: medians of a step, without the first ones, which pack the data and fill caches."""
     job = TrainingJob(
         model=PMF(rank=20, l2=0.02),
-        optimizer=SGD(8.0, 0.8, nesterov=True, lazy=True),
+        optimizer=OPTIMIZER,
         data=split.train,
         validation=split.held_out,
         sync=BSP(),
@@ -93,7 +94,7 @@ def compare(report: Report, options: Any, runs: int) -> list[dict[str, Any]]:
             ]
         )
     report.table(
-        f"{split.label}, PMF of rank 20, BSP, minibatches of 6,250 for each worker",
+        f"{split.label}, PMF of rank 20, {OPTIMIZER}, BSP, rows dealt out, minibatches of 6,250 for each worker",
         [
             "P, execution",
             "step, ms (range)",

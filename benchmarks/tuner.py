@@ -101,7 +101,9 @@ def main() -> None:
     report = Report("tuner", "What does letting workers go save, to the same held-out loss?")
     figures: dict[str, Any] = {}
     rows, most_steps = [], QUICK_STEPS if options.quick else MOST_STEPS
-    for name, work in cases_of(options.data).items():
+    cases = cases_of(options.data)
+    optimizers = ", ".join(dict.fromkeys(str(work.fields["optimizer"]) for work in cases.values()))
+    for name, work in cases.items():
         split = named(name.partition(",")[0], folder_of_sets(options.sets))
         seen: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
         # They take turns, so that other load meets both alike.
@@ -130,7 +132,8 @@ def main() -> None:
             ]
         )
     report.table(
-        f"P={WORKERS}, tuner off and on, the same seeds",
+        f"P={WORKERS}, tuner off and on, the same seeds; users of ratings sharded but for *by rows*; by workload, "
+        f"{optimizers}",
         [
             "workload",
             "off, s (range)",
