@@ -219,7 +219,7 @@ def main() -> None:
     report.remark(
         "Held-out rows are evaluated every 5 steps. Start-up, from the call to the end of the first step, comes on "
         "top, and packing once for the data. Workers, Redis and the link share this machine; the link is a token "
-        "bucket on a veth pair."
+        "bucket on a veth pair. What has no range was run once."
     )
     report.end(target=target, cases=cases)
 
