@@ -6,6 +6,7 @@ stages follow each other as in `mlless_nb.stateless`: launcher, w workers, r red
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +55,14 @@ class Iteration:
     def usd(self) -> float:
         """Dollars in all."""
         return self.functions_usd + self.requests_usd
+
+
+class Uneven:
+    """The same stragglers for the simulator; see `mlless_nb.simulate.stragglers`."""
+
+    def factor(self, draws: random.Random, slot: int, step: int, time_s: float) -> float:
+        """How many times longer a worker computes in a step."""
+        return draws.lognormvariate(0.0, SPREAD)
 
 
 def resnet50(images: int) -> Load:
