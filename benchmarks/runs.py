@@ -24,7 +24,8 @@ LOOK_S = 0.02
 #: To be said under a table that compares jobs of ours with each other.
 STARTS_ALIKE = (
     "Seconds to a loss are of training; start-up, from the call to the end of the first step, comes on top, and is "
-    "about the same for all, the first run's packing of the data (`packing.py`) included."
+    "about the same for all, the first run's packing of the data included. The column of packing times that alone, "
+    "without the way to the storage (`packing.py` has all of it)."
 )
 #: The least time over which ticks of processor time are taken for a figure, seconds.
 LEAST_S = 0.4

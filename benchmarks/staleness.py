@@ -21,7 +21,7 @@ from typing import Any
 import link
 import numpy as np
 from report import Report, descendants, median, number, parser, span, times
-from runs import STARTS_ALIKE, WARM_UP, measure
+from runs import STARTS_ALIKE, WARM_UP, measure, packing_s
 from sets import Split, ml1m
 
 from mlless_nb import BSP, ISP, PMF, SGD, SSP
@@ -105,6 +105,7 @@ def figures(split: Split, steps: int, workers: int, **fields: Any) -> dict[str, 
         "target_step": float(history["step"][there[0]]) if there.size else float("nan"),
         "held_out": float(held_out[np.isfinite(held_out)][-1]),
         "startup_s": done.startup_s,
+        "packed_s": packing_s(done.run.job),
     }
 
 
@@ -134,6 +135,7 @@ def compare(report: Report, title: str, split: Split, options: Any, **fields: An
                     times(ours["SSP 3"]["target_s"], values["target_s"]),
                     f"{values['held_out']:.4f}",
                     values["startup_s"],
+                    values["packed_s"],
                 ]
             )
     report.table(
@@ -150,6 +152,7 @@ def compare(report: Report, title: str, split: Split, options: Any, **fields: An
             "SSP 3 / this",
             f"held-out loss after {steps} steps",
             "start-up, s",
+            "packing, s",
         ],
         rows,
     )
