@@ -44,7 +44,7 @@ JOBS: dict[str, dict[str, Any]] = {
 #: What the paper reports in figure 5, as far as its text has numbers.
 PAPER = (
     "MLLess (journal, figure 5): to the same loss PMF on MovieLens-20M is up to 3 times as quick under ISP as under "
-    "BSP, and ISP brings more to dense logistic regression than to sparse; its text has no other number of this "
+    "BSP, and ISP brings more to dense logistic regression than to sparse; its text has no other speed-up of this "
     "figure. There updates go over a cloud's network. Here Redis is on the workers' machine, where bytes cost little "
     "time; `link.py` has ISP behind a slow link."
 )
