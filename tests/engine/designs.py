@@ -183,6 +183,7 @@ def check(run: TrainingRun, job: TrainingJob) -> None:
     assert run.history["step"].tolist() == list(range(1, run.history.n_steps + 1))
     # Rows without clusters are fitted better and better, and held-out ones may be no better for it.
     for_training = run.history["loss" if job.model.kind == "k-means" else "validation_loss"]
+    assert np.isfinite(for_training[-1]), "the last loss was not told"
     assert for_training[-1] < for_training[np.isfinite(for_training)][0]
     assert all(np.isfinite(np.asarray(array, np.float64)).all() for array in run.model.params.values())
     assert run.best is not None
