@@ -1,10 +1,23 @@
-"""Compiled inner loops: gradients, optimiser steps, the significance split, the frame codec, the sorting of ratings.
+"""Compiled inner loops: gradients, optimiser steps, updates, frames, minibatches.
 
-:mod:`mlless_nb.kernels.reference` has each function in plain NumPy, for the tests to compare with. The compiled
-functions check shapes, types and index bounds once, at their Python interface, and run without the GIL. Each loop is
-compiled for several instruction sets, and one is chosen at run time. On one machine results are identical from run to
-run; between instruction sets they may differ in the last bits. ``resp`` parses Redis replies; it is here because it is
-compiled. Nothing here does I/O or knows about workers.
+The *significance split* divides an update under ISP into values that are large enough to be sent and the residual,
+which stays with the worker. The *frame codec* encodes an update as bytes, a frame, and decodes it.
+
+::
+
+    factorization.pyx linear.pyx products.pyx   gradients and losses: matrix factorisation, linear models,
+                                                models with several columns (softmax, k-means)
+    optimize.pyx      optimiser steps, with the significance split in the same pass; significance.py has the residual
+    update.pyx        adds updates to the parameters
+    codec.pyx         the frame codec; frame_header.py has the layout of a frame
+    merge.pyx         sums frames
+    cutting.pyx       sorts ratings into minibatches
+    resp.pyx          parses Redis replies; it is here because it is compiled
+    reference.py reference_frames.py reference_products.py   the same functions in NumPy, for the tests to compare with
+
+The compiled functions check shapes, types and index bounds once, at their Python interface, and run without the GIL.
+Each loop is compiled for several instruction sets, and one is chosen at run time. On one machine results are identical
+from run to run; between instruction sets they may differ in the last bits. Nothing here does I/O.
 """
 
 try:

@@ -1,21 +1,41 @@
-"""Cost-capped, serverless machine-learning training from a notebook cell.
+"""Serverless machine-learning training under a cost cap, from a notebook cell.
 
 The folders, in the order in which a cell passes through them::
 
-    magics/        text of a cell -> TrainingJob
+    magics/        the text of a cell -> TrainingJob
     job/           the definition of a job, checked before anything is launched or billed
     driver/        packs the data, launches P workers and a supervisor, follows them, always cleans up
-    function/      entry point of every function
-    worker/        per step: minibatch -> update -> exchange -> apply the peers' updates
+    function/      the entry point of every function
+    worker/        in each step: minibatch -> update -> exchange -> apply the peers' updates
     supervisor/    reads step reports, sends telemetry, removes workers (policy/), keeps the bill
-    exchange/      carries updates between workers; holds leases, plan and budget
-    bus/           control messages: Redis Streams, RabbitMQ, memory
+    exchange/      updates between workers; leases, the plan and the budget
+    bus/           control messages: Redis Streams, RabbitMQ, the object storage, memory
+    telemetry/     rows and state of a run, live and on disk
+    widgets/       the views of a run: dashboard, pictures, tables, text
+    tracking/      the list of all runs, kept in a file that all notebooks share
+
+Other ways to define, start or run a job::
+
+    terminal/      ``mlless-nb train job.toml``, and the other subcommands of ``mlless-nb``
+    estimators/    scikit-learn estimators whose ``fit`` is a run
     search/        sweeps: trials of a job with different settings, under one budget
-    adviser/       before a run: what it would take and cost, here, on functions and on VMs
-    terminal/      python -m mlless_nb train job.toml
-    telemetry/     rows and state of a run, live and on disk -> widgets/ (the dashboard)
-    tracking/      the list of all runs, which outlives notebooks
-    models/ data/ money/ storage/ simulate/ kernels/
+    adviser/       the time and the cost to expect, before a run
+    stateless/     runs whose functions live for a part of a step: map-reduce and event-driven
+    preparation/   stored files become minibatches on functions, before a run
+    clouds/        deployment of functions to AWS Lambda and Kubernetes
+    simulate/      the loops of workers and supervisor on a virtual clock
+
+What they work with::
+
+    models/        one file for each model: loss, gradient, fitted model
+    data/          data sets, and packing them into minibatches
+    frames/        the user's tables, read in batches of columns and coded as numbers
+    storage/       the object storage, and checkpoints
+    money/         prices, costs and budgets
+    kernels/       compiled inner loops
+    server.py      the frame server, for ``store="server://..."``
+
+All folders use ``errors``, ``validation``, ``redaction``, ``one_line`` and ``file_locks``.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def modules() -> list[Path]:
 
 
 def test_packages_are_those_of_the_tree(setup_cfg: configparser.ConfigParser) -> None:
-    """A sub-package that setup.cfg forgets would be missing from the wheel without a word."""
+    """A sub-package that setup.cfg forgets would be missing from the wheel, and nothing would report it."""
     found = set()
     for folder, package in ROOMS.items():
         for init in (ROOT / folder).rglob("__init__.py"):

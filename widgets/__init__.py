@@ -2,16 +2,17 @@
 
 Views read telemetry and send the user's commands; they decide nothing::
 
-    view_model.py  RunState and rows -> words and figures, pure; uses format.py rows.py
-    forecast.py    how far a run is and what is ahead; strip.py loss_range.py earlier.py: parts of a view, pure
-    dashboard.py   the live widget, with its .js and .css; uses feed.py controls.py
-    static.py      picture, table and text of a saved notebook; uses svg.py
-    plotly_figure.py  the same curves for plotly; plotly_style.py: the looks of all such figures
+    view_model.py    RunState and rows -> words and figures, pure; uses format.py rows.py
+    forecast.py      how far a run is and what is ahead; strip.py loss_range.py earlier.py: parts of a view, pure
+    dashboard.py     the live widget, with its .js and .css; uses feed.py controls.py
+    static.py        picture, table and text of a saved notebook; uses svg.py
+    plotly_figure.py  the same curves for plotly; plotly_style.py: colours and layout of all plotly figures
     advice_chart.py  seconds against dollars, before a run
-    live_line.py   one line of a terminal, rewritten
-    tables.py      tables as text and HTML, pure; run_tables.py comparison.py: many runs
-    leaderboard.py  a sweep as a table; live_leaderboard.py while it lives, with its .js; parallel_coordinates.py
-    display.py     chooses the view for a front end; uses frontend.py
+    workflow.py      one step of a stateless run: its functions, objects and times
+    live_line.py     one line of a terminal, rewritten
+    tables.py        tables as text and HTML, pure; run_tables.py comparison.py: many runs
+    leaderboard.py   a sweep as a table; live_leaderboard.py: during the sweep, with its .js; parallel_coordinates.py
+    display.py       chooses the view for a front end; uses frontend.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The looks of the plotly figures: those of the dashboard, on a page of any colour and width."""
+"""The style of the plotly figures: colours and layout of the dashboard, on a page of any colour and width."""
 
 from __future__ import annotations
 

@@ -1,10 +1,22 @@
-"""Advice before a run: how long a job would take and what it would cost, here, on functions and on VMs.
+"""Advice before a run: the time and the cost to expect, on this machine, on functions and on VMs.
 
-``probe`` measures the job on this machine (``alone`` has its replica), ``descent`` how many epochs it takes,
-``analytic`` is LambdaML's model of functions and VMs with ``constants``, ``here`` that of the embedded backend, and
-``advice`` compares. ``outlook`` says in a line what a job as it is written will take, and what looks wrong with it:
-beside the start of a run (``foresight``), or instead of one (``dry_run``). ``foreseen`` has the first rows of stored
-files, ``stateless_outlook`` the line for functions that live for a part of a step. Nothing is launched or billed.
+Nothing is launched or billed. `advise` and `dry_run` are the public entries.
+
+::
+
+    advice.py             compares numbers of workers, stores and VMs: `advise`
+    dry_run.py            checks a job without starting it, and shows its outlook and advice
+    foresight.py          measures a job and makes its outlook: quickly at the start of a run, thoroughly for a dry run
+    outlook.py            time, cost and likely mistakes of the job as it is written, in one line    pure
+    stateless_outlook.py  the same line for map-reduce and event-driven runs                         pure
+    foreseen.py           stored files whose rows no function has counted yet: the first rows, and an estimated number
+    sizes.py              what the models of time and cost need to know of a job
+    probe.py              measures these sizes on this machine; timing.py times steps and the start of functions
+    descent.py            number of epochs: from the stop rules, or by training one replica on a sample to the target
+    alone.py              the job with one worker and without an exchange, which probe and descent train in this process
+    analytic.py           LambdaML's model of time and cost, for functions and VMs; constants.py has its constants
+    here.py               the same for the embedded backend, whose functions share the cores of this machine
+    run_requests.py       the requests to the object storage that every run makes                    pure
 """
 
 from .advice import Advice, advise

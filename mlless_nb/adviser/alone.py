@@ -1,4 +1,4 @@
-"""One replica of a job alone in this process, on a part of its rows: what is measured before a run."""
+"""A job with one worker and without an exchange, on a part of its rows: it is trained in this process before a run."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ class Replaced(Message):
 
 @dataclass(frozen=True)
 class LetGo(Message):
-    """To the supervisor: the lost functions of ``slots`` had done their last steps, and nobody goes back for them.
+    """To the supervisor: the lost functions of ``slots`` had done all their steps and are not replaced.
 
     ``number`` is that of the newest restart; they had ended ``lost_s`` seconds after the run.
     """

@@ -1,25 +1,29 @@
-"""What lies in a cloud for runs of mlless_nb, and the command that puts it there, checks and removes it.
+"""Deployment to a cloud: the command ``mlless-nb deploy`` and those that check it and remove it.
 
-::
+AWS Lambda::
 
     function_set.txt   the packages that functions import: pinned, with hashes
-    packages.py        those packages and our own into a folder, for the platform of functions, less what they need not
-    archive.py         a folder into a zip: the same files give the same bytes; its digest, and AWS' limits of size
-    runtime.py         both together: the layer of a runtime, named by what is in it
-    lithops_lambda.py  Lithops' names for layers and functions, its handler and what it notes of a runtime
-    resources.py       what a deployment consists of: names, tags, one sentence each                       pure
-    policies.py        the permissions that users and functions need, no others                            pure
-    remedies.py        an error of AWS in one line, with what to do                                        pure
-    account.py         the user's account: clients with deadlines, who it is, its quota
-    links.py           the functions' link to Redis, measured by them
-    deploying.py       makes the resources and writes the profile (`driver.deployed`) that backend="aws_lambda" uses
-    removing.py        removes all of it
-    doctor.py          checks all of it, a line for each check
-    verifying.py       one small run on a deployment, and a report of it
-    container_set.txt  the packages that containers import beside those: pinned, with hashes
-    base_layer.py      this machine's Python and its libraries: what an image lies on
-    oci.py             folders as an image of containers, a file that was written without Docker
-    container.py       the functions' image for Kubernetes
-    container_check.py checks image, configuration, cluster and storage, a line for each check
-    command.py         ``mlless-nb deploy | remove | doctor | verify | policy | runtime``
+    packages.py        installs these packages and mlless_nb into a folder, and removes files that functions do not need
+    archive.py         zips a folder, with the same bytes for the same files; the digest, and AWS' size limits
+    runtime.py         builds the layer from both; its name has the digest of its files
+    lithops_lambda.py  Lithops' names of layers and functions, its handler and its metadata of a runtime
+    resources.py       the resources of a deployment: names, tags, one sentence each                     pure
+    policies.py        the permissions that users and functions need, and no others                      pure
+    remedies.py        an error of AWS as one line that says what to do                                  pure
+    account.py         the user's account: clients with time limits, identity, quota
+    links.py           the network link between functions and Redis, measured by functions
+    deploying.py       creates the resources and writes the profile that ``backend="aws_lambda"`` reads
+    removing.py        removes all resources
+    doctor.py          checks the deployment, one line for each check
+    verifying.py       trains one small run on the deployment, and reports on it
+
+Kubernetes::
+
+    container_set.txt   the packages that only containers import: pinned, with hashes
+    base_layer.py       the lowest layer of the image: this machine's Python and the libraries that it needs
+    oci.py              writes folders as a container image (OCI), without Docker
+    container.py        the functions' image
+    container_check.py  checks image, configuration, cluster and storage, one line for each check
+
+``command.py`` has the subcommands: deploy, remove, doctor, verify, policy, runtime.
 """

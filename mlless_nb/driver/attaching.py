@@ -200,7 +200,7 @@ class Attached:
         return True
 
     def _end_by_record(self) -> None:
-        """End the run whose driver went without a word."""
+        """End the run whose driver has ended without a final message."""
         run, tries = self.run, TRIES
         while record.is_driven(self._folder) and (tries := tries - 1):  # its files are being closed
             run._over.wait(AGAIN_S)

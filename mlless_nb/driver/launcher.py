@@ -1,4 +1,4 @@
-"""Functions and object storage through Lithops. The only module that imports Lithops."""
+"""Starts and kills functions through Lithops, and opens its object storage."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
 
     search = GridSearchCV(make_pipeline(StandardScaler(), MLLessClassifier()), {"mllessclassifier__l2": [0.001, 0.1]})
 
-Each ``fit`` is a run, with a budget of its own if it is given one. ``training`` is what they share, and each estimator
-is one file beside it.
+Each ``fit`` is a run, with a budget of its own if it is given one. ``classifier``, ``clustering`` (k-means) and
+``recommender`` (matrix factorisation) are one estimator each; ``training`` has their common part.
 """
 
 from __future__ import annotations

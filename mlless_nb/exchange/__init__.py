@@ -1,9 +1,33 @@
 """The exchange of updates between workers, through a shared coordinator.
 
-``protocol`` is the coordinator's interface: frames, arrivals at rounds, leases, the plan and the budget. ``redis/``,
-``storage/`` and ``memory`` implement it, and ``factory`` opens one. ``policies/`` decide who waits for whom,
-``stores/`` keep frames elsewhere than on Redis, and ``pattern`` chooses broadcast or scatter-reduce. Making and
-applying updates is the job of `mlless_nb.worker`.
+Terms:
+
+- A *frame* is an update as bytes: a header, values and indices (`mlless_nb.kernels`).
+- A *round* is one exchange: each worker publishes a frame and reads those of its peers. A step has one round or a few.
+- An *arrival* tells the coordinator that a worker has published. The last arrival completes the round; under backup
+  workers the k-th one does.
+- A *lease* says until when a process counts as alive. Each process renews its own.
+- The *plan* says what all workers change at the same step: who leaves, the last step, the next checkpoint.
+
+::
+
+    protocol.py       the interface of the coordinator: rounds, plan, leases, budget
+    redis/ storage/   the coordinator on Redis, and in the object storage
+    memory.py         the coordinator in one process, for tests; memory_hub.py has its shared state
+    factory.py        opens the coordinator of a job
+    policies/         whom a worker waits for in a step
+    stores/           frames elsewhere than on Redis
+    pattern.py        chooses broadcast or scatter-reduce
+    plan.py           the plan as data                                                pure
+    restarts.py       restarts from a checkpoint, and aborts: how waiting workers learn of them
+    slots.py          the numbers of a run's functions
+    step_report.py    a worker's report of one step, and the entries of the step log
+    stats.py          sums of losses and their row counts, in the header of a frame
+    seals.py          authenticates frames by HMAC, on every server but the private Redis
+    in_parts.py       a round as three calls, for a coordinator without a faster way
+    quorum_rounds.py  rounds that end after their first k arrivals, in memory
+
+`mlless_nb.worker` makes and applies the updates.
 """
 
 from .memory import MemoryCoordinator

@@ -14,7 +14,7 @@ class Aborted(Exception):  # noqa: N818 - it is how a run ends, not a mistake
 
 
 class Fenced(Aborted):
-    """Another invocation has this function's slot: it must end without a word."""
+    """Another invocation has this function's slot: it must end, and send nothing more."""
 
 
 class LostData(Aborted):

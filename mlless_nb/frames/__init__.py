@@ -1,6 +1,13 @@
-"""The user's tables: read column by column, and coded as numbers; the coding travels with the model.
+"""The user's tables: read in batches of columns, and coded as numbers. The model keeps the names of ids and columns.
 
-``sources`` reads pandas, Polars, Arrow and NumPy tables in batches, ``files`` reads CSV and Parquet files in the same
-way, and ``locations`` says where files are. ``ids`` numbers the user's ids, ``coding`` the columns of a table, and a
-data set and its model keep ``names`` of both. Nothing here imports pandas or Polars.
+Nothing here imports pandas or Polars.
+
+::
+
+    sources.py    tables in memory: pandas, Polars, Arrow, NumPy, dictionaries
+    files.py      CSV and Parquet files, read in the same way
+    locations.py  where files are: paths, globs, zip archives, URLs
+    ids.py        the user's ids, and their numbers from 0
+    coding.py     the columns of a table as features
+    names.py      the ids and the names of columns, as a data set and its model keep them
 """

@@ -1,7 +1,7 @@
 """Specifications of algorithms: what a worker contributes to a step and how all contributions are combined. Pure.
 
-The arithmetic of each is in ``worker/algorithms``. A new algorithm is one file there: it registers its specification
-(`register_algorithm`) and its implementation.
+A new algorithm is two files: a specification in this folder (`register_algorithm`), and an implementation in
+``worker/algorithms``, which has the arithmetic.
 """
 
 from __future__ import annotations

@@ -1,11 +1,22 @@
 """Models: what is trained, its loss and its sparse gradient.
 
-``base`` is the interface and the registry, ``fitted`` what trained models share, ``fitted_factors`` the fitted
-factorisation. ``factorization``, ``implicit``, ``logistic``, ``svm``, ``linear_regression``, ``softmax`` and ``kmeans``
-are one model each. ``factors`` and ``linear`` are what factorisations and linear models share, ``tables`` what models
-of several columns do, ``kmeans_start`` the first centroids, ``metrics`` the measures of predictions. ``numpy_model``
-and ``torch_model`` are models that a user wrote (``written``), which travel as a ``definition``. ``storage`` is the
-file of a fitted model. Optimisers are in `mlless_nb.job`.
+::
+
+    base.py           the interface and the registry
+    factorization.py implicit.py   matrix factorisations; factors.py has their common part
+    logistic.py svm.py linear_regression.py   linear models; linear.py has their common part
+    softmax.py kmeans.py   models with several columns; tables.py has their common part;
+                      kmeans_start.py: the first centroids
+    numpy_model.py torch_model.py   models that a user wrote; written.py has their common part
+    definition.py     the source text of a user's model, which functions get
+
+Trained models::
+
+    fitted.py         what all trained models share; fitted_factors.py: matrix factorisations
+    storage.py        the file of a trained model
+    exports.py        conversion to scikit-learn, PyTorch, ONNX and Parquet
+    metrics.py        measures of predictions; rankings.py: of recommended items
+    leave_one_out.py  the error on users whose parameters are not known, to compare replicas
 """
 
 from __future__ import annotations

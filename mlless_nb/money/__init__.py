@@ -1,8 +1,19 @@
-"""Prices, costs and budgets.
+"""Prices, costs and budgets. A run's metered cost never exceeds its cap.
 
-``catalogue`` reads the prices, ``meter`` converts seconds and requests to cost, and ``budget`` keeps each function
-within its grant, so that a run never costs more than its cap. ``book`` has the rules of budgets that several runs
-share, of a session or a project, and ``ledger`` keeps them in a file.
+*Metered* means: measured seconds and counted requests, times the list prices of a profile. The provider's bill may
+differ.
+
+::
+
+    catalogue.py  reads the prices from prices.toml
+    meter.py      seconds and requests -> cost                                                 pure
+    cost.py       the cost of a run, by component
+    budget.py     a function spends prepaid grants only, and ends when it gets no further one
+    request.py    a function's request for a grant, and how much of it is granted              pure
+    start.py      the first grants, and the least budget of a run
+    book.py       rules of the budgets of sessions, projects and sweeps                        pure
+    ledger.py     the file that keeps them; ledger_rows.py sqlite_file.py: its format and access
+    owner.py      the process that a reservation belongs to
 """
 
 from .catalogue import PriceProfile, price_profile, profile_names

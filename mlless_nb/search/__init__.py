@@ -1,8 +1,17 @@
-"""Exploration under one budget: a sweep is many runs of one job with different settings, of which weak ones stop early.
+"""Sweeps: many runs of one job with different settings, under one budget. Weak runs are stopped early.
 
-``space`` says what a setting is drawn from, ``recipe`` makes a trial's job from drawn settings, ``rungs`` says how far
-a trial is, ``study`` is Optuna, which draws and judges; ``launch`` begins a sweep, ``runner`` runs its trials under
-their common budget, and ``handle`` is what the user holds.
+Trials are compared after set parts of their length, the *stages* of successive halving (Optuna's rungs).
+
+::
+
+    launch.py  `sweep`: begins a sweep
+    handle.py  the handle on a sweep: wait, stop, budget, trials, best model
+    space.py   `choice`, `uniform`, `log_uniform`, `integer`: what a setting is drawn from    pure
+    recipe.py  drawn settings -> the job of a trial
+    rungs.py   which stage of successive halving a trial has reached                          pure
+    study.py   Optuna, which draws the settings and says which trials are weak
+    runner.py  runs the trials within the common budget
+    trial.py   one trial, as it is shown
 """
 
 from .handle import Sweep

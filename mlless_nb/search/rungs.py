@@ -1,4 +1,4 @@
-"""How far a trial is on its way, in the units in which trials are compared. Pure."""
+"""The progress of a trial: which stage of successive halving (Optuna's rung) it has reached. Pure."""
 
 from __future__ import annotations
 

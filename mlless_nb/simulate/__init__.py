@@ -7,10 +7,15 @@
     run = simulate(Workload(workers=1024, pattern="scatter-reduce"), CLOUD)
     print(run.step_s, run.cost)
 
-``timeline`` and ``events`` are virtual time, ``cores`` and ``shards`` its queues. ``coordinator`` and ``services``
-replace the services of the loops, ``server_requests`` their servers, ``replicas`` the arithmetic. ``machine`` and
-``workload`` describe what is simulated, ``stragglers`` its delays, ``curves`` its losses. It needs greenlet: ``pip
-install 'mlless_nb[simulate]'``. No real server is contacted.
+It needs greenlet: ``pip install 'mlless_nb[simulate]'``. No real server is contacted.
+
+- What is simulated: ``machine`` has the costs of work and the latencies, ``calibrate`` measures these costs on this
+  machine, ``workload`` describes a job by its sizes, ``stragglers`` draws delays, ``curves`` gives the losses.
+- Virtual time: ``timeline`` is the queue of events, and ``events`` runs processes between them.
+- Queues: ``cores`` for processor time; ``shards`` for the Redis servers of a job (each has a part of the frames).
+- Replacements: ``coordinator`` and ``services`` for the services of the loops, ``hub`` for the servers' state,
+  ``server_requests`` for workers' requests to servers, ``replicas`` for the arithmetic, ``stand_ins`` for data.
+- Runs: ``functions`` does what a function does around a worker's loop, ``run`` does the work of the driver.
 """
 
 from .curves import PowerCurve, RecordedCurve, SentFraction

@@ -1,8 +1,8 @@
-"""Training from a terminal: ``python -m mlless_nb train job.toml``, which ``mlless-nb train`` is, too.
+"""The command line: ``mlless-nb``, or ``python -m mlless_nb``. ``mlless-nb train job.toml`` needs no notebook.
 
 ::
 
-    command.py     the words of the command line, and what carries them out
+    command.py     the subcommands, and the functions that carry them out
     train.py       ``train``: runs a job, shows it in a line, saves its model; exit statuses
     settings.py    a TOML file and ``--set``: fields as plain values, with where each comes from    pure
     calls.py       "PMF(rank=20)" and tables as calls of what a cell could call                     pure

@@ -1,4 +1,4 @@
-"""``mlless-nb``, and ``python -m mlless_nb``: its words, and what carries them out."""
+"""``mlless-nb``, and ``python -m mlless_nb``: its subcommands, and the functions that carry them out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Many runs: the list of all of a user's runs, which outlives notebooks.
+"""The list of all of a user's runs. It is kept in a file that all notebooks share.
 
-``entry`` is one run's row, ``ledger`` the SQLite file with all of them, ``tracker`` enters a run at its start and its
-end, and ``listing`` is what `mlless_nb.runs` returns.
+``entry`` is one run's row, ``ledger`` the SQLite file with all rows, and ``tracker`` enters a run at its start and its
+end. ``records`` makes rows from the records on disk, for killed runs and for runs older than the list. ``listing`` is
+what `mlless_nb.runs` returns.
 """
 
 from .entry import TrackedRun, differing, flat, settings_of

@@ -1,4 +1,4 @@
-"""An algorithm is one file: one that contributes nothing is checked by jobs, carried out, and changes nothing."""
+"""A new algorithm that contributes nothing: jobs check it, workers carry it out, and it changes nothing."""
 
 from __future__ import annotations
 

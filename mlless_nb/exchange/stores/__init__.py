@@ -1,8 +1,15 @@
 """Frame stores: where frames are kept between the worker that publishes them and the workers that read them.
 
-``base`` is the interface, each store is one file, and ``rounds`` runs a worker's rounds over any store; ``parts`` cuts
-frames for stores with small items. Redis, the default, needs no file here. A store keeps frames only; arrivals,
-leases, plan and budget stay on Redis, or are in the object storage, too.
+A store keeps frames only. Arrivals, leases, plan and budget stay with the coordinator, on Redis or in the object
+storage. Redis, the default store, needs no file here.
+
+::
+
+    base.py       the interface and the registry
+    memcached.py dynamodb.py storage.py server.py   one store each
+    rounds.py     a worker's rounds over any store
+    parts.py      cuts frames into parts, for stores whose items are small    pure
+    wire.py       the messages between ``server`` and `mlless_nb.server`
 """
 
 from .base import (

@@ -1,7 +1,8 @@
 """Synchronisation protocols: which part of its update a worker publishes, and whom a step waits for. Pure.
 
-A round policy in ``exchange/policies`` makes workers wait for each other. A new protocol is a file here, which
-registers its specification (`register_sync`), and its policy there.
+A new protocol is a specification in this folder (`register_sync`). It names a round policy, which makes workers wait
+for each other: one of ``exchange/policies``, or a new one there. ``base`` is the interface; ``backup_workers`` has
+`BackupWorkers`, `DBW` and `AdaSync`, and each other file has one protocol.
 """
 
 from .asp import ASP

@@ -1,8 +1,8 @@
 """Algorithms: what a worker computes from its minibatches, and how the contributions of all workers are applied.
 
-``base`` is the interface, and each algorithm is one file: ``gradient_averaging``, with ``local_steps``;
-``model_averaging``; ``admm``; ``em``. Filtering, encoding and sending a contribution is not their business, see
-`mlless_nb.worker.outgoing_update`.
+``base`` is the interface, and each algorithm is one file with the implementation: ``gradient_averaging``, with
+``local_steps``; ``model_averaging``; ``admm``; ``em``. The specifications are in `mlless_nb.job`. ``row_unions`` caches
+the rows that groups of minibatches touch. `mlless_nb.worker.outgoing_update` filters and encodes a contribution.
 """
 
 from .admm import ConsensusADMM

@@ -1,4 +1,4 @@
-"""The interface of an algorithm in a worker. Each algorithm is one file beside this one."""
+"""The interface of an algorithm in a worker. Each implementation is one file beside this one."""
 
 from __future__ import annotations
 
