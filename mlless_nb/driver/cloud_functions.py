@@ -92,7 +92,7 @@ class CloudFunctions:
     def at_rest(self) -> Iterator[None]:
         """Wait until each function has written its last note, so that this can be removed; lost ones write none.
 
-        Where pods were lost, those that the cluster has started for them may wait for calls that nobody deals: they
+        Where pods were lost, those that the cluster has started for them may wait for calls that nobody assigns: they
         are removed afterwards, since a cluster that does not answer must not keep the run's objects.
         """
         is_complete = False

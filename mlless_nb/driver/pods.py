@@ -124,7 +124,7 @@ class Pods:
             raise ServiceError(missing)
 
     def _actions(self, *, is_known: bool) -> list[str]:
-        """What a launch does: Lithops watches a job that looks at an image, and the pod that is to deal calls."""
+        """What a launch does: Lithops watches a job that looks at an image, and the pod that is to assign calls."""
         try:
             phases = self._phases(self._backend.master_name)
         except Exception as error:
@@ -146,7 +146,7 @@ class Pods:
         self._watched(act, f"{self._backend._format_job_name(image, 128)}-meta")
 
     def start_master(self, image: str) -> None:
-        """Start the pod that deals calls, unless it runs: before the run's clock does, and again if it was lost.
+        """Start the pod that assigns calls, unless it runs: before the run's clock does, and again if it was lost.
 
         Raises
         ------
