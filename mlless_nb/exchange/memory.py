@@ -88,8 +88,8 @@ class MemoryCoordinator:
         """See `Coordinator`."""
         hub = self._there
         with hub.changed:
-            if hub.called_off is not None:
-                raise Aborted(hub.called_off[1], hub.called_off[0])
+            if hub.aborted is not None:
+                raise Aborted(hub.aborted[1], hub.aborted[0])
             if hub.restart.number == known.number:
                 hub.roll_back(step, replaced, origin)
             return hub.restart
@@ -121,8 +121,8 @@ class MemoryCoordinator:
         hub = self._there
         if hub.restart.number != self._restart.number:
             raise Restarted(hub.restart)
-        if hub.called_off is not None:
-            raise Aborted(hub.called_off[1], hub.called_off[0])
+        if hub.aborted is not None:
+            raise Aborted(hub.aborted[1], hub.aborted[0])
 
     def read_plan(self) -> Plan:
         """See `Coordinator`."""
@@ -159,12 +159,12 @@ class MemoryCoordinator:
         """See `Coordinator`."""
         with self._hub.changed:
             if not self._hub.is_lost:
-                self._hub.called_off = self._hub.called_off or (status, reason)
+                self._hub.aborted = self._hub.aborted or (status, reason)
             self._hub.changed.notify_all()
 
     def aborted(self) -> tuple[str, str] | None:
         """See `Coordinator`."""
-        return self._hub.called_off
+        return self._hub.aborted
 
     def money(self) -> tuple[int | None, int]:
         """See `Coordinator`."""
@@ -289,7 +289,7 @@ class MemoryCoordinator:
         give_up_at, mine = time.monotonic() + part.deadline_s, self._restart.number
         with hub.changed:
             while not hub.changed.wait_for(
-                lambda: hub.is_lost or hub.called_off is not None or hub.restart.number != mine or is_there(),
+                lambda: hub.is_lost or hub.aborted is not None or hub.restart.number != mine or is_there(),
                 min(WAIT_POLL_S, part.deadline_s),
             ):
                 pay()

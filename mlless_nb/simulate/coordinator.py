@@ -67,7 +67,7 @@ class SimulatedCoordinator(MemoryCoordinator):
     def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
         """See `Coordinator`."""
         super().abort(reason, n_workers, status)
-        self._hub.call_off()
+        self._hub.wake_all()
 
     # -- a worker's round
 
@@ -103,8 +103,8 @@ class SimulatedCoordinator(MemoryCoordinator):
         process.switch()
         if reader.error is not None:
             raise reader.error
-        if hub.called_off is not None:
-            raise Aborted(hub.called_off[1], hub.called_off[0])
+        if hub.aborted is not None:
+            raise Aborted(hub.aborted[1], hub.aborted[0])
 
     def _frames(self, part: RoundRequest, gathering: Gathering) -> list[Any]:
         assert self._process is not None

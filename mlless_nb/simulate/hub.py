@@ -176,7 +176,7 @@ class SimulatedHub(MemoryHub):
             for slot in gone.arrivals if gone is not None else ():
                 self.grants.pop((f"{step}{kind}", slot), None)
 
-    def call_off(self) -> None:
+    def wake_all(self) -> None:
         """Wake all waiting processes."""
         for reader in self.waiting:
             self.timeline.at(self.timeline.now, reader.wake)

@@ -55,8 +55,8 @@ class ServerRequests:
         now, first = self._now, hub.shards[0]
         if hub.claims.get(part.slot) != self._nonce:
             reader.error = Aborted("this worker's slot was given to another invocation")
-        elif hub.called_off is not None:
-            reader.error = Aborted(hub.called_off[1], hub.called_off[0])
+        elif hub.aborted is not None:
+            reader.error = Aborted(hub.aborted[1], hub.aborted[0])
         if reader.error is not None:
             first.reply(reader.line, REPLY_BYTES, reader.wake)
             return

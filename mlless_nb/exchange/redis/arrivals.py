@@ -21,7 +21,7 @@ FENCED = "this worker's slot was given to another invocation"
 MOST_ROUNDS = 32
 
 
-def called_off(text: bytes) -> Aborted:
+def aborted_of(text: bytes) -> Aborted:
     """The exception of an aborted run, from the text that `abort` stored: the status, a space, the reason."""
     status, _, reason = text.decode().partition(" ")
     return Aborted(reason, status)
@@ -127,7 +127,7 @@ class Arrivals:
     def _check(self, code: int, text: bytes, part: RoundRequest) -> None:
         """Raise what the code in a script's reply says: the run is over for this worker, or goes on elsewhere."""
         if code == -3:
-            raise called_off(text)
+            raise aborted_of(text)
         if code == -4:
             raise Aborted(f"worker {part.slot} is so late that round {part.round_id} is no longer kept")
         if code == -2:
@@ -174,7 +174,7 @@ class Arrivals:
         if fence != self._fence.encode():
             raise Restarted(restart_of(fence, self._generation))
         if aborted is not None:
-            raise called_off(aborted)
+            raise aborted_of(aborted)
         return int(n_arrived) >= part.n_due
 
 

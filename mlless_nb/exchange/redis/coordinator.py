@@ -19,7 +19,7 @@ from ..seals import Seal, SealedRounds, WorkerRounds
 from ..slots import role_of
 from ..step_report import LateArrival, StepEntry
 from ..stores import FrameStore, StoredRounds
-from .arrivals import GONE, Arrivals, called_off, fence_of, restart_of
+from .arrivals import GONE, Arrivals, aborted_of, fence_of, restart_of
 from .rounds import Rounds
 from .step_log import StepLog
 
@@ -183,7 +183,7 @@ class RedisCoordinator:
         args = [self.generation, known.number, step, origin, TTL_S * 1000, n_workers, *replaced]
         code, text = self._roll_back(keys=[self._job, self._key("wake"), *freed], args=args)
         if code == -3:
-            raise called_off(text)
+            raise aborted_of(text)
         restart = restart_of(text, self.generation)
         if code == 1:
             # What the rounds before have left would stay until the end of the run.
@@ -238,7 +238,7 @@ class RedisCoordinator:
         text = self._redis.hget(self._job, "abort")
         if text is None:
             return None
-        error = called_off(text)
+        error = aborted_of(text)
         return error.status, str(error)
 
     def money(self) -> tuple[int | None, int]:

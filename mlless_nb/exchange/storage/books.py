@@ -155,8 +155,8 @@ class Books:
         """See `Coordinator`."""
 
         def change(state: JobState) -> Restart:
-            if state.called_off is not None:
-                raise Aborted(state.called_off[1], state.called_off[0])
+            if state.aborted is not None:
+                raise Aborted(state.aborted[1], state.aborted[0])
             if state.restart.number == known.number:
                 state.roll_back(step, replaced, origin)
             return state.restart
@@ -202,13 +202,13 @@ class Books:
         """See `Coordinator`. Waiting workers look for it every `WAIT_POLL_S` seconds, or more rarely, see the class."""
 
         def change(state: JobState) -> None:
-            state.called_off = state.called_off or (status, scrubbed(reason))
+            state.aborted = state.aborted or (status, scrubbed(reason))
 
         self._change(change)
 
     def aborted(self) -> tuple[str, str] | None:
         """See `Coordinator`."""
-        return self._read(self._freshness_s).called_off
+        return self._read(self._freshness_s).aborted
 
     # -- money
 

@@ -195,8 +195,8 @@ class StorageCoordinator(Books):
             raise Restarted(state.restart)
         if self._claim_of(part.slot) != self._nonce:
             raise Fenced("this worker's slot was given to another invocation")
-        if state.called_off is not None:
-            raise Aborted(state.called_off[1], state.called_off[0])
+        if state.aborted is not None:
+            raise Aborted(state.aborted[1], state.aborted[0])
 
     def _answer(self, part: RoundRequest) -> Arrival:
         """The answer to a worker whose round is not complete, without a grant."""
