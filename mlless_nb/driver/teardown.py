@@ -272,8 +272,8 @@ def outcome(failed: Sequence[str], left: Mapping[str, int]) -> str:
     if not failed and not n_left:
         return ALL_DOWN
     begin = "Not everything is shut down" if left.get("processes") else "All functions are shut down"
-    verbs = "is left: %mlless clean removes it" if n_left == 1 else "are left: %mlless clean removes them"
-    return "; ".join([begin, *failed, *([f"{words(left)} {verbs}"] if n_left else [])])
+    remedy = "is left: %mlless clean removes it" if n_left == 1 else "are left: %mlless clean removes them"
+    return "; ".join([begin, *failed, *([f"{words(left)} {remedy}"] if n_left else [])])
 
 
 def _delete_keys(services: Services) -> None:
