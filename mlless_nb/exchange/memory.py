@@ -312,22 +312,20 @@ class MemoryCoordinator:
         """See `Coordinator`."""
         return exchange_in_parts(self, part, pay)
 
-    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+    def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`."""
         arrival = self.publish(part)
-        return arrival, self._look(sought)
+        return arrival, self._poll(keys)
 
-    def wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
-    ) -> list[Frame | None]:
+    def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`."""
-        self._wait_until(lambda: any(found is not None for found in self._look(sought)), part, pay)
-        return self._look(sought)
+        self._wait_until(lambda: any(found is not None for found in self._poll(keys)), part, pay)
+        return self._poll(keys)
 
-    def _look(self, sought: Sequence[FrameKey]) -> list[Frame | None]:
-        """The frames of ``sought``, None for one that is not published yet."""
+    def _poll(self, keys: Sequence[FrameKey]) -> list[Frame | None]:
+        """The frames of ``keys``, None for one that is not published yet."""
         with self._hub.changed:
-            return [self._hub.frames.get((round_id, slot, None)) for round_id, slot in sought]
+            return [self._hub.frames.get((round_id, slot, None)) for round_id, slot in keys]
 
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
         """See `Coordinator`."""

@@ -71,7 +71,7 @@ class SimulatedCoordinator(MemoryCoordinator):
 
     # -- a worker's round
 
-    def _send(self, part: RoundRequest, reads: bool, sought: Sequence[FrameKey] | None = None) -> Reader:
+    def _send(self, part: RoundRequest, reads: bool, keys: Sequence[FrameKey] | None = None) -> Reader:
         """Send a round's requests to the servers, after the worker's own work for them."""
         hub, process = self._hub, self._process
         assert process is not None
@@ -83,7 +83,7 @@ class SimulatedCoordinator(MemoryCoordinator):
         hub.n_kept += count
         process.spend(costs.send_byte_s * n_bytes)
         process.clock()
-        reader = Reader(process, self._line, part, reads, sought)
+        reader = Reader(process, self._line, part, reads, keys)
         self._servers.write(reader, shards[home], n_bytes, count)
         return reader
 
@@ -180,26 +180,24 @@ class SimulatedCoordinator(MemoryCoordinator):
         self._process.spend(self._hub.machine.costs.receive_byte_s * n_bytes)
         return reader.found
 
-    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+    def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`; one write to the first server."""
-        reader = self._send(part, reads=False, sought=sought)
+        reader = self._send(part, reads=False, keys=keys)
         self._await(reader, lambda: None)
         assert reader.arrival is not None
         return reader.arrival, self._found(reader)
 
-    def wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
-    ) -> list[Frame | None]:
+    def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`."""
         process = self._process
         assert process is not None
         give_up_at = self._now + part.deadline_s
         while True:
             process.clock()
-            reader = Reader(process, self._line, part, True, sought)
+            reader = Reader(process, self._line, part, True, keys)
             reader.n_pending = 1  # wakes itself
             reader.n_seen = self._n_seen
-            asked = COMMAND_BYTES + KEY_BYTES * len(sought)
+            asked = COMMAND_BYTES + KEY_BYTES * len(keys)
             self._hub.shards[0].request(self._line, 0.0, asked, self._servers.watch, reader)
             self._await(reader, pay)
             found = self._found(reader)

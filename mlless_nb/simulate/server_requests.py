@@ -79,11 +79,11 @@ class ServerRequests:
         elif reader.reads:
             gathering.readers.append(reader)
             hub.waiting[reader] = None
-        elif reader.sought is None:
+        elif reader.keys is None:
             first.reply(reader.line, REPLY_BYTES, reader.wake)
         if is_complete and gathering.complete_at is None and not part.quorum:
             self._complete(part, gathering)
-        if reader.sought is not None:
+        if reader.keys is not None:
             self.look_for(reader)
 
     def end_quorum(self) -> None:
@@ -146,12 +146,12 @@ class ServerRequests:
             reader.wake()
 
     def look_for(self, reader: Reader) -> None:
-        """At the first server: reply with its sought frames that are there, then ask the other servers."""
-        hub, sought = self._hub, reader.sought or ()
+        """At the first server: reply with those of its frames that are there, then ask the other servers."""
+        hub, keys = self._hub, reader.keys or ()
         hub.waiting.pop(reader, None)
         reader.n_seen = hub.n_calls
         by_shard: dict[int, list[int]] = {0: []}
-        for number, (_, slot) in enumerate(sought):
+        for number, (_, slot) in enumerate(keys):
             by_shard.setdefault(slot % len(hub.shards), []).append(number)
         reader.n_pending = len(by_shard)
         for shard, numbers in by_shard.items():
@@ -164,10 +164,10 @@ class ServerRequests:
                 hub.timeline.after(self._latency_s, hub.shards[shard].request, *arguments)
 
     def _answer(self, reader: Reader, shard: int, numbers: list[int]) -> None:
-        """At a server: reply with the sought frames of these ``numbers``."""
-        hub, n_bytes, sought = self._hub, 0, reader.sought or ()
+        """At a server: reply with the frames of these ``numbers``."""
+        hub, n_bytes, keys = self._hub, 0, reader.keys or ()
         for number in numbers:
-            round_id, slot = sought[number]
+            round_id, slot = keys[number]
             gathering = hub.rounds.get(round_id)
             if gathering is not None and slot in gathering.there:
                 reader.found[number] = gathering.frames[slot][None]

@@ -326,15 +326,13 @@ class RedisCoordinator:
         """See `Coordinator`. With one server, all in one write."""
         return self._rounds.exchange(part, pay)
 
-    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+    def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`. With one server, all in one write; the frames are views, as of `frames`."""
-        return self._rounds.publish_and_poll(part, sought)
+        return self._rounds.publish_and_poll(part, keys)
 
-    def wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
-    ) -> list[Frame | None]:
+    def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`. The frames are views, as of `frames`."""
-        return self._rounds.wait_for_any(part, sought, pay)
+        return self._rounds.wait_for_any(part, keys, pay)
 
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
         """See `Coordinator`."""

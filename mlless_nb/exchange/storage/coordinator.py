@@ -236,7 +236,7 @@ class StorageCoordinator(Books):
             found: list[Closing | None] = []
 
             def has_ended() -> bool:
-                found[:] = [self._quorum.look(part)]
+                found[:] = [self._quorum.poll(part)]
                 return found[0] is not None
 
             self._rounds.wait(part, has_ended, lambda: self._go_on(part, pay))
@@ -276,19 +276,17 @@ class StorageCoordinator(Books):
         frames = self._rounds.frames(part, None) if part.peers else []
         return Exchanged(arrival, frames, published_at, complete_at, part.publishers)
 
-    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+    def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`."""
         arrival = self.publish(part)
-        return arrival, self._rounds.sought(part, sought)
+        return arrival, self._rounds.poll(part, keys)
 
-    def wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
-    ) -> list[Frame | None]:
+    def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`."""
         found: list[Frame | None] = []
 
         def is_any_there() -> bool:
-            found[:] = self._rounds.sought(part, sought)
+            found[:] = self._rounds.poll(part, keys)
             return any(frame is not None for frame in found)
 
         self._rounds.wait(part, is_any_there, lambda: self._go_on(part, pay))
