@@ -20,7 +20,7 @@ from ..exchange import (
 from .events import Process
 from .hub import Gathering, Reader, SimulatedHub
 from .server_requests import COMMAND_BYTES, KEY_BYTES, ServerRequests
-from .shards import Line
+from .shards import FunctionLink
 from .stand_ins import Sized
 
 
@@ -42,7 +42,7 @@ class SimulatedCoordinator(MemoryCoordinator):
 
     def __init__(self, hub: SimulatedHub, process: Process | None = None, nonce: str = "") -> None:
         super().__init__(hub, nonce)
-        self._process, self._line = process, Line()
+        self._process, self._own_link = process, FunctionLink()
         self._servers = ServerRequests(hub, nonce)
         self._latency_s = hub.machine.link.latency_s
         self._n_seen = 0  # wake-up messages before the last poll
@@ -83,7 +83,7 @@ class SimulatedCoordinator(MemoryCoordinator):
         hub.n_kept += count
         process.spend(costs.send_byte_s * n_bytes)
         process.clock()
-        reader = Reader(process, self._line, part, reads, keys)
+        reader = Reader(process, self._own_link, part, reads, keys)
         self._servers.write(reader, shards[home], n_bytes, count)
         return reader
 
@@ -131,7 +131,7 @@ class SimulatedCoordinator(MemoryCoordinator):
         if gathering.complete_at is None:
             self._process.clock()
         if gathering.complete_at is None:
-            reader = Reader(self._process, self._line, part, reads=True)
+            reader = Reader(self._process, self._own_link, part, reads=True)
             reader.arrival = Arrival(False, None, 0, True)
             gathering.readers.append(reader)
             self._hub.waiting[reader] = None
@@ -142,7 +142,7 @@ class SimulatedCoordinator(MemoryCoordinator):
         """See `Coordinator`."""
         assert self._process is not None
         gathering = self._hub.gathering(part.round_id)
-        reader = Reader(self._process, self._line, part, reads=True)
+        reader = Reader(self._process, self._own_link, part, reads=True)
         self._servers.fetch(reader, gathering, at_server=False)
         self._await(reader, lambda: None)
         return self._frames(part, gathering)
@@ -163,8 +163,8 @@ class SimulatedCoordinator(MemoryCoordinator):
     def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
         """See `Coordinator`."""
         assert self._process is not None
-        reader = Reader(self._process, self._line, part, reads=False)
-        self._hub.shards[0].request(self._line, self._hub.machine.costs.command_s, COMMAND_BYTES, reader.wake)
+        reader = Reader(self._process, self._own_link, part, reads=False)
+        self._hub.shards[0].request(self._own_link, self._hub.machine.costs.command_s, COMMAND_BYTES, reader.wake)
         reader.n_pending = 1
         self._await(reader, lambda: None)
         self._hub.quorum.reach(part)
@@ -194,11 +194,11 @@ class SimulatedCoordinator(MemoryCoordinator):
         give_up_at = self._now + part.deadline_s
         while True:
             process.clock()
-            reader = Reader(process, self._line, part, True, keys)
+            reader = Reader(process, self._own_link, part, True, keys)
             reader.n_pending = 1  # wakes itself
             reader.n_seen = self._n_seen
             asked = COMMAND_BYTES + KEY_BYTES * len(keys)
-            self._hub.shards[0].request(self._line, 0.0, asked, self._servers.watch, reader)
+            self._hub.shards[0].request(self._own_link, 0.0, asked, self._servers.watch, reader)
             self._await(reader, pay)
             found = self._found(reader)
             if any(frame is not None for frame in found):

@@ -9,7 +9,7 @@ from ..exchange import KINDS, Aborted, Arrival, FrameKey, MemoryHub, Plan, Resta
 from ..exchange.step_report import Report
 from .events import Process
 from .machine import Machine
-from .shards import Line, Shard
+from .shards import FunctionLink, Shard
 from .stand_ins import Sized
 from .timeline import Timeline
 
@@ -35,13 +35,18 @@ class Reader:
 
     __slots__ = (
         *("arrival", "error", "found", "n_pending", "n_seen", "part", "process", "published_at", "reads"),
-        *("line", "keys", "ticket", "was_woken"),
+        *("own_link", "keys", "ticket", "was_woken"),
     )
 
     def __init__(
-        self, process: Process, line: Line, part: RoundRequest, reads: bool, keys: Sequence[FrameKey] | None = None
+        self,
+        process: Process,
+        own_link: FunctionLink,
+        part: RoundRequest,
+        reads: bool,
+        keys: Sequence[FrameKey] | None = None,
     ) -> None:
-        self.process, self.line, self.part, self.reads, self.keys = process, line, part, reads, keys
+        self.process, self.own_link, self.part, self.reads, self.keys = process, own_link, part, reads, keys
         self.found: list[Any] = [None] * len(keys or ())
         self.n_seen = 0  # wake-up messages before its poll
         self.was_woken = False
