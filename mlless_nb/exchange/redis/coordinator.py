@@ -21,7 +21,7 @@ from ..step_report import LateArrival, StepEntry
 from ..stores import FrameStore, StoredRounds
 from .arrivals import GONE, Arrivals, aborted_of, fence_of, restart_of
 from .rounds import Rounds
-from .step_log import StepLog
+from .step_log import StepLogReader
 
 #: Seconds until an unused key expires, also if the run's processes were killed.
 TTL_S = 86_400
@@ -85,7 +85,7 @@ class RedisCoordinator:
         self._reserve = self._redis.register_script(_script("reserve"))
         self._abort = self._redis.register_script(_script("abort"))
         self._roll_back = self._redis.register_script(_script("roll_back"))
-        self._steps = StepLog(self._redis, self._key("steps"))
+        self._steps = StepLogReader(self._redis, self._key("steps"))
         arrivals = Arrivals(self._prefix, generation, nonce, _script("arrive"), _script("catch_up"), TTL_S)
         rounds = Rounds(self._shards, self._prefix, arrivals, TTL_S)
         self._store = store

@@ -45,9 +45,9 @@ class Books:
         self._claims: dict[int, str] = {}  # that were read
 
     @property
-    def is_local(self) -> bool:
+    def has_local_objects(self) -> bool:
         """Whether requests take microseconds."""
-        return self._storage.is_local
+        return self._storage.has_local_objects
 
     def _note(self, gets: int, puts: int) -> None:
         self._store.count(n_gets=gets, n_puts=puts)
@@ -56,7 +56,7 @@ class Books:
 
     def delete(self) -> int:
         """See `Coordinator`. Functions of a cloud that are about to return are waited for: they still write."""
-        if not self._storage.is_local:
+        if not self._storage.has_local_objects:
             give_up_at = time.monotonic() + SETTLE_S
             slots = [int(key.rpartition("/")[2]) for key in self._storage.objects.list(f"{self._folder}claims/")]
             while self._are_alive(slots) and time.monotonic() < give_up_at:

@@ -77,7 +77,7 @@ class StorageCoordinator(Books):
         super().__init__(storage, store, generation, nonce, freshness_s)
         self._looks_ahead = looks_ahead
         self._steps = StepLog(storage, self._folder, freshness_s / 2, self._note)
-        self._rounds = StorageRounds(store, LOCAL_PAUSES_S if storage.is_local else PAUSES_S)
+        self._rounds = StorageRounds(store, LOCAL_PAUSES_S if storage.has_local_objects else PAUSES_S)
         self._known: JobState | None = None  # the state as this worker saw it last
         self.join(FROM_THE_START)
         self._logged = 0  # the newest step that this worker has logged
@@ -221,7 +221,7 @@ class StorageCoordinator(Books):
 
     def _aside(self, action: Callable[[], object]) -> None:
         """Do ``action`` while this worker goes on, if requests take long. An error is raised by the next call."""
-        if self._storage.is_local:
+        if self._storage.has_local_objects:
             action()
             return
         if self._beside is None:

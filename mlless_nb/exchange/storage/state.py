@@ -179,6 +179,6 @@ class Cell(Generic[_State]):
                     return result
                 is_fresh = True
             # Others change it too: each waits for another time.
-            time.sleep(random.uniform(0.0, pause_s) if not self._storage.is_local else 0.0)
+            time.sleep(random.uniform(0.0, pause_s) if not self._storage.has_local_objects else 0.0)
             pause_s = min(2 * pause_s, MOST_PAUSE_S)
         raise Aborted("the run's state in the object storage is changed by others over and over")
