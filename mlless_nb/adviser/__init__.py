@@ -2,9 +2,9 @@
 
 ``probe`` measures the job on this machine (``alone`` has its replica), ``descent`` how many epochs it takes,
 ``analytic`` is LambdaML's model of functions and VMs with ``constants``, ``here`` that of the embedded backend, and
-``advice`` compares. ``outlook`` says in a line what a job as it is written will take, and what looks wrong with it:
+``advice`` compares. ``estimate`` says in a line what a job as it is written will take, and what looks wrong with it:
 beside the start of a run (``foresight``), or instead of one (``dry_run``). ``foreseen`` has the first rows of stored
-files, ``stateless_outlook`` the line for functions that live for a part of a step. Nothing is launched or billed.
+files, ``stateless_estimate`` the line for functions that live for a part of a step. Nothing is launched or billed.
 """
 
 from .advice import Advice, advise
