@@ -151,7 +151,7 @@ class Arrivals:
         plan = Plan.decode(text) if text else None
         return Arrival(False, plan, 0, bool(has_supervisor)), [one for one in found if one is not None]
 
-    def looking(self, part: RoundRequest) -> list[tuple[Any, ...]]:
+    def polling(self, part: RoundRequest) -> list[tuple[Any, ...]]:
         """Commands that read the state of the round and the run, and renew the lease."""
         prefix = self._prefix
         return [
@@ -161,7 +161,7 @@ class Arrivals:
         ]
 
     def seen(self, replies: list[Any], part: RoundRequest) -> bool:
-        """Whether the round is complete, from the replies to `looking`.
+        """Whether the round is complete, from the replies to `polling`.
 
         Raises
         ------

@@ -6,7 +6,7 @@ registers its specification (`register_sync`), and its policy there.
 
 from .asp import ASP
 from .backup_workers import DBW, AdaSync, BackupWorkers
-from .base import MOST_STALENESS, Sync, register_sync, sync_from_json
+from .base import MOST_STALENESS, Sync, register_sync, registered_syncs, sync_from_json
 from .bsp import BSP
 from .isp import ISP
 from .ssp import SSP
@@ -22,5 +22,6 @@ __all__ = [
     "BackupWorkers",
     "Sync",
     "register_sync",
+    "registered_syncs",
     "sync_from_json",
 ]
