@@ -15,8 +15,7 @@ from ..errors import JobError
 from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from .advice import WORKERS as NUMBERS
-from .advice import Advice, as_run, compare
-from .constants import constants
+from .advice import Advice, as_run, compare, constants_for
 from .descent import descend, planned
 from .estimate import Course, Estimate, estimate
 from .foreseen import ForeseenRows
@@ -107,7 +106,7 @@ def of_stored(job: TrainingJob, rows: ForeseenRows) -> tuple[TrainingJob, Estima
 
 def courses_of(job: TrainingJob, sizes: Sizes) -> dict[int, Course]:
     """``job`` with its own and with other numbers of workers, where it runs."""
-    most, known = max(job.n_minibatches // job.local_steps, 1), constants()
+    most, known = max(job.n_minibatches // job.local_steps, 1), constants_for(job)
     once, twice = (dataclasses.replace(sizes, epochs=epochs) for epochs in (EPOCHS, 2 * EPOCHS))
     counts = sorted({job.workers, *(n for n in NUMBERS if n <= most)})
     return {n: Course.through(as_run(job, n, once, known), as_run(job, n, twice, known), EPOCHS) for n in counts}
