@@ -54,7 +54,7 @@ def carry_out(given: argparse.Namespace) -> int:
 def deploy(given: argparse.Namespace) -> int:
     """``deploy aws``: check, build, make, and write the profile; with ``--dry-run`` say what would be made."""
     memory = sorted(set(given.memory or MEMORY_MB))
-    wanted = deploying.Wanted(memory, given.redis, given.insecure, given.redis_for_functions)
+    wanted = deploying.DeploymentRequest(memory, given.redis, given.insecure, given.redis_for_functions)
     account = open_account(given.region)
     print(f"account {account.number}, {account.region}, {account.name}")
     concurrency = deploying.check(account, wanted)

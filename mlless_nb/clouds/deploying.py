@@ -36,7 +36,7 @@ QUEUED_S = 60
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DeploymentRequest:
     """What is to be there.
 
     Parameters
@@ -65,7 +65,7 @@ class Wanted:
                 without_password(url)
 
 
-def check(account: Account, wanted: Wanted) -> int:
+def check(account: Account, wanted: DeploymentRequest) -> int:
     """Check what would fail at the first run; returns the account's concurrency.
 
     Raises
@@ -108,7 +108,7 @@ def without_password(url: str) -> str:
     return url
 
 
-def steps(account: Account, wanted: Wanted, runtime: Runtime, found: Inventory) -> list[tuple[str, bool]]:
+def steps(account: Account, wanted: DeploymentRequest, runtime: Runtime, found: Inventory) -> list[tuple[str, bool]]:
     """What `deploy` would do: a sentence each, and whether it is there already."""
     namespace, user = namespace_of(runtime.digest), account.user
     layer = lithops_lambda.layer_name(user, namespace, runtime.python)
@@ -128,7 +128,7 @@ def steps(account: Account, wanted: Wanted, runtime: Runtime, found: Inventory) 
 
 def deploy(
     account: Account,
-    wanted: Wanted,
+    wanted: DeploymentRequest,
     runtime: Runtime,
     found: Inventory,
     concurrency: int,
@@ -140,7 +140,7 @@ def deploy(
     Parameters
     ----------
     account : Account
-    wanted : Wanted
+    wanted : DeploymentRequest
     runtime : Runtime
     found : Inventory
         What is there.
