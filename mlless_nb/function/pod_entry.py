@@ -1,8 +1,9 @@
 """What a container of Kubernetes starts, in the place of Lithops' own script: ``lithopsentry.py ACTION DATA``.
 
 It speaks Lithops' protocol: one pod, the master, assigns the calls of a job, and each pod of the job asks it for one
-after the other. Lithops' script assigns by a debugging server of Flask's, may assign a call twice, and a pod whose master
-is gone asks for ever. It lies at the root of the image's packages, as ``lithopsentry.py``, and imports nothing of ours.
+after the other. Lithops' script assigns them by a debugging server of Flask's, may assign a call twice, and a pod whose
+master is gone asks for ever. It lies at the root of the image's packages, as ``lithopsentry.py``, and imports nothing
+of ours.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Worker:
         n_workers, by_shard = invocation.n_workers, self._replica.divergence.owned_rows
         algorithm = algorithm_from_json(invocation.algorithm)
         self._passes = algorithm.passes
-        schedule = SCHEDULES[invocation.scale_in["global_minibatch"]] if not algorithm.takes_whole_shards else WholeShards
+        schedule = WholeShards if algorithm.takes_whole_shards else SCHEDULES[invocation.scale_in["global_minibatch"]]
         self._shares = schedule(self._manifest, invocation.slot, n_workers, by_shard=by_shard)
         self._feed.expect(self._shares.part)
         if invocation.start_key is not None:

@@ -91,12 +91,12 @@ def test_a_run_that_is_live_or_unknown_is_refused() -> None:
 def test_the_measured_link_of_a_deployment_is_used() -> None:
     texts = ("region", "account", "user", "bucket", "role", "layer", "namespace", "runtime")
     about = dict.fromkeys((*texts, "python", "lithops", "sources", "wrapper"), "x")
-    links = {"1024": [0.004, 2e6]}
+    links = {"1024": [0.04, 2e6]}
     deployed.Profile(**about, memory_mb=[1024], concurrency=100, redis=REDIS, links=links).write()  # type: ignore[arg-type]
     there = dataclasses.replace(JOB, backend="aws_lambda", memory_mb=1024)
     measured = mlless_nb.advise(there, workers=[2])
     other = mlless_nb.advise(dataclasses.replace(there, memory_mb=2048), workers=[2])
-    assert "Redis 4 ms and 2 MB/s as measured" in repr(measured)
+    assert "Redis 40 ms and 2 MB/s as measured" in repr(measured)
     assert "as measured" not in repr(other)
     sizes = measured.sizes
     exchanged = {}
@@ -105,7 +105,7 @@ def test_the_measured_link_of_a_deployment_is_used() -> None:
         exchanged[name] = redis.exchange_s / sizes.n_rounds(2)
     # two workers' updates arrive and are sent, to each other, and each waits for two answers
     known = constants().channels["redis"]
-    for name, link in (("measured", [0.004, 2e6]), ("other", [known.latency_s, known.bytes_s])):
+    for name, link in (("measured", [0.04, 2e6]), ("other", [known.latency_s, known.bytes_s])):
         assert exchanged[name] == pytest.approx(2 * link[0] + 4 * sizes.update_bytes / link[1], rel=0.1, abs=2e-4)
     own = foresight.courses_of(there, sizes)[2]
     assert own.epoch_s > foresight.courses_of(dataclasses.replace(there, memory_mb=2048), sizes)[2].epoch_s
