@@ -44,7 +44,7 @@ def _bytes(n_bytes: int) -> str:
     return f", {size(n_bytes)}" if n_bytes else ""
 
 
-def _parsed(verb: str, words: list[str]) -> tuple[list[str], set[str]]:
+def _parsed(command: str, words: list[str]) -> tuple[list[str], set[str]]:
     """The URLs and the other flags among ``words``."""
     urls, flags, left = [], set(), list(words)
     while left:
@@ -55,5 +55,7 @@ def _parsed(verb: str, words: list[str]) -> tuple[list[str], set[str]]:
             flags.add(word)
         else:
             shown = word if word in FLAGS else word.split("=")[0] if word.startswith("--") else "..."  # maybe a URL
-            raise UsageError(f"%mlless {verb} {shown}: must be --redis URL" + (" or --data" if verb == "clean" else ""))
+            raise UsageError(
+                f"%mlless {command} {shown}: must be --redis URL" + (" or --data" if command == "clean" else "")
+            )
     return urls, flags

@@ -28,21 +28,23 @@ if TYPE_CHECKING:
 
 
 def perform(line: str) -> None:
-    """Carry out ``line``, the text after ``%mlless``: a verb and its arguments; an empty line means ``status``.
+    """Carry out ``line``, the text after ``%mlless``: a command and its arguments; an empty line means ``status``.
 
     Raises
     ------
     UsageError
-        If the verb or the run is unknown, or an argument is missing, superfluous or not a number.
+        If the command or the run is unknown, or an argument is missing, superfluous or not a number.
     MllessError
         If the run refuses the command.
     """
     words = line.split() or ["status"]
-    if words[0] not in VERBS:
-        near = nearest(words[0], VERBS)
+    if words[0] not in COMMANDS:
+        near = nearest(words[0], COMMANDS)
         hint = f"; is {near} meant?" if near else ""
-        raise UsageError(f"%mlless {words[0]}: must be one of {', '.join(VERBS)}{hint} (%%mlless, with two %, trains)")
-    VERBS[words[0]](words[1:])
+        raise UsageError(
+            f"%mlless {words[0]}: must be one of {', '.join(COMMANDS)}{hint} (%%mlless, with two %, trains)"
+        )
+    COMMANDS[words[0]](words[1:])
 
 
 def status(words: list[str]) -> None:
@@ -165,7 +167,7 @@ def doctor(words: list[str]) -> None:
     print("\n".join(map(str, examine())))
 
 
-VERBS: dict[str, Callable[[list[str]], None]] = {
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "status": status,
     "stop": stop,
     "scale_in": scale_in,
@@ -188,7 +190,7 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
 }
 
 
-#: The meaning of each verb's number.
+#: The meaning of each command's number.
 _NUMBERS = {
     "scale_in": "one whole number of workers, e.g. %mlless scale_in 1",
     "budget": "one amount in US dollars, e.g. %mlless budget 0.40",
@@ -196,7 +198,7 @@ _NUMBERS = {
 }
 
 
-def _number(verb: str, words: list[str]) -> tuple[float | None, list[str]]:
+def _number(command: str, words: list[str]) -> tuple[float | None, list[str]]:
     """The number among ``words`` (None if there is none), and the other words."""
     numbers, others = [], []
     for word in words:
@@ -205,31 +207,30 @@ def _number(verb: str, words: list[str]) -> tuple[float | None, list[str]]:
         except ValueError:
             others.append(word)
     if len(numbers) > 1:
-        raise UsageError(f"%mlless {verb} {' '.join(words)}: must be {_NUMBERS[verb]}")
+        raise UsageError(f"%mlless {command} {' '.join(words)}: must be {_NUMBERS[command]}")
     return (numbers[0] if numbers else None), others
 
 
-def _the_run(verb: str, words: list[str], *, live: bool = False) -> TrainingRun:
+def _the_run(command: str, words: list[str], *, live: bool = False) -> TrainingRun:
     """The run that ``words`` name, else the only live run, else the latest one unless it must be ``live``."""
     known = registry.handles()
     if len(words) > 1:
-        raise UsageError(f"%mlless {verb}: {' '.join(words)} is not one run; write %mlless {verb} [RUN]")
+        raise UsageError(f"%mlless {command}: {' '.join(words)} is not one run; write %mlless {command} [RUN]")
     if words:
         named = [run for run in known if words[0] in (run.name, run.id)]
         if not named:
             names = ", ".join(dict.fromkeys(run.name for run in known))
-            number = f" (a number must be {_NUMBERS[verb]})" if verb in _NUMBERS else ""
-            raise UsageError(
-                f"%mlless {verb}: no run is called {words[0]}{number}; {'there is ' + names if names else 'none yet'}"
-            )
+            number = f" (a number must be {_NUMBERS[command]})" if command in _NUMBERS else ""
+            there = f"there is {names}" if names else "none yet"
+            raise UsageError(f"%mlless {command}: no run is called {words[0]}{number}; {there}")
         run = next((run for run in reversed(named) if is_live(run)), named[-1])
     else:
         alive = [run for run in known if is_live(run)]
         if len(alive) > 1:
-            raise UsageError(f"%mlless {verb}: which one? live are {', '.join(run.name for run in alive)}")
+            raise UsageError(f"%mlless {command}: which one? live are {', '.join(run.name for run in alive)}")
         if not known:
-            raise UsageError(f"%mlless {verb}: no run yet; a %%mlless cell starts one")
+            raise UsageError(f"%mlless {command}: no run yet; a %%mlless cell starts one")
         run = alive[0] if alive else known[-1]
     if live and not is_live(run):
-        raise UsageError(f"%mlless {verb}: {run.name} has ended ({run.status}); this needs a live run")
+        raise UsageError(f"%mlless {command}: {run.name} has ended ({run.status}); this needs a live run")
     return run

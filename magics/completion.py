@@ -6,7 +6,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 
 from ..driver import runs as registry
 from . import budgets, cleaning, many, sweeping
-from .commands import VERBS
+from .commands import COMMANDS
 from .options import OPTIONS
 
 
@@ -32,7 +32,7 @@ def candidates(words: list[str]) -> list[str]:
         taken = set(words[1:-1]) - {"--redis"}
         return [flag for flag, _ in OPTIONS if flag not in taken]
     if words[0] == "%mlless" and len(words) == 2:
-        return list(VERBS)
+        return list(COMMANDS)
     if words[0] == "%mlless" and len(words) > 2 and words[1] in ("session", "project"):
         return [flag for flag in budgets.FLAGS if flag not in words[2:-1]]
     if words[0] == "%mlless" and len(words) > 2 and words[1] == "budget":

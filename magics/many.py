@@ -47,7 +47,7 @@ def forget(words: list[str]) -> None:
     print("\n".join(f"removed {run.name} ({run.id})" for run in removed))
 
 
-def _parsed(verb: str, words: list[str], flags: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
+def _parsed(command: str, words: list[str], flags: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
     """The plain words, and the options by name."""
     plain, options = [], {}
     left = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
@@ -57,9 +57,9 @@ def _parsed(verb: str, words: list[str], flags: tuple[str, ...]) -> tuple[list[s
             plain.append(word)
         elif word not in flags:
             valid = f"one of {', '.join(flags)}" if flags else "without options"
-            raise UsageError(f"%mlless {verb} {word}: must be {valid}")
+            raise UsageError(f"%mlless {command} {word}: must be {valid}")
         elif not left:
-            raise UsageError(f"%mlless {verb} {word}: must be followed by a name")
+            raise UsageError(f"%mlless {command} {word}: must be followed by a name")
         else:
             options[word.removeprefix("--")] = left.pop(0)
     return plain, options

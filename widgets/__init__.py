@@ -1,11 +1,11 @@
-"""The views of a run: a live dashboard in the notebook, and pictures, tables and text for the saved notebook.
+"""The views of a run: a live dashboard in the notebook, and SVG, tables and text for the saved notebook.
 
 Views read telemetry and send the user's commands; they decide nothing::
 
     view_model.py    RunState and rows -> words and figures, pure; uses format.py rows.py
     forecast.py      how far a run is and what is ahead; strip.py loss_range.py earlier.py: parts of a view, pure
     dashboard.py     the live widget, with its .js and .css; uses feed.py controls.py
-    static.py        picture, table and text of a saved notebook; uses svg.py
+    static.py        SVG, table and text of a saved notebook; uses svg.py
     plotly_figure.py  the same curves for plotly; plotly_style.py: colours and layout of all plotly figures
     advice_chart.py  seconds against dollars, before a run
     workflow.py      one step of a stateless run: its functions, objects and times

@@ -15,7 +15,7 @@ _DASHES = ("solid", "dash", "dot")
 _HEAD = ("run", "best", "last", "steps", "time", "cost", "status")
 
 
-def figure(comparison: Any) -> Any:
+def plotly_figure(comparison: Any) -> Any:
     """Losses against seconds and against dollars as a ``plotly.graph_objects.Figure`` of two panels."""
     from plotly.subplots import make_subplots
 
@@ -77,10 +77,10 @@ def show(comparison: Any) -> None:
 
     display({"text/html": as_html(comparison), "text/plain": as_text(comparison)}, raw=True)
     if detect() not in ("terminal", "none"):
-        display(figure_bundle(figure(comparison), "losses against seconds and dollars"), raw=True)
+        display(plotly_bundle(plotly_figure(comparison), "losses against seconds and dollars"), raw=True)
 
 
-def figure_bundle(drawn: Any, told: str) -> dict[str, Any]:
+def plotly_bundle(drawn: Any, told: str) -> dict[str, Any]:
     """A plotly figure as a mime bundle without scripts; ``told`` stands for it in a log."""
     import json
 

@@ -257,7 +257,7 @@ class View {
   }
 }
 
-/** Puts a view into the static pictures of the run's end, as long as the widget lives: with hover, zoom and axes. The
+/** Puts a view into the static views of the run's end, as long as the widget lives: with hover, zoom and axes. The
  * notebook keeps the static form. */
 class Cards {
   constructor(store) {

@@ -3,7 +3,7 @@
 Data reaches the browser in two ways. Custom messages carry new rows (float32, in a buffer) and figures; messages sent
 before a view exists are lost. The ``snapshot`` and ``status`` traits therefore carry a small version of the whole run.
 A view sends "hello" when it appears and whenever a batch is missing, and receives all rows in reply. The browser
-answers by custom messages only. At the end a static picture replaces the widget in the notebook; as long as the kernel
+answers by custom messages only. At the end a static view replaces the widget in the notebook; as long as the kernel
 lives, the browser shows the live view in its place.
 """
 
@@ -57,7 +57,7 @@ class Dashboard(anywidget.AnyWidget):
     def __init__(self, run: Any) -> None:
         self._run = run
         self._controls = Controls(run, self._show_resumed)
-        #: The class of the static picture's element, by which the browser finds it.
+        #: The class of the static view's element, by which the browser finds it.
         self._card = f"mlless-end-{secrets.token_hex(6)}"
         #: Whether a browser has shown this widget.
         self.is_seen = False
@@ -73,7 +73,7 @@ class Dashboard(anywidget.AnyWidget):
         self.on_msg(self._on_message)
 
     def display(self, instead_of: str = "") -> None:
-        """Show the widget in the present cell's output; the static picture replaces it at the end of the run.
+        """Show the widget in the present cell's output; the static view replaces it at the end of the run.
 
         ``instead_of``: the display id of an output that it replaces.
         """

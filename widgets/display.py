@@ -21,7 +21,7 @@ _POLL_S = 0.05
 def show(run: Any, wait: bool = False, frontend: Frontend | None = None) -> None:
     """Show ``run`` from now on.
 
-    In an interactive notebook a live `Dashboard` is displayed; when the run ends, a static picture replaces it, which
+    In an interactive notebook a live `Dashboard` is displayed; when the run ends, a static view replaces it, which
     stays in the saved notebook. Elsewhere lines are printed: one now, and with ``wait`` one every ten seconds (sooner
     at first) and one at the end; on a terminal it is one line that is rewritten.
 

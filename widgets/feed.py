@@ -54,7 +54,7 @@ class Feed:
             self._thread.join(timeout_s)
 
     def _loop(self) -> None:
-        seen, answers, sent, pictured, next_snapshot = 0, 0, 0, -1, 0.0
+        seen, answers, sent, in_snapshot, next_snapshot = 0, 0, 0, -1, 0.0
         shown: RunState | None = None
         while not self._closing.is_set():
             seen = self._telemetry.wait_for_change(seen, BATCH_S)
@@ -67,10 +67,10 @@ class Feed:
             if len(rows) or state is not shown:
                 self._sink.on_rows(sent, rows, state)
                 sent, shown = sent + len(rows), state
-            if not state.is_live or (began >= next_snapshot and pictured != seen):
+            if not state.is_live or (began >= next_snapshot and in_snapshot != seen):
                 self._sink.on_snapshot(self._telemetry.rows_since(0), state)
                 apart_s = min(max(SNAPSHOT_S, APART_SHARE * state.time_s), SNAPSHOTS_APART_S)
-                next_snapshot, pictured = began + apart_s, seen
+                next_snapshot, in_snapshot = began + apart_s, seen
             if not state.is_live:
                 self._at_end()
                 return

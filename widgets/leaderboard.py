@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from .comparison import figure_bundle, shown
+from .comparison import plotly_bundle, shown
 from .display import FIRST_LINE_S, LINE_EVERY_S
 from .format import count, duration, metric, percent, usd
 from .frontend import Frontend, can_click, detect
@@ -135,7 +135,7 @@ def static_bundles(sweep: Any) -> list[dict[str, Any]]:
     """The leaderboard and, if a trial has a loss, the parallel coordinates as mime bundles without a widget."""
     bundles: list[dict[str, Any]] = [{"text/html": as_html(sweep), "text/plain": as_text(sweep)}]
     if sweep.best_trial is not None:
-        bundles.append(figure_bundle(parallel_coordinates(sweep), f"parallel coordinates of {sweep.name}"))
+        bundles.append(plotly_bundle(parallel_coordinates(sweep), f"parallel coordinates of {sweep.name}"))
     return bundles
 
 

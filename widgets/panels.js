@@ -78,7 +78,7 @@ function nearestRow(rows, column, value) {
   return low > 0 && value - rows.at(low - 1, column) < rows.at(low, column) - value ? low - 1 : low;
 }
 
-/** The range of the loss axis and whether it is logarithmic; see loss_range.py, which does the same for the static picture. */
+/** The range of the loss axis and whether it is logarithmic; see loss_range.py, which does the same for the static view. */
 function lossRange(lines, span, levels, wanted) {
   const cut = span[0] + HEAD_SHARE * (span[1] - span[0]);
   const all = lines.flatMap(({ y }) => y);

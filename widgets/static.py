@@ -1,4 +1,4 @@
-"""The static view of a run for a saved notebook: picture, table and text, without a widget and without scripts.
+"""The static view of a run for a saved notebook: SVG, table and text, without a widget and without scripts.
 
 For an output whose widget model no longer exists, JupyterLab shows an error line instead of text/html. So this view
 replaces the widget at the end of a run. Each form is readable by itself: text/plain in a log, text/html without styles.
@@ -15,7 +15,7 @@ import numpy as np
 from .forecast import forecast_lines
 from .format import metric, usd
 from .rows import VIEW_COLUMNS, ViewRows, view_rows
-from .svg import label_of, picture, pictures
+from .svg import label_of, svg, svg_panels
 from .view_model import RECENT_ROWS, cost_text, view_of
 
 _MUTED = "color:var(--jp-ui-font-color2,#5f6368)"
@@ -43,8 +43,8 @@ def static_bundle(run: Any, card: str = "") -> dict[str, str]:
     view = view_of(state, rows[-RECENT_ROWS:])
     drawn = view_rows(rows)
     return {
-        "image/svg+xml": picture(state, drawn),
-        "text/html": _html(view, drawn, pictures(state, drawn), label_of(state), cost_text(run.cost), card),
+        "image/svg+xml": svg(state, drawn),
+        "text/html": _html(view, drawn, svg_panels(state, drawn), label_of(state), cost_text(run.cost), card),
         "text/plain": text_summary(run),
     }
 

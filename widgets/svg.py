@@ -1,4 +1,4 @@
-"""The three curves as SVG, the picture in a saved notebook. Needs only the standard library and NumPy, no fonts."""
+"""The three curves as SVG, for a saved notebook. Needs only the standard library and NumPy, no fonts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .loss_range import loss_range
 from .rows import VIEW_COLUMNS, ViewRows, decimate
 from .view_model import base_text, best_text, is_base_in_range, is_cap_in_range, loss_title
 
-#: Widths of the panels: the loss gets half of the picture.
+#: Widths of the panels: the loss gets half of the drawing.
 _WIDTHS, _GAP = (456, 228, 228), 20
 WIDTH, HEIGHT = sum(_WIDTHS) + 2 * _GAP, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 17, 30, 37
-#: Most rows that are drawn: one per unit of the picture's width, which keeps the saved notebook small.
+#: Most rows that are drawn: one per unit of the drawing's width, which keeps the saved notebook small.
 _ROWS = 240
-#: Largest distance between a simplified curve and one of its points, in units of the picture.
+#: Largest distance between a simplified curve and one of its points, in units of the drawing.
 _NEAR = 0.2
 
 # Light by default; dark if the page is dark and the image may follow it (color-scheme).
@@ -166,7 +166,7 @@ class _Panel:
         self.parts.append(f'<text class="e o" x="{x + 4:.1f}" y="{y:.1f}" text-anchor="end">{escape(text)}</text>')
 
 
-def picture(state: RunState, rows: ViewRows) -> str:
+def svg(state: RunState, rows: ViewRows) -> str:
     """Loss, workers and dollars against the step, side by side, as a standalone SVG document.
 
     Parameters
@@ -180,7 +180,7 @@ def picture(state: RunState, rows: ViewRows) -> str:
     return _document("".join(part for panel in _panels(state, rows) for part in panel.parts), label_of(state))
 
 
-def pictures(state: RunState, rows: ViewRows) -> list[str]:
+def svg_panels(state: RunState, rows: ViewRows) -> list[str]:
     """The three charts as separate SVG documents, which wrap on a narrow page."""
     if not len(rows):
         return []
@@ -192,7 +192,7 @@ def pictures(state: RunState, rows: ViewRows) -> list[str]:
 
 
 def label_of(state: RunState) -> str:
-    """The picture in one sentence, as alternative text for screen readers."""
+    """The curves in one sentence, as alternative text for screen readers."""
     if not state.step:
         return "No step was taken."
     loss = state.validation_loss if state.validation_loss is not None else state.loss

@@ -5,10 +5,10 @@ Nothing is launched or billed. `advise` and `dry_run` are the public entries.
 ::
 
     advice.py             compares numbers of workers, stores and VMs: `advise`
-    dry_run.py            checks a job without starting it, and shows its outlook and advice
-    foresight.py          measures a job and makes its outlook: quickly at the start of a run, thoroughly for a dry run
-    outlook.py            time, cost and likely mistakes of the job as it is written, in one line    pure
-    stateless_outlook.py  the same line for map-reduce and event-driven runs                         pure
+    dry_run.py            checks a job without starting it, and shows its estimate and advice
+    foresight.py          measures a job and makes its estimate: quickly at the start of a run, thoroughly for a dry run
+    estimate.py           time, cost and likely mistakes of the job as it is written, in one line    pure
+    stateless_estimate.py the same line for map-reduce and event-driven runs                         pure
     foreseen.py           stored files whose rows no function has counted yet: the first rows, and an estimated number
     sizes.py              what the models of time and cost need to know of a job
     probe.py              measures these sizes on this machine; timing.py times steps and the start of functions

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
+from ..driver import deployed
 from ..driver.launcher import is_local
+from ..driver.run import TrainingRun
 from ..errors import JobError
 from ..job.job import TrainingJob
 from ..money import Rates, price_profile
@@ -17,6 +19,7 @@ from . import analytic
 from .analytic import Option, pareto
 from .constants import Constants, Link, constants
 from .descent import epochs_of
+from .earlier_run import epochs_of_run
 from .here import here
 from .probe import probe
 from .sizes import Sizes
@@ -49,12 +52,15 @@ class Advice:
         Where the number of epochs comes from.
     what_ifs : tuple of Option
         The same with hardware that is not offered, or not assumed: LambdaML, section 5.3.
+    measured : Link, optional
+        The link to Redis, if functions of the job's deployment have measured it; None: LambdaML's constant is used.
     """
 
     options: tuple[Option, ...]
     sizes: Sizes
     epochs_from: str
     what_ifs: tuple[Option, ...]
+    measured: Link | None = None
 
     @property
     def possible(self) -> list[Option]:
@@ -104,10 +110,11 @@ class Advice:
         return option.place, str(option.workers), *seconds, f"{option.usd:.2g}", mark
 
     def _basis(self) -> str:
-        sizes = self.sizes
+        sizes, link = self.sizes, self.measured
+        linked = f", Redis {link.latency_s * 1e3:.3g} ms and {link.bytes_s / 1e6:.3g} MB/s as measured" if link else ""
         return (
             f"{sizes.epochs:.3g} epochs ({self.epochs_from}); a minibatch takes {sizes.minibatch_s * 1e3:.3g} ms here, "
-            f"an update has {sizes.update_bytes / 1e6:.3g} MB"
+            f"an update has {sizes.update_bytes / 1e6:.3g} MB{linked}"
         )
 
     def _repr_html_(self) -> str:
@@ -121,7 +128,9 @@ class Advice:
         )
 
 
-def advise(job: TrainingJob, *, epochs: float | None = None, workers: Sequence[int] = WORKERS) -> Advice:
+def advise(
+    job: TrainingJob, *, epochs: float | TrainingRun | str | None = None, workers: Sequence[int] = WORKERS
+) -> Advice:
     """What ``job`` would take and cost: measured here for some seconds, then LambdaML's analytic model.
 
     Nothing is launched or billed. With a target, the epochs are estimated by training on a sample of the rows, at
@@ -130,8 +139,9 @@ def advise(job: TrainingJob, *, epochs: float | None = None, workers: Sequence[i
     Parameters
     ----------
     job : TrainingJob
-    epochs : float, optional
-        Passes over the training rows, e.g. those of an earlier run; None: from the stop rules, or estimated.
+    epochs : float, TrainingRun or str, optional
+        Passes over the training rows; or an ended run, its name or its id: as many as that one took, with a target
+        until it reached that. None: from the stop rules, or estimated.
     workers : sequence of int
         Numbers of workers to compare; those for which there are not enough minibatches are left out.
 
@@ -142,16 +152,24 @@ def advise(job: TrainingJob, *, epochs: float | None = None, workers: Sequence[i
     Raises
     ------
     JobError
-        When the sample does not reach the target, or an argument is wrong.
+        When the sample, or the earlier run, does not reach the target, or an argument is wrong.
+    CommandError
+        When there is no such run.
 
     References
     ----------
     LambdaML, section 5.3 and table 6.
     """
-    check_number("epochs", epochs, least=0.0, or_none=True)
+    known = None
+    if isinstance(epochs, (TrainingRun, str)):
+        known = epochs_of_run(job, epochs)
+    else:
+        check_number("epochs", epochs, least=0.0, or_none=True)
+        if epochs is not None:
+            known = epochs, "as given"
     numbers = _checked(workers)
     sizes = probe(job)
-    found, epochs_from = (epochs, "as given") if epochs is not None else epochs_of(job, sizes)
+    found, epochs_from = known or epochs_of(job, sizes)
     return compare(job, dataclasses.replace(sizes, epochs=found), epochs_from, numbers)
 
 
@@ -167,7 +185,7 @@ def _checked(workers: Any) -> list[int]:
 
 def compare(job: TrainingJob, sizes: Sizes, epochs_from: str, workers: Sequence[int] = WORKERS) -> Advice:
     """The advice for ``job`` of these sizes, with their epochs, see `advise`."""
-    known, rates, speed = constants(), rates_of(job), speed_of(job)
+    known, rates, speed = constants_for(job), rates_of(job), speed_of(job)
     most = max(job.n_minibatches // job.local_steps, 1)
     asked = [w for w in workers if w <= most]
     if not asked:
@@ -179,7 +197,20 @@ def compare(job: TrainingJob, sizes: Sizes, epochs_from: str, workers: Sequence[
     for vm in known.vms.values():
         options.append(analytic.one_vm(vm, sizes, known, speed=CLOUD_SPEED))
         options += [analytic.cluster(vm, n, sizes, known, speed=CLOUD_SPEED) for n in CLUSTERS if n * vm.cores <= most]
-    return Advice(tuple(options), sizes, epochs_from, _what_ifs(asked, sizes, rates, speed))
+    return Advice(tuple(options), sizes, epochs_from, _what_ifs(asked, sizes, rates, speed), measured_link(job))
+
+
+def measured_link(job: TrainingJob) -> Link | None:
+    """The link to the Redis of ``job`` that functions of its deployment have measured; None if none has."""
+    redis = job.redis or deployed.servers_of(job.backend).get("redis")
+    found = deployed.link_of(job.backend, job.memory_mb, redis)
+    return None if found is None else Link(latency_s=found[0], bytes_s=found[1])
+
+
+def constants_for(job: TrainingJob) -> Constants:
+    """The constants of the model, with the measured link of ``job`` where there is one."""
+    known, link = constants(), measured_link(job)
+    return known if link is None else replace(known, channels={**known.channels, "redis": link})
 
 
 def rates_of(job: TrainingJob) -> Rates:

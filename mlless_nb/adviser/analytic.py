@@ -64,7 +64,7 @@ def exchange_s(store: str, n_workers: int, sizes: Sizes, link: Link) -> float:
         return 0.0
     if store == "redis":
         planned = sizes.planned_bytes or m
-        pattern = choose_pattern(w, planned, sizes.table_bytes, 2 * link.latency_s, link.bytes_s, sizes.growth)
+        pattern = choose_pattern(w, planned, sizes.table_bytes, link.latency_s, link.bytes_s, sizes.growth)
         if pattern == "broadcast":
             return broadcast_s(w, m, link.latency_s, link.bytes_s)
         return scatter_reduce_s(w, m, sizes.table_bytes, link.latency_s, link.bytes_s, sizes.growth)

@@ -25,7 +25,7 @@ SAMPLE = 0.1
 #: Seconds that the estimate may take, and the epochs that it should have time for.
 SAMPLE_S, SAMPLE_EPOCHS = 10.0, 30.0
 #: Evaluations of the held-out rows in an epoch of the sample.
-LOOKS = 4
+EVALUATIONS = 4
 #: The error if the sample does not reach the target.
 NOT_REACHED = "a loss that {1} reach within {0:g} s here; or give the epochs: advise(job, epochs=20)"
 
@@ -108,7 +108,7 @@ def descend(job: TrainingJob, sizes: Sizes, most: float | None = None) -> Descen
     replica, feed = replica_of(part, manifest, 1), MinibatchFeed(objects, manifest)
     held_out = _all(objects, validation) if validation is not None else []
     n, h, position, step = manifest.n_minibatches, part.local_steps, 0, 0
-    look_every = max(n // (LOOKS * h), 1)
+    evaluate_every = max(n // (EVALUATIONS * h), 1)
     schedule, lowest, target = Schedule(job.schedule), math.inf, job.stop_rules.target or 0.0
     until = time.monotonic() + SAMPLE_S
     try:
@@ -119,7 +119,7 @@ def descend(job: TrainingJob, sizes: Sizes, most: float | None = None) -> Descen
             replica.apply([0], [], NO_STATS)
             replica.finish(step, 1)
             position += h
-            if step % look_every:
+            if step % evaluate_every:
                 continue
             judged = held_out or taken
             value = sum(map(replica.evaluate, held_out)) if held_out else loss

@@ -14,9 +14,9 @@ from ..errors import JobError
 from ..job.job import TrainingJob
 from ..money import price_profile
 from .advice import Advice
+from .estimate import Estimate
 from .foreseen import ForeseenRows, foreseen
 from .foresight import of_stored, thorough
-from .outlook import Outlook
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,7 +28,7 @@ class DryRun:
     job : TrainingJob
         With everything chosen that was left open.
         For stored files, what depends on their rows is still left open.
-    outlook : Outlook or None
+    estimate : Estimate or None
         For stored files as if their first rows stood for all; None if that is not possible.
     advice : Advice or None
         Other ways to run it, and what they would take.
@@ -37,13 +37,13 @@ class DryRun:
     """
 
     job: TrainingJob
-    outlook: Outlook | None
+    estimate: Estimate | None
     advice: Advice | None
     stored: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[str]:
-        """The job, its outlook and warnings, a line each."""
+        """The job, its estimate and warnings, a line each."""
         job = self.job
         lines = [f"dry run, nothing was started: {job.describe()}"]
         if job.is_stored:
@@ -53,9 +53,9 @@ class DryRun:
             penalty = getattr(job.model, "l2", None)
             more = f", {job.optimizer}" + (f", l2 {penalty:g}" if penalty is not None else "")
             lines.append(_chosen(job, more))
-        if self.outlook is None:
+        if self.estimate is None:
             return lines
-        return [*lines, self.outlook.line, *(f"warning: {each}" for each in self.outlook.warnings)]
+        return [*lines, self.estimate.line, *(f"warning: {each}" for each in self.estimate.warnings)]
 
     def __repr__(self) -> str:
         return "\n".join([*self.lines, *([repr(self.advice)] if self.advice is not None else [])])

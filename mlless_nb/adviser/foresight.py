@@ -1,4 +1,4 @@
-"""The outlook of a job: measured here, quickly beside the start of a run, or thoroughly where nothing is started."""
+"""The estimate of a job: measured here, quickly beside the start of a run, or thoroughly where nothing is started."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from ..errors import JobError
 from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from .advice import WORKERS as NUMBERS
-from .advice import Advice, as_run, compare
-from .constants import constants
+from .advice import Advice, as_run, compare, constants_for
 from .descent import descend, planned
+from .estimate import Course, Estimate, estimate
 from .foreseen import ForeseenRows
-from .outlook import Course, Outlook, outlook
 from .probe import STEPS_S, probe, probe_head
 from .sizes import Sizes
-from .stateless_outlook import stateless_outlook
+from .stateless_estimate import stateless_estimate
 
 if TYPE_CHECKING:
     from ..driver.run import TrainingRun
@@ -37,17 +36,17 @@ UNCOUNTED = "not known before functions have counted the rows; a dry run estimat
 EPOCHS = 100.0
 
 
-def quick(job: TrainingJob) -> Outlook | None:
-    """The outlook of ``job`` for at most some tenths of a second of one core; None if that is not possible.
+def quick(job: TrainingJob) -> Estimate | None:
+    """The estimate of ``job`` for at most some tenths of a second of one core; None if that is not possible.
 
     What a target takes is left open. Of rows in a file the first ones are measured, and reading them from text can take
-    a second. There is no quick outlook before functions have counted the rows of stored files. Functions that live for
+    a second. There is no quick estimate before functions have counted the rows of stored files. Functions that live for
     a part of a step are not measured.
     """
     if job.is_stored:
         return None
     if job.execution != WORKERS:
-        return stateless_outlook(job, planned(job, job.n_minibatches))
+        return stateless_estimate(job, planned(job, job.n_minibatches))
     if isinstance(job.data, CsrStream):
         sizes = probe_head(job, job.data, QUICK_S)
     elif isinstance(job.data, (Csr, Ratings)) and job.data.n <= QUICK_ROWS:
@@ -56,11 +55,11 @@ def quick(job: TrainingJob) -> Outlook | None:
         return None
     if sizes is None:
         return None
-    return outlook(job, courses_of(job, sizes), planned(job, sizes.n_minibatches), None)
+    return estimate(job, courses_of(job, sizes), planned(job, sizes.n_minibatches), None)
 
 
-def thorough(job: TrainingJob) -> tuple[Outlook, Advice]:
-    """The outlook and the whole advice for ``job``; takes about a second, and up to ten more with a target.
+def thorough(job: TrainingJob) -> tuple[Estimate, Advice]:
+    """The estimate and the whole advice for ``job``; takes about a second, and up to ten more with a target.
 
     Raises
     ------
@@ -71,16 +70,16 @@ def thorough(job: TrainingJob) -> tuple[Outlook, Advice]:
     most, target = planned(job, sizes.n_minibatches), job.stop_rules.target
     descent = descend(job, sizes, most) if target is not None else None
     if job.execution == WORKERS:
-        ahead = outlook(job, courses_of(job, sizes), most, descent)
+        ahead = estimate(job, courses_of(job, sizes), most, descent)
     else:
-        ahead = stateless_outlook(job, most, descent)
+        ahead = stateless_estimate(job, most, descent)
     return ahead, compare(job, dataclasses.replace(sizes, epochs=ahead.epochs), "as above")
 
 
-def of_stored(job: TrainingJob, rows: ForeseenRows) -> tuple[TrainingJob, Outlook, Advice]:
+def of_stored(job: TrainingJob, rows: ForeseenRows) -> tuple[TrainingJob, Estimate, Advice]:
     """`thorough` for ``job`` on stored files, whose first ``rows`` stand for all; a target is left open.
 
-    Returns the job with everything chosen as for so many rows, its outlook, and the advice.
+    Returns the job with everything chosen as for so many rows, its estimate, and the advice.
 
     Raises
     ------
@@ -99,22 +98,22 @@ def of_stored(job: TrainingJob, rows: ForeseenRows) -> tuple[TrainingJob, Outloo
         )
     most = planned(job, sizes.n_minibatches)
     if job.execution == WORKERS:
-        ahead = outlook(job, courses_of(job, sizes), most, None)
+        ahead = estimate(job, courses_of(job, sizes), most, None)
     else:
-        ahead = stateless_outlook(job, most)
+        ahead = stateless_estimate(job, most)
     return job, ahead, compare(job, dataclasses.replace(sizes, epochs=ahead.epochs), "as above")
 
 
 def courses_of(job: TrainingJob, sizes: Sizes) -> dict[int, Course]:
     """``job`` with its own and with other numbers of workers, where it runs."""
-    most, known = max(job.n_minibatches // job.local_steps, 1), constants()
+    most, known = max(job.n_minibatches // job.local_steps, 1), constants_for(job)
     once, twice = (dataclasses.replace(sizes, epochs=epochs) for epochs in (EPOCHS, 2 * EPOCHS))
     counts = sorted({job.workers, *(n for n in NUMBERS if n <= most)})
     return {n: Course.through(as_run(job, n, once, known), as_run(job, n, twice, known), EPOCHS) for n in counts}
 
 
 def tell(run: TrainingRun, job: TrainingJob) -> threading.Thread:
-    """Compute the outlook of ``run`` in a thread beside it, and put its line into the state that views show.
+    """Compute the estimate of ``run`` in a thread beside it, and put its line into the state that views show.
 
     In place of a figure it says why there is none where functions have yet to count the rows.
 
@@ -127,6 +126,6 @@ def tell(run: TrainingRun, job: TrainingJob) -> threading.Thread:
             if ahead is not None or job.is_stored:
                 run.telemetry.update(outlook=UNCOUNTED if ahead is None else ahead.line)
 
-    thread = threading.Thread(target=work, name=f"mlless-outlook-{run.name}", daemon=True)
+    thread = threading.Thread(target=work, name=f"mlless-estimate-{run.name}", daemon=True)
     thread.start()
     return thread

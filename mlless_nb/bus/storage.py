@@ -51,7 +51,7 @@ class StorageBus:
     ) -> None:
         self._storage, self._folder = storage, f"{folder}mail/"
         self._from_start, self._patience_s = from_start, patience_s
-        self._pauses_s = LOCAL_PAUSES_S if storage.is_local else PAUSES_S
+        self._pauses_s = LOCAL_PAUSES_S if storage.has_local_objects else PAUSES_S
         self._numbers = Numbers()
         self._sending: dict[str, _Topic] = {}
         self._reading: dict[str, _Topic] = {}
@@ -104,7 +104,7 @@ class StorageBus:
             while not self._closed.is_set():
                 bodies: list[bytes] = []
                 try:
-                    if self._storage.is_local or time.monotonic() - mine.asked_at >= pause_s:
+                    if self._storage.has_local_objects or time.monotonic() - mine.asked_at >= pause_s:
                         bodies = self._read_on(topic, mine)
                     patience.found()
                 except ServiceError as error:

@@ -54,7 +54,7 @@ def carry_out(given: argparse.Namespace) -> int:
 def deploy(given: argparse.Namespace) -> int:
     """``deploy aws``: check, build, make, and write the profile; with ``--dry-run`` say what would be made."""
     memory = sorted(set(given.memory or MEMORY_MB))
-    wanted = deploying.Wanted(memory, given.redis, given.insecure, given.redis_for_functions)
+    wanted = deploying.DeploymentRequest(memory, given.redis, given.insecure, given.redis_for_functions)
     account = open_account(given.region)
     print(f"account {account.number}, {account.region}, {account.name}")
     concurrency = deploying.check(account, wanted)
@@ -159,20 +159,22 @@ def check_containers(given: argparse.Namespace) -> int:
 
 
 def parser() -> tuple[argparse.ArgumentParser, Any]:
-    """The command line's parser, and what takes further verbs."""
+    """The command line's parser, and what takes further subcommands."""
     whole = argparse.ArgumentParser(
         "mlless-nb", description="Trains from a terminal; deploys mlless_nb to a cloud, checks it, removes it again."
     )
-    verbs = whole.add_subparsers(required=True, metavar="train | deploy | remove | doctor | verify | policy | runtime")
+    subcommands = whole.add_subparsers(
+        required=True, metavar="train | deploy | remove | doctor | verify | policy | runtime"
+    )
 
-    def verb(name: str, act: object, text: str, has_cloud: bool = True) -> argparse.ArgumentParser:
-        made = verbs.add_parser(name, help=text, description=text)
+    def subcommand(name: str, act: object, text: str, has_cloud: bool = True) -> argparse.ArgumentParser:
+        made = subcommands.add_parser(name, help=text, description=text)
         made.set_defaults(act=act)
         if has_cloud:
             made.add_argument("cloud", choices=["aws"])
         return made
 
-    made = verb("deploy", deploy, "make what runs need, and a profile that backend='aws_lambda' uses")
+    made = subcommand("deploy", deploy, "make what runs need, and a profile that backend='aws_lambda' uses")
     made.add_argument("--region", help="the region of AWS; default: the one that boto3 finds")
     made.add_argument("--memory", type=int, action="append", metavar="MB", help="of a function; again for more sizes")
     made.add_argument("--redis", metavar="URL", help="the Redis of jobs that name none")
@@ -183,13 +185,13 @@ def parser() -> tuple[argparse.ArgumentParser, Any]:
     made.add_argument("--wheel", type=Path, metavar="FILE", help="a wheel of mlless_nb for Linux on x86-64")
     made.add_argument("--wheels", type=Path, metavar="FOLDER", help="the other packages' wheels, instead of the index")
     made.add_argument("--dry-run", action="store_true", help="check and build, say what would be made, make nothing")
-    made = verb("remove", remove, "remove everything of ours from an account and region")
+    made = subcommand("remove", remove, "remove everything of ours from an account and region")
     made.add_argument("--region", help="the region of AWS; default: the one that boto3 finds")
     made.add_argument("--dry-run", action="store_true", help="say what would be removed")
     made.add_argument("--yes", action="store_true", help="do not ask")
-    made = verb("doctor", examine, "check the deployment, a line for each check", has_cloud=False)
+    made = subcommand("doctor", examine, "check the deployment, a line for each check", has_cloud=False)
     made.add_argument("--insecure", action="store_true", help="accept a Redis without TLS or password")
-    made = verb("verify", verify, "one small run there, for a cent at most, and a report of it")
+    made = subcommand("verify", verify, "one small run there, for a cent at most, and a report of it")
     made.add_argument(
         "--memory", type=int, metavar="MB", help="of the functions; default: the smallest that is deployed"
     )
@@ -197,9 +199,9 @@ def parser() -> tuple[argparse.ArgumentParser, Any]:
     made.add_argument(
         "--report", type=Path, default=Path("mlless-nb-report.json"), metavar="FILE", help="default: %(default)s"
     )
-    verb("policy", policy, "print the permissions that a user needs")
+    subcommand("policy", policy, "print the permissions that a user needs")
     text = "the functions' image for Kubernetes: built without Docker, and checked with its configuration"
-    runtimes = verbs.add_parser("runtime", help=text, description=text).add_subparsers(required=True)
+    runtimes = subcommands.add_parser("runtime", help=text, description=text).add_subparsers(required=True)
     made = runtimes.add_parser("build", help="write the image as a file")
     made.set_defaults(act=build_image)
     made.add_argument("cloud", choices=["k8s"])
@@ -212,4 +214,4 @@ def parser() -> tuple[argparse.ArgumentParser, Any]:
     made = runtimes.add_parser("check", help="check Lithops' configuration for containers, a line for each check")
     made.set_defaults(act=check_containers)
     made.add_argument("--config", type=Path, metavar="FILE", help="default: where Lithops looks for it")
-    return whole, verbs
+    return whole, subcommands

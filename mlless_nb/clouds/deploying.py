@@ -29,14 +29,14 @@ from .runtime import WRAPPER, Runtime
 LEAST_MB, MOST_MB = 128, 10_240
 #: Functions of the smallest run: two workers and a supervisor.
 LEAST_FUNCTIONS = 3
-#: A new role can be used only after some seconds; and a function is made within some.
-ROLE_S, FUNCTION_S, LOOK_S = 60.0, 120.0, 1.0
+#: A new role can be used only after some seconds; a function is made within some; and seconds between two polls of it.
+ROLE_S, FUNCTION_S, FUNCTION_POLL_S = 60.0, 120.0, 1.0
 #: An invocation that waits longer in AWS' queue, seconds, is dropped: its run has replaced it.
 QUEUED_S = 60
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DeploymentRequest:
     """What is to be there.
 
     Parameters
@@ -65,7 +65,7 @@ class Wanted:
                 without_password(url)
 
 
-def check(account: Account, wanted: Wanted) -> int:
+def check(account: Account, wanted: DeploymentRequest) -> int:
     """Check what would fail at the first run; returns the account's concurrency.
 
     Raises
@@ -108,7 +108,7 @@ def without_password(url: str) -> str:
     return url
 
 
-def steps(account: Account, wanted: Wanted, runtime: Runtime, found: Inventory) -> list[tuple[str, bool]]:
+def steps(account: Account, wanted: DeploymentRequest, runtime: Runtime, found: Inventory) -> list[tuple[str, bool]]:
     """What `deploy` would do: a sentence each, and whether it is there already."""
     namespace, user = namespace_of(runtime.digest), account.user
     layer = lithops_lambda.layer_name(user, namespace, runtime.python)
@@ -128,7 +128,7 @@ def steps(account: Account, wanted: Wanted, runtime: Runtime, found: Inventory) 
 
 def deploy(
     account: Account,
-    wanted: Wanted,
+    wanted: DeploymentRequest,
     runtime: Runtime,
     found: Inventory,
     concurrency: int,
@@ -140,7 +140,7 @@ def deploy(
     Parameters
     ----------
     account : Account
-    wanted : Wanted
+    wanted : DeploymentRequest
     runtime : Runtime
     found : Inventory
         What is there.
@@ -324,14 +324,14 @@ def _make_function(
         except ServiceError as error:  # "The role defined for the function cannot be assumed by Lambda."
             if "assumed" not in str(error) or time.monotonic() > give_up_at:
                 raise
-            time.sleep(LOOK_S)
+            time.sleep(FUNCTION_POLL_S)
     give_up_at = time.monotonic() + FUNCTION_S
     while (state := account.call("lambda", "get_function", FunctionName=name)["Configuration"]["State"]) != "Active":
         if state == "Failed" or time.monotonic() > give_up_at:
             with contextlib.suppress(ServiceError):
                 account.call("lambda", "delete_function", FunctionName=name)
             raise ServiceError(f"function {name}: AWS made it {state}, not Active: deploy again")
-        time.sleep(LOOK_S)
+        time.sleep(FUNCTION_POLL_S)
 
 
 def _pairs() -> list[dict[str, str]]:

@@ -12,8 +12,8 @@ from ..exchange import SUPERVISOR
 from .call_failures import Failure
 from .launcher import LithopsLauncher
 
-#: Seconds after its invocation at which a function that has not started is late, and between two looks.
-LATE_S, LOOK_S = 6.0, 4.0
+#: Seconds after its invocation at which a function that has not started is late, and between two polls of failures.
+LATE_S, FAILURES_POLL_S = 6.0, 4.0
 
 
 class Causes:
@@ -55,7 +55,7 @@ class Causes:
         """
         now = time.monotonic()
         late = [slot for slot, at in self._invoked_at.items() if slot not in started and now - at > LATE_S]
-        if self._cloud is None or not (late or gone) or now - self._looked_at < LOOK_S:
+        if self._cloud is None or not (late or gone) or now - self._looked_at < FAILURES_POLL_S:
             return None
         self._looked_at = now
         for failure in self._cloud.failures():

@@ -15,8 +15,8 @@ from .pods import Pods, check_image, pods_of
 
 #: An invocation that waits longer in AWS' queue, seconds, is dropped: its run has replaced it.
 QUEUED_S = 60
-#: Looks for the last notes of functions, each a request, and seconds between two.
-LOOKS, LOOK_S = 5, 0.5
+#: Polls of the last notes of functions, each a request, and seconds between two.
+NOTES_POLLS, NOTES_POLL_S = 5, 0.5
 
 
 class CloudFunctions:
@@ -92,7 +92,7 @@ class CloudFunctions:
     def at_rest(self) -> Iterator[None]:
         """Wait until each function has written its last note, so that this can be removed; lost ones write none.
 
-        Where pods were lost, those that the cluster has started for them may wait for calls that nobody deals: they
+        Where pods were lost, those that the cluster has started for them may wait for calls that nobody assigns: they
         are removed afterwards, since a cluster that does not answer must not keep the run's objects.
         """
         is_complete = False
@@ -105,10 +105,10 @@ class CloudFunctions:
 
     def _await_notes(self) -> bool:
         storage = self._executor.storage
-        for _ in range(LOOKS if self._n_invoked else 0):
+        for _ in range(NOTES_POLLS if self._n_invoked else 0):
             if n_notes(storage, storage.bucket, str(self._executor.executor_id)) >= self._n_invoked:
                 return True
-            time.sleep(LOOK_S)
+            time.sleep(NOTES_POLL_S)
         return not self._n_invoked
 
     def failures(self) -> list[Failure]:

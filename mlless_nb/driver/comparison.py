@@ -16,7 +16,7 @@ from .listing import known
 from .run import TrainingRun
 from .runs import handles
 
-#: Most runs in one picture: more curves cannot be told from each other.
+#: Most runs in one figure: more curves cannot be told from each other.
 MOST_RUNS = 20
 
 
@@ -59,9 +59,9 @@ class Comparison:
 
     def plot(self) -> Any:
         """The losses against seconds and against dollars, as a plotly ``Figure``."""
-        from ..widgets.comparison import figure
+        from ..widgets.comparison import plotly_figure
 
-        return figure(self)
+        return plotly_figure(self)
 
     def __repr__(self) -> str:
         from ..widgets.comparison import as_text

@@ -333,10 +333,10 @@ class Driver:
         """
         ended = self._hear_out(LAST_WORD_S)
         if ended is None:
-            called_off = teardown.called_off(self._services)
+            aborted = teardown.aborted(self._services)
             failure = self._failure(reason, status)
             plan, rates = self._mending.plan if self._mending is not None else NO_PLAN, self._plan.rates
-            ended = teardown.conclude(self._services, rates, self._invocation, called_off, failure, plan)
+            ended = teardown.conclude(self._services, rates, self._invocation, aborted, failure, plan)
             self._feed.tells = False  # some of the following events were shown already
             with contextlib.suppress(Exception):
                 self._hear_out(LAST_WORD_S)

@@ -29,15 +29,15 @@ class Successor(Supervisor):
     def _time_s(self) -> float:
         return self.over_s
 
-    def conclude(self, called_off: tuple[str, str] | None) -> Ended:
+    def conclude(self, aborted: tuple[str, str] | None) -> Ended:
         """Send all rows again, then the final message, which is returned.
 
         Parameters
         ----------
-        called_off : tuple or None
+        aborted : tuple or None
             Status and reason with which the run was aborted, if it was.
         """
-        self._workers.aborted = called_off
+        self._workers.aborted = aborted
         with contextlib.suppress(LostData):
             for entries in whole_log(self._log, self._rows):
                 self._take_in(entries)

@@ -114,9 +114,9 @@ class Mending:
     def revive(self) -> Over | None:
         """Invoke all functions again: every one has ended, and there is no final message."""
         try:
-            called_off = self._services.log.aborted()
-            if called_off is not None:  # its data may be lost before the run is concluded
-                return Over(called_off[1], called_off[0])
+            aborted = self._services.log.aborted()
+            if aborted is not None:  # its data may be lost before the run is concluded
+                return Over(aborted[1], aborted[0])
             if self._recovery.is_over():
                 return Over("every function ended without a final message")
             self._recovery.note()

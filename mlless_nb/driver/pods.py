@@ -15,8 +15,8 @@ from ..errors import JobError, ServiceError
 from ..function.package_digest import digest_here
 from .cluster_rights import ALWAYS, missing_right
 
-#: Longest wait for a pod to run, which includes pulling its image, and between two looks, seconds.
-START_S, LOOK_S = 300.0, 0.5
+#: Longest wait for a pod to run, which includes pulling its image, and between two polls, seconds.
+START_S, PODS_POLL_S = 300.0, 0.5
 #: Longest wait for a connection to the cluster, and for an answer, seconds.
 CONNECT_S, ANSWER_S = 5.0, 15.0
 #: Why a container waits that will not start by waiting.
@@ -124,7 +124,7 @@ class Pods:
             raise ServiceError(missing)
 
     def _actions(self, *, is_known: bool) -> list[str]:
-        """What a launch does: Lithops watches a job that looks at an image, and the pod that is to deal calls."""
+        """What a launch does: Lithops watches a job that looks at an image, and the pod that is to assign calls."""
         try:
             phases = self._phases(self._backend.master_name)
         except Exception as error:
@@ -146,7 +146,7 @@ class Pods:
         self._watched(act, f"{self._backend._format_job_name(image, 128)}-meta")
 
     def start_master(self, image: str) -> None:
-        """Start the pod that deals calls, unless it runs: before the run's clock does, and again if it was lost.
+        """Start the pod that assigns calls, unless it runs: before the run's clock does, and again if it was lost.
 
         Raises
         ------
@@ -157,7 +157,7 @@ class Pods:
 
         def start() -> None:  # Lithops would take the address of one that has ended, or has none yet
             while ALIVE & (phases := self._phases(name)) == {"Pending"}:
-                time.sleep(LOOK_S)
+                time.sleep(PODS_POLL_S)
             if phases and "Running" not in phases:
                 self._remove(name)
             self._backend._start_master(image)
@@ -184,7 +184,7 @@ class Pods:
         thread.start()
         give_up_at, why = time.monotonic() + self._patience_s, ""
         while True:
-            thread.join(LOOK_S)
+            thread.join(PODS_POLL_S)
             if not thread.is_alive():
                 break
             why, is_hopeless = self._trouble(job)
@@ -226,7 +226,7 @@ class Pods:
             )
         give_up_at = time.monotonic() + self._patience_s
         while self._of(job) and time.monotonic() < give_up_at:
-            time.sleep(LOOK_S)
+            time.sleep(PODS_POLL_S)
 
     def _abandon(self, job: str) -> None:
         """Delete ``job``, and end the thread that waits for it: Lithops' loops take every other error for a pause."""

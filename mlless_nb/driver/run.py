@@ -317,7 +317,7 @@ class TrainingRun:
         from ..widgets import can_click, detect, show
 
         if not self.telemetry.state.is_live or not can_click(detect()):
-            raise NotImplementedError  # IPython then shows the static picture
+            raise NotImplementedError  # IPython then shows the static view
         show(self)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:

@@ -138,7 +138,7 @@ def stop_quickly(services: Services, reason: str) -> None:
     services.launcher.kill()
 
 
-def called_off(services: Services) -> tuple[str, str] | None:
+def aborted(services: Services) -> tuple[str, str] | None:
     """Status and reason of an abort; None if there was none, or it cannot be read."""
     with contextlib.suppress(Exception):  # Redis may be what failed
         return services.log.aborted()
@@ -149,7 +149,7 @@ def conclude(
     services: Services,
     rates: Rates,
     invocation: Invocation | None,
-    called_off: tuple[str, str] | None,
+    aborted: tuple[str, str] | None,
     failure: Ended,
     plan: Plan,
 ) -> Ended:
@@ -159,7 +159,7 @@ def conclude(
     ----------
     invocation : Invocation or None
         The supervisor's; None if no function was invoked.
-    called_off : tuple or None
+    aborted : tuple or None
         Status and reason of an abort before the driver gave up.
     failure : Ended
         Its status and reason are used if nothing else says how the run ended, and all of it if there is no telling.
@@ -175,7 +175,7 @@ def conclude(
         prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
         successor = Successor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
         successor.over_s, successor.plan = failure.time_s, plan
-        ended = successor.conclude(called_off)
+        ended = successor.conclude(aborted)
         if ended.reason == LOST:
             ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)
         with contextlib.suppress(LostData):
@@ -272,8 +272,8 @@ def outcome(failed: Sequence[str], left: Mapping[str, int]) -> str:
     if not failed and not n_left:
         return ALL_DOWN
     begin = "Not everything is shut down" if left.get("processes") else "All functions are shut down"
-    verbs = "is left: %mlless clean removes it" if n_left == 1 else "are left: %mlless clean removes them"
-    return "; ".join([begin, *failed, *([f"{words(left)} {verbs}"] if n_left else [])])
+    remedy = "is left: %mlless clean removes it" if n_left == 1 else "are left: %mlless clean removes them"
+    return "; ".join([begin, *failed, *([f"{words(left)} {remedy}"] if n_left else [])])
 
 
 def _delete_keys(services: Services) -> None:

@@ -39,7 +39,7 @@ def prepaid_nusd(rates: Rates, n_workers: int, redis_urls: list[str]) -> int:
 
 def slice_s(log: JobCoordinator, n_workers: int) -> float:
     """Seconds of running that a function requests at a time: more if all requests change one object of a cloud."""
-    is_shared = isinstance(log, StorageCoordinator) and not log.is_local
+    is_shared = isinstance(log, StorageCoordinator) and not log.has_local_objects
     return SLICE_S + CHANGE_S * (n_workers + 1) if is_shared else SLICE_S
 
 
@@ -90,5 +90,5 @@ def open_coordinator(
     if not isinstance(store, StorageStore):
         store = StorageStore(key_prefix(job_id), objects)
     storage = conditional(objects)
-    freshness_s = 0.0 if storage.is_local else FRESHNESS_S
+    freshness_s = 0.0 if storage.has_local_objects else FRESHNESS_S
     return StorageCoordinator(storage, store, generation, nonce, freshness_s=freshness_s, looks_ahead=True)

@@ -88,8 +88,8 @@ class MemoryCoordinator:
         """See `Coordinator`."""
         hub = self._there
         with hub.changed:
-            if hub.called_off is not None:
-                raise Aborted(hub.called_off[1], hub.called_off[0])
+            if hub.aborted is not None:
+                raise Aborted(hub.aborted[1], hub.aborted[0])
             if hub.restart.number == known.number:
                 hub.roll_back(step, replaced, origin)
             return hub.restart
@@ -121,8 +121,8 @@ class MemoryCoordinator:
         hub = self._there
         if hub.restart.number != self._restart.number:
             raise Restarted(hub.restart)
-        if hub.called_off is not None:
-            raise Aborted(hub.called_off[1], hub.called_off[0])
+        if hub.aborted is not None:
+            raise Aborted(hub.aborted[1], hub.aborted[0])
 
     def read_plan(self) -> Plan:
         """See `Coordinator`."""
@@ -159,12 +159,12 @@ class MemoryCoordinator:
         """See `Coordinator`."""
         with self._hub.changed:
             if not self._hub.is_lost:
-                self._hub.called_off = self._hub.called_off or (status, reason)
+                self._hub.aborted = self._hub.aborted or (status, reason)
             self._hub.changed.notify_all()
 
     def aborted(self) -> tuple[str, str] | None:
         """See `Coordinator`."""
-        return self._hub.called_off
+        return self._hub.aborted
 
     def money(self) -> tuple[int | None, int]:
         """See `Coordinator`."""
@@ -289,7 +289,7 @@ class MemoryCoordinator:
         give_up_at, mine = time.monotonic() + part.deadline_s, self._restart.number
         with hub.changed:
             while not hub.changed.wait_for(
-                lambda: hub.is_lost or hub.called_off is not None or hub.restart.number != mine or is_there(),
+                lambda: hub.is_lost or hub.aborted is not None or hub.restart.number != mine or is_there(),
                 min(WAIT_POLL_S, part.deadline_s),
             ):
                 pay()
@@ -312,22 +312,20 @@ class MemoryCoordinator:
         """See `Coordinator`."""
         return exchange_in_parts(self, part, pay)
 
-    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+    def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`."""
         arrival = self.publish(part)
-        return arrival, self._look(sought)
+        return arrival, self._poll(keys)
 
-    def wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
-    ) -> list[Frame | None]:
+    def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`."""
-        self._wait_until(lambda: any(found is not None for found in self._look(sought)), part, pay)
-        return self._look(sought)
+        self._wait_until(lambda: any(found is not None for found in self._poll(keys)), part, pay)
+        return self._poll(keys)
 
-    def _look(self, sought: Sequence[FrameKey]) -> list[Frame | None]:
-        """The frames of ``sought``, None for one that is not published yet."""
+    def _poll(self, keys: Sequence[FrameKey]) -> list[Frame | None]:
+        """The frames of ``keys``, None for one that is not published yet."""
         with self._hub.changed:
-            return [self._hub.frames.get((round_id, slot, None)) for round_id, slot in sought]
+            return [self._hub.frames.get((round_id, slot, None)) for round_id, slot in keys]
 
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
         """See `Coordinator`."""

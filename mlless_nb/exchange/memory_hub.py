@@ -28,7 +28,7 @@ class MemoryHub:
     latest: int = 0
     plan: Plan = field(default_factory=Plan)
     restart: Restart = field(default_factory=Restart)
-    called_off: tuple[str, str] | None = None
+    aborted: tuple[str, str] | None = None
     frames: dict[tuple[str, int, int | None], bytes] = field(default_factory=dict)
     arrivals: dict[str, dict[int, Report | None]] = field(default_factory=dict)
     quorum: QuorumRounds = field(default_factory=QuorumRounds)

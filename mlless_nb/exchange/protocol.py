@@ -290,13 +290,11 @@ class Coordinator(Protocol):
     def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
         """`publish`, `wait` and `frames` of a round, in as few round trips as the backend allows."""
 
-    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
-        """`publish`, then the frames of ``sought`` in its order, None for one that is not published; does not wait."""
+    def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+        """`publish`, then the frames of ``keys`` in their order, None for one that is not published; does not wait."""
 
-    def wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
-    ) -> list[Frame | None]:
-        """Wait, as `wait` does, until a frame of ``sought`` is published; returns what `publish_and_poll` does."""
+    def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
+        """Wait, as `wait` does, until a frame of ``keys`` is published; returns what `publish_and_poll` does."""
 
     def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
         """The rounds of a quorum from that of ``part`` on that are complete already, in the order of their steps.

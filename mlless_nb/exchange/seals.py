@@ -95,12 +95,10 @@ class WorkerRounds(Protocol):
     def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
         """See `Coordinator`."""
 
-    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+    def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`."""
 
-    def wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
-    ) -> list[Frame | None]:
+    def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`."""
 
     def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
@@ -150,8 +148,8 @@ class SealedRounds:
         named = zip(slots, frames, strict=True)
         return [self._seal.opened(frame, part.round_id, slot, part.inbox) for slot, frame in named]
 
-    def _found(self, sought: Iterable[FrameKey], frames: Iterable[Frame | None]) -> list[Frame | None]:
-        named = zip(sought, frames, strict=True)
+    def _found(self, keys: Iterable[FrameKey], frames: Iterable[Frame | None]) -> list[Frame | None]:
+        named = zip(keys, frames, strict=True)
         return [None if frame is None else self._seal.opened(frame, *key, None) for key, frame in named]
 
     def publish(self, part: RoundRequest) -> Arrival:
@@ -175,16 +173,14 @@ class SealedRounds:
         done = self._rounds.exchange(self._sealed(part), pay)
         return done._replace(frames=self._opened(part, part.read_slots(done.slots), done.frames))
 
-    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+    def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`."""
-        arrival, frames = self._rounds.publish_and_poll(self._sealed(part), sought)
-        return arrival, self._found(sought, frames)
+        arrival, frames = self._rounds.publish_and_poll(self._sealed(part), keys)
+        return arrival, self._found(keys, frames)
 
-    def wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
-    ) -> list[Frame | None]:
+    def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`."""
-        return self._found(sought, self._rounds.wait_for_any(part, sought, pay))
+        return self._found(keys, self._rounds.wait_for_any(part, keys, pay))
 
     def put_model(self, frame: bytes) -> None:
         """See `Coordinator`."""

@@ -31,8 +31,8 @@ from .package_digest import checked
 from .patience import open_patiently
 from .succession import UNUSED, await_slot
 
-#: Longest wait for data that is lost while a function starts, seconds (`driver.recovery.UNKNOWN_S`), and between looks.
-RESTORED_S, LOOK_S = 2.0, 0.05
+#: Longest wait for data that is lost while a function starts, seconds (`driver.recovery.UNKNOWN_S`), and between polls.
+RESTORED_S, RESTORED_POLL_S = 2.0, 0.05
 
 
 def run_function(payload: str, storage: Any) -> str:
@@ -101,7 +101,7 @@ def _run(invocation: Message, storage: Any) -> str:
             return ""  # another invocation with the same payload is running
         prepaid.watch(
             log.reserve,
-            lambda: _call_off(invocation, objects),
+            lambda: _abort_run(invocation, objects),
             log.money,
             lambda nusd, part: log.refund(nusd, invocation.slot, part),
         )
@@ -163,7 +163,7 @@ def _begin(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid) -> boo
         except LostData:
             if time.monotonic() > give_up_at:
                 raise
-            time.sleep(LOOK_S)
+            time.sleep(RESTORED_POLL_S)
 
 
 def _open_log(
@@ -207,7 +207,7 @@ def _keep_lease(invocation: Invocation, log: JobCoordinator, is_over: threading.
             return
 
 
-def _call_off(invocation: Invocation, objects: ObjectStore) -> None:
+def _abort_run(invocation: Invocation, objects: ObjectStore) -> None:
     """Abort the run, over a separate connection: this function's budget is used up before it could end properly."""
     log = _open_log(invocation, objects)
     who = f"worker {invocation.slot}" if invocation.role == "worker" else "the supervisor"

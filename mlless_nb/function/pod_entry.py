@@ -1,8 +1,9 @@
 """What a container of Kubernetes starts, in the place of Lithops' own script: ``lithopsentry.py ACTION DATA``.
 
-It speaks Lithops' protocol: one pod, the master, deals the calls of a job, and each pod of the job asks it for one
-after the other. Lithops' script deals by a debugging server of Flask's, may deal a call twice, and a pod whose master
-is gone asks for ever. It lies at the root of the image's packages, as ``lithopsentry.py``, and imports nothing of ours.
+It speaks Lithops' protocol: one pod, the master, assigns the calls of a job, and each pod of the job asks it for one
+after the other. Lithops' script assigns them by a debugging server of Flask's, may assign a call twice, and a pod whose
+master is gone asks for ever. It lies at the root of the image's packages, as ``lithopsentry.py``, and imports nothing
+of ours.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ PORT = 8080
 MASTER_S, ANSWER_S, PAUSE_S = 60.0, 2.0, 0.1
 #: Jobs that a master remembers.
 MOST_JOBS = 10_000
-#: What the master says to those who come when all calls are dealt.
+#: What the master says to those who come when all calls are assigned.
 NONE_LEFT = "-1"
 _ASKED = re.compile(r"/get-range/(\w[\w.-]{0,199})/(\d{1,6})/(\d{1,6})")
 
 
-class Dealer:
-    """Deals the calls of jobs, each once."""
+class CallAssigner:
+    """Assigns the calls of jobs to pods, each once."""
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def deal(self, job: str, n_calls: int, n_at_once: int) -> str:
+    def assign(self, job: str, n_calls: int, n_at_once: int) -> str:
         """The numbers of the next calls of ``job``: "first-end", without the end; or `NONE_LEFT`."""
         with self._lock:
             first = self._next.pop(job, 0)
@@ -51,11 +52,11 @@ class Dealer:
 class _Master(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 5.0
-    dealer: Dealer
+    assigner: CallAssigner
 
     def do_GET(self) -> None:
         asked = _ASKED.fullmatch(self.path)
-        said = self.dealer.deal(asked[1], int(asked[2]), int(asked[3])).encode() if asked else b""
+        said = self.assigner.assign(asked[1], int(asked[2]), int(asked[3])).encode() if asked else b""
         self.send_response(200 if asked else 404)
         self.send_header("Content-Length", str(len(said)))
         self.end_headers()
@@ -67,7 +68,7 @@ class _Master(BaseHTTPRequestHandler):
 
 def master(address: str = "0.0.0.0", port: int = PORT) -> ThreadingHTTPServer:
     """The master's server."""
-    return ThreadingHTTPServer((address, port), type("Master", (_Master,), {"dealer": Dealer()}))
+    return ThreadingHTTPServer((address, port), type("Master", (_Master,), {"assigner": CallAssigner()}))
 
 
 def ask(address: str, port: int, path: str, patience_s: float = MASTER_S) -> str:
@@ -101,8 +102,8 @@ def run_job(asked: dict[str, Any]) -> None:
     os.environ["__LITHOPS_BACKEND"] = "k8s"
     path = f"/get-range/{asked['job_key']}/{asked['total_calls']}/{asked['chunksize']}"
     calls, ranges = asked["call_ids"], asked["data_byte_ranges"]
-    while (dealt := ask(os.environ["MASTER_POD_IP"], PORT, path)) != NONE_LEFT:
-        first, _, end = dealt.partition("-")
+    while (assigned := ask(os.environ["MASTER_POD_IP"], PORT, path)) != NONE_LEFT:
+        first, _, end = assigned.partition("-")
         own = calls[int(first) : int(end)]
         importlib.import_module("lithops.worker").function_handler(
             {**asked, "call_ids": own, "data_byte_ranges": [ranges[int(call)] for call in own]}

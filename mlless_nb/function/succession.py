@@ -10,8 +10,8 @@ from ..bus.messages import Invocation, Ready
 from ..exchange import Coordinator
 from ..exchange.slots import heir_of
 
-#: Longest wait for the slot, seconds, and the pause between two looks.
-PATIENCE_S, LOOK_S = 120.0, 0.02
+#: Longest wait for the slot, seconds, and the pause between two polls.
+PATIENCE_S, SLOT_POLL_S = 120.0, 0.02
 #: The part of a refund that does not settle the slot's money, since another function has the slot.
 UNUSED = 1 << 30
 
@@ -31,6 +31,6 @@ def await_slot(invocation: Invocation, log: Coordinator, bus: Bus, elapsed_s: fl
         if time.monotonic() - renewed_at > invocation.lease_s / 3:
             renewed_at = time.monotonic()
             log.renew(heir_of(invocation.slot), invocation.lease_s)
-        time.sleep(LOOK_S)
+        time.sleep(SLOT_POLL_S)
     log.bury(heir_of(invocation.slot))
     return True

@@ -98,6 +98,11 @@ def register_algorithm(kind: Kind) -> Kind:
     return kind
 
 
+def registered_algorithms() -> dict[str, type[Algorithm]]:
+    """The registered algorithms, by kind."""
+    return dict(_registered)
+
+
 def algorithm_from_json(spec: dict[str, Any]) -> Algorithm:
     """The algorithm that ``to_json`` wrote; JobError for one that is not registered."""
     fields = dict(spec)

@@ -242,13 +242,13 @@ class TrainingJob:
         """Memory that a function needs, MB: a worker's tables and the runtime."""
         n_rows, width = self.model.table_shape(self.data.shape)
         # The parameters, the optimiser's state, the update being computed, ISP's residual and its published part.
-        holds_back = self.sync.filters or self.codec != "float32" or is_by_user
+        is_unpublished = self.sync.filters or self.codec != "float32" or is_by_user
         n_state = len(self.algorithm.state_names(self.optimizer))
-        n_tables = 2 + n_state + 3 * holds_back + self.takes_local_steps + self.algorithm.n_work_tables
+        n_tables = 2 + n_state + 3 * is_unpublished + self.takes_local_steps + self.algorithm.n_work_tables
         # At the end: the stored parameters, the workers' states (merged if they are common), and these again as a blob.
         n_tables += 1 + 2 * n_state * (self.workers if self.algorithm.is_state_local else 1)
         # The best replica so far, and one whose evaluation is not complete.
-        n_tables += 2 * (1 + holds_back) * (self.validation is not None)
+        n_tables += 2 * (1 + is_unpublished) * (self.validation is not None)
         return n_tables * n_rows * width * 4 // 2**20 + RUNTIME_MB
 
     @property

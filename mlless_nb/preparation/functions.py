@@ -41,7 +41,7 @@ def run_part(call: PartCall, storage: Any) -> PartDone:
         )
         prepaid.learn(*log.money())
         prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
-        prepaid.watch(log.reserve, lambda: _call_off(call), log.money)
+        prepaid.watch(log.reserve, lambda: _abort_run(call), log.money)
         error = ""
         try:
             found = work(call.stage, json.loads(objects.get(call.plan_key)), call.index, objects, files)
@@ -66,7 +66,7 @@ def account_of(call: PartCall) -> int:
     return (number * 100_000 + call.index) * 10 + call.attempt
 
 
-def _call_off(call: PartCall) -> None:
+def _abort_run(call: PartCall) -> None:
     """Say over a separate connection that the budget was used up before this function could end."""
     log = RedisCoordinator(call.redis_urls, budget_id(call.job_id), call.generation)
     with contextlib.closing(log):

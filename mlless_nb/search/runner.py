@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .handle import Sweep
 
 #: Longest wait for a trial's next row, seconds: so soon a stop is seen.
-LOOK_S = 0.1
+ROW_WAIT_S = 0.1
 #: Trials in a row without a loss after which the sweep ends: what fails them is not their settings.
 MOST_FAILED = 3
 _VALIDATION = COLUMNS.index("validation_loss")
@@ -171,7 +171,7 @@ class Runner:
         n_rows = seen = last = 0
         loss, weak_at, is_stopped = math.inf, "", False
         while True:
-            seen = run.telemetry.wait_for_change(seen, LOOK_S)
+            seen = run.telemetry.wait_for_change(seen, ROW_WAIT_S)
             is_live = run.telemetry.state.is_live  # before the rows: those of the end are read, too
             rows = run.telemetry.rows_since(n_rows)
             n_rows += len(rows)

@@ -20,7 +20,7 @@ from ..exchange import (
 from .events import Process
 from .hub import Gathering, Reader, SimulatedHub
 from .server_requests import COMMAND_BYTES, KEY_BYTES, ServerRequests
-from .shards import Line
+from .shards import FunctionLink
 from .stand_ins import Sized
 
 
@@ -42,7 +42,7 @@ class SimulatedCoordinator(MemoryCoordinator):
 
     def __init__(self, hub: SimulatedHub, process: Process | None = None, nonce: str = "") -> None:
         super().__init__(hub, nonce)
-        self._process, self._line = process, Line()
+        self._process, self._own_link = process, FunctionLink()
         self._servers = ServerRequests(hub, nonce)
         self._latency_s = hub.machine.link.latency_s
         self._n_seen = 0  # wake-up messages before the last poll
@@ -67,11 +67,11 @@ class SimulatedCoordinator(MemoryCoordinator):
     def abort(self, reason: str, n_workers: int, status: str = "failed") -> None:
         """See `Coordinator`."""
         super().abort(reason, n_workers, status)
-        self._hub.call_off()
+        self._hub.wake_all()
 
     # -- a worker's round
 
-    def _send(self, part: RoundRequest, reads: bool, sought: Sequence[FrameKey] | None = None) -> Reader:
+    def _send(self, part: RoundRequest, reads: bool, keys: Sequence[FrameKey] | None = None) -> Reader:
         """Send a round's requests to the servers, after the worker's own work for them."""
         hub, process = self._hub, self._process
         assert process is not None
@@ -83,7 +83,7 @@ class SimulatedCoordinator(MemoryCoordinator):
         hub.n_kept += count
         process.spend(costs.send_byte_s * n_bytes)
         process.clock()
-        reader = Reader(process, self._line, part, reads, sought)
+        reader = Reader(process, self._own_link, part, reads, keys)
         self._servers.write(reader, shards[home], n_bytes, count)
         return reader
 
@@ -103,8 +103,8 @@ class SimulatedCoordinator(MemoryCoordinator):
         process.switch()
         if reader.error is not None:
             raise reader.error
-        if hub.called_off is not None:
-            raise Aborted(hub.called_off[1], hub.called_off[0])
+        if hub.aborted is not None:
+            raise Aborted(hub.aborted[1], hub.aborted[0])
 
     def _frames(self, part: RoundRequest, gathering: Gathering) -> list[Any]:
         assert self._process is not None
@@ -131,7 +131,7 @@ class SimulatedCoordinator(MemoryCoordinator):
         if gathering.complete_at is None:
             self._process.clock()
         if gathering.complete_at is None:
-            reader = Reader(self._process, self._line, part, reads=True)
+            reader = Reader(self._process, self._own_link, part, reads=True)
             reader.arrival = Arrival(False, None, 0, True)
             gathering.readers.append(reader)
             self._hub.waiting[reader] = None
@@ -142,7 +142,7 @@ class SimulatedCoordinator(MemoryCoordinator):
         """See `Coordinator`."""
         assert self._process is not None
         gathering = self._hub.gathering(part.round_id)
-        reader = Reader(self._process, self._line, part, reads=True)
+        reader = Reader(self._process, self._own_link, part, reads=True)
         self._servers.fetch(reader, gathering, at_server=False)
         self._await(reader, lambda: None)
         return self._frames(part, gathering)
@@ -163,8 +163,8 @@ class SimulatedCoordinator(MemoryCoordinator):
     def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
         """See `Coordinator`."""
         assert self._process is not None
-        reader = Reader(self._process, self._line, part, reads=False)
-        self._hub.shards[0].request(self._line, self._hub.machine.costs.command_s, COMMAND_BYTES, reader.wake)
+        reader = Reader(self._process, self._own_link, part, reads=False)
+        self._hub.shards[0].request(self._own_link, self._hub.machine.costs.command_s, COMMAND_BYTES, reader.wake)
         reader.n_pending = 1
         self._await(reader, lambda: None)
         self._hub.quorum.reach(part)
@@ -180,27 +180,25 @@ class SimulatedCoordinator(MemoryCoordinator):
         self._process.spend(self._hub.machine.costs.receive_byte_s * n_bytes)
         return reader.found
 
-    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+    def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`; one write to the first server."""
-        reader = self._send(part, reads=False, sought=sought)
+        reader = self._send(part, reads=False, keys=keys)
         self._await(reader, lambda: None)
         assert reader.arrival is not None
         return reader.arrival, self._found(reader)
 
-    def wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
-    ) -> list[Frame | None]:
+    def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`."""
         process = self._process
         assert process is not None
         give_up_at = self._now + part.deadline_s
         while True:
             process.clock()
-            reader = Reader(process, self._line, part, True, sought)
+            reader = Reader(process, self._own_link, part, True, keys)
             reader.n_pending = 1  # wakes itself
             reader.n_seen = self._n_seen
-            asked = COMMAND_BYTES + KEY_BYTES * len(sought)
-            self._hub.shards[0].request(self._line, 0.0, asked, self._servers.watch, reader)
+            asked = COMMAND_BYTES + KEY_BYTES * len(keys)
+            self._hub.shards[0].request(self._own_link, 0.0, asked, self._servers.watch, reader)
             self._await(reader, pay)
             found = self._found(reader)
             if any(frame is not None for frame in found):

@@ -151,8 +151,7 @@ class Function:
         workload = self._world.workload
         inner = Replica(invocation, manifest) if workload is None else CurveReplica(invocation, manifest, workload)
         kernel_s = workload.kernel_s if workload is not None else None
-        filters = invocation.sync["kind"] == "isp"
-        return CostedReplica(inner, invocation, self.process, self._world.machine, kernel_s, filters)
+        return CostedReplica(inner, invocation, self.process, self._world.machine, kernel_s)
 
     def _feed(self, objects: Any, manifest: Manifest) -> Any:
         return SimulatedFeed(objects, manifest, self._world.decoded)

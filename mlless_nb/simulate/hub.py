@@ -9,7 +9,7 @@ from ..exchange import KINDS, Aborted, Arrival, FrameKey, MemoryHub, Plan, Resta
 from ..exchange.step_report import Report
 from .events import Process
 from .machine import Machine
-from .shards import Line, Shard
+from .shards import FunctionLink, Shard
 from .stand_ins import Sized
 from .timeline import Timeline
 
@@ -31,18 +31,23 @@ class SharedPlan(Plan):
 
 
 class Reader:
-    """A worker that waits for a round, or for the frames of ``sought``, and the answers it has so far."""
+    """A worker that waits for a round, or for the frames of ``keys``, and the answers it has so far."""
 
     __slots__ = (
         *("arrival", "error", "found", "n_pending", "n_seen", "part", "process", "published_at", "reads"),
-        *("line", "sought", "ticket", "was_woken"),
+        *("own_link", "keys", "ticket", "was_woken"),
     )
 
     def __init__(
-        self, process: Process, line: Line, part: RoundRequest, reads: bool, sought: Sequence[FrameKey] | None = None
+        self,
+        process: Process,
+        own_link: FunctionLink,
+        part: RoundRequest,
+        reads: bool,
+        keys: Sequence[FrameKey] | None = None,
     ) -> None:
-        self.process, self.line, self.part, self.reads, self.sought = process, line, part, reads, sought
-        self.found: list[Any] = [None] * len(sought or ())
+        self.process, self.own_link, self.part, self.reads, self.keys = process, own_link, part, reads, keys
+        self.found: list[Any] = [None] * len(keys or ())
         self.n_seen = 0  # wake-up messages before its poll
         self.was_woken = False
         self.ticket = process.expect()
@@ -152,7 +157,7 @@ class SimulatedHub(MemoryHub):
         self.plan = SharedPlan()
         self.rounds: dict[str, Gathering] = {}
         self.waiting: dict[Reader, None] = {}
-        self.watching: dict[Reader, None] = {}  # workers that block until one of their sought frames is there
+        self.watching: dict[Reader, None] = {}  # workers that block until one of their frames is there
         self.n_calls = 0  # wake-up messages: completed rounds
         self.listener: tuple[Process, int] | None = None  # the process that waits for a step's end
         #: Frames kept, and frames read.
@@ -176,7 +181,7 @@ class SimulatedHub(MemoryHub):
             for slot in gone.arrivals if gone is not None else ():
                 self.grants.pop((f"{step}{kind}", slot), None)
 
-    def call_off(self) -> None:
+    def wake_all(self) -> None:
         """Wake all waiting processes."""
         for reader in self.waiting:
             self.timeline.at(self.timeline.now, reader.wake)

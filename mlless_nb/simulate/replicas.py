@@ -13,6 +13,7 @@ from ..data.minibatches import CsrMinibatch
 from ..data.prepare import Manifest
 from ..exchange.stats import NO_STATS, Stats
 from ..job.algorithm import algorithm_from_json
+from ..job.sync import sync_from_json
 from ..models import model_from_json
 from ..storage.checkpoint import Progress
 from ..worker.algorithms.base import NO_RESIDUALS
@@ -197,11 +198,11 @@ class CostedReplica:
         process: Process,
         machine: Machine,
         kernel_s: float | None,
-        filters: bool,
     ) -> None:
         self._inner, self._process, self._costs = inner, process, machine.costs
         self._slot, self._stragglers, self._kernel_s = invocation.slot, machine.stragglers, kernel_s
-        self._filters, self._passes = filters, algorithm_from_json(invocation.algorithm).passes
+        self._filters = sync_from_json(invocation.sync).filters
+        self._passes = algorithm_from_json(invocation.algorithm).passes
         self._draws = random.Random(f"compute {invocation.seed} {invocation.slot}")
         self._factor = 1.0
 

@@ -279,7 +279,7 @@ class _Simulation:
         """The final message if the supervisor sent none; the bill is the sum over the functions."""
         supervisor, *workers = functions
         plan, now = self._hub.plan, self._timeline.now
-        status, reason = self._hub.called_off or (plan.stop_status or "failed", plan.stop_reason)
+        status, reason = self._hub.aborted or (plan.stop_status or "failed", plan.stop_reason)
         rates = supervisor.rates
         costs = {
             "workers": sum(worker.function_nusd for worker in workers),

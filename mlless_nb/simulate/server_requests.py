@@ -36,18 +36,18 @@ class ServerRequests:
         costs, first = self._hub.machine.costs, self._hub.shards[0]
         storing_s = costs.command_s * count + costs.in_byte_s * n_bytes
         if home is first:
-            first.request(reader.line, costs.arrival_s + storing_s, n_bytes + ARRIVAL_BYTES, self._arrive, reader)
+            first.request(reader.own_link, costs.arrival_s + storing_s, n_bytes + ARRIVAL_BYTES, self._arrive, reader)
         else:
             # A worker arrives once its own server has answered.
-            home.request(reader.line, storing_s, n_bytes, self._keep, reader, home)
+            home.request(reader.own_link, storing_s, n_bytes, self._keep, reader, home)
 
     def _keep(self, reader: Reader, home: Shard) -> None:
         self._hub.gathering(reader.part.round_id).there.add(reader.part.slot)
-        home.reply(reader.line, REPLY_BYTES, self._stored, reader)
+        home.reply(reader.own_link, REPLY_BYTES, self._stored, reader)
 
     def _stored(self, reader: Reader) -> None:
         first, arrival_s = self._hub.shards[0], self._hub.machine.costs.arrival_s
-        first.request(reader.line, arrival_s, ARRIVAL_BYTES, self._arrive, reader)
+        first.request(reader.own_link, arrival_s, ARRIVAL_BYTES, self._arrive, reader)
 
     def _arrive(self, reader: Reader) -> None:
         """At the first server: count the arrival; the last one completes the round."""
@@ -55,10 +55,10 @@ class ServerRequests:
         now, first = self._now, hub.shards[0]
         if hub.claims.get(part.slot) != self._nonce:
             reader.error = Aborted("this worker's slot was given to another invocation")
-        elif hub.called_off is not None:
-            reader.error = Aborted(hub.called_off[1], hub.called_off[0])
+        elif hub.aborted is not None:
+            reader.error = Aborted(hub.aborted[1], hub.aborted[0])
         if reader.error is not None:
-            first.reply(reader.line, REPLY_BYTES, reader.wake)
+            first.reply(reader.own_link, REPLY_BYTES, reader.wake)
             return
         hub.latest = max(hub.latest, part.step)
         with hub.changed:  # there is one thread, but announcements notify this condition
@@ -79,11 +79,11 @@ class ServerRequests:
         elif reader.reads:
             gathering.readers.append(reader)
             hub.waiting[reader] = None
-        elif reader.sought is None:
-            first.reply(reader.line, REPLY_BYTES, reader.wake)
+        elif reader.keys is None:
+            first.reply(reader.own_link, REPLY_BYTES, reader.wake)
         if is_complete and gathering.complete_at is None and not part.quorum:
             self._complete(part, gathering)
-        if reader.sought is not None:
+        if reader.keys is not None:
             self.look_for(reader)
 
     def end_quorum(self) -> None:
@@ -127,18 +127,18 @@ class ServerRequests:
         wanted = gathering.read_by(part)
         reader.n_pending = len(wanted) or 1
         if not wanted:
-            hub.shards[0].reply(reader.line, REPLY_BYTES, self._got, reader)
+            hub.shards[0].reply(reader.own_link, REPLY_BYTES, self._got, reader)
         for number, count, n_bytes in wanted:
             shard = hub.shards[number]
             cpu_s = costs.command_s * count + costs.out_byte_s * n_bytes
             hub.n_read += count
             if number == 0 and at_server:
-                shard.serve(cpu_s, shard.reply, reader.line, n_bytes, self._got, reader)
+                shard.serve(cpu_s, shard.reply, reader.own_link, n_bytes, self._got, reader)
             else:
                 delay_s = self._latency_s if at_server else 0.0
                 asked = COMMAND_BYTES + KEY_BYTES * count
-                answer = (shard.reply, reader.line, n_bytes, self._got, reader)
-                hub.timeline.after(delay_s, shard.request, reader.line, cpu_s, asked, *answer)
+                answer = (shard.reply, reader.own_link, n_bytes, self._got, reader)
+                hub.timeline.after(delay_s, shard.request, reader.own_link, cpu_s, asked, *answer)
 
     def _got(self, reader: Reader) -> None:
         reader.n_pending -= 1
@@ -146,12 +146,12 @@ class ServerRequests:
             reader.wake()
 
     def look_for(self, reader: Reader) -> None:
-        """At the first server: reply with its sought frames that are there, then ask the other servers."""
-        hub, sought = self._hub, reader.sought or ()
+        """At the first server: reply with those of its frames that are there, then ask the other servers."""
+        hub, keys = self._hub, reader.keys or ()
         hub.waiting.pop(reader, None)
         reader.n_seen = hub.n_calls
         by_shard: dict[int, list[int]] = {0: []}
-        for number, (_, slot) in enumerate(sought):
+        for number, (_, slot) in enumerate(keys):
             by_shard.setdefault(slot % len(hub.shards), []).append(number)
         reader.n_pending = len(by_shard)
         for shard, numbers in by_shard.items():
@@ -160,21 +160,21 @@ class ServerRequests:
                 hub.shards[0].serve(asking_s, self._answer, reader, 0, numbers)
             else:
                 asked = COMMAND_BYTES + KEY_BYTES * len(numbers)
-                arguments = (reader.line, asking_s, asked, self._answer, reader, shard, numbers)
+                arguments = (reader.own_link, asking_s, asked, self._answer, reader, shard, numbers)
                 hub.timeline.after(self._latency_s, hub.shards[shard].request, *arguments)
 
     def _answer(self, reader: Reader, shard: int, numbers: list[int]) -> None:
-        """At a server: reply with the sought frames of these ``numbers``."""
-        hub, n_bytes, sought = self._hub, 0, reader.sought or ()
+        """At a server: reply with the frames of these ``numbers``."""
+        hub, n_bytes, keys = self._hub, 0, reader.keys or ()
         for number in numbers:
-            round_id, slot = sought[number]
+            round_id, slot = keys[number]
             gathering = hub.rounds.get(round_id)
             if gathering is not None and slot in gathering.there:
                 reader.found[number] = gathering.frames[slot][None]
                 n_bytes += len(reader.found[number])
                 hub.n_read += 1
         server = hub.shards[shard]
-        answer = (server.reply, reader.line, n_bytes + REPLY_BYTES, self._got, reader)
+        answer = (server.reply, reader.own_link, n_bytes + REPLY_BYTES, self._got, reader)
         server.serve(hub.machine.costs.out_byte_s * n_bytes, *answer)
 
     def watch(self, reader: Reader) -> None:

@@ -28,7 +28,7 @@ class Link:
     function_bytes_s: float = math.inf
 
 
-class Line:
+class FunctionLink:
     """A function's own link to all servers: it sends one message after another, and receives likewise."""
 
     __slots__ = ("received_s", "sent_s")
@@ -59,13 +59,15 @@ class Shard:
         self.cpu_s = 0.0
         self.bytes_in = self.bytes_out = 0.0
 
-    def request(self, line: Line, cpu_s: float, n_bytes: float, action: Callable[..., None], *arguments: Any) -> None:
+    def request(
+        self, own_link: FunctionLink, cpu_s: float, n_bytes: float, action: Callable[..., None], *arguments: Any
+    ) -> None:
         """Send ``n_bytes`` to the server, which works ``cpu_s`` seconds on them and then calls ``action``."""
         self.bytes_in += n_bytes
         link, now = self._link, self._timeline.now
-        line.sent_s = max(now, line.sent_s) + n_bytes / link.function_bytes_s
+        own_link.sent_s = max(now, own_link.sent_s) + n_bytes / link.function_bytes_s
         self._in_free_s = max(now + link.latency_s, self._in_free_s) + n_bytes / link.server_bytes_s
-        arrived_s = max(self._in_free_s, line.sent_s + link.latency_s)
+        arrived_s = max(self._in_free_s, own_link.sent_s + link.latency_s)
         if arrived_s > now:
             self._timeline.at(arrived_s, self.serve, cpu_s, action, *arguments)
         else:
@@ -94,10 +96,10 @@ class Shard:
             self._first, self._is_busy = 0, False
         action(*arguments)
 
-    def reply(self, line: Line, n_bytes: float, action: Callable[..., None], *arguments: Any) -> None:
+    def reply(self, own_link: FunctionLink, n_bytes: float, action: Callable[..., None], *arguments: Any) -> None:
         """Send ``n_bytes`` back; ``action`` is called once the function has them."""
         self.bytes_out += n_bytes
         link, now = self._link, self._timeline.now
         self._out_free_s = max(now, self._out_free_s) + n_bytes / link.server_bytes_s
-        line.received_s = max(now, line.received_s) + n_bytes / link.function_bytes_s
-        self._timeline.at(max(self._out_free_s, line.received_s) + link.latency_s, action, *arguments)
+        own_link.received_s = max(now, own_link.received_s) + n_bytes / link.function_bytes_s
+        self._timeline.at(max(self._out_free_s, own_link.received_s) + link.latency_s, action, *arguments)

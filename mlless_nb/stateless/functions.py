@@ -46,7 +46,7 @@ def run_call(call: Call, objects: ObjectStore) -> Done:
         prepaid = _prepaid(call, job, objects, began, began_at_s)
         prepaid.learn(*log.money())
         prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
-        prepaid.watch(log.reserve, lambda: _call_off(call, job), log.money)
+        prepaid.watch(log.reserve, lambda: _abort_run(call, job), log.money)
         bus = open_bus(job.bus_url, job.job_id, insecure=job.insecure)
         try:
             bus.send("driver", Begun(*_names(call), os.getpid()).encode())
@@ -104,7 +104,7 @@ def _prepaid(call: Call, job: Invocation, objects: ObjectStore, began: float, be
     )
 
 
-def _call_off(call: Call, job: Invocation) -> None:
+def _abort_run(call: Call, job: Invocation) -> None:
     """Say over a separate connection that this function's budget is used up before it could end."""
     log = RedisCoordinator(job.redis_urls, job.job_id, job.generation)
     with contextlib.closing(log):

@@ -40,7 +40,7 @@ class Conditional(Protocol):
     """An object storage that writes on a condition. Its requests are counted as those of its ``objects``."""
 
     #: Whether the objects are on this machine: then a request takes microseconds.
-    is_local: bool
+    has_local_objects: bool
 
     @property
     def objects(self) -> ObjectStore:
@@ -63,7 +63,7 @@ class Conditional(Protocol):
 class MemoryConditional:
     """The objects of one process."""
 
-    is_local = True
+    has_local_objects = True
 
     def __init__(self, objects: MemoryObjects) -> None:
         self.objects = objects
@@ -93,7 +93,7 @@ class MemoryConditional:
 class FolderConditional:
     """The folder of this machine; the clock is the machine's."""
 
-    is_local = True
+    has_local_objects = True
 
     def __init__(self, objects: LithopsObjects) -> None:
         assert objects.folder is not None
@@ -126,7 +126,7 @@ class S3Conditional:
     The clock is made from the ``Date`` of the answers, see `ServerClock`.
     """
 
-    is_local = False
+    has_local_objects = False
 
     def __init__(self, objects: LithopsObjects) -> None:
         self.objects, self._client = objects, objects.client
@@ -228,7 +228,7 @@ def check(storage: Conditional, prefix: str) -> None:
     ServiceError
         The storage does not answer.
     """
-    if storage.is_local:
+    if storage.has_local_objects:
         return
     key = f"{prefix}condition-{uuid.uuid4().hex}"
     try:

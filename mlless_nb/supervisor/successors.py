@@ -14,9 +14,6 @@ from .lifetimes import Lifetimes
 from .policy.speculation import Speculation
 from .step_rows import StepRows
 
-#: Round policies whose workers wait for the slowest one.
-WAITING = ("lockstep", "stale")
-
 
 class Successors:
     """Asks the driver for the successors of one run's functions.
@@ -39,7 +36,7 @@ class Successors:
         self.lifetimes = Lifetimes(invocation.lifetime_s, invocation.n_workers, invocation.invoked_s)
         for slot, begun_s in invocation.begun:
             self.lifetimes.begin(int(slot), begun_s)
-        waits = sync_from_json(invocation.sync).policy in WAITING
+        waits = sync_from_json(invocation.sync).waits_for_slowest
         self._speculation = Speculation(invocation.speculation if waits else 0.0)
         self._n_successors = 0
 

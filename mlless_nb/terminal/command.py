@@ -17,8 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return train(words[1:])
         from ..clouds import command
 
-        parser, verbs = command.parser()
-        verbs.add_parser("train", help="train the job of a TOML file: mlless-nb train --help")
+        parser, subcommands = command.parser()
+        subcommands.add_parser("train", help="train the job of a TOML file: mlless-nb train --help")
         return command.carry_out(parser.parse_args(words))
     except KeyboardInterrupt:
         return 130

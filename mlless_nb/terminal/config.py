@@ -8,36 +8,46 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from .. import models
 from ..errors import JobError, MllessError, ServiceError
-from ..job.admm import ADMM
-from ..job.algorithm import GradientAveraging
+from ..job.algorithm import registered_algorithms
 from ..job.checks import NAME
-from ..job.em import EM
 from ..job.job import TrainingJob
 from ..job.limits import Stop
-from ..job.model_averaging import ModelAveraging
 from ..job.optimizers import OPTIMIZERS
 from ..job.scale_in import ScaleIn
-from ..job.sync import ASP, BSP, DBW, ISP, SSP, AdaSync, BackupWorkers
+from ..job.sync import registered_syncs
+from ..models import registered_models
+from ..models.written import WrittenModel
 from ..validation import hint
+from ..worker import algorithms  # noqa: F401 - registers the algorithms
 from .calls import KIND, CallError, called, table_of
 from .data import data_table, rows_of, validation_table
 from .settings import ConfigError, Settings
 
-MODELS = ("PMF", "ImplicitMF", "LogisticRegression", "LinearSVM", "LinearRegression", "SoftmaxRegression", "KMeans")
-#: What a text or table may call, by field, and an example.
-PARTS: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
-    "model": ({name: getattr(models, name) for name in MODELS}, '"PMF(rank=20)"'),
-    "optimizer": ({each.__name__: each for each in OPTIMIZERS.values()}, '"SGD(learning_rate=8.0)"'),
-    "sync": ({each.__name__: each for each in (BSP, ISP, SSP, ASP, BackupWorkers, DBW, AdaSync)}, '"ISP(0.7)"'),
-    "algorithm": ({each.__name__: each for each in (GradientAveraging, ModelAveraging, ADMM, EM)}, '"ADMM()"'),
+#: Fields that a text or a table may call, and an example.
+PARTS = {
+    "model": '"PMF(rank=20)"',
+    "optimizer": '"SGD(learning_rate=8.0)"',
+    "sync": '"ISP(0.7)"',
+    "algorithm": '"ADMM()"',
+}
+_REGISTRIES: dict[str, Callable[[], Mapping[str, type[Any]]]] = {
+    "model": registered_models,
+    "optimizer": lambda: OPTIMIZERS,
+    "sync": registered_syncs,
+    "algorithm": registered_algorithms,
 }
 #: Tables that are one class, and what makes them.
 GROUPS: dict[str, Callable[..., Any]] = {"stop": Stop, "scale_in": ScaleIn}
 ROWS = ("data", "validation")
 STOP_RULES = tuple(entry.name for entry in fields(Stop))
 FIELDS = tuple(entry.name for entry in fields(TrainingJob))
+
+
+def callables(field: str) -> dict[str, Callable[..., Any]]:
+    """What a text or table of ``field`` may call, by name: all that is registered, but models that are source code."""
+    classes = _REGISTRIES[field]().values()
+    return {each.__name__: each for each in classes if not issubclass(each, WrittenModel)}
 
 
 def job_of(settings: Settings) -> TrainingJob:
@@ -61,7 +71,7 @@ def job_of(settings: Settings) -> TrainingJob:
         given["name"] = stem
     for name in ("model", "data"):
         if name not in made:
-            example = PARTS[name][1] if name in PARTS else '"ratings.csv"'
+            example = PARTS.get(name, '"ratings.csv"')
             raise ConfigError(f"{settings.source}: {name} must be given, e.g. {name} = {example}")
     try:
         return TrainingJob(**given, **made)
@@ -111,7 +121,7 @@ def _put(settings: Settings, given: dict[str, Any], parts: list[str], value: Any
 def _table(name: str, value: Any, folder: Path) -> Any:
     """``value`` of the field ``name``: a table where the field has parts."""
     if name in PARTS:
-        return table_of(value, *PARTS[name])
+        return table_of(value, callables(name), PARTS[name])
     if name == "data":
         return data_table(value, folder)
     if name == "validation" and isinstance(value, (str, list, Mapping)) and value != "none":
@@ -124,7 +134,7 @@ def _table(name: str, value: Any, folder: Path) -> Any:
 def _made(name: str, value: Any, made: Mapping[str, Any], tables: Mapping[str, Any]) -> Any:
     """The value of the job's field ``name``."""
     if name in PARTS:
-        return called(value, PARTS[name][0])
+        return called(value, callables(name))
     if name == "data":
         return rows_of(value, made.get("model"))
     if name == "validation":

@@ -11,8 +11,8 @@ from ..money.budget import Prepaid
 from ..storage.objects import ObjectStore
 from .loop import Worker
 
-#: Longest wait for the driver to restart a run whose data was lost, seconds, and the pause between two looks.
-PATIENCE_S, LOOK_S = 60.0, 0.05
+#: Longest wait for the driver to restart a run whose data was lost, seconds, and the pause between two polls.
+PATIENCE_S, RESTART_POLL_S = 60.0, 0.05
 
 
 def work(invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid) -> Message | None:
@@ -85,15 +85,15 @@ def _await_restart(log: Coordinator, known: Restart, prepaid: Prepaid, reason: s
     """The next restart, once the driver has announced it; raises `Aborted` with ``reason`` if it does not."""
     give_up_at = time.monotonic() + PATIENCE_S
     while time.monotonic() < give_up_at:
-        called_off = log.aborted()
-        if called_off is not None:
-            raise Aborted(called_off[1], called_off[0])
+        aborted = log.aborted()
+        if aborted is not None:
+            raise Aborted(aborted[1], aborted[0])
         try:
             restart = log.restart()
             if restart.number > known.number:
                 return restart
-            prepaid.buy(LOOK_S, log.reserve)
+            prepaid.buy(RESTART_POLL_S, log.reserve)
         except LostData:
             pass  # not restored yet
-        time.sleep(LOOK_S)
+        time.sleep(RESTART_POLL_S)
     raise Aborted(reason)

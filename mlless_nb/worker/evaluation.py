@@ -10,7 +10,7 @@ from ..bus.messages import Invocation
 from ..data.prepare import Manifest
 from ..storage.objects import ObjectStore
 from .minibatch_loader import MinibatchFeed
-from .minibatch_schedule import DEALERS
+from .minibatch_schedule import SCHEDULES
 from .replica import Replica
 
 #: Fewest minibatches of a worker between two evaluations, unless the job sets a number of steps.
@@ -55,7 +55,7 @@ class HeldOut:
         self._manifest = Manifest.from_json(spec) if spec is not None else None
         self._feed = make_feed(objects, self._manifest) if self._manifest is not None else None
         self._shares = (
-            DEALERS[invocation.scale_in["global_minibatch"]](
+            SCHEDULES[invocation.scale_in["global_minibatch"]](
                 self._manifest, invocation.slot, invocation.n_workers, by_shard=replica.divergence.owned_rows
             )
             if self._manifest is not None

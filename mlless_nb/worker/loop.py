@@ -38,7 +38,7 @@ from .judge import Judge
 from .membership import Membership
 from .minibatch_loader import MinibatchFeed
 from .minibatch_merging import MergedFeed
-from .minibatch_schedule import DEALERS, WholeShards
+from .minibatch_schedule import SCHEDULES, WholeShards
 from .reintegration import Reintegration
 from .replica import Replica
 from .resuming import Resuming
@@ -96,8 +96,8 @@ class Worker:
         n_workers, by_shard = invocation.n_workers, self._replica.divergence.owned_rows
         algorithm = algorithm_from_json(invocation.algorithm)
         self._passes = algorithm.passes
-        reassign = DEALERS[invocation.scale_in["global_minibatch"]] if not algorithm.takes_whole_shards else WholeShards
-        self._shares = reassign(self._manifest, invocation.slot, n_workers, by_shard=by_shard)
+        schedule = WholeShards if algorithm.takes_whole_shards else SCHEDULES[invocation.scale_in["global_minibatch"]]
+        self._shares = schedule(self._manifest, invocation.slot, n_workers, by_shard=by_shard)
         self._feed.expect(self._shares.part)
         if invocation.start_key is not None:
             self._replica.go_on_from(Progress.decode(objects.get(invocation.start_key)))

@@ -180,4 +180,4 @@ class ShrinkingShares:
 
 
 #: Schedules by what happens to the global minibatch at a scale-in, see `mlless_nb.ScaleIn`.
-DEALERS: dict[str, type[Shards] | type[ShrinkingShares]] = {"keep": Shards, "shrink": ShrinkingShares}
+SCHEDULES: dict[str, type[Shards] | type[ShrinkingShares]] = {"keep": Shards, "shrink": ShrinkingShares}

@@ -51,7 +51,7 @@ class Reintegration:
     ) -> None:
         self._slot, self._log, self._replica, self._prepaid = slot, log, replica, prepaid
         self._pay, self._make_round = pay, make_round
-        self._holds_back = False
+        self._is_unpublished = False
 
     def leave(self, step: int, leaving: list[int], staying: list[int], best: BestReplica) -> None:
         """Hand the residuals of ``leaving`` after ``step``, and those of their best replicas, to ``staying``.
@@ -74,7 +74,7 @@ class Reintegration:
     def end(self, step: int, active: list[int]) -> None:
         """Exchange all residuals and owned rows of ``active`` after ``step``, the last one."""
         replica = self._replica
-        self._holds_back = replica.divergence.is_unpublished
+        self._is_unpublished = replica.divergence.is_unpublished
         self._give_all(step, active, "r", "p")
         replica.ownership.end()
 
@@ -92,7 +92,7 @@ class Reintegration:
     def _give_all(self, step: int, active: list[int], residuals: str, ranges: str) -> None:
         if self._replica.divergence.residual and len(active) > 1:
             self._give_by_range(step, active, residuals, ranges)
-        elif self._holds_back:
+        elif self._is_unpublished:
             self._give(f"{step}{residuals}", step, active, active)
 
     def _give(self, round_id: str, step: int, givers: list[int], takers: list[int]) -> None:

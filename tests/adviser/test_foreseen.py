@@ -14,9 +14,9 @@ from preparation.in_process import InProcess
 from mlless_nb import PMF, DataError, JobError, LogisticRegression, Stop, StoredFiles, TrainingJob, datasets
 from mlless_nb.adviser import foresight
 from mlless_nb.adviser.descent import Descent
+from mlless_nb.adviser.estimate import usd
 from mlless_nb.adviser.foreseen import ForeseenRows, foreseen
-from mlless_nb.adviser.outlook import usd
-from mlless_nb.adviser.stateless_outlook import UNKNOWN, stateless_outlook
+from mlless_nb.adviser.stateless_estimate import UNKNOWN, stateless_estimate
 from mlless_nb.data import format as format_module
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.meter import NUSD
@@ -104,7 +104,7 @@ def test_functions_that_live_for_a_part_of_a_step_have_their_steps_and_least_bil
 
 def test_a_target_that_a_sample_did_not_reach_is_told_there_too() -> None:
     job = dataclasses.replace(JOB, stop=Stop(target=0.5))
-    (told,) = stateless_outlook(job, None, Descent(None, 0.8123, 60.0, 1.0, True)).warnings
+    (told,) = stateless_estimate(job, None, Descent(None, 0.8123, 60.0, 1.0, True)).warnings
     assert told.startswith("stop.target=0.5: out of reach")
 
 

@@ -125,10 +125,10 @@ class Refusing(MemoryObjects):
         return super().get(key, first, end)
 
 
-@pytest.mark.parametrize("is_local", [True, False])
-def test_a_storage_that_refuses_reads_loses_nothing(is_local: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_local_objects", [True, False])
+def test_a_storage_that_refuses_reads_loses_nothing(has_local_objects: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The messages that were read before the refused one were lost."""
-    monkeypatch.setattr(MemoryConditional, "is_local", is_local)
+    monkeypatch.setattr(MemoryConditional, "has_local_objects", has_local_objects)
     objects = Refusing()
     sender, reader = (open_bus("storage://", "job", objects=objects) for _ in range(2))
     sent = [b"%d" % number for number in range(5)]
@@ -137,12 +137,12 @@ def test_a_storage_that_refuses_reads_loses_nothing(is_local: bool, monkeypatch:
     assert receive(reader, "driver", len(sent)) == sent
 
 
-@pytest.mark.parametrize("is_local", [True, False])
+@pytest.mark.parametrize("has_local_objects", [True, False])
 def test_a_reader_of_the_storage_that_does_not_wait_gets_more_than_a_batch(
-    is_local: bool, monkeypatch: pytest.MonkeyPatch
+    has_local_objects: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A supervisor that took over took the rest for new, and carried commands out again."""
-    monkeypatch.setattr(MemoryConditional, "is_local", is_local)
+    monkeypatch.setattr(MemoryConditional, "has_local_objects", has_local_objects)
     objects = MemoryObjects()
     sender, reader = (open_bus("storage://", "job", objects=objects) for _ in range(2))
     for number in range(2 * MAX_BATCH + 1):

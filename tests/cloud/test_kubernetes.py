@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 
 #: A run that cannot start is told within so many seconds.
 TOLD_S = 20.0
-#: How the names of pods begin that are no functions: the one that deals calls, and the one that looks at an image.
+#: How the names of pods begin that are no functions: the one that assigns calls, and the one that looks at an image.
 NOT_OF_RUNS = ("lithops-master-", "lithops-worker-")
 #: Steps of a run in which a pod is killed: it is not over before that.
 STEPS = 1000

@@ -88,7 +88,7 @@ def test_a_master_that_runs_is_used_and_one_that_has_ended_is_removed(monkeypatc
 def test_a_master_that_another_run_has_just_started_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, becomes: str
 ) -> None:
-    monkeypatch.setattr(pods, "LOOK_S", 0.001)
+    monkeypatch.setattr(pods, "PODS_POLL_S", 0.001)
     starting, taken = Backend(pod("Pending")), list[list[str]]()
     n_looks = itertools.count()
 
@@ -168,7 +168,7 @@ def test_a_cluster_that_does_not_answer_keeps_no_objects(monkeypatch: pytest.Mon
     )
     monkeypatch.setattr(cloud_functions, "deliveries_of", lambda executor: None)
     monkeypatch.setattr(cloud_functions, "n_notes", lambda *_: 1)
-    monkeypatch.setattr(cloud_functions, "LOOK_S", 0.0)
+    monkeypatch.setattr(cloud_functions, "NOTES_POLL_S", 0.0)
     functions = cloud_functions.CloudFunctions(executor, 512)
     for n, order in ((0, ["removed"]), (1, ["removed"]), (1, ["removed", "asked"])):  # one of two has written its note
         functions.accepted(n)

@@ -207,7 +207,7 @@ def test_a_supervisor_that_is_out_of_sight_and_that_the_budget_does_not_replace_
     mending, hub, invoked = of_three(is_local=False, is_silent=True)
     over = mending.mend(is_due=True)
     assert over is not None
-    assert (over.status, invoked, hub.called_off) == ("capped", [], ("capped", over.reason))
+    assert (over.status, invoked, hub.aborted) == ("capped", [], ("capped", over.reason))
 
 
 @pytest.mark.parametrize("is_local", [True, False])

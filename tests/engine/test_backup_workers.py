@@ -75,7 +75,7 @@ def test_replicas_are_equal_bit_for_bit_whoever_is_late_or_leaves(
         has_evaluated = entry.step > 1 and (entry.step - 1) % 3 == 0
         assert len(entry.reports) == (entry.n_workers if has_evaluated else min(k, entry.n_workers))
         assert entry.n_workers == 4 - sum(first <= entry.step for first in outcome.hub.plan.leaves.values())
-    assert not outcome.hub.called_off
+    assert not outcome.hub.aborted
 
 
 def test_a_late_update_counts_for_nothing_and_the_others_for_1_over_k() -> None:

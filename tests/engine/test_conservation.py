@@ -67,7 +67,7 @@ def test_bsp_keeps_replicas_bit_identical(job: Job) -> None:
         np.testing.assert_array_equal(worker.params.view(np.uint32), outcome.last[0].params.view(np.uint32))
 
 
-#: Four workers, users dealt out; when two have left the others adopt their shards, momentum and all.
+#: Four workers, users sharded; when two have left the others adopt their shards, momentum and all.
 ADOPTION = Job(PMF(rank=2), SGD(0.2, momentum=0.9), BSP(), 4, 13, "mean", {2: [3], 5: [2]}, by_user=True)
 
 

@@ -102,7 +102,7 @@ def test_a_dry_run_estimates_from_the_first_rows_and_leaves_nothing(bucket: Path
     assert found.advice is not None
     assert not left_in_storage()
     too_many = dry_run(job(stored(bucket, LINES), minibatch=1000))
-    assert (too_many.outlook, too_many.advice) == (None, None)
+    assert (too_many.estimate, too_many.advice) == (None, None)
     assert too_many.lines[-1].startswith("no figures: minibatch=1000: ")
 
 

@@ -24,9 +24,9 @@ def test_what_is_there_is_read_and_nobody_is_waited_for(make: Make) -> None:  # 
     for step in (1, 2):
         publish(logs[1], step, 1)
     publish(logs[2], 1, 2)
-    sought = [("1", 1), ("1", 2), ("2", 1), ("2", 2)]
-    assert logs[0].publish_and_poll(part(1, 0), sought[:2])[0].is_complete
-    arrival, frames = logs[0].publish_and_poll(part(2, 0), sought)
+    keys = [("1", 1), ("1", 2), ("2", 1), ("2", 2)]
+    assert logs[0].publish_and_poll(part(1, 0), keys[:2])[0].is_complete
+    arrival, frames = logs[0].publish_and_poll(part(2, 0), keys)
     assert not arrival.is_complete
     assert texts(frames) == [b"1 of 1", b"1 of 2", b"2 of 1", None]
     arrival, frames = logs[2].publish_and_poll(part(2, 2), [])
@@ -37,11 +37,11 @@ def test_what_is_there_is_read_and_nobody_is_waited_for(make: Make) -> None:  # 
 
 def test_one_frame_ends_the_wait(make: Make) -> None:  # noqa: F811
     logs = three(make)
-    sought = [("1", 1), ("1", 2)]
-    assert texts(logs[0].publish_and_poll(part(1, 0), sought)[1]) == [None, None]
+    keys = [("1", 1), ("1", 2)]
+    assert texts(logs[0].publish_and_poll(part(1, 0), keys)[1]) == [None, None]
     paid, found = threading.Event(), []
     thread = threading.Thread(
-        target=lambda: found.append(texts(logs[0].wait_for_any(part(1, 0), sought, paid.set))), daemon=True
+        target=lambda: found.append(texts(logs[0].wait_for_any(part(1, 0), keys, paid.set))), daemon=True
     )
     thread.start()
     assert paid.wait(10)  # waiting costs money
@@ -49,7 +49,7 @@ def test_one_frame_ends_the_wait(make: Make) -> None:  # noqa: F811
     thread.join(10)
     assert found == [[None, b"1 of 2"]]
     publish(logs[1], 1, 1)
-    assert texts(logs[0].wait_for_any(part(1, 0), sought[:1], lambda: None)) == [b"1 of 1"]
+    assert texts(logs[0].wait_for_any(part(1, 0), keys[:1], lambda: None)) == [b"1 of 1"]
 
 
 def test_a_wait_for_frames_has_a_deadline_and_hears_of_an_abort(make: Make) -> None:  # noqa: F811

@@ -147,17 +147,15 @@ def test_a_lost_frame_ends_the_wait_for_any(place: Place, members: Members, job_
     ours, theirs, _ = members.workers
     ours.publish(part(1, 0))
     waiting: list[bytes] = []
-    sought = [("1", 1), ("1", 2)]
-    thread = threading.Thread(
-        target=lambda: waiting.append(bytes(ours.wait_for_any(part(1, 0), sought, int)[0] or b""))
-    )
+    keys = [("1", 1), ("1", 2)]
+    thread = threading.Thread(target=lambda: waiting.append(bytes(ours.wait_for_any(part(1, 0), keys, int)[0] or b"")))
     thread.start()
     theirs.publish(part(1, 1))
     thread.join(60)
     assert waiting == [b"1 of 1"]
     lose(place, job_id, f"mlless:{{{job_id}}}:frame:1:1")
     with pytest.raises(Aborted, match=r"the update of worker 1 in round 1 is gone from \w+"):
-        ours.wait_for_any(part(1, 0), sought, int)
+        ours.wait_for_any(part(1, 0), keys, int)
 
 
 def test_a_frame_that_is_too_large_is_refused_by_its_size(

@@ -1,4 +1,4 @@
-"""Pods of Kubernetes get each call of a job once, and give up if nobody deals them any."""
+"""Pods of Kubernetes get each call of a job once, and give up if nobody assigns them any."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def master() -> Iterator[int]:
     server.server_close()
 
 
-def test_each_call_is_dealt_once_however_many_ask(master: int) -> None:
+def test_each_call_is_assigned_once_however_many_ask(master: int) -> None:
     def ask(_: int) -> str:
         return pod_entry.ask("127.0.0.1", master, "/get-range/a-M000/20/1")
 
     with ThreadPoolExecutor(8) as pool:
-        dealt = list(pool.map(ask, range(30)))
-    assert sorted(dealt) == sorted([f"{n}-{n + 1}" for n in range(20)] + [pod_entry.NONE_LEFT] * 10)
+        assigned = list(pool.map(ask, range(30)))
+    assert sorted(assigned) == sorted([f"{n}-{n + 1}" for n in range(20)] + [pod_entry.NONE_LEFT] * 10)
     assert pod_entry.ask("127.0.0.1", master, "/get-range/b-M000/5/3") == "0-3"
     assert pod_entry.ask("127.0.0.1", master, "/get-range/b-M000/5/3") == "3-5"
 
 
 def test_old_jobs_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_entry, "MOST_JOBS", 2)
-    dealer = pod_entry.Dealer()
-    assert [dealer.deal(job, 1, 1) for job in "abcab"] == ["0-1", "0-1", "0-1", "0-1", "0-1"]
-    assert dealer.deal("b", 1, 1) == pod_entry.NONE_LEFT
+    assigner = pod_entry.CallAssigner()
+    assert [assigner.assign(job, 1, 1) for job in "abcab"] == ["0-1", "0-1", "0-1", "0-1", "0-1"]
+    assert assigner.assign("b", 1, 1) == pod_entry.NONE_LEFT
 
 
 @pytest.mark.parametrize("path", ["/get-range/a/20", "/get-range/../20/1", "/", "/get-range/a/-1/1"])
@@ -55,7 +55,7 @@ def test_a_pod_gives_up_when_its_master_is_gone() -> None:
         pod_entry.ask("127.0.0.1", free_port(), "/get-range/a/1/1", 0.05)
 
 
-def test_a_pod_carries_out_what_it_is_dealt(master: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_carries_out_what_it_is_assigned(master: int, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[dict[str, Any]] = []
     worker = SimpleNamespace(function_handler=done.append)
     utils = SimpleNamespace(setup_lithops_logger=lambda _: None)

@@ -1,4 +1,4 @@
-"""Rows or users: which of them are dealt out where a job leaves it open, and what is then exchanged."""
+"""Rows or users: which of them are sharded where a job leaves it open, and what is then exchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def packed(**changes: Any) -> Manifest:
 
 
 @pytest.mark.parametrize("workers", [2, 4, 7])
-def test_users_are_dealt_out_where_that_is_the_same_descent(workers: int) -> None:
+def test_users_are_sharded_where_that_is_the_same_descent(workers: int) -> None:
     assert is_by_user(job(workers=workers, minibatch=50))
     assert packed(workers=workers, minibatch=50).n_shards == workers
 
@@ -61,7 +61,7 @@ def test_else_rows_are(changes: dict[str, Any]) -> None:
     assert packed(**changes).n_shards == 1
 
 
-def test_users_are_not_dealt_out_where_their_residual_has_no_room() -> None:
+def test_users_are_not_sharded_where_their_residual_has_no_room() -> None:
     users = np.arange(1_000_000)
     fields = {"data": datasets.ratings(users, users % 100, users % 5), "sync": BSP(), "validation": None}
     least = {is_user: job(**fields).needed_mb(is_by_user=is_user) for is_user in (False, True)}
@@ -71,7 +71,7 @@ def test_users_are_not_dealt_out_where_their_residual_has_no_room() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"workers": 1}, {"optimizer": Adam(0.01)}, {}], ids=str)
-def test_users_are_dealt_out_where_the_job_says_so(changes: dict[str, Any]) -> None:
+def test_users_are_sharded_where_the_job_says_so(changes: dict[str, Any]) -> None:
     assert is_by_user(job(partition="user", **changes)) == (changes != {"workers": 1})
 
 

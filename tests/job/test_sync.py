@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from engine.threads import Job, Observed, train
 
-from mlless_nb import BSP, ISP, PMF, SGD, SSP
+from mlless_nb import ASP, BSP, DBW, ISP, PMF, SGD, SSP, AdaSync, BackupWorkers
 from mlless_nb.job.sync import Sync, sync_from_json
 
 
@@ -29,6 +29,16 @@ def test_where_all_is_published_the_threshold_is_0_at_every_step(sync: Sync) -> 
 @pytest.mark.parametrize("sync", [BSP(), SSP(5), ISP(0.3, 2, True)], ids=str)
 def test_a_protocol_survives_its_json(sync: Sync) -> None:
     assert sync_from_json(sync.to_json()) == sync
+
+
+@pytest.mark.parametrize("sync", [BSP(), SSP(5), ISP(0.3), ASP()], ids=str)
+def test_the_slowest_worker_holds_up_the_others_where_no_update_is_dropped(sync: Sync) -> None:
+    assert sync.waits_for_slowest
+
+
+@pytest.mark.parametrize("sync", [ASP(shared=True), BackupWorkers(2), DBW(), AdaSync(1)], ids=str)
+def test_the_slowest_worker_holds_up_nobody_where_updates_may_be_lost(sync: Sync) -> None:
+    assert not sync.waits_for_slowest
 
 
 def test_a_worker_holds_back_what_is_below_the_threshold_of_its_step_and_nothing_else(

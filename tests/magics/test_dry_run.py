@@ -1,4 +1,4 @@
-"""Before a run: ``--dry-run``, and the outlook that is computed beside a run that starts."""
+"""Before a run: ``--dry-run``, and the estimate that is computed beside a run that starts."""
 
 from __future__ import annotations
 

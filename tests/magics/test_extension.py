@@ -46,7 +46,7 @@ class TestExtension:
         finally:
             InteractiveShell.clear_instance()
 
-    def test_help_lists_options_and_verbs(self, shell: InteractiveShell) -> None:
+    def test_help_lists_options_and_commands(self, shell: InteractiveShell) -> None:
         text = shell.find_cell_magic("mlless").__doc__
         for word in ("--budget USD", "--on-interrupt", "%mlless scale_in", "US dollars"):
             assert word in text

@@ -127,7 +127,7 @@ def batch(kernel_of_a_program: Notebook) -> Iterator[Notebook]:
     yield from set_up(kernel_of_a_program)
 
 
-def test_returns_at_once_and_answers_to_verbs(notebook: Notebook) -> None:
+def test_returns_at_once_and_answers_to_commands(notebook: Notebook) -> None:
     notebook.run(ENDLESS.format("--budget 0.5"))
 
     assert notebook.run("print(endless.status in ('starting', 'running'))") == "True\n"
@@ -169,7 +169,7 @@ def test_interrupt_while_the_cell_waits_stops_the_run(batch: Notebook) -> None:
     assert batch.run("print(endless.status)") == "stopped\n"
 
 
-def test_interrupt_of_the_wait_verb_leaves_the_run_alone(notebook: Notebook) -> None:
+def test_interrupt_of_the_wait_command_leaves_the_run_alone(notebook: Notebook) -> None:
     notebook.run(ENDLESS.format(""))
     cell = notebook.start("%mlless wait")
     notebook.interrupt_once_it_prints(cell, "endless: ")

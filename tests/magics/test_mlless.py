@@ -255,7 +255,7 @@ class TestWait:
         assert stage.runs[0].commands == []
         assert "%mlless stop run ends it" in capsys.readouterr().out
 
-    def test_wait_verb_detaches_on_interrupt(self, notebook: InteractiveShell, stage: Any, capsys: Any) -> None:
+    def test_wait_command_detaches_on_interrupt(self, notebook: InteractiveShell, stage: Any, capsys: Any) -> None:
         (run,) = stage.add("first")
         run.waits.append(interrupt)
 
@@ -264,7 +264,7 @@ class TestWait:
         assert (run.commands, run.status) == ([], "running")
         assert "first: goes on, $0.01250 so far" in capsys.readouterr().out
 
-    def test_wait_verb_gives_up_after_its_seconds(self, notebook: InteractiveShell, stage: Any, capsys: Any) -> None:
+    def test_wait_command_gives_up_after_its_seconds(self, notebook: InteractiveShell, stage: Any, capsys: Any) -> None:
         (run,) = stage.add("first")
         notebook.run_line_magic("mlless", "wait first 0")
         assert run.status == "running"

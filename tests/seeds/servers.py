@@ -142,12 +142,10 @@ class SimCoordinator(MemoryCoordinator):
         self._go()
         return closing
 
-    def wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
-    ) -> list[Frame | None]:
+    def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`."""
         self._go()
-        found = super().wait_for_any(part, sought, pay)
+        found = super().wait_for_any(part, keys, pay)
         self._go()
         return found
 

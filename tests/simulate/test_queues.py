@@ -12,7 +12,7 @@ pytest.importorskip("greenlet")
 
 from mlless_nb.simulate.cores import OwnCore, SharedCores
 from mlless_nb.simulate.events import Killed, Process
-from mlless_nb.simulate.shards import Line, Link, Shard
+from mlless_nb.simulate.shards import FunctionLink, Link, Shard
 from mlless_nb.simulate.timeline import Timeline
 
 
@@ -122,27 +122,27 @@ def test_requests_queue_at_a_server(is_shared: bool) -> None:
     shard = Shard(timeline, Link(), SharedCores(timeline, 2) if is_shared else None)
 
     for _ in range(3):
-        timeline.at(1.0, shard.request, Line(), 2.0, 0.0, lambda: ends.append(timeline.now))
+        timeline.at(1.0, shard.request, FunctionLink(), 2.0, 0.0, lambda: ends.append(timeline.now))
     timeline.run()
 
     assert ends == pytest.approx([3.0, 5.0, 7.0])
     assert shard.cpu_s == 6.0
 
 
-def test_bytes_queue_for_the_line() -> None:
+def test_bytes_queue_for_the_link() -> None:
     """100 B/s into the server and out of it, half a second away: two writes of 50 B, read again one after the other."""
     timeline, there, back = Timeline(), [], []
     shard = Shard(timeline, Link(0.5, server_bytes_s=100.0), None)
 
     def stored() -> None:
         there.append(timeline.now)
-        shard.reply(Line(), 200.0, lambda: back.append(timeline.now))
+        shard.reply(FunctionLink(), 200.0, lambda: back.append(timeline.now))
 
     for _ in range(2):
-        timeline.at(0.0, shard.request, Line(), 0.25, 50.0, stored)
+        timeline.at(0.0, shard.request, FunctionLink(), 0.25, 50.0, stored)
     timeline.run()
 
-    assert there == pytest.approx([1.25, 1.75])  # latency, line, thread
+    assert there == pytest.approx([1.25, 1.75])  # latency, link, thread
     assert back == pytest.approx([1.25 + 2.0 + 0.5, 1.25 + 4.0 + 0.5])
     assert (shard.bytes_in, shard.bytes_out) == (100.0, 400.0)
 
@@ -152,24 +152,24 @@ def test_a_functions_own_line_may_be_the_slow_one() -> None:
     shard = Shard(timeline, Link(0.0, server_bytes_s=1000.0, function_bytes_s=10.0), None)
 
     for _ in range(2):
-        timeline.at(0.0, shard.request, Line(), 0.0, 50.0, lambda: there.append(timeline.now))
+        timeline.at(0.0, shard.request, FunctionLink(), 0.0, 50.0, lambda: there.append(timeline.now))
     timeline.run()
 
     assert there == pytest.approx([5.0, 5.0])  # side by side
 
 
-def test_servers_share_a_functions_line() -> None:
-    """Two servers, 50 B to each and 20 B back from each, by one line of 10 B/s: as from one server."""
+def test_servers_share_a_functions_link() -> None:
+    """Two servers, 50 B to each and 20 B back from each, by one link of 10 B/s: as from one server."""
     timeline, there, back = Timeline(), [], []
-    line = Line()
+    own_link = FunctionLink()
     shards = [Shard(timeline, Link(0.0, server_bytes_s=1000.0, function_bytes_s=10.0), None) for _ in range(2)]
 
     def stored(shard: Shard) -> None:
         there.append(timeline.now)
-        shard.reply(line, 20.0, lambda: back.append(timeline.now))
+        shard.reply(own_link, 20.0, lambda: back.append(timeline.now))
 
     for shard in shards:
-        timeline.at(0.0, shard.request, line, 0.0, 50.0, stored, shard)
+        timeline.at(0.0, shard.request, own_link, 0.0, 50.0, stored, shard)
     timeline.run()
 
     assert there == pytest.approx([5.0, 10.0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,6 +15,8 @@ pytest.importorskip("greenlet")
 from mlless_nb import BSP, ISP, PMF, SGD, SSP, JobError, ScaleIn, Stop, TrainingJob, datasets
 from mlless_nb.bus.messages import Command
 from mlless_nb.data.sampling import ORDER
+from mlless_nb.job.sync import base as protocols
+from mlless_nb.job.sync import register_sync
 from mlless_nb.simulate import (
     CLOUD,
     TWO_CORES,
@@ -34,6 +36,7 @@ from mlless_nb.simulate import (
     Workload,
     simulate,
 )
+from mlless_nb.validation import specification
 
 #: Everything costs nothing but what a test gives a price.
 FREE = Costs(**dict.fromkeys((field.name for field in dataclasses.fields(Costs)), 0.0))
@@ -48,6 +51,21 @@ def free(**changes: Any) -> Machine:
 def steps_s(run: SimulatedRun) -> np.ndarray:
     """The seconds of each step but the first."""
     return np.diff(run.history["time_s"])
+
+
+def test_every_protocol_that_filters_pays_for_its_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocols, "_registered", dict(protocols._registered))
+
+    @register_sync
+    @specification
+    @dataclasses.dataclass(frozen=True)
+    class Other(ISP):
+        kind: ClassVar[str] = "another-filter"
+
+    machine = free(costs={"filter_value_s": 1e-6})
+    workload = Workload(workers=2, stop=Stop(steps=5), sync=ISP(0.7))
+    isp, other = (simulate(dataclasses.replace(workload, sync=sync(0.7)), machine) for sync in (ISP, Other))
+    assert other.step_s == isp.step_s > 0.0
 
 
 def test_runs_are_reproducible_by_seed() -> None:

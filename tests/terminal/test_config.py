@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlless_nb
 from mlless_nb import BSP, ISP, PMF, SGD, Adam, LogisticRegression, ScaleIn, Stop, TrainingJob
+from mlless_nb.job.algorithm import Algorithm
+from mlless_nb.job.sync import Sync, register_sync
+from mlless_nb.job.sync import base as protocols
+from mlless_nb.models import Model
 from mlless_nb.terminal.calls import CallError, called, table_of
-from mlless_nb.terminal.config import FIELDS, PARTS, STOP_RULES, job_of
+from mlless_nb.terminal.config import FIELDS, PARTS, STOP_RULES, callables, job_of
 from mlless_nb.terminal.settings import ConfigError, read
+from mlless_nb.validation import specification
 
 RATINGS = 'data = {path = "ratings.csv", user = "user", item = "film", rating = "stars"}\n'
 PLAIN = f'model = "PMF(rank=3)"\n{RATINGS}'
@@ -189,8 +197,28 @@ def test_every_field_of_a_job_can_be_given() -> None:
 def test_no_text_is_run_or_escapes(text: str) -> None:
     table = {}
     with contextlib.suppress(CallError):
-        table = table_of(text, *PARTS["model"])
-    assert not table or table["kind"] in PARTS["model"][0]
+        table = table_of(text, callables("model"), PARTS["model"])
+    assert not table or table["kind"] in callables("model")
+
+
+def test_all_that_is_registered_can_be_called_but_models_that_are_source_code(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocols, "_registered", dict(protocols._registered))
+
+    @register_sync
+    @specification
+    @dataclass(frozen=True)
+    class Patient(BSP):
+        patience: int = 3
+        kind: ClassVar[str] = "patient"
+
+    assert job(folder, f'sync = "Patient(5)"\n{PLAIN}').sync == Patient(5)
+    for field, base in (("model", Model), ("sync", Sync), ("algorithm", Algorithm)):
+        public = [getattr(mlless_nb, name) for name in mlless_nb.__all__]
+        classes = {each.__name__ for each in public if isinstance(each, type) and issubclass(each, base)}
+        assert classes - {"NumpyModel", "TorchModel"} <= set(callables(field))
+    assert not {"NumpyModel", "TorchModel"} & set(callables("model"))
 
 
 @given(st.dictionaries(st.sampled_from(["rank", "l2", "biases"]), st.integers(1, 9), max_size=3))

@@ -157,7 +157,7 @@ class TestWithoutARun:
         assert caught.value.code == train.BAD_INPUT
         assert capsys.readouterr().err.count("\n") == 1
 
-    def test_help_lists_train_beside_the_clouds_verbs(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_help_lists_train_beside_the_clouds_subcommands(self, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as caught:
             command.main(["--help"])
         assert caught.value.code == 0

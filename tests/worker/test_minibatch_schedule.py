@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worker.test_shrinking_schedule import manifest_of
 
-from mlless_nb.worker.minibatch_schedule import DEALERS, Shards
+from mlless_nb.worker.minibatch_schedule import SCHEDULES, Shards
 
 
 @settings(max_examples=60)
@@ -50,16 +50,16 @@ def test_a_step_takes_the_minibatches_that_it_takes_when_nobody_leaves(data: st.
             assert not leaves[slot].reassign(active)
 
 
-@pytest.mark.parametrize("name", DEALERS)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_who_stays_knows_for_how_many_it_works(name: str) -> None:
-    shares = DEALERS[name](manifest_of(24), 1, 4)
+    shares = SCHEDULES[name](manifest_of(24), 1, 4)
     assert (len(shares.held), shares.n_all) == (1, 4)
     assert shares.take(2) == [[6], [7]]
     assert shares.reassign([1, 3])
     assert (len(shares.held), shares.n_all) == ((2, 4) if name == "keep" else (1, 2))
 
 
-@pytest.mark.parametrize("name", DEALERS)
+@pytest.mark.parametrize("name", SCHEDULES)
 @given(data=st.data())
 def test_a_run_that_goes_on_takes_what_would_have_come(name: str, data: st.DataObject) -> None:
     n_workers = data.draw(st.integers(1, 9))
@@ -69,7 +69,7 @@ def test_a_run_that_goes_on_takes_what_would_have_come(name: str, data: st.DataO
     manifest = manifest_of(n_minibatches, (0, *sorted(cuts), n_minibatches) if by_shard else None)
     n_before, staying = data.draw(st.integers(0, 200)), sorted({0, n_workers - 1})
     for slot in staying:
-        whole, rest = (DEALERS[name](manifest, slot, n_workers, by_shard=by_shard) for _ in range(2))
+        whole, rest = (SCHEDULES[name](manifest, slot, n_workers, by_shard=by_shard) for _ in range(2))
         whole.take(n_before)
         rest.skip(n_before)
         assert whole.take(7) == rest.take(7)

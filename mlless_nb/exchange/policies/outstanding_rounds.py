@@ -40,15 +40,15 @@ class OutstandingRounds:
         newest = self._rounds[-1]
         newest.missing += [(f"{newest.step}r", slot) for slot in slots]
 
-    def sought(self, step: int | None = None) -> list[FrameKey]:
+    def missing(self, step: int | None = None) -> list[FrameKey]:
         """The missing frames of the rounds up to ``step`` (None: of all rounds), in the order of application."""
         return [one for pending in self._rounds if step is None or pending.step <= step for one in pending.missing]
 
-    def take(self, sought: FrameKey, stats: Stats) -> bool:
+    def take(self, key: FrameKey, stats: Stats) -> bool:
         """Note that a frame was applied; returns whether it was the residual of a worker that left."""
-        round_id, slot = sought
+        round_id, slot = key
         pending = next(one for one in self._rounds if one.step == int(round_id.rstrip("r")))
-        pending.missing.remove(sought)
+        pending.missing.remove(key)
         if round_id.endswith("r"):
             return True
         pending.stats[slot] = stats

@@ -67,7 +67,7 @@ class SharedModel(BoundedStaleness):
     def _apply_published(self) -> None:
         """Nothing: the own update is in the model already."""
 
-    def _apply(self, sought: Sequence[FrameKey], frames: Sequence[Frame | None]) -> None:
-        for one, frame in zip(sought, frames, strict=True):
+    def _apply(self, keys: Sequence[FrameKey], frames: Sequence[Frame | None]) -> None:
+        for one, frame in zip(keys, frames, strict=True):
             if frame is not None:
                 self._pending.take(one, told(frame))

@@ -48,22 +48,22 @@ class BoundedStaleness(RoundPolicy):
     def _publish(self, request: RoundRequest, step: Step) -> None:
         """Publish and apply the own update, and apply the peer updates that are published already."""
         self._pending.begin(request.step, step.epoch, request.slot, step.stats, request.peers)
-        sought = self._pending.sought()
-        arrival, frames = self.log.publish_and_poll(request, sought)
+        keys = self._pending.missing()
+        arrival, frames = self.log.publish_and_poll(request, keys)
         self._apply_published()
-        self._apply(sought, frames)
+        self._apply(keys, frames)
         step.learn(arrival)
 
     def _catch_up(self, request: RoundRequest, due: int, step: Step) -> None:
         """Wait for all missing frames of the rounds up to step ``due``, and apply them."""
-        while self._pending.sought(due):
-            sought, asked = self._pending.sought(), self.clock()
-            frames = self.log.wait_for_any(request, sought, step.pay)
+        while self._pending.missing(due):
+            keys, asked = self._pending.missing(), self.clock()
+            frames = self.log.wait_for_any(request, keys, step.pay)
             step.waited_s += self.clock() - asked
-            self._apply(sought, frames)
+            self._apply(keys, frames)
 
-    def _apply(self, sought: Sequence[FrameKey], frames: Sequence[Frame | None]) -> None:
-        for one, frame in zip(sought, frames, strict=True):
+    def _apply(self, keys: Sequence[FrameKey], frames: Sequence[Frame | None]) -> None:
+        for one, frame in zip(keys, frames, strict=True):
             if frame is not None and self._pending.take(one, self.replica.apply_late(frame)):
                 self.replica.average()
 

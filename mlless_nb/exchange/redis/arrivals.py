@@ -21,7 +21,7 @@ FENCED = "this worker's slot was given to another invocation"
 MOST_ROUNDS = 32
 
 
-def called_off(text: bytes) -> Aborted:
+def aborted_of(text: bytes) -> Aborted:
     """The exception of an aborted run, from the text that `abort` stored: the status, a space, the reason."""
     status, _, reason = text.decode().partition(" ")
     return Aborted(reason, status)
@@ -127,7 +127,7 @@ class Arrivals:
     def _check(self, code: int, text: bytes, part: RoundRequest) -> None:
         """Raise what the code in a script's reply says: the run is over for this worker, or goes on elsewhere."""
         if code == -3:
-            raise called_off(text)
+            raise aborted_of(text)
         if code == -4:
             raise Aborted(f"worker {part.slot} is so late that round {part.round_id} is no longer kept")
         if code == -2:
@@ -151,7 +151,7 @@ class Arrivals:
         plan = Plan.decode(text) if text else None
         return Arrival(False, plan, 0, bool(has_supervisor)), [one for one in found if one is not None]
 
-    def looking(self, part: RoundRequest) -> list[tuple[Any, ...]]:
+    def polling(self, part: RoundRequest) -> list[tuple[Any, ...]]:
         """Commands that read the state of the round and the run, and renew the lease."""
         prefix = self._prefix
         return [
@@ -161,7 +161,7 @@ class Arrivals:
         ]
 
     def seen(self, replies: list[Any], part: RoundRequest) -> bool:
-        """Whether the round is complete, from the replies to `looking`.
+        """Whether the round is complete, from the replies to `polling`.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class Arrivals:
         if fence != self._fence.encode():
             raise Restarted(restart_of(fence, self._generation))
         if aborted is not None:
-            raise called_off(aborted)
+            raise aborted_of(aborted)
         return int(n_arrived) >= part.n_due
 
 

@@ -19,9 +19,9 @@ from ..seals import Seal, SealedRounds, WorkerRounds
 from ..slots import role_of
 from ..step_report import LateArrival, StepEntry
 from ..stores import FrameStore, StoredRounds
-from .arrivals import GONE, Arrivals, called_off, fence_of, restart_of
+from .arrivals import GONE, Arrivals, aborted_of, fence_of, restart_of
 from .rounds import Rounds
-from .step_log import StepLog
+from .step_log import StepLogReader
 
 #: Seconds until an unused key expires, also if the run's processes were killed.
 TTL_S = 86_400
@@ -85,7 +85,7 @@ class RedisCoordinator:
         self._reserve = self._redis.register_script(_script("reserve"))
         self._abort = self._redis.register_script(_script("abort"))
         self._roll_back = self._redis.register_script(_script("roll_back"))
-        self._steps = StepLog(self._redis, self._key("steps"))
+        self._steps = StepLogReader(self._redis, self._key("steps"))
         arrivals = Arrivals(self._prefix, generation, nonce, _script("arrive"), _script("catch_up"), TTL_S)
         rounds = Rounds(self._shards, self._prefix, arrivals, TTL_S)
         self._store = store
@@ -183,7 +183,7 @@ class RedisCoordinator:
         args = [self.generation, known.number, step, origin, TTL_S * 1000, n_workers, *replaced]
         code, text = self._roll_back(keys=[self._job, self._key("wake"), *freed], args=args)
         if code == -3:
-            raise called_off(text)
+            raise aborted_of(text)
         restart = restart_of(text, self.generation)
         if code == 1:
             # What the rounds before have left would stay until the end of the run.
@@ -238,7 +238,7 @@ class RedisCoordinator:
         text = self._redis.hget(self._job, "abort")
         if text is None:
             return None
-        error = called_off(text)
+        error = aborted_of(text)
         return error.status, str(error)
 
     def money(self) -> tuple[int | None, int]:
@@ -326,15 +326,13 @@ class RedisCoordinator:
         """See `Coordinator`. With one server, all in one write."""
         return self._rounds.exchange(part, pay)
 
-    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+    def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`. With one server, all in one write; the frames are views, as of `frames`."""
-        return self._rounds.publish_and_poll(part, sought)
+        return self._rounds.publish_and_poll(part, keys)
 
-    def wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
-    ) -> list[Frame | None]:
+    def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`. The frames are views, as of `frames`."""
-        return self._rounds.wait_for_any(part, sought, pay)
+        return self._rounds.wait_for_any(part, keys, pay)
 
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
         """See `Coordinator`."""

@@ -95,32 +95,32 @@ class Frames:
 
 
 class Search:
-    """Reads those of the ``sought`` frames that are published; their rounds need not be complete.
+    """Reads those of the frames named by ``keys`` that are published; their rounds need not be complete.
 
     Parameters
     ----------
     frames : Frames
     prefix : str
-    sought : sequence of FrameKey
+    keys : sequence of FrameKey
     """
 
-    def __init__(self, frames: Frames, prefix: str, sought: Sequence[FrameKey]) -> None:
-        self._prefix, self._sought = prefix, sought
+    def __init__(self, frames: Frames, prefix: str, keys: Sequence[FrameKey]) -> None:
+        self._prefix, self._keys = prefix, keys
         self._by_line: dict[PipelinedConnection, list[int]] = {}
-        for number, (_, slot) in enumerate(sought):
+        for number, (_, slot) in enumerate(keys):
             self._by_line.setdefault(frames.home(slot), []).append(number)
 
     def asking(self, line: PipelinedConnection) -> list[Command]:
-        """The command that reads the sought frames on this server; empty if there are none."""
-        keys = [frame_key(self._prefix, *self._sought[number], None) for number in self._by_line.get(line, ())]
-        return [("MGET", *keys)] if keys else []
+        """The command that reads the frames on this server; empty if there are none."""
+        names = [frame_key(self._prefix, *self._keys[number], None) for number in self._by_line.get(line, ())]
+        return [("MGET", *names)] if names else []
 
     def found(self, first: PipelinedConnection) -> list[Frame | None]:
-        """The sought frames in their order, None for missing ones. The command for ``first`` was sent already."""
+        """The frames in the order of the keys, None for missing ones. The command for ``first`` was sent already."""
         for line in self._by_line:
             if line is not first:
                 line.send(self.asking(line))
-        found: list[Frame | None] = [None] * len(self._sought)
+        found: list[Frame | None] = [None] * len(self._keys)
         for line, numbers in self._by_line.items():
             for number, frame in zip(numbers, line.read(views=True), strict=True):
                 found[number] = frame

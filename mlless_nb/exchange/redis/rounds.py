@@ -96,15 +96,13 @@ class Rounds:
             return exchange_in_parts(self, part, pay)  # whose frames count is known only once it is complete
         return self._safely(lambda: self._exchange(part, pay))
 
-    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+    def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`."""
-        return self._safely(lambda: self._publish_and_poll(part, sought))
+        return self._safely(lambda: self._publish_and_poll(part, keys))
 
-    def wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
-    ) -> list[Frame | None]:
+    def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`."""
-        return self._safely(lambda: self._wait_for_any(part, sought, pay))
+        return self._safely(lambda: self._wait_for_any(part, keys, pay))
 
     def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
         """See `Coordinator`."""
@@ -127,9 +125,9 @@ class Rounds:
         self._first.send([command])
         return self._first.read()
 
-    def look(self, part: RoundRequest) -> bool:
+    def poll(self, part: RoundRequest) -> bool:
         """Whether the round is complete now; renews the lease. Raises `Aborted` if the run was aborted."""
-        return self._safely(lambda: self._look(part))[0]
+        return self._safely(lambda: self._poll(part))[0]
 
     def arrived(self, round_ids: Sequence[str]) -> set[FrameKey]:
         """The slots that have arrived at each of the rounds."""
@@ -249,7 +247,7 @@ class Rounds:
             if is_called and not part.quorum:
                 return None
             if is_called or not woken or b"abort" in woken:
-                is_complete, closing = self._look(part)
+                is_complete, closing = self._poll(part)
                 if is_complete:
                     return closing
                 self._go_on_waiting(part, pay, give_up_at)
@@ -261,20 +259,20 @@ class Rounds:
         if time.monotonic() > give_up_at:
             raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
 
-    def _look(self, part: RoundRequest) -> tuple[bool, Closing | None]:
+    def _poll(self, part: RoundRequest) -> tuple[bool, Closing | None]:
         """Whether the round is complete by its arrivals (a wake-up may be lost), and how a round of a quorum ended."""
         if part.quorum:
             self._first.send([self._arrivals.command(part)])
             arrival = self._arrivals.learnt(self._first.read(), part)
             return arrival.is_complete, arrival.closing
-        looking = self._arrivals.looking(part)
-        self._first.send(looking)
-        return self._arrivals.seen(self._read_all(self._first, looking), part), None
+        polling = self._arrivals.polling(part)
+        self._first.send(polling)
+        return self._arrivals.seen(self._read_all(self._first, polling), part), None
 
     # -- polling for frames of rounds that need not be complete
 
-    def _publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
-        search = Search(self._frames, self._round_prefix, sought)
+    def _publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+        search = Search(self._frames, self._round_prefix, keys)
         # If the worker has to wait afterwards, wake-up messages older than this poll must not wake it.
         newest = ("XREVRANGE", f"{self._prefix}wake", "+", "-", "COUNT", 1)
         arrival = self._arrive(part, [newest, *search.asking(self._first)])
@@ -285,10 +283,10 @@ class Rounds:
         return arrival, found
 
     def _wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
+        self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]
     ) -> list[Frame | None]:
         give_up_at = time.monotonic() + part.deadline_s
-        search = Search(self._frames, self._round_prefix, sought)
+        search = Search(self._frames, self._round_prefix, keys)
         while True:
             self._first.send([self._watching(), *search.asking(self._first)])
             woken = self._woken(self._first.read())
@@ -296,5 +294,5 @@ class Rounds:
             if any(frame is not None for frame in found):
                 return found
             if not woken or b"abort" in woken:
-                self._look(part)
+                self._poll(part)
                 self._go_on_waiting(part, pay, give_up_at)

@@ -7,7 +7,7 @@ import redis
 from ..step_report import LateArrival, Report, StepEntry
 
 
-class StepLog:
+class StepLogReader:
     """Reads the step log of one job from its start. For one thread.
 
     Parameters

@@ -45,9 +45,9 @@ class Books:
         self._claims: dict[int, str] = {}  # that were read
 
     @property
-    def is_local(self) -> bool:
+    def has_local_objects(self) -> bool:
         """Whether requests take microseconds."""
-        return self._storage.is_local
+        return self._storage.has_local_objects
 
     def _note(self, gets: int, puts: int) -> None:
         self._store.count(n_gets=gets, n_puts=puts)
@@ -56,7 +56,7 @@ class Books:
 
     def delete(self) -> int:
         """See `Coordinator`. Functions of a cloud that are about to return are waited for: they still write."""
-        if not self._storage.is_local:
+        if not self._storage.has_local_objects:
             give_up_at = time.monotonic() + SETTLE_S
             slots = [int(key.rpartition("/")[2]) for key in self._storage.objects.list(f"{self._folder}claims/")]
             while self._are_alive(slots) and time.monotonic() < give_up_at:
@@ -155,8 +155,8 @@ class Books:
         """See `Coordinator`."""
 
         def change(state: JobState) -> Restart:
-            if state.called_off is not None:
-                raise Aborted(state.called_off[1], state.called_off[0])
+            if state.aborted is not None:
+                raise Aborted(state.aborted[1], state.aborted[0])
             if state.restart.number == known.number:
                 state.roll_back(step, replaced, origin)
             return state.restart
@@ -202,13 +202,13 @@ class Books:
         """See `Coordinator`. Waiting workers look for it every `WAIT_POLL_S` seconds, or more rarely, see the class."""
 
         def change(state: JobState) -> None:
-            state.called_off = state.called_off or (status, scrubbed(reason))
+            state.aborted = state.aborted or (status, scrubbed(reason))
 
         self._change(change)
 
     def aborted(self) -> tuple[str, str] | None:
         """See `Coordinator`."""
-        return self._read(self._freshness_s).called_off
+        return self._read(self._freshness_s).aborted
 
     # -- money
 

@@ -77,7 +77,7 @@ class StorageCoordinator(Books):
         super().__init__(storage, store, generation, nonce, freshness_s)
         self._looks_ahead = looks_ahead
         self._steps = StepLog(storage, self._folder, freshness_s / 2, self._note)
-        self._rounds = StorageRounds(store, LOCAL_PAUSES_S if storage.is_local else PAUSES_S)
+        self._rounds = StorageRounds(store, LOCAL_PAUSES_S if storage.has_local_objects else PAUSES_S)
         self._known: JobState | None = None  # the state as this worker saw it last
         self.join(FROM_THE_START)
         self._logged = 0  # the newest step that this worker has logged
@@ -195,8 +195,8 @@ class StorageCoordinator(Books):
             raise Restarted(state.restart)
         if self._claim_of(part.slot) != self._nonce:
             raise Fenced("this worker's slot was given to another invocation")
-        if state.called_off is not None:
-            raise Aborted(state.called_off[1], state.called_off[0])
+        if state.aborted is not None:
+            raise Aborted(state.aborted[1], state.aborted[0])
 
     def _answer(self, part: RoundRequest) -> Arrival:
         """The answer to a worker whose round is not complete, without a grant."""
@@ -221,7 +221,7 @@ class StorageCoordinator(Books):
 
     def _aside(self, action: Callable[[], object]) -> None:
         """Do ``action`` while this worker goes on, if requests take long. An error is raised by the next call."""
-        if self._storage.is_local:
+        if self._storage.has_local_objects:
             action()
             return
         if self._beside is None:
@@ -236,7 +236,7 @@ class StorageCoordinator(Books):
             found: list[Closing | None] = []
 
             def has_ended() -> bool:
-                found[:] = [self._quorum.look(part)]
+                found[:] = [self._quorum.poll(part)]
                 return found[0] is not None
 
             self._rounds.wait(part, has_ended, lambda: self._go_on(part, pay))
@@ -276,19 +276,17 @@ class StorageCoordinator(Books):
         frames = self._rounds.frames(part, None) if part.peers else []
         return Exchanged(arrival, frames, published_at, complete_at, part.publishers)
 
-    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+    def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`."""
         arrival = self.publish(part)
-        return arrival, self._rounds.sought(part, sought)
+        return arrival, self._rounds.poll(part, keys)
 
-    def wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
-    ) -> list[Frame | None]:
+    def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`."""
         found: list[Frame | None] = []
 
         def is_any_there() -> bool:
-            found[:] = self._rounds.sought(part, sought)
+            found[:] = self._rounds.poll(part, keys)
             return any(frame is not None for frame in found)
 
         self._rounds.wait(part, is_any_there, lambda: self._go_on(part, pay))

@@ -163,7 +163,7 @@ class Quorum:
             self._log.note_late(late)
         return Told(state.closings.get(part.step), state.read_step(part))
 
-    def look(self, part: RoundRequest) -> Closing | None:
+    def poll(self, part: RoundRequest) -> Closing | None:
         """How the round of ``part`` has ended, None if it has not."""
         return self.cell.read().closings.get(part.step)
 

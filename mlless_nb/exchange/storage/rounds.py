@@ -96,7 +96,7 @@ class StorageRounds:
 
     # -- reading
 
-    def look(self, names: Sequence[Name], step: int) -> list[Frame | None]:
+    def fetch(self, names: Sequence[Name], step: int) -> list[Frame | None]:
         """The frames of ``names`` in their order, None for one that is not there. ``step`` is the reader's."""
         missing = [name for name in names if name not in self._found]
         if missing:
@@ -108,7 +108,7 @@ class StorageRounds:
 
     def has_all(self, part: RoundRequest) -> bool:
         """Whether all other publishers have arrived, as far as this worker can see: at what is for it."""
-        return None not in self.look(self._names(part, part.peers), part.step)
+        return None not in self.fetch(self._names(part, part.peers), part.step)
 
     def reports(self, part: RoundRequest) -> dict[int, Report]:
         """The reports of a round whose objects were all found, by slot."""
@@ -122,16 +122,16 @@ class StorageRounds:
     def frames(self, part: RoundRequest, slots: list[int] | None) -> list[Frame]:
         """The peers' frames that count, in slot order; raises `LostData` if one is missing."""
         read = part.read_slots(slots)
-        found = self.look(self._names(part, read), part.step)
+        found = self.fetch(self._names(part, read), part.step)
         for slot, frame in zip(read, found, strict=True):
             if frame is None:
                 where = self._store.goes_missing
                 raise LostData(f"the update of worker {slot} in round {part.round_id} is gone from {where}")
         return [frame for frame in found if frame is not None]
 
-    def sought(self, part: RoundRequest, sought: Sequence[FrameKey]) -> list[Frame | None]:
-        """The frames of ``sought`` that are there, in its order."""
-        return self.look([(round_id, slot, None) for round_id, slot in sought], part.step)
+    def poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> list[Frame | None]:
+        """The frames of ``keys`` that are there, in their order."""
+        return self.fetch([(round_id, slot, None) for round_id, slot in keys], part.step)
 
     # -- waiting
 

@@ -49,7 +49,7 @@ class JobState(MemoryHub):
                 "latest": self.latest,
                 "plan": dataclasses.asdict(self.plan),
                 "restart": self.restart,
-                "aborted": self.called_off,
+                "aborted": self.aborted,
                 "grants": [[round_id, slot, nusd] for (round_id, slot), nusd in self.grants.items()],
                 "answers": self.answers,
                 "started_late": self.started_late,
@@ -70,7 +70,7 @@ class JobState(MemoryHub):
                 latest=spec["latest"],
                 plan=Plan.decode(json.dumps(spec["plan"])),
                 restart=Restart(*map(int, spec["restart"])),
-                called_off=tuple(spec["aborted"]) if spec["aborted"] else None,
+                aborted=tuple(spec["aborted"]) if spec["aborted"] else None,
                 grants={(round_id, slot): nusd for round_id, slot, nusd in spec["grants"]},
                 answers=spec["answers"],
                 started_late={int(slot): nusd for slot, nusd in spec["started_late"].items()},
@@ -179,6 +179,6 @@ class Cell(Generic[_State]):
                     return result
                 is_fresh = True
             # Others change it too: each waits for another time.
-            time.sleep(random.uniform(0.0, pause_s) if not self._storage.is_local else 0.0)
+            time.sleep(random.uniform(0.0, pause_s) if not self._storage.has_local_objects else 0.0)
             pause_s = min(2 * pause_s, MOST_PAUSE_S)
         raise Aborted("the run's state in the object storage is changed by others over and over")

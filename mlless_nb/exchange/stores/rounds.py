@@ -44,7 +44,7 @@ class RoundBackend(Protocol):
     def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
         """The complete rounds that a late worker has missed."""
 
-    def look(self, part: RoundRequest) -> bool:
+    def poll(self, part: RoundRequest) -> bool:
         """Whether the round is complete now; raises `Aborted` if the run was aborted."""
 
     def arrived(self, round_ids: Sequence[str]) -> set[FrameKey]:
@@ -143,38 +143,36 @@ class StoredRounds:
         """See `Coordinator`."""
         return exchange_in_parts(self, part, pay)
 
-    def publish_and_poll(self, part: RoundRequest, sought: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
+    def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`."""
         arrival = self.publish(part)
-        return arrival, self._look(sought)
+        return arrival, self._poll(keys)
 
-    def wait_for_any(
-        self, part: RoundRequest, sought: Sequence[FrameKey], pay: Callable[[], None]
-    ) -> list[Frame | None]:
+    def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`."""
-        began, looked, (pause_s, longest_s) = time.monotonic(), 0.0, self._store.pauses_s
+        began, polled, (pause_s, longest_s) = time.monotonic(), 0.0, self._store.pauses_s
         while True:
-            found = self._look(sought)
+            found = self._poll(keys)
             if any(frame is not None for frame in found):
                 return found
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
             waited = time.monotonic() - began
-            if waited - looked > WAIT_POLL_S:
-                looked = waited
-                self._rounds.look(part)
+            if waited - polled > WAIT_POLL_S:
+                polled = waited
+                self._rounds.poll(part)
                 pay()
-                found = self._look_again(sought)
+                found = self._poll_again(keys)
                 if any(frame is not None for frame in found):
                     return found
             if waited > part.deadline_s:
                 raise Aborted(f"round {part.round_id} did not complete within {part.deadline_s:g} s")
 
-    def _look_again(self, sought: Sequence[FrameKey]) -> list[Frame | None]:
-        """`_look`; raises `LostData` if a frame is missing although its publisher has arrived."""
-        arrived = self._rounds.arrived(sorted({round_id for round_id, _ in sought}))
-        found = self._look(sought)
-        for one, frame in zip(sought, found, strict=True):
+    def _poll_again(self, keys: Sequence[FrameKey]) -> list[Frame | None]:
+        """`_poll`; raises `LostData` if a frame is missing although its publisher has arrived."""
+        arrived = self._rounds.arrived(sorted({round_id for round_id, _ in keys}))
+        found = self._poll(keys)
+        for one, frame in zip(keys, found, strict=True):
             if frame is None and one in arrived:
                 raise self._lost(*one)
         return found
@@ -182,6 +180,6 @@ class StoredRounds:
     def _lost(self, round_id: str, slot: int) -> LostData:
         return LostData(f"the update of worker {slot} in round {round_id} is gone from {self._store.goes_missing}")
 
-    def _look(self, sought: Sequence[FrameKey]) -> list[Frame | None]:
-        keys = [frame_key(self._prefix, round_id, slot, None) for round_id, slot in sought]
-        return self._store.get_many(keys) if keys else []
+    def _poll(self, keys: Sequence[FrameKey]) -> list[Frame | None]:
+        names = [frame_key(self._prefix, round_id, slot, None) for round_id, slot in keys]
+        return self._store.get_many(names) if names else []

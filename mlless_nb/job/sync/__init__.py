@@ -7,7 +7,7 @@ for each other: one of ``exchange/policies``, or a new one there. ``base`` is th
 
 from .asp import ASP
 from .backup_workers import DBW, AdaSync, BackupWorkers
-from .base import MOST_STALENESS, Sync, register_sync, sync_from_json
+from .base import MOST_STALENESS, Sync, register_sync, registered_syncs, sync_from_json
 from .bsp import BSP
 from .isp import ISP
 from .ssp import SSP
@@ -23,5 +23,6 @@ __all__ = [
     "BackupWorkers",
     "Sync",
     "register_sync",
+    "registered_syncs",
     "sync_from_json",
 ]

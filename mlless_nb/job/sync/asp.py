@@ -54,6 +54,11 @@ class ASP(Sync):
         """See `Sync`."""
         return "shared-model" if self.shared else "stale"
 
+    @property
+    def waits_for_slowest(self) -> bool:
+        """See `Sync`."""
+        return not self.shared
+
     def rate_factor(self, epoch: float) -> float:
         """``1 / sqrt(epoch)``, with the 1-based number of the epoch."""
         return 1.0 / math.sqrt(math.floor(epoch) + 1)

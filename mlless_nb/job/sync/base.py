@@ -53,6 +53,11 @@ class Sync:
         return self.counts_all and not self.staleness
 
     @property
+    def waits_for_slowest(self) -> bool:
+        """Whether the slowest worker holds up the others, at once or once they are ``staleness`` steps ahead."""
+        return self.counts_all
+
+    @property
     def policy(self) -> str:
         """The name of the round policy that implements the protocol."""
         return "stale" if self.staleness else "lockstep"
@@ -77,6 +82,11 @@ def register_sync(kind: Kind) -> Kind:
     """Class decorator that makes the `Sync` class ``kind`` known to jobs and functions."""
     _registered[kind.kind] = kind
     return kind
+
+
+def registered_syncs() -> dict[str, type[Sync]]:
+    """The registered protocols, by kind."""
+    return dict(_registered)
 
 
 def sync_from_json(spec: dict[str, Any]) -> Sync:

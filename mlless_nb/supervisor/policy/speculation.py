@@ -34,7 +34,7 @@ LEAST_SHARE = 0.25
 #: The time saved until the end of the run must be so many times what a duplicate is worth.
 LEAST_GAIN = 2.0
 #: Seconds of steps until the window is looked at again if nobody lags behind; it is several times as long.
-LOOK_S = 1.0
+WINDOW_CHECK_S = 1.0
 
 
 class Straggler(NamedTuple):
@@ -156,7 +156,7 @@ class Speculation:
         barred : set of int
             Slots that are to have none: they leave, or have a successor that waits.
         """
-        if not self._times or len(self._slots) < 2 or not self._ended_s >= self._looked_s + LOOK_S:
+        if not self._times or len(self._slots) < 2 or not self._ended_s >= self._looked_s + WINDOW_CHECK_S:
             return None
         n_workers = len(self._slots)
         window_s = WINDOW * worth_s(start_s, n_workers)

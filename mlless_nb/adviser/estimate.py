@@ -59,7 +59,7 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Estimate:
     """What is ahead of a run.
 
     Attributes
@@ -77,8 +77,8 @@ class Outlook:
     epochs: float
 
 
-def outlook(job: TrainingJob, courses: Mapping[int, Course], most: float | None, descent: Descent | None) -> Outlook:
-    """The outlook of ``job``.
+def estimate(job: TrainingJob, courses: Mapping[int, Course], most: float | None, descent: Descent | None) -> Estimate:
+    """The estimate of ``job``.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def outlook(job: TrainingJob, courses: Mapping[int, Course], most: float | None,
         *_of_workers(job, own, courses, max(epochs, 1.0)),
         *of_target(job, descent),
     ]
-    return Outlook(begin + compared, tuple(warnings), epochs)
+    return Estimate(begin + compared, tuple(warnings), epochs)
 
 
 def _begin(job: TrainingJob, own: Course, needed: float | None, bought: float, at_target: float | None, of: str) -> str:

@@ -9,14 +9,14 @@ from ..job.job import TrainingJob
 from ..money.meter import NUSD
 from .advice import rates_of
 from .descent import Descent
-from .outlook import Outlook, count, of_target, until_of, usd
+from .estimate import Estimate, count, of_target, until_of, usd
 
 #: Why there is no time: a function's start is most of it.
 UNKNOWN = "how long they take is seen in the run, since each function starts anew"
 
 
-def stateless_outlook(job: TrainingJob, most: float | None, descent: Descent | None = None) -> Outlook:
-    """The outlook of a map-reduce or event-driven ``job``; the arguments are those of `outlook.outlook`."""
+def stateless_estimate(job: TrainingJob, most: float | None, descent: Descent | None = None) -> Estimate:
+    """The estimate of a map-reduce or event-driven ``job``; the arguments are those of `estimate.estimate`."""
     # what merges the updates; in an event-driven run functions also launch a step and end it
     n_others = 1 if job.execution == MAP_REDUCE else 2 + (job.reducers or 1)
     step_usd = (job.workers + n_others) * rates_of(job).function_nusd(0.0) / NUSD
@@ -34,4 +34,4 @@ def stateless_outlook(job: TrainingJob, most: float | None, descent: Descent | N
         line = f"at most {line}, or until {' or '.join(until)}" if until else line
         if cap is not None and cap < n_steps * step_usd:
             line += f", of which the budget of {usd(cap)} pays for {math.floor(cap / step_usd):,} steps at most"
-    return Outlook(f"{line}; {UNKNOWN}", tuple(of_target(job, descent)), 1.0 if needed is None else needed)
+    return Estimate(f"{line}; {UNKNOWN}", tuple(of_target(job, descent)), 1.0 if needed is None else needed)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mlless_nb import PMF, LogisticRegression, Stop, TrainingJob, datasets
 from mlless_nb.adviser import foresight
 from mlless_nb.adviser.descent import Descent, planned
-from mlless_nb.adviser.outlook import Course, count, outlook, seconds, usd
+from mlless_nb.adviser.estimate import Course, count, estimate, seconds, usd
 from mlless_nb.data import numbers
 from mlless_nb.data.stream import CsrStream
 
@@ -29,11 +29,11 @@ COURSES = {
 
 
 def said(job: TrainingJob, descent: Descent | None = None) -> str:
-    return outlook(job, COURSES, planned(job, job.n_minibatches), descent).line
+    return estimate(job, COURSES, planned(job, job.n_minibatches), descent).line
 
 
 def warned(job: TrainingJob, descent: Descent | None = None) -> tuple[str, ...]:
-    return outlook(job, COURSES, planned(job, job.n_minibatches), descent).warnings
+    return estimate(job, COURSES, planned(job, job.n_minibatches), descent).warnings
 
 
 def with_(**changes: object) -> TrainingJob:
@@ -90,7 +90,7 @@ def test_wrong_budgets_are_told() -> None:
 
 def test_too_many_workers_are_told_and_others_are_not() -> None:
     crowded = {**COURSES, 8: Course(8, 1.0, 0.0020, 1.5, 0.00090)}
-    (told,) = outlook(with_(workers=8), crowded, 10.0, None).warnings
+    (told,) = estimate(with_(workers=8), crowded, 10.0, None).warnings
     assert told.startswith("workers=8: 2 workers would be quicker and cheaper (about $0.003 and 15 s for 10 epochs; 8")
     assert warned(with_(workers=8)) == ()
 
@@ -110,7 +110,7 @@ def test_a_hopeless_target_is_told_with_what_was_seen() -> None:
 
 def test_one_worker_alone_is_not_compared() -> None:
     alone = {1: Course(1, 1.0, 0.0004, 1.4, 0.00026)}
-    assert outlook(with_(workers=1), alone, 10.0, None).line == "about $0.003 and 15 s"
+    assert estimate(with_(workers=1), alone, 10.0, None).line == "about $0.003 and 15 s"
 
 
 @given(st.floats(1e-12, 1e9), st.floats(1e-6, 1e7), st.floats(1e-3, 1e12))
@@ -122,7 +122,7 @@ def test_figures_of_any_size_are_short(amount: float, length_s: float, epochs: f
 
 
 @pytest.mark.parametrize("validation", [0.1, None], ids=["held out", "all"])
-def test_the_first_rows_of_a_file_are_enough_for_the_quick_outlook(
+def test_the_first_rows_of_a_file_are_enough_for_the_quick_estimate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, validation: float | None
 ) -> None:
     rng = np.random.default_rng(0)
@@ -146,7 +146,7 @@ def test_the_first_rows_of_a_file_are_enough_for_the_quick_outlook(
     assert foresight.quick(dataclasses.replace(job, minibatch=2500)) is None  # these blocks are too few for its step
 
 
-def test_the_quick_outlook_leaves_out_what_cannot_be_measured_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_quick_estimate_leaves_out_what_cannot_be_measured_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     assert foresight.quick(JOB) is not None
     monkeypatch.setattr(foresight, "QUICK_ROWS", 1000)
     assert foresight.quick(JOB) is None
