@@ -12,6 +12,7 @@
     remedies.py        an error of AWS in one line, with what to do                                        pure
     account.py         the user's account: clients with deadlines, who it is, its quota
     links.py           the functions' link to Redis, measured by them
+    wanted.py          what a deployment is asked for, and checks before anything is made
     deploying.py       makes the resources and writes the profile (`driver.deployed`) that backend="aws_lambda" uses
     removing.py        removes all of it
     doctor.py          checks all of it, a line for each check
