@@ -34,7 +34,7 @@ def invoke(function: Callable[..., Any], payloads: list[str], name: str, memory_
 
 
 def invoke_in_region(executor: Any) -> None:
-    """Have Lithops' ``executor`` invoke functions in regions in China, too: their hosts end otherwise than it thinks."""
-    backend = getattr(executor.compute_handler, "backend", None)
+    """Have Lithops' ``executor`` invoke functions in China, too: hosts there end otherwise than it thinks."""
+    backend: Any = getattr(executor.compute_handler, "backend", None)
     if getattr(backend, "name", "") == "aws_lambda" and backend.region.startswith("cn-"):
         backend.host = urlsplit(backend.lambda_client.meta.endpoint_url).netloc
