@@ -12,6 +12,7 @@ AWS Lambda::
     remedies.py        an error of AWS as one line that says what to do                                  pure
     account.py         the user's account: clients with time limits, identity, quota
     links.py           the network link between functions and Redis, measured by functions
+    deployment_request.py  what a deployment is asked for, and the checks before anything is made
     deploying.py       creates the resources and writes the profile that ``backend="aws_lambda"`` reads
     removing.py        removes all resources
     doctor.py          checks the deployment, one line for each check

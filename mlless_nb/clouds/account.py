@@ -63,6 +63,11 @@ class Account:
         return self._clients[service]
 
     @property
+    def partition(self) -> str:
+        """The part of AWS that the account is of, the second word of every ARN: "aws", "aws-cn", "aws-us-gov"."""
+        return self.name.split(":")[1]
+
+    @property
     def concurrency(self) -> int:
         """Functions that the account runs at once, in this region."""
         limits = self.call("lambda", "get_account_settings")["AccountLimit"]

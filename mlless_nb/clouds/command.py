@@ -2,12 +2,12 @@
 
 ::
 
-    mlless-nb deploy aws [--region R] [--memory MB]... [--redis URL [--redis-for-functions URL]] [--wheel FILE]
+    mlless-nb deploy aws [--region R] [--memory MB]... [--redis URL|none] [--redis-for-functions URL] [--wheel FILE]
                          [--dry-run]
     mlless-nb remove aws [--region R] [--dry-run] [--yes]
     mlless-nb doctor [--insecure]
     mlless-nb verify aws [--memory MB] [--report FILE]
-    mlless-nb policy aws
+    mlless-nb policy aws [--region R]
     mlless-nb runtime build k8s --image NAME [--output FILE] [--wheel FILE]
     mlless-nb runtime check [--config FILE]
 """
@@ -22,11 +22,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..bus.urls import mask_url
 from ..driver import deployed
 from ..errors import MllessError
-from . import container, container_check, deploying, doctor, removing, runtime, verifying
+from . import container, container_check, deploying, deployment_request, doctor, removing, runtime, verifying
 from .account import open_account
-from .policies import user_policy
+from .policies import partition_of, user_policy
 
 #: Memory of the functions of a deployment that names none, MB: that of jobs, and one with a whole core.
 MEMORY_MB = (1024, 1769)
@@ -54,22 +55,25 @@ def carry_out(given: argparse.Namespace) -> int:
 def deploy(given: argparse.Namespace) -> int:
     """``deploy aws``: check, build, make, and write the profile; with ``--dry-run`` say what would be made."""
     memory = sorted(set(given.memory or MEMORY_MB))
-    wanted = deploying.DeploymentRequest(memory, given.redis, given.insecure, given.redis_for_functions)
+    asked = deployment_request.DeploymentRequest(memory, given.redis, given.insecure, given.redis_for_functions)
     account = open_account(given.region)
     print(f"account {account.number}, {account.region}, {account.name}")
-    concurrency = deploying.check(account, wanted)
+    completed = asked.completed(account)
+    if asked.redis is None and completed.redis is not None:
+        print(f"redis: {mask_url(completed.redis)}, as before; --redis {deployment_request.NO_REDIS} leaves it out")
+    concurrency = deployment_request.check(account, completed)
     print(f"{concurrency} functions at once: up to {concurrency - 1} workers")
     found = removing.inventory(account)
     with tempfile.TemporaryDirectory(prefix="mlless-nb-") as name:
         print("building the layer")
         folder = Path(name)
         built = runtime.build(folder, given.wheel, given.wheels)
-        for sentence, is_there in deploying.steps(account, wanted, built, found):
+        for sentence, is_there in deploying.steps(account, completed, built, found):
             print(f"{'there' if is_there else 'new  '} {sentence}")
         if given.dry_run:
             print("dry run: nothing was made")
             return 0
-        deploying.deploy(account, wanted, built, found, concurrency, folder, print)
+        deploying.deploy(account, completed, built, found, concurrency, folder, print)
     print('ready: backend="aws_lambda" runs there. Nothing costs while no run is on, but what the bucket holds.')
     print("mlless-nb doctor checks it, mlless-nb remove aws removes it.")
     return 0
@@ -131,9 +135,9 @@ def verify(given: argparse.Namespace) -> int:
     return int(not is_good)
 
 
-def policy(_: argparse.Namespace) -> int:
+def policy(given: argparse.Namespace) -> int:
     """``policy aws``: what the user must be allowed, as a policy of IAM."""
-    print(json.dumps(user_policy(), indent=2))
+    print(json.dumps(user_policy(partition=partition_of(given.region)), indent=2))
     return 0
 
 
@@ -177,7 +181,7 @@ def parser() -> tuple[argparse.ArgumentParser, Any]:
     made = subcommand("deploy", deploy, "make what runs need, and a profile that backend='aws_lambda' uses")
     made.add_argument("--region", help="the region of AWS; default: the one that boto3 finds")
     made.add_argument("--memory", type=int, action="append", metavar="MB", help="of a function; again for more sizes")
-    made.add_argument("--redis", metavar="URL", help="the Redis of jobs that name none")
+    made.add_argument("--redis", metavar="URL", help="the Redis of jobs that name none; default: as before")
     made.add_argument(
         "--redis-for-functions", metavar="URL", help="how functions reach it, if from here it is a tunnel"
     )
@@ -199,7 +203,8 @@ def parser() -> tuple[argparse.ArgumentParser, Any]:
     made.add_argument(
         "--report", type=Path, default=Path("mlless-nb-report.json"), metavar="FILE", help="default: %(default)s"
     )
-    subcommand("policy", policy, "print the permissions that a user needs")
+    made = subcommand("policy", policy, "print the permissions that a user needs")
+    made.add_argument("--region", default="", help="for regions in China and of the US government, e.g. cn-north-1")
     text = "the functions' image for Kubernetes: built without Docker, and checked with its configuration"
     runtimes = subcommands.add_parser("runtime", help=text, description=text).add_subparsers(required=True)
     made = runtimes.add_parser("build", help="write the image as a file")

@@ -5,17 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from ..bus.passwords import filled
-from ..bus.urls import REDIS_FORMS, check_redis, mask_url, require_private
-from ..driver import deployed
 from ..driver.deployed import LIFETIME_S, Profile
-from ..errors import JobError, ServiceError
+from ..errors import ServiceError
 from ..redaction import in_url
 from . import lithops_lambda
 from .account import Account
@@ -24,104 +20,33 @@ from .policies import function_policy, trust_policy
 from .removing import POLICY, has
 from .resources import LOG_DAYS, LOGS, TAG, Inventory, bucket_of, namespace_of, role_of, tags
 from .runtime import WRAPPER, Runtime
+from .deployment_request import DeploymentRequest, deployed_before, without_password
 
-#: Memory of a function that AWS Lambda takes, MB.
-LEAST_MB, MOST_MB = 128, 10_240
-#: Functions of the smallest run: two workers and a supervisor.
-LEAST_FUNCTIONS = 3
 #: A new role can be used only after some seconds; a function is made within some; and seconds between two polls of it.
 ROLE_S, FUNCTION_S, FUNCTION_POLL_S = 60.0, 120.0, 1.0
 #: An invocation that waits longer in AWS' queue, seconds, is dropped: its run has replaced it.
 QUEUED_S = 60
 
 
-@dataclass(frozen=True)
-class DeploymentRequest:
-    """What is to be there.
-
-    Parameters
-    ----------
-    memory_mb : sequence of int
-        A function for each.
-    redis, redis_for_functions : str or None
-        URL of the Redis of jobs that name none, and by which functions reach it, if that is another one.
-    insecure : bool
-        Accept one without TLS or password.
-    """
-
-    memory_mb: Sequence[int]
-    redis: str | None = None
-    insecure: bool = False
-    redis_for_functions: str | None = None
-
-    def __post_init__(self) -> None:
-        for each in self.memory_mb:
-            if not LEAST_MB <= each <= MOST_MB:
-                raise JobError("memory", each, f"{LEAST_MB} to {MOST_MB} MB")
-        if self.redis_for_functions is not None and self.redis is None:
-            raise JobError("redis_for_functions", mask_url(self.redis_for_functions), "given with --redis")
-        for url in (self.redis, self.redis_for_functions):  # one that cannot be kept is refused now
-            if url is not None:
-                without_password(url)
-
-
-def check(account: Account, wanted: DeploymentRequest) -> int:
-    """Check what would fail at the first run; returns the account's concurrency.
-
-    Raises
-    ------
-    JobError, ServiceError
-        If the quota is too small, or Redis is not as runs need it.
-    """
-    concurrency = account.concurrency
-    if concurrency < LEAST_FUNCTIONS:
-        raise ServiceError(
-            f"quota: the account runs {concurrency} functions at once in {account.region}, and the smallest run has "
-            f"{LEAST_FUNCTIONS}: ask for more of 'Concurrent executions' of AWS Lambda in the console's Service Quotas"
-        )
-    if wanted.redis is not None:
-        check_redis(filled("redis", wanted.redis), wanted.insecure)
-    if wanted.redis_for_functions is not None:
-        url = filled("redis_for_functions", wanted.redis_for_functions)
-        require_private("redis_for_functions", url, wanted.insecure)
-    return concurrency
-
-
-def without_password(url: str) -> str:
-    """``url`` as it may lie in a file: a password in it is left out, one that it names stays named.
-
-    Raises
-    ------
-    JobError
-        If it is none, or a secret is elsewhere in it.
-    """
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise JobError("redis", mask_url(url), REDIS_FORMS) from None
-    user, has_password, password = (parts.username or ""), parts.password is not None, parts.password or ""
-    if has_password and not password.startswith("${"):
-        host = parts.netloc.rpartition("@")[2]
-        url = parts._replace(netloc=f"{user}@{host}" if user else host).geturl()
-    if "password=" in urlsplit(url).query:
-        raise JobError("redis", mask_url(url), "a URL with its password before the host, not among the options")
-    return url
-
-
 def steps(account: Account, wanted: DeploymentRequest, runtime: Runtime, found: Inventory) -> list[tuple[str, bool]]:
-    """What `deploy` would do: a sentence each, and whether it is there already."""
-    namespace, user = namespace_of(runtime.digest), account.user
-    layer = lithops_lambda.layer_name(user, namespace, runtime.python)
-    names = [lithops_lambda.function_name(user, namespace, runtime.name, each) for each in wanted.memory_mb]
+    """What `deploy` makes where it is not there: a sentence each, and whether it is."""
+    layer = lithops_lambda.layer_name(account.user, namespace_of(runtime.digest), runtime.python)
     bucket, role = bucket_of(account.number, account.region), role_of(account.region)
+    arns = _layer_there(account, found, layer), _role_there(account, role) if found.role else None
+
+    def is_there(memory_mb: int, name: str) -> bool:
+        if name not in found.functions or arns[0] is None or arns[1] is None:
+            return False
+        return _is_as_made(account, name, memory_mb, arns[0], arns[1])
+
     size = f"{runtime.unzipped_bytes / 1e6:.1f} MB, {runtime.zipped_bytes / 1e6:.1f} MB zipped"
     return [
         (f"bucket {bucket}, closed to the public", found.bucket == bucket),
         (f"role {role}, for the bucket, logs and successors of functions", found.role == role),
-        (f"layer {layer} ({size})", layer in [name for name, _ in found.layers]),
+        (f"layer {layer} ({size})", arns[0] is not None),
         *(
-            (f"function {name} ({memory} MB, {LIFETIME_S} s, no retries)", name in found.functions)
-            for name, memory in zip(names, wanted.memory_mb, strict=True)
+            (f"function {name} ({memory} MB, {LIFETIME_S} s, no retries)", is_there(memory, name))
+            for memory, name in _sizes(account, wanted, runtime, found).items()
         ),
     ]
 
@@ -135,7 +60,7 @@ def deploy(
     folder: Path,
     say: Callable[[str], None],
 ) -> Profile:
-    """Make what is not there, and write the profile.
+    """Make what is not there or not as it should be, and write the profile.
 
     Parameters
     ----------
@@ -168,11 +93,15 @@ def deploy(
     role = _role(account, found, bucket, say)
     layer = _layer(account, found, runtime, namespace, say)
     handler = lithops_lambda.handler(folder)
-    names: dict[int, str] = {}
-    for memory in wanted.memory_mb:
-        names[memory] = name = lithops_lambda.function_name(account.user, namespace, runtime.name, memory)
+    names = _sizes(account, wanted, runtime, found)
+    for memory, name in names.items():
         _make_log_group(account, name, found)
-        if name not in found.functions:
+        is_there = name in found.functions
+        if is_there and not _is_as_made(account, name, memory, layer, role):
+            account.call("lambda", "delete_function", FunctionName=name)
+            say(f"removed function {name}, whose memory, timeout, layer or role was another one")
+            is_there = False
+        if not is_there:
             _make_function(account, name, memory, role, layer, handler, runtime)
             say(f"made function {name}, {memory} MB")
         # A lost worker is replaced by its run: AWS must not start it a second time, nor hours later.
@@ -196,7 +125,7 @@ def deploy(
         runtime.python,
         lithops_lambda.VERSION,
         runtime.sources,
-        sorted({*names, *_others(account, runtime, found)}),
+        list(names),
         concurrency,
         f"/opt/{WRAPPER}",
         _kept(wanted.redis),
@@ -212,17 +141,28 @@ def deploy(
     return profile
 
 
-def _others(account: Account, runtime: Runtime, found: Inventory) -> list[int]:
-    """The memory of functions of this very layer that an earlier deployment has made: they are there, too."""
-    with contextlib.suppress(JobError):  # its profile is damaged
-        if (before := deployed.find("aws_lambda")) is not None:
-            namespace = namespace_of(runtime.digest)
-            names = {
-                memory: lithops_lambda.function_name(account.user, namespace, runtime.name, memory)
-                for memory in before.memory_mb
-            }
-            return [memory for memory, name in names.items() if name in found.functions]
-    return []
+def _sizes(account: Account, wanted: DeploymentRequest, runtime: Runtime, found: Inventory) -> dict[int, str]:
+    """The functions' names by memory: those that are wanted, and those of this layer of the deployment before."""
+    before = deployed_before(account)
+
+    def name_of(memory_mb: int) -> str:
+        return lithops_lambda.function_name(account.user, namespace_of(runtime.digest), runtime.name, memory_mb)
+
+    names = {memory: name_of(memory) for memory in (before.memory_mb if before is not None else ())}
+    names = {memory: name for memory, name in names.items() if name in found.functions}
+    return dict(sorted((names | {memory: name_of(memory) for memory in wanted.memory_mb}).items()))
+
+
+def settings(function: Mapping[str, Any]) -> tuple[int, int, list[str], str]:
+    """Memory (MB), timeout (s), layers and role of a function, as AWS describes it: what a deployment is about."""
+    layers = [each["Arn"] for each in function.get("Layers", ())]
+    return function["MemorySize"], function["Timeout"], layers, function["Role"]
+
+
+def _is_as_made(account: Account, name: str, memory_mb: int, layer: str, role: str) -> bool:
+    """Whether a function that is there is as it would be made; one of a layer that is gone is not."""
+    there = account.call("lambda", "get_function", FunctionName=name)["Configuration"]
+    return settings(there) == (memory_mb, LIFETIME_S, [layer], role)
 
 
 def _kept(url: str | None) -> str | None:
@@ -263,17 +203,20 @@ def _role(account: Account, found: Inventory, bucket: str, say: Callable[[str], 
         trust = json.dumps(trust_policy())
         account.call("iam", "create_role", RoleName=name, AssumeRolePolicyDocument=trust, Tags=_pairs())
         say(f"made role {name}")
-    policy = json.dumps(function_policy(account.number, account.region, bucket))
+    policy = json.dumps(function_policy(account.number, account.region, bucket, account.partition))
     account.call("iam", "put_role_policy", RoleName=name, PolicyName=POLICY, PolicyDocument=policy)
+    return _role_there(account, name)
+
+
+def _role_there(account: Account, name: str) -> str:
     return str(account.call("iam", "get_role", RoleName=name)["Role"]["Arn"])
 
 
 def _layer(account: Account, found: Inventory, runtime: Runtime, namespace: str, say: Callable[[str], None]) -> str:
     """The ARN of the layer's version."""
     name = lithops_lambda.layer_name(account.user, namespace, runtime.python)
-    if numbers := [number for layer, number in found.layers if layer == name]:
-        newest = account.call("lambda", "get_layer_version", LayerName=name, VersionNumber=max(numbers))
-        return str(newest["LayerVersionArn"])
+    if (there := _layer_there(account, found, name)) is not None:
+        return there
     made = account.call(
         "lambda",
         "publish_layer_version",
@@ -285,6 +228,15 @@ def _layer(account: Account, found: Inventory, runtime: Runtime, namespace: str,
     )
     say(f"made layer {name}")
     return str(made["LayerVersionArn"])
+
+
+def _layer_there(account: Account, found: Inventory, name: str) -> str | None:
+    """The ARN of the newest version of the layer, None if there is none."""
+    numbers = [number for layer, number in found.layers if layer == name]
+    if not numbers:
+        return None
+    newest = account.call("lambda", "get_layer_version", LayerName=name, VersionNumber=max(numbers))
+    return str(newest["LayerVersionArn"])
 
 
 def _make_log_group(account: Account, function: str, found: Inventory) -> None:

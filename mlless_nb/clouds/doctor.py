@@ -12,10 +12,11 @@ from ..driver.deployed import LIFETIME_S, Profile
 from ..errors import MllessError
 from . import lithops_lambda
 from .account import Account, MissingError, open_account
-from .deploying import LEAST_FUNCTIONS
+from .deploying import settings
 from .links import sentence
 from .policies import function_policy
 from .removing import POLICY
+from .deployment_request import LEAST_FUNCTIONS
 
 AGAIN = "mlless-nb deploy aws"
 
@@ -146,7 +147,7 @@ def _role(account: Account, profile: Profile) -> str:
         found = account.call("iam", "get_role_policy", RoleName=name, PolicyName=POLICY)["PolicyDocument"]
     except MissingError:
         found = None
-    if found != function_policy(account.number, profile.region, profile.bucket):
+    if found != function_policy(account.number, profile.region, profile.bucket, account.partition):
         raise UnfitError(f"{name} does not allow what functions of this mlless_nb do: {AGAIN}")
     return name
 
@@ -166,12 +167,10 @@ def _function(account: Account, profile: Profile, memory_mb: int) -> str:
         found = account.call("lambda", "get_function", FunctionName=name)["Configuration"]
     except MissingError:
         raise UnfitError(f"{name} is gone: {AGAIN} --memory {memory_mb}") from None
-    layers = [each["Arn"] for each in found.get("Layers", ())]
     if found.get("State", "Active") != "Active":
         raise UnfitError(f"{name} is {found['State']}: wait a minute, or {AGAIN}")
-    there = found["MemorySize"], found["Timeout"], layers, found["Role"]
-    if there != (memory_mb, LIFETIME_S, [profile.layer], profile.role):
-        raise UnfitError(f"{name} was changed (memory, timeout, layer or role): mlless-nb remove aws, then {AGAIN}")
+    if settings(found) != (memory_mb, LIFETIME_S, [profile.layer], profile.role):
+        raise UnfitError(f"{name} was changed (memory, timeout, layer or role): {AGAIN} --memory {memory_mb}")
     try:
         config = account.call("lambda", "get_function_event_invoke_config", FunctionName=name)
     except MissingError:

@@ -7,18 +7,21 @@ from typing import Any
 from .resources import LOGS
 
 
-def user_policy(account: str = "*", region: str = "*") -> dict[str, Any]:
+def user_policy(account: str = "*", region: str = "*", partition: str = "aws") -> dict[str, Any]:
     """What the user needs who deploys, trains and removes: only on what is named as ours, by `resources`.
 
     Parameters
     ----------
     account, region : str
         "*" for any.
+    partition : str
+        The part of AWS, see `partition_of`.
     """
-    there = f"{region}:{account}"
-    functions = f"arn:aws:lambda:{there}:function:mlless-*"
-    layers = f"arn:aws:lambda:{there}:layer:lithops_v*_mlless-*"
-    role = f"arn:aws:iam::{account}:role/mlless-nb-function-*"
+    there, arn = f"{region}:{account}", f"arn:{partition}"
+    functions = f"{arn}:lambda:{there}:function:mlless-*"
+    layers = f"{arn}:lambda:{there}:layer:lithops_v*_mlless-*"
+    role = f"{arn}:iam::{account}:role/mlless-nb-function-*"
+    lists = ("lambda:ListFunctions", "lambda:ListLayers")
     lambdas = ("CreateFunction", "GetFunction", "DeleteFunction", "InvokeFunction", "TagResource", "ListTags")
     events = ("PutFunctionEventInvokeConfig", "GetFunctionEventInvokeConfig")
     buckets = (
@@ -33,46 +36,53 @@ def user_policy(account: str = "*", region: str = "*") -> dict[str, Any]:
     roles = ("CreateRole", "GetRole", "DeleteRole", "TagRole")
     own = ("PutRolePolicy", "GetRolePolicy", "DeleteRolePolicy")
     groups = ("CreateLogGroup", "PutRetentionPolicy", "DeleteLogGroup", "TagResource")
+    of_tables = ("CreateTable", "DescribeTable", "DeleteTable", "TagResource", "ListTagsOfResource")
     return _document(
         _allow("Account", ["sts:GetCallerIdentity", "lambda:GetAccountSettings"], "*"),
         # AWS can restrict lists to no resource.
-        _allow("Lists", ["lambda:ListFunctions", "lambda:ListLayers", "logs:DescribeLogGroups"], "*"),
+        _allow("Lists", [*lists, "logs:DescribeLogGroups", "dynamodb:ListTables"], "*"),
         _allow("Functions", [f"lambda:{each}" for each in (*lambdas, *events)], functions),
         _allow("Layers", [f"lambda:{each}LayerVersion" for each in ("Publish", "Delete")], layers, f"{layers}:*"),
         _allow("UseLayers", ["lambda:GetLayerVersion", "lambda:ListLayerVersions"], layers, f"{layers}:*"),
         _allow(
-            "Bucket", [f"s3:{each}" for each in (*buckets, "PutBucketPublicAccessBlock")], "arn:aws:s3:::mlless-nb-*"
+            "Bucket", [f"s3:{each}" for each in (*buckets, "PutBucketPublicAccessBlock")], f"{arn}:s3:::mlless-nb-*"
         ),
-        _allow("Objects", [f"s3:{each}" for each in objects], "arn:aws:s3:::mlless-nb-*/*"),
+        _allow("Objects", [f"s3:{each}" for each in objects], f"{arn}:s3:::mlless-nb-*/*"),
         _allow("Role", [f"iam:{each}" for each in (*roles, *own)], role),
         _allow("PassRole", ["iam:PassRole"], role)
         | {"Condition": {"StringEquals": {"iam:PassedToService": "lambda.amazonaws.com"}}},
-        _allow("Logs", [f"logs:{each}" for each in groups], f"arn:aws:logs:{there}:log-group:{LOGS}mlless-*"),
+        _allow("Logs", [f"logs:{each}" for each in groups], f"{arn}:logs:{there}:log-group:{LOGS}mlless-*"),
         # Of jobs with store="dynamodb".
-        _allow("Tables", [f"dynamodb:{each}Table" for each in ("Create", "Describe", "Delete")], tables(account)),
+        _allow("Tables", [f"dynamodb:{each}" for each in of_tables], tables(account, partition)),
     )
 
 
-def function_policy(account: str, region: str, bucket: str) -> dict[str, Any]:
+def function_policy(account: str, region: str, bucket: str, partition: str = "aws") -> dict[str, Any]:
     """What functions need: the objects of the bucket, their log, tables of updates, and to invoke their successors."""
-    there = f"{region}:{account}"
+    there, arn = f"{region}:{account}", f"arn:{partition}"
     return _document(
-        _allow("Bucket", ["s3:ListBucket"], f"arn:aws:s3:::{bucket}"),
-        _allow("Objects", ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], f"arn:aws:s3:::{bucket}/*"),
-        _allow("Successors", ["lambda:InvokeFunction"], f"arn:aws:lambda:{there}:function:mlless-*"),
-        _allow("Logs", ["logs:CreateLogStream", "logs:PutLogEvents"], f"arn:aws:logs:{there}:log-group:{LOGS}mlless-*"),
+        _allow("Bucket", ["s3:ListBucket"], f"{arn}:s3:::{bucket}"),
+        _allow("Objects", ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], f"{arn}:s3:::{bucket}/*"),
+        _allow("Successors", ["lambda:InvokeFunction"], f"{arn}:lambda:{there}:function:mlless-*"),
+        _allow("Logs", ["logs:CreateLogStream", "logs:PutLogEvents"], f"{arn}:logs:{there}:log-group:{LOGS}mlless-*"),
         # Of jobs with store="dynamodb"; the last supervisor drops the table if the notebook is gone.
         _allow(
             "Tables",
             [f"dynamodb:{each}" for each in ("BatchGetItem", "BatchWriteItem", "DeleteTable")],
-            tables(account),
+            tables(account, partition),
         ),
     )
 
 
-def tables(account: str) -> str:
+def tables(account: str, partition: str) -> str:
     """The tables of runs, in any region: a job may name another one than that of the functions."""
-    return f"arn:aws:dynamodb:*:{account}:table/mlless-*"
+    return f"arn:{partition}:dynamodb:*:{account}:table/mlless-*"
+
+
+def partition_of(region: str) -> str:
+    """The part of AWS that ``region`` is of, which has accounts of its own: the second word of every ARN."""
+    parts = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+    return next((name for start, name in parts.items() if region.startswith(start)), "aws")
 
 
 def trust_policy() -> dict[str, Any]:

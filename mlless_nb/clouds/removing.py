@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ..driver import deployed
 from ..errors import ServiceError
+from ..exchange.stores.dynamodb import TABLE
 from .account import Account, MissingError
 from .resources import FUNCTION, LAYER, LOGS, TAG, Inventory, bucket_of, role_of
 
@@ -48,6 +49,7 @@ def inventory(account: Account) -> Inventory:
         bucket if has_bucket else None,
         len(sizes),
         sum(sizes),
+        [each for each in account.pages("dynamodb", "list_tables", "TableNames") if _is_our_table(account, each)],
     )
 
 
@@ -67,6 +69,17 @@ def _is_ours(account: Account, bucket: str) -> bool:
         return False
 
 
+def _is_our_table(account: Account, name: str) -> bool:
+    """Whether a table of DynamoDB has a run's name and our tag, and is not being dropped."""
+    if not TABLE.fullmatch(name):
+        return False
+    with contextlib.suppress(MissingError):  # its run has dropped it
+        table = account.call("dynamodb", "describe_table", TableName=name)["Table"]
+        tags = account.pages("dynamodb", "list_tags_of_resource", "Tags", ResourceArn=table["TableArn"])
+        return table["TableStatus"] != "DELETING" and any(each["Key"] == TAG for each in tags)
+    return False
+
+
 def remove(account: Account, found: Inventory, say: Callable[[str], None]) -> None:
     """Remove ``found`` and the profile; what is gone already is no failure, so that it can be done again.
 
@@ -84,6 +97,9 @@ def remove(account: Account, found: Inventory, say: Callable[[str], None]) -> No
     for name, number in found.layers:
         _away(account, "lambda", "delete_layer_version", LayerName=name, VersionNumber=number)
         say(f"removed layer {name}, version {number}")
+    for name in found.tables:
+        _away(account, "dynamodb", "delete_table", TableName=name)
+        say(f"removed table {name}")
     if found.role:
         _away(account, "iam", "delete_role_policy", RoleName=found.role, PolicyName=POLICY)
         _away(account, "iam", "delete_role", RoleName=found.role)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 
-#: The tag of everything; its value is the version that made it.
-TAG = "mlless-nb"
+from ..exchange.stores import dynamodb
+
+#: The tag of everything.
+TAG = dynamodb.TAG
 #: Days after which functions' logs are deleted.
 LOG_DAYS = 7
 #: Names of functions and layers, which Lithops makes of the namespace (`lithops_lambda`).
@@ -19,7 +21,7 @@ LOGS = "/aws/lambda/"
 
 
 def tags() -> dict[str, str]:
-    """The tags of everything that is made."""
+    """The tags of everything that is made, tables of runs included; the value is the version that made it."""
     return {TAG: version("mlless_nb")}
 
 
@@ -51,6 +53,8 @@ class Inventory:
     role, bucket : str or None
     n_objects, n_bytes : int
         What the bucket holds.
+    tables : list of str
+        Names of runs' tables of DynamoDB, for jobs with ``store="dynamodb"``.
     """
 
     functions: list[str]
@@ -60,10 +64,11 @@ class Inventory:
     bucket: str | None
     n_objects: int = 0
     n_bytes: int = 0
+    tables: list[str] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
-        return not (self.functions or self.log_groups or self.layers or self.role or self.bucket)
+        return not (self.functions or self.log_groups or self.layers or self.tables or self.role or self.bucket)
 
     def lines(self) -> Iterable[str]:
         """A sentence each."""
@@ -73,6 +78,8 @@ class Inventory:
             yield f"log group {name}"
         for name, number in self.layers:
             yield f"layer {name}, version {number}"
+        for name in self.tables:
+            yield f"table {name}"
         if self.role:
             yield f"role {self.role}"
         if self.bucket:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import ServiceError
+from ..stateless import nested
 from .call_failures import Failure, failures_in, n_notes
 from .deliveries import Deliveries, deliveries_of
 from .pods import Pods, check_image, pods_of
@@ -30,6 +31,7 @@ class CloudFunctions:
 
     def __init__(self, executor: Any, memory_mb: int) -> None:
         self._executor, self._memory_mb = executor, memory_mb
+        nested.invoke_in_region(executor)
         self._deliveries: Deliveries | None = deliveries_of(executor)
         self._pods: Pods | None = pods_of(executor)
         self._n_invoked = 0

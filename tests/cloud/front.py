@@ -15,7 +15,7 @@ from cloud.lambda_api import LambdaApi, Refusal
 from moto.server import DomainDispatcherApplication, create_backend_app
 
 #: Of which a function or a notebook may ask for something.
-HOSTS = ("lambda", "sts", "s3", "ecr", "api.ecr", "logs", "iam")
+HOSTS = ("lambda", "sts", "s3", "ecr", "api.ecr", "logs", "iam", "dynamodb")
 
 
 def names(buckets: tuple[str, ...]) -> list[str]:

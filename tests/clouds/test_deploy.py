@@ -369,6 +369,7 @@ def test_policies_name_each_action_once_and_only_what_is_ours(cloud: Aws, run: C
         "lambda:ListFunctions",
         "lambda:ListLayers",
         "logs:DescribeLogGroups",
+        "dynamodb:ListTables",
     }
     account = open_account()
     name = lithops_lambda.function_name(account.user, resources.namespace_of("ab" * 32), "default-runtime-v311", 1024)

@@ -183,8 +183,8 @@ def plain_redis(cloud: Aws, profile: deployed.Profile) -> None:
         (other_permissions, "role", "does not allow what functions of this mlless_nb do: mlless-nb deploy aws"),
         (no_layer, "layer", "is gone: mlless-nb deploy aws"),
         (no_function, "function of 512 MB", "is gone: mlless-nb deploy aws --memory 512"),
-        (changed_function, "function of 512 MB", r"was changed .*: mlless-nb remove aws, then mlless-nb deploy aws"),
-        (another_role, "function of 512 MB", r"was changed .*: mlless-nb remove aws, then mlless-nb deploy aws"),
+        (changed_function, "function of 512 MB", r"was changed .*: mlless-nb deploy aws --memory 512"),
+        (another_role, "function of 512 MB", r"was changed .*: mlless-nb deploy aws --memory 512"),
         (retries, "function of 512 MB", "again after a failure, up to 1 times: mlless-nb deploy aws"),
         (no_retry_setting, "function of 512 MB", "again after a failure, up to 2 times: mlless-nb deploy aws"),
         (another_setting, "function of 512 MB", "again after a failure, up to 2 times: mlless-nb deploy aws"),
@@ -199,6 +199,33 @@ def test_each_check_fails_where_it_should(
     found = failures()
     assert list(found) == [name]
     assert re.search(remedy, found[name]), found[name]
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        no_profile,
+        damaged_profile,
+        another_version,
+        another_user,
+        no_bucket,
+        no_role,
+        other_permissions,
+        no_layer,
+        no_function,
+        changed_function,
+        another_role,
+        no_retry_setting,
+    ],
+)
+def test_deploying_again_mends_what_doctor_finds(
+    cloud: Aws, profile: deployed.Profile, run: Command, harm: Callable[[Aws, deployed.Profile], None]
+) -> None:
+    """Also in functions of a size that is not named then: they stay in the profile, and runs use them."""
+    harm(cloud, profile)
+    assert len(failures()) == 1
+    assert run("deploy", "aws", "--memory", "1024")[0] == 0
+    assert failures() == {}
 
 
 def test_unknown_keys_fail_the_check_of_credentials(cloud: Aws, profile: deployed.Profile) -> None:

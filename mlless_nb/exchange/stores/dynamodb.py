@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from ...errors import JobError, ServiceError
@@ -33,6 +34,9 @@ PAUSES_S = (0.05, 2.0)
 #: AWS' codes for a table that is not there, and for one that is being made or dropped, or is there already.
 GONE, BUSY = "ResourceNotFoundException", "ResourceInUseException"
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
+#: Tables of runs by name, which ends in the run's id; and their tag, that of all that is made on AWS.
+TABLE = re.compile(r"mlless-\d{8}-\d{6}-[0-9a-f]{8}")
+TAG = "mlless-nb"
 
 
 @register_store("dynamodb")
@@ -131,6 +135,7 @@ class DynamoDBStore(FrameStore):
             "AttributeDefinitions": [{"AttributeName": "k", "AttributeType": "S"}],
             "KeySchema": [{"AttributeName": "k", "KeyType": "HASH"}],
             "BillingMode": "PAY_PER_REQUEST",
+            "Tags": [{"Key": TAG, "Value": version("mlless_nb")}],
         }
         self._asked("create_table", lambda: self._client.create_table(**request))
 
