@@ -239,7 +239,7 @@ class View {
     const { status } = this.store;
     return [
       `${status.metric_label} ${status.metric_text} ${status.metric_note}${status.best_text ? `, ${status.best_text}` : ""}, ${status.about}`,
-      `${status.workers_text} ${status.workers_text === "1" ? "worker" : "workers"} ${status.workers_note}, removed at ${workers.marks.length} steps`,
+      `${count(status.workers_text, "worker")} ${status.workers_note}, removed at ${count(workers.marks.length, "step")}`,
       `${status.spent_text} spent ${status.spent_note}`,
     ];
   }
@@ -249,7 +249,7 @@ class View {
     const now = Date.now();
     if (status.word === this.spoken.word && now - this.spoken.at < SPEAK_MS) return;
     this.spoken = { at: now, word: status.word };
-    this.refs.spoken.textContent = `${status.word}. ${status.metric_label} ${status.metric_text}, ${status.workers_text} ${status.workers_text === "1" ? "worker" : "workers"}, ${status.spent_text} spent.`;
+    this.refs.spoken.textContent = `${status.word}. ${status.metric_label} ${status.metric_text}, ${count(status.workers_text, "worker")}, ${status.spent_text} spent.`;
   }
 
   close() {

@@ -24,6 +24,7 @@ from typing import Any
 
 from ..driver import deployed
 from ..errors import MllessError
+from ..plurals import count
 from . import container, container_check, deploying, doctor, removing, runtime, verifying
 from .account import open_account
 from .policies import user_policy
@@ -58,7 +59,7 @@ def deploy(given: argparse.Namespace) -> int:
     account = open_account(given.region)
     print(f"account {account.number}, {account.region}, {account.name}")
     concurrency = deploying.check(account, wanted)
-    print(f"{concurrency} functions at once: up to {concurrency - 1} workers")
+    print(f"{concurrency} functions at once: up to {count(concurrency - 1, 'worker')}")
     found = removing.inventory(account)
     with tempfile.TemporaryDirectory(prefix="mlless-nb-") as name:
         print("building the layer")
@@ -121,7 +122,8 @@ def verify(given: argparse.Namespace) -> int:
     verifying.write(report, given.report)
     there, is_good = report["there"], bool(report["is_good"])
     print(
-        f"{there['status']} after {there['steps']} steps, {there['whole_s']} s, ${sum(there['cost_usd'].values()):.6f}"
+        f"{there['status']} after {count(there['steps'], 'step')}, {there['whole_s']} s, "
+        f"${sum(there['cost_usd'].values()):.6f}"
     )
     print(
         "the model is this machine's" if report["is_same_model"] else "the model is not this machine's, to the last bit"

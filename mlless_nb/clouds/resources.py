@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from ..plurals import count
+
 #: The tag of everything; its value is the version that made it.
 TAG = "mlless-nb"
 #: Days after which functions' logs are deleted.
@@ -76,4 +78,4 @@ class Inventory:
         if self.role:
             yield f"role {self.role}"
         if self.bucket:
-            yield f"bucket {self.bucket}: {self.n_objects} objects, {self.n_bytes / 1e6:.1f} MB"
+            yield f"bucket {self.bucket}: {count(self.n_objects, 'object')}, {self.n_bytes / 1e6:.1f} MB"

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels import cut_ratings
+from ..plurals import count
 from .dataset import Dataset, Owners, digest
 from .minibatches import Float32, Int32, RatingsMinibatch
 from .sampling import check_size, row_order
@@ -192,4 +193,6 @@ class Ratings(Dataset):
 
     def __repr__(self) -> str:
         n_users, n_items = self.shape
-        return f"<Ratings {self._label()}: {self.n:,} ratings, {n_users:,} users x {n_items:,} items>"
+        return (
+            f"<Ratings {self._label()}: {count(self.n, 'rating')}, {count(n_users, 'user')} x {count(n_items, 'item')}>"
+        )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MllessError
+from ..plurals import count
 from ..redaction import scrubbed
 
 
@@ -173,7 +174,7 @@ class History(dict[str, NDArray[np.float64]]):
 
     def __repr__(self) -> str:
         best = f", validation loss {self.best.loss:.4g} at best at step {self.best.step}" if self.best else ""
-        return f"<History of {self.n_steps} steps{best}: {', '.join(COLUMNS)}>"
+        return f"<History of {count(self.n_steps, 'step')}{best}: {', '.join(COLUMNS)}>"
 
 
 @dataclass

@@ -154,34 +154,6 @@ def test_presses_reach_a_busy_kernel_after_a_reload(notebook: Open) -> None:
     release(opened)
 
 
-#: Makes the next draw of the last dashboard seem to take an hour.
-SLOW_DRAW = """() => {
-  const root = [...document.querySelectorAll(".mlless")].at(-1);
-  const now = performance.now.bind(performance);
-  let passed = 0;
-  performance.now = () => now() + passed;
-  Object.defineProperty(root, "clientWidth", {
-    configurable: true,
-    get() {
-      passed = 3.6e6;
-      delete root.clientWidth;
-      window.wasSlow = true;
-      return root.clientWidth;
-    },
-  });
-}"""
-
-
-@pytest.mark.long
-def test_a_draw_that_took_long_holds_up_neither_answers_nor_curves(notebook: Open) -> None:
-    opened = shown_run(notebook)
-    opened.page.evaluate(SLOW_DRAW)
-    opened.page.wait_for_function("() => window.wasSlow")
-    dashboard(opened).get_by_role("button", name="Remove a worker").click()
-    dashboard(opened).get_by_text("leaves, as you asked").wait_for(timeout=30_000)
-    wait_for_rows(opened, drawn_rows(opened) + 20)
-
-
 @pytest.mark.long
 def test_reload_keeps_the_whole_curve_and_goes_on(notebook: Open) -> None:
     opened = shown_run(notebook, "run.end('finished', 'Enough.')")
