@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..plurals import count
 from .cutter import MinibatchCutter
-from .dataset import Dataset, Owners, digest
+from .dataset import Dataset, Owners, digest, sampled
 from .minibatches import CsrMinibatch, Float32
 from .sampling import check_size, row_order
 
@@ -61,6 +61,11 @@ class Csr(Dataset):
     def fingerprint(self) -> str:
         """See `Dataset`."""
         return self._fingerprint
+
+    def sketch(self) -> str:
+        """See `Dataset`."""
+        indices = sampled(self.X.indices).astype(np.int32, copy=False)
+        return digest("csr", (self.n, *self.shape, self.X.nnz), indices, *map(sampled, (self.X.data, self.y)))
 
     def with_rows(self, change: Callable[[Any], Any], key: str, n_more: int) -> Csr:
         """The same labels with ``change(X)`` as rows.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..kernels import cut_ratings
 from ..plurals import count
-from .dataset import Dataset, Owners, digest
+from .dataset import Dataset, Owners, digest, sampled
 from .minibatches import Float32, Int32, RatingsMinibatch
 from .sampling import check_size, row_order
 
@@ -74,6 +74,10 @@ class Ratings(Dataset):
     def fingerprint(self) -> str:
         """See `Dataset`."""
         return self._fingerprint
+
+    def sketch(self) -> str:
+        """See `Dataset`."""
+        return digest("ratings", (self.n, *self.shape), *map(sampled, (self.users, self.items, self.ratings)))
 
     def in_units(self, origin: float, deviation: float) -> Ratings:
         """The same ratings as ``(rating - origin) / deviation``, float32."""

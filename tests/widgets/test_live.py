@@ -209,6 +209,17 @@ def test_earlier_runs_on_the_same_data_are_drawn_too(monkeypatch: pytest.MonkeyP
     assert points[-1][3] == pytest.approx(0.8655 + 0.07 / 6, rel=1e-4)
 
 
+def test_two_frames_are_not_the_same_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tables of pandas have the same name in a run's description."""
+    others = [Earlier(name) for name in ("one", "two", "three")]
+    for other, key in zip(others, ("a", "b", ""), strict=True):
+        other.telemetry.update(data_key=key, description="PMF rank 20 · DataFrame · ISP 0.7")
+    monkeypatch.setattr(dashboard_module.registry, "handles", lambda: others)
+    run = FakeRun()
+    run.telemetry.update(data_key="a", description="PMF rank 20 · DataFrame · BSP")
+    assert [curve["name"] for curve in Dashboard(run).earlier] == ["one"]
+
+
 def test_hello_is_answered_with_everything(sent: list[Any]) -> None:
     run = FakeRun(n_steps=9000, budget_usd=None)
     widget = Dashboard(run)
