@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .errors import ArgumentError, JobError
+from .plurals import count
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -69,7 +70,7 @@ def _check(kind: type, values: tuple[Any, ...], named: Mapping[str, Any]) -> Non
             raise ArgumentError(f"{kind.__name__}.{name}", shown, valid + hint(name, fields))
     if len(values) > len(fields):
         valid = f"at most {len(fields)}: {listed}" if fields else "left out: there are no fields"
-        raise ArgumentError(kind.__name__, f"{len(values)} values", valid)
+        raise ArgumentError(kind.__name__, count(len(values), "value"), valid)
     given = [*list(fields)[: len(values)], *named]
     for name, field in fields.items():
         if given.count(name) > 1:

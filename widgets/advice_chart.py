@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from ..plurals import count
+
 if TYPE_CHECKING:
     from ..adviser import Advice, Option
 
@@ -84,7 +86,7 @@ def _front(options: Sequence[Option], x: _Axis, y: _Axis) -> str:
 def _dot(option: Option, x: _Axis, y: _Axis, colour: str, labelled: list[tuple[float, float]]) -> str:
     """A point, with its number of workers unless another number is written near it already."""
     across, up = _at(option, x, y)
-    told = escape(f"{option.place}, {option.workers} workers: {option.time_s:.3g} s, ${option.usd:.2g}")
+    told = escape(f"{option.place}, {count(option.workers, 'worker')}: {option.time_s:.3g} s, ${option.usd:.2g}")
     number = ""
     if all(abs(across - other) > 16 or abs(up - height) > 11 for other, height in labelled):
         labelled.append((across, up))

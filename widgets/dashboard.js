@@ -2,6 +2,8 @@
 // it decides nothing. dashboard.py puts the other parts before it: one module without imports, so it works offline.
 
 const DRAW_MS = 250;
+// a draw that took long by chance, e.g. while the page was loading, does not hold up the next one for longer
+const MOST_APART_MS = 1000;
 const SPEAK_MS = 10000;
 
 const isDark = () => {
@@ -124,11 +126,12 @@ class View {
     this.draw();
   }
 
-  /** Schedule a redraw: at once for an answer, else at most one per `DRAW_MS`; drawing takes at most a quarter of the time. */
+  /** Schedule a redraw: at once for an answer, else at most one per `DRAW_MS`, so that drawing takes about a quarter of the time. */
   schedule(isAnswer = false) {
     if (this.timer && !isAnswer) return;
     clearTimeout(this.timer);
-    const due = this.drawn + Math.max(isAnswer ? 0 : DRAW_MS, 4 * this.cost) - performance.now();
+    const apart = isAnswer ? 0 : Math.max(DRAW_MS, Math.min(4 * this.cost, MOST_APART_MS));
+    const due = this.drawn + apart - performance.now();
     this.timer = setTimeout(() => {
       this.timer = null;
       this.draw();
@@ -236,7 +239,7 @@ class View {
     const { status } = this.store;
     return [
       `${status.metric_label} ${status.metric_text} ${status.metric_note}${status.best_text ? `, ${status.best_text}` : ""}, ${status.about}`,
-      `${status.workers_text} ${status.workers_text === "1" ? "worker" : "workers"} ${status.workers_note}, removed at ${workers.marks.length} steps`,
+      `${count(status.workers_text, "worker")} ${status.workers_note}, removed at ${count(workers.marks.length, "step")}`,
       `${status.spent_text} spent ${status.spent_note}`,
     ];
   }
@@ -246,7 +249,7 @@ class View {
     const now = Date.now();
     if (status.word === this.spoken.word && now - this.spoken.at < SPEAK_MS) return;
     this.spoken = { at: now, word: status.word };
-    this.refs.spoken.textContent = `${status.word}. ${status.metric_label} ${status.metric_text}, ${status.workers_text} ${status.workers_text === "1" ? "worker" : "workers"}, ${status.spent_text} spent.`;
+    this.refs.spoken.textContent = `${status.word}. ${status.metric_label} ${status.metric_text}, ${count(status.workers_text, "worker")}, ${status.spent_text} spent.`;
   }
 
   close() {

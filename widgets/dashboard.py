@@ -10,6 +10,7 @@ lives, the browser shows the live view in its place.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,10 @@ class Dashboard(anywidget.AnyWidget):
         self._card = f"mlless-end-{secrets.token_hex(6)}"
         #: Whether a browser has shown this widget.
         self.is_seen = False
-        self._sent: dict[str, Any] = {}  # the view that was sent to the browser
+        self._sent: dict[str, Any] = {}  # the view that the browser has
+        # Held while a view is made and sent: else a reply to "hello" could bring back what has changed meanwhile, and
+        # the feed, which sends changes only, would not mend it.
+        self._telling = threading.Lock()
         # the part of it on the workers' times: who worked then, when it was computed, and what
         self._workers: tuple[Any, float, dict[str, Any]] = (None, 0.0, {})
         self._display_id = ""
@@ -93,18 +97,19 @@ class Dashboard(anywidget.AnyWidget):
     # ------------------------------------------------------------------ from the feed, on its thread
     def on_rows(self, first: int, rows: Rows, state: RunState) -> None:
         """See `Sink`."""
-        view = self._view(state, is_batch=True)
-        changed = {name: value for name, value in view.items() if name not in self._sent or self._sent[name] != value}
-        self._sent = view
-        self.send(
-            {"kind": "rows", "first": first, "status": changed}, buffers=[view_rows(rows).astype("<f4").tobytes()]
-        )
+        with self._telling:
+            view, sent = self._view(state, is_batch=True), self._sent
+            changed = {name: value for name, value in view.items() if name not in sent or sent[name] != value}
+            self._sent = view
+            self.send(
+                {"kind": "rows", "first": first, "status": changed}, buffers=[view_rows(rows).astype("<f4").tobytes()]
+            )
 
     def on_snapshot(self, rows: Rows, state: RunState) -> None:
         """See `Sink`."""
-        with self.hold_sync():
+        with self._telling, self.hold_sync():
             self.snapshot = encode_snapshot(view_rows(rows))
-            self.status = self._view(state)
+            self.status = self._sent = self._view(state)
 
     def _on_end(self) -> None:
         if self._display_id:
@@ -116,13 +121,13 @@ class Dashboard(anywidget.AnyWidget):
             return
         self.is_seen = True
         command = message.get("cmd")
-        if command == "hello":
-            state, rows = self._run.telemetry.state, view_rows(self._run.telemetry.rows_since(0))
-            self.send({"kind": "all", "status": self._view(state)}, buffers=[encode_snapshot(rows, HELLO_ROWS)])
-        else:
+        if command != "hello":
             self.send(self._controls.handle(message))
-            if command == "continue":  # no feed tells the browser any more
-                self.send({"kind": "rows", "first": 0, "status": self._view(self._run.telemetry.state)}, buffers=[b""])
+        if command in ("hello", "continue"):  # after the end no feed tells the browser what has changed
+            with self._telling:
+                state, rows = self._run.telemetry.state, view_rows(self._run.telemetry.rows_since(0))
+                self._sent = self._view(state)
+                self.send({"kind": "all", "status": self._sent}, buffers=[encode_snapshot(rows, HELLO_ROWS)])
 
     def _show_resumed(self, run: Any) -> None:
         """Show the run that goes on from this one in its place, and give it the notebook's variable of its name."""

@@ -16,7 +16,7 @@ _LOSS, _VALIDATION = COLUMNS.index("loss"), COLUMNS.index("validation_loss")
 
 
 def curves_of(run: Any, others: Sequence[Any]) -> list[dict[str, Any]]:
-    """The newest of ``others`` that ended before ``run`` with losses of the same metric on the same data.
+    """The newest of ``others`` that ended before ``run`` with losses of the same metric on the same rows.
 
     Each has the run's ``name`` and ``points``: [step, seconds, dollars, loss]. The loss is the validation loss, or
     without one the training loss.
@@ -25,7 +25,7 @@ def curves_of(run: Any, others: Sequence[Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for other in reversed(others):
         theirs = other.telemetry.state
-        if other is run or theirs.is_live or theirs.metric != state.metric or _data(theirs) != _data(state):
+        if other is run or theirs.is_live or theirs.metric != state.metric or not _are_on_same_data(theirs, state):
             continue
         points = _points(other.telemetry.rows_since(0))
         if len(points) > 1 and len(found) < MOST_RUNS:
@@ -33,8 +33,14 @@ def curves_of(run: Any, others: Sequence[Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _data(state: Any) -> str:
-    """The data's name: the second part of a description such as "PMF rank 20 · MovieLens-1M · ISP 0.7"."""
+def _are_on_same_data(one: Any, other: Any) -> bool:
+    if one.data_key != other.data_key:
+        return False
+    return bool(one.data_key) or _name_of_data(one) == _name_of_data(other)  # records of older versions have no key
+
+
+def _name_of_data(state: Any) -> str:
+    """The second part of a description such as "PMF rank 20 · MovieLens-1M · ISP 0.7"."""
     return str([*state.description.split(" · "), ""][1])
 
 

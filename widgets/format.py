@@ -92,11 +92,6 @@ def rough_metric(value: float | None) -> str:
     return f"{value:#.3g}".rstrip(".") if 0.001 <= abs(value) < 1000 else f"{value:.3g}"
 
 
-def count(n: int, noun: str) -> str:
-    """``1 worker``, ``2 workers``."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
-
-
 def passes(epoch: float) -> str:
     """Passes over the training data: ``3.4``, ``64``."""
     return f"{epoch:.1f}" if epoch < 9.95 else f"{epoch:.0f}"

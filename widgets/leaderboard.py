@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from ..plurals import count
 from .comparison import plotly_bundle, shown
 from .display import FIRST_LINE_S, LINE_EVERY_S
-from .format import count, duration, metric, percent, usd
+from .format import duration, metric, percent, usd
 from .frontend import Frontend, can_click, detect
 from .parallel_coordinates import parallel_coordinates
 from .tables import html_table, text_table

@@ -6,9 +6,10 @@ import shutil
 import time
 from typing import Any, TextIO
 
+from ..plurals import count
 from ..telemetry.live import RunState
 from .forecast import progress_of
-from .format import count, rough_metric, rounded, usd
+from .format import rough_metric, rounded, usd
 from .rows import Rows
 from .view_model import RECENT_ROWS, WORDS, line_of, outlook_text
 

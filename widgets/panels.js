@@ -15,6 +15,9 @@ const HEAD_LEAST = 20;
 const DIVERGES = 30; // as in loss_range.py: highest loss over the lowest one from which the axis is logarithmic
 const MOST_DECADES = 1e6; // as in loss_range.py: losses above this many times the lowest one are clipped
 
+/** `1 worker`, `2 workers`; as plurals.py. */
+const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${String(n) === "1" ? "" : "s"}`;
+
 /** Round numbers in [low, high], at most about seven: steps of 1, 2 or 5 times a power of ten. */
 function ticks(low, high, about = 7) {
   if (!(high > low)) return [low];
@@ -150,7 +153,7 @@ function panels({ rows, status, earlier }, { against, zoom, log }) {
     {
       title: "Workers", notes: fewer.length ? [["mark", "removed"]] : [], lines: [{ ...workers, style: "stair" }], x,
       range: [0, Math.max(1, ...workers.y) * 1.12], hue: "orange", whole: true, marks: fewer, levels: [],
-      says: (i) => [`${rows.at(i, WORKERS)} workers`],
+      says: (i) => [count(rows.at(i, WORKERS), "worker")],
     },
     {
       title: "Dollars", notes: [["area", "spent"], ["under", "servers"]], prefix: "$", x: xMoney, hue: "green", marks: [],

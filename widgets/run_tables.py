@@ -6,7 +6,8 @@ import datetime
 from collections.abc import Sequence
 from typing import Any
 
-from .format import NOTHING, count, duration, metric, usd
+from ..plurals import count
+from .format import NOTHING, duration, metric, usd
 from .tables import html_table, text_table
 
 #: Most runs that are shown, the newest ones.

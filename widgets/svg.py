@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ..plurals import count
 from ..telemetry.live import RunState
 from .format import metric, usd
 from .loss_range import loss_range
@@ -198,8 +199,8 @@ def label_of(state: RunState) -> str:
     loss = state.validation_loss if state.validation_loss is not None else state.loss
     best = f"{best_text(state)}, " if state.best else ""
     return (
-        f"{state.metric} {metric(loss)} after {state.step:,} steps, {best}"
-        f"{state.n_workers_started} workers at the start, {usd(state.spent_usd)} spent"
+        f"{state.metric} {metric(loss)} after {count(state.step, 'step')}, {best}"
+        f"{count(state.n_workers_started, 'worker')} at the start, {usd(state.spent_usd)} spent"
     )
 
 

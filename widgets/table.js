@@ -25,7 +25,7 @@ function tableOf({ rows, status }) {
   const [head, body] = [document.createElement("thead"), document.createElement("tbody")];
   head.append(line("th", ["step", "epoch", "seconds", `training ${status.metric}`, `validation ${status.metric}`, "workers", "spent", "of which servers"]));
   body.append(...lines);
-  table.append(cell("caption", `${lines.length.toLocaleString("en")} of ${rows.next.toLocaleString("en")} steps, newest first`), head, body);
+  table.append(cell("caption", `${lines.length.toLocaleString("en")} of ${count(rows.next, "step")}, newest first`), head, body);
   return table;
 }
 

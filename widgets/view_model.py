@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..job.baseline import constant_of, shortfall
+from ..plurals import count
 from ..telemetry.left import words
 from ..telemetry.live import COLUMNS, RunState
 from .forecast import loss_text, progress_of, target_text
-from .format import NOTHING, count, duration, metric, passes, percent, rough_metric, rounded, short_time, size, usd
+from .format import NOTHING, duration, metric, passes, percent, rough_metric, rounded, short_time, size, usd
 from .rows import Rows
 from .strip import note_of, strip_of
 

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from ..errors import CommandError
-from .format import count
+from ..plurals import count
 from .svg import tick_texts, ticks
 
 #: What each stage is called, in the order of an iteration.

@@ -14,6 +14,7 @@ from ..driver.run import TrainingRun
 from ..errors import JobError
 from ..job.job import TrainingJob
 from ..money import Rates, price_profile
+from ..plurals import count
 from ..validation import check_number, check_positive_integer, plain
 from . import analytic
 from .analytic import Option, pareto
@@ -113,7 +114,8 @@ class Advice:
         sizes, link = self.sizes, self.measured
         linked = f", Redis {link.latency_s * 1e3:.3g} ms and {link.bytes_s / 1e6:.3g} MB/s as measured" if link else ""
         return (
-            f"{sizes.epochs:.3g} epochs ({self.epochs_from}); a minibatch takes {sizes.minibatch_s * 1e3:.3g} ms here, "
+            f"{count(f'{sizes.epochs:.3g}', 'epoch')} ({self.epochs_from}); "
+            f"a minibatch takes {sizes.minibatch_s * 1e3:.3g} ms here, "
             f"an update has {sizes.update_bytes / 1e6:.3g} MB{linked}"
         )
 
@@ -276,7 +278,7 @@ def _verdict(functions: list[Option], vms: list[Option]) -> str:
 
 
 def _workers(option: Option) -> str:
-    return f"{option.workers} worker" + ("" if option.workers == 1 else "s")
+    return count(option.workers, "worker")
 
 
 def _about(option: Option) -> str:

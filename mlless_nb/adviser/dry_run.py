@@ -13,6 +13,7 @@ from ..driver.run import TrainingRun
 from ..errors import JobError
 from ..job.job import TrainingJob
 from ..money import price_profile
+from ..plurals import count
 from .advice import Advice
 from .estimate import Estimate
 from .foreseen import ForeseenRows, foreseen
@@ -98,6 +99,5 @@ def dry_run(job: TrainingJob, resume: TrainingRun | str | None = None) -> DryRun
 
 def _chosen(job: TrainingJob, more: str = "") -> str:
     """What was chosen for ``job``, in a line."""
-    noun = "worker" if job.workers == 1 else "workers"
     prices = price_profile(job.prices).label
-    return f"{job.workers} {noun}, {job.minibatch:,} rows in a minibatch{more}, priced as {prices}"
+    return f"{count(job.workers, 'worker')}, {count(job.minibatch, 'row')} in a minibatch{more}, priced as {prices}"

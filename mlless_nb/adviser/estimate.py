@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from .. import plurals
 from ..job.job import TrainingJob
 from .analytic import Option
 from .descent import Descent
@@ -137,7 +138,10 @@ def until_of(job: TrainingJob, at_target: float | None) -> list[str]:
     stop = job.stop_rules
     until = [f"the target {stop.target:g} is reached"] if stop.target is not None and at_target is None else []
     until += ["the loss has settled"] if job.ends_settled else []
-    return until + ([f"{stop.patience} evaluations in a row are no better"] if stop.patience is not None else [])
+    if stop.patience is not None:
+        evaluations = plurals.count(stop.patience, "evaluation")
+        until.append(f"{evaluations} in a row {'is' if stop.patience == 1 else 'are'} no better")
+    return until
 
 
 def _most_of(own: Course, courses: Mapping[int, Course], cap_usd: float) -> str:
@@ -182,7 +186,8 @@ def _of_budget(job: TrainingJob, own: Course, needed: float | None, bought: floa
     if cap is None or not job.has_own_cap:
         return []
     if bought < 1.0:
-        buys = f"buys about {bought:.1g} epochs" if bought >= 0.05 else "buys no twentieth of an epoch"
+        some = plurals.count(f"{bought:.1g}", "epoch")
+        buys = f"buys about {some}" if bought >= 0.05 else "buys no twentieth of an epoch"
         return [f"budget={cap:g}: {buys} with {workers(own)}; one epoch is about {usd(own.usd(1.0))}"]
     if needed is not None and is_capped:
         return [
@@ -230,13 +235,13 @@ def of_target(job: TrainingJob, descent: Descent | None) -> list[str]:
 
 def workers(one: Course) -> str:
     """``1 worker``, ``8 workers``."""
-    return f"{one.workers} worker" + ("" if one.workers == 1 else "s")
+    return plurals.count(one.workers, "worker")
 
 
 def count(epochs: float) -> str:
     """``1 epoch``, ``2.5 epochs``, ``120 epochs``."""
     text = f"{epochs:.2g}" if epochs < 10 else f"{round(epochs, 2 - math.floor(math.log10(epochs))):,.0f}"
-    return f"{text} epoch" + ("" if text == "1" else "s")
+    return plurals.count(text, "epoch")
 
 
 def usd(amount: float) -> str:

@@ -12,6 +12,7 @@ from ..data.format import BadLine
 from ..data.spans import Files
 from ..data.stored_files import StoredFiles, listed
 from ..data.stream import CsrStream, Rows
+from ..plurals import count
 
 
 class ForeseenRows(CsrStream):
@@ -48,10 +49,10 @@ class ForeseenRows(CsrStream):
     @property
     def sentence(self) -> str:
         """How many rows there seem to be: ``1 file of 12 MB, about 110,000 rows by its first 37,000``."""
-        files = f"{self.n_files:,} file" + ("" if self.n_files == 1 else "s")
+        files = count(self.n_files, "file")
         size = f"{files} of {max(self.n_bytes / 1e6, 0.1):,.3g} MB"
         if self.n_head == self.n:
-            return f"{size}, {self.n:,} rows"
+            return f"{size}, {count(self.n, 'row')}"
         return f"{size}, about {_rounded(self.n):,} rows by the first {_rounded(self.n_head):,}"
 
 

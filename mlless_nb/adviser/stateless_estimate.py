@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from .. import plurals
 from ..job.execution import MAP_REDUCE
 from ..job.job import TrainingJob
 from ..money.meter import NUSD
@@ -24,14 +25,16 @@ def stateless_estimate(job: TrainingJob, most: float | None, descent: Descent | 
     at_target = descent.epochs if descent is not None else None
     needed = min((epochs for epochs in (most, at_target) if epochs is not None), default=None)
     until, cap = until_of(job, at_target), job.cap_usd
-    functions = f"steps of {job.workers} + {n_others} functions"
+    functions = f"of {job.workers} + {n_others} functions"
     if needed is None:
-        line = f"{math.ceil(per_epoch):,} {functions} an epoch, at least {usd(per_epoch * step_usd)}"
+        steps = plurals.count(math.ceil(per_epoch), "step")
+        line = f"{steps} {functions} an epoch, at least {usd(per_epoch * step_usd)}"
         line += f", until {' or '.join(until)}" if until else ""
     else:
         n_steps = max(math.ceil(needed * per_epoch), 1)
-        line = f"{count(needed)}, {n_steps:,} {functions}, at least {usd(n_steps * step_usd)}"
+        line = f"{count(needed)}, {plurals.count(n_steps, 'step')} {functions}, at least {usd(n_steps * step_usd)}"
         line = f"at most {line}, or until {' or '.join(until)}" if until else line
         if cap is not None and cap < n_steps * step_usd:
-            line += f", of which the budget of {usd(cap)} pays for {math.floor(cap / step_usd):,} steps at most"
+            paid = plurals.count(math.floor(cap / step_usd), "step")
+            line += f", of which the budget of {usd(cap)} pays for {paid} at most"
     return Estimate(f"{line}; {UNKNOWN}", tuple(of_target(job, descent)), 1.0 if needed is None else needed)

@@ -25,6 +25,7 @@ from typing import Any
 from ..bus.urls import mask_url
 from ..driver import deployed
 from ..errors import MllessError
+from ..plurals import count
 from . import container, container_check, deploying, deployment_request, doctor, removing, runtime, verifying
 from .account import open_account
 from .policies import partition_of, user_policy
@@ -62,7 +63,7 @@ def deploy(given: argparse.Namespace) -> int:
     if asked.redis is None and completed.redis is not None:
         print(f"redis: {mask_url(completed.redis)}, as before; --redis {deployment_request.NO_REDIS} leaves it out")
     concurrency = deployment_request.check(account, completed)
-    print(f"{concurrency} functions at once: up to {concurrency - 1} workers")
+    print(f"{concurrency} functions at once: up to {count(concurrency - 1, 'worker')}")
     found = removing.inventory(account)
     with tempfile.TemporaryDirectory(prefix="mlless-nb-") as name:
         print("building the layer")
@@ -125,7 +126,8 @@ def verify(given: argparse.Namespace) -> int:
     verifying.write(report, given.report)
     there, is_good = report["there"], bool(report["is_good"])
     print(
-        f"{there['status']} after {there['steps']} steps, {there['whole_s']} s, ${sum(there['cost_usd'].values()):.6f}"
+        f"{there['status']} after {count(there['steps'], 'step')}, {there['whole_s']} s, "
+        f"${sum(there['cost_usd'].values()):.6f}"
     )
     print(
         "the model is this machine's" if report["is_same_model"] else "the model is not this machine's, to the last bit"

@@ -15,12 +15,12 @@ from ..errors import ServiceError
 from ..redaction import in_url
 from . import lithops_lambda
 from .account import Account
+from .deployment_request import DeploymentRequest, deployed_before, without_password
 from .links import measured, sentence
 from .policies import function_policy, trust_policy
 from .removing import POLICY, has
 from .resources import LOG_DAYS, LOGS, TAG, Inventory, bucket_of, namespace_of, role_of, tags
 from .runtime import WRAPPER, Runtime
-from .deployment_request import DeploymentRequest, deployed_before, without_password
 
 #: A new role can be used only after some seconds; a function is made within some; and seconds between two polls of it.
 ROLE_S, FUNCTION_S, FUNCTION_POLL_S = 60.0, 120.0, 1.0

@@ -13,6 +13,7 @@ from ..bus.urls import REDIS_FORMS, check_redis, mask_url, require_private
 from ..driver import deployed
 from ..driver.deployed import Profile
 from ..errors import JobError, ServiceError
+from ..plurals import count
 from .account import Account
 
 #: Memory of a function that AWS Lambda takes, MB.
@@ -90,8 +91,9 @@ def check(account: Account, wanted: DeploymentRequest) -> int:
     concurrency = account.concurrency
     if concurrency < LEAST_FUNCTIONS:
         raise ServiceError(
-            f"quota: the account runs {concurrency} functions at once in {account.region}, and the smallest run has "
-            f"{LEAST_FUNCTIONS}: ask for more of 'Concurrent executions' of AWS Lambda in the console's Service Quotas"
+            f"quota: the account runs {count(concurrency, 'function')} at once in {account.region}, and the smallest "
+            f"run has {LEAST_FUNCTIONS}: ask for more of 'Concurrent executions' of AWS Lambda in the console's "
+            "Service Quotas"
         )
     if wanted.redis is not None:
         check_redis(filled("redis", wanted.redis), wanted.insecure)

@@ -10,13 +10,14 @@ from ..bus.urls import check_redis
 from ..driver import deployed
 from ..driver.deployed import LIFETIME_S, Profile
 from ..errors import MllessError
+from ..plurals import count
 from . import lithops_lambda
 from .account import Account, MissingError, open_account
 from .deploying import settings
+from .deployment_request import LEAST_FUNCTIONS
 from .links import sentence
 from .policies import function_policy
 from .removing import POLICY
-from .deployment_request import LEAST_FUNCTIONS
 
 AGAIN = "mlless-nb deploy aws"
 
@@ -113,10 +114,10 @@ def _quota(account: Account) -> str:
     concurrency = account.concurrency
     if concurrency < LEAST_FUNCTIONS:
         raise UnfitError(
-            f"{concurrency} functions at once, and the smallest run has {LEAST_FUNCTIONS}: ask for more of 'Concurrent "
-            "executions' of AWS Lambda in the console's Service Quotas"
+            f"{count(concurrency, 'function')} at once, and the smallest run has {LEAST_FUNCTIONS}: ask for more of "
+            "'Concurrent executions' of AWS Lambda in the console's Service Quotas"
         )
-    return f"{concurrency} functions at once: up to {concurrency - 1} workers"
+    return f"{concurrency} functions at once: up to {count(concurrency - 1, 'worker')}"
 
 
 def _bucket(account: Account, profile: Profile) -> str:
@@ -177,7 +178,7 @@ def _function(account: Account, profile: Profile, memory_mb: int) -> str:
         config = {}
     retries = config.get("MaximumRetryAttempts", 2)
     if retries:
-        raise UnfitError(f"AWS would start {name} again after a failure, up to {retries} times: {AGAIN}")
+        raise UnfitError(f"AWS would start {name} again after a failure, up to {count(retries, 'time')}: {AGAIN}")
     return name
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ..driver import deployed
 from ..errors import ServiceError
 from ..exchange.stores.dynamodb import TABLE
+from ..plurals import count
 from .account import Account, MissingError
 from .resources import FUNCTION, LAYER, LOGS, TAG, Inventory, bucket_of, role_of
 
@@ -112,7 +113,7 @@ def remove(account: Account, found: Inventory, say: Callable[[str], None]) -> No
             for each in refused:  # the request itself has succeeded
                 raise ServiceError(f"bucket: {each['Key']} cannot be deleted: {each.get('Message', each.get('Code'))}")
         _away(account, "s3", "delete_bucket", Bucket=found.bucket)
-        say(f"removed bucket {found.bucket} with {len(keys)} objects")
+        say(f"removed bucket {found.bucket} with {count(len(keys), 'object')}")
     profile = deployed.find("aws_lambda")
     if profile is not None and (profile.account, profile.region) == (account.number, account.region):
         deployed.forget()

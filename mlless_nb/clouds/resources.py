@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from ..exchange.stores import dynamodb
+from ..plurals import count
 
 #: The tag of everything.
 TAG = dynamodb.TAG
@@ -83,4 +84,4 @@ class Inventory:
         if self.role:
             yield f"role {self.role}"
         if self.bucket:
-            yield f"bucket {self.bucket}: {self.n_objects} objects, {self.n_bytes / 1e6:.1f} MB"
+            yield f"bucket {self.bucket}: {count(self.n_objects, 'object')}, {self.n_bytes / 1e6:.1f} MB"

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..plurals import count
 from .minibatches import Float32, Int32
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def checked_labels(field: str, values: Any, n: int) -> Float32:
     """Labels as finite float32 (n,); a model may check them further."""
     array = checked_floats(field, values)
     if len(array) != n:
-        raise DataError(field, f"{len(array)} labels", f"as long as X has rows, {n}")
+        raise DataError(field, count(len(array), "label"), f"as long as X has rows, {n}")
     return array
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..plurals import count
 from .cutter import MinibatchCutter
-from .dataset import Dataset, Owners, digest
+from .dataset import Dataset, Owners, digest, sampled
 from .minibatches import CsrMinibatch, Float32
 from .sampling import check_size, row_order
 
@@ -49,7 +50,7 @@ class Csr(Dataset):
         """See `Dataset`."""
         if self.has_labels and bool((self.y == self.y[0]).all()):
             return f"all {self.n:,} labels are {self.label_text(self.y[0])}"
-        return "" if bool(self.X.data.any()) else f"all features of the {self.n:,} rows are 0"
+        return "" if bool(self.X.data.any()) else f"all features of the {count(self.n, 'row')} are 0"
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -60,6 +61,11 @@ class Csr(Dataset):
     def fingerprint(self) -> str:
         """See `Dataset`."""
         return self._fingerprint
+
+    def sketch(self) -> str:
+        """See `Dataset`."""
+        indices = sampled(self.X.indices).astype(np.int32, copy=False)
+        return digest("csr", (self.n, *self.shape, self.X.nnz), indices, *map(sampled, (self.X.data, self.y)))
 
     def with_rows(self, change: Callable[[Any], Any], key: str, n_more: int) -> Csr:
         """The same labels with ``change(X)`` as rows.
@@ -115,4 +121,5 @@ class Csr(Dataset):
         return (0, -(-self.n // size)), (partial(cut, start) for start in range(0, self.n, size))
 
     def __repr__(self) -> str:
-        return f"<Csr {self._label()}: {self.n:,} rows, {self.shape[0]:,} features, {self.X.nnz:,} non-zeros>"
+        size = f"{count(self.n, 'row')}, {count(self.shape[0], 'feature')}, {count(self.X.nnz, 'non-zero')}"
+        return f"<Csr {self._label()}: {size}>"

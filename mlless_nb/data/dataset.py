@@ -17,6 +17,8 @@ from .sampling import check_split, draw
 
 #: The shard of each user, int32 (n_users,).
 Owners = NDArray[np.int32]
+#: About so many values of each array are in a dataset's sketch.
+SKETCHED = 2000
 
 
 class Dataset(ABC):
@@ -73,6 +75,10 @@ class Dataset(ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the content: shape and rows, not the name."""
+
+    def sketch(self) -> str:
+        """SHA-256 (hex) of the shape and a sample of the rows, made in a moment; other data have another one."""
+        return self.fingerprint()
 
     def split(self, fraction: float, seed: int) -> tuple[Self, Self]:
         """(training rows, validation rows), drawn by ``seed``; both keep the stored order.
@@ -137,6 +143,11 @@ class Dataset(ABC):
 
 def _same(minibatch: Minibatch) -> Minibatch:
     return minibatch
+
+
+def sampled(array: NDArray[Any]) -> NDArray[Any]:
+    """Evenly spaced values of ``array`` (n,), about `SKETCHED` of them."""
+    return array[:: max(len(array) // SKETCHED, 1)]
 
 
 def digest(kind: str, shape: tuple[int, ...], *arrays: NDArray[Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
+from ..plurals import count
 from .minibatches import Float32, Int32
 
 #: Ids above the first number and above the second times the number of ratings are refused if their number is not given.
@@ -22,7 +23,7 @@ def check_id_range(field: str, count_field: str, n_ids: int, n_ratings: int) -> 
     if n_ids > MOST_IDS_UNASKED and n_ids > MOST_IDS_A_RATING * n_ratings:
         raise DataError(
             field,
-            f"ids up to {n_ids - 1} of {n_ratings:,} ratings",
+            f"ids up to {n_ids - 1} of {count(n_ratings, 'rating')}",
             f"numbered from 0 without gaps, as by np.unique({field}, return_inverse=True)[1]; "
             f"{count_field}={n_ids} where there are so many",
         )
@@ -34,8 +35,9 @@ def doubts_of_ids(field: str, ids: Int32, n_ids: int) -> list[str]:
     first = int(ids.min())
     n_used = _n_different(ids, n_ids)
     if n_ids >= FEW_IDS and 2 * n_used < n_ids:
+        used = f"{count(n_used, 'id')} {'is' if n_used == 1 else 'are'} used"
         return [
-            f"{field}: {n_used:,} ids are used of 0 to {n_ids - 1}, the others take memory too; number them without "
+            f"{field}: {used} of 0 to {n_ids - 1}, the others take memory too; number them without "
             f"gaps, as by np.unique({field}, return_inverse=True)[1], or hand in n_{field}= where that is meant"
         ]
     if first == 1:

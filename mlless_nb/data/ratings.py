@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels import cut_ratings
-from .dataset import Dataset, Owners, digest
+from ..plurals import count
+from .dataset import Dataset, Owners, digest, sampled
 from .minibatches import Float32, Int32, RatingsMinibatch
 from .sampling import check_size, row_order
 
@@ -73,6 +74,10 @@ class Ratings(Dataset):
     def fingerprint(self) -> str:
         """See `Dataset`."""
         return self._fingerprint
+
+    def sketch(self) -> str:
+        """See `Dataset`."""
+        return digest("ratings", (self.n, *self.shape), *map(sampled, (self.users, self.items, self.ratings)))
 
     def in_units(self, origin: float, deviation: float) -> Ratings:
         """The same ratings as ``(rating - origin) / deviation``, float32."""
@@ -192,4 +197,6 @@ class Ratings(Dataset):
 
     def __repr__(self) -> str:
         n_users, n_items = self.shape
-        return f"<Ratings {self._label()}: {self.n:,} ratings, {n_users:,} users x {n_items:,} items>"
+        return (
+            f"<Ratings {self._label()}: {count(self.n, 'rating')}, {count(n_users, 'user')} x {count(n_items, 'item')}>"
+        )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..plurals import count
 from ..validation import specification
 from . import libsvm
 from .checks import checked_count
@@ -240,7 +241,8 @@ class StoredRows(CsrStream):
         return places
 
     def __repr__(self) -> str:
-        return f"<StoredRows {self.name}: {self.n:,} rows, {self.shape[0]:,} features, in the object storage>"
+        size = f"{count(self.n, 'row')}, {count(self.shape[0], 'feature')}"
+        return f"<StoredRows {self.name}: {size}, in the object storage>"
 
 
 def digest_of(spec: StoredFiles, first: bytes, digests: Sequence[str]) -> str:

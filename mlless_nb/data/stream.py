@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ServiceError
+from ..plurals import count
 from .csr import Csr
 from .cutter import MinibatchCutter
 from .dataset import Dataset
@@ -202,7 +203,7 @@ class CsrStream(Dataset):
                 part.close()
 
     def __repr__(self) -> str:
-        return f"<CsrStream {self.name}: {self.n:,} rows, {self.shape[0]:,} features, read from its file>"
+        return f"<CsrStream {self.name}: {count(self.n, 'row')}, {count(self.shape[0], 'feature')}, read from its file>"
 
 
 def _stacked(blocks: Iterable[Rows]) -> Rows:

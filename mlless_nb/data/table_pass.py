@@ -15,6 +15,7 @@ from ..frames.coding import RULES, Column, TableCoding, is_missing, n_rows, no_i
 from ..frames.ids import Coded, Ids, IdsBuilder, are_numbers, array_of, coded
 from ..frames.names import TableNames
 from ..frames.sources import CODED, NUMBER, NUMBERS, TEXT, TIME, TIMES, Batch, Source
+from ..plurals import count
 from .minibatches import Float32
 from .plausibility import looks_like_ids
 
@@ -222,12 +223,12 @@ class TablePass:
 def _given_labels(label: Any, source: Source) -> Any:
     """Labels that were handed in beside the table: float64 (n,) or `Coded`."""
     if source.n_rows is None:
-        raise DataError("label", f"{len(label)} labels", "the name of a column of the files")
+        raise DataError("label", count(len(label), "label"), "the name of a column of the files")
     array = array_of("label", label)
     if array.ndim != 1:
         raise DataError("label", f"shape {array.shape}", "the name of a column, or one-dimensional")
     if source.n_rows != len(array):
-        raise DataError("label", f"{len(array)} labels", f"as many as the table has rows, {source.n_rows}")
+        raise DataError("label", count(len(array), "label"), f"as many as the table has rows, {source.n_rows}")
     is_number = array.dtype.kind in "biuf" or (array.dtype.kind == "O" and are_numbers(array))
     return array.astype(np.float64) if is_number else coded("label", array)
 

@@ -27,6 +27,7 @@ def first_state(
         "run_id": run.id,
         "name": run.name,
         "description": job.describe() + (f" · from {earlier.name}" if earlier is not None else ""),
+        "data_key": job.data.sketch(),
         "resumed_from": earlier.name if earlier is not None else "",
         "metric": job.model.metric,
         "target": job.stop_rules.target,

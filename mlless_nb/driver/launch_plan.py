@@ -16,6 +16,7 @@ from ..job.partitioning import exchanged_bytes, growth
 from ..money import Rates, price_profile
 from ..money.meter import to_nusd
 from ..money.start import StartingMoney, least_usd
+from ..plurals import count
 from ..stateless import nested
 from ..stateless.grants import StatelessMoney
 from ..storage import run_objects
@@ -127,7 +128,7 @@ class LaunchPlan:
             raise BudgetError(
                 "budget",
                 job.cap_usd,
-                f"at least {least_usd(least):g} (US dollars): what it takes to start {job.workers} workers "
+                f"at least {least_usd(least):g} (US dollars): what it takes to start {count(job.workers, 'worker')} "
                 f"and {others}, take one step and end, priced as {self.rates.profile.label}",
             )
 

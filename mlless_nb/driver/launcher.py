@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import JobError, ServiceError
 from ..function.package_digest import digest_here
 from ..job.job import backend_name
+from ..plurals import count
 from ..redaction import remember
 from ..storage.objects import LithopsObjects
 from . import lithops_paths
@@ -111,7 +112,7 @@ class LithopsLauncher:
         if not self.is_local and most is not None and most < self._n_functions:
             self.close()
             fewer = int(self._field == "workers")
-            what = f"{self._backend} runs {most} functions at once"
+            what = f"{self._backend} runs {count(most, 'function')} at once"
             valid = f"at most {most - fewer}: {what}" if most > fewer else f"more than {what} (ask for a higher quota)"
             raise JobError(self._field, self._n_functions - fewer, valid)
 

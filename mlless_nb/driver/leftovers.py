@@ -22,6 +22,7 @@ from ..bus import open_bus
 from ..bus.urls import REDIS_SCHEMES, mask_url, redis_client, scheme_of
 from ..exchange.protocol import key_prefix
 from ..money.owner import Owner
+from ..plurals import count
 from .embedded_redis import PREFIX as REDIS_PREFIX
 from .launcher import LithopsLauncher, is_local
 from .places import Places
@@ -69,7 +70,7 @@ def of_functions(run: Places, processes: Collection[Process]) -> Iterator[Leftov
     jobs = f"{run.folder}/{run.bucket}/lithops.jobs/{run.executor}-"
     found = [process for process in processes if run.executor and run.folder and jobs in process.command]
     if found:
-        what = f"{len(found)} process" + ("es" if len(found) > 1 else "")
+        what = count(len(found), "process")
         yield Leftover(what, ", ".join(str(process.pid) for process in found), run.run_id, 0, partial(kill, found))
 
 
@@ -90,7 +91,7 @@ def of_files(run: Places) -> Iterator[Leftover]:
             for path in found:
                 remove_path(path)
 
-        what = f"{len(found)} temporary file" + ("s" if len(found) > 1 else "")
+        what = count(len(found), "temporary file")
         yield Leftover(what, str(root), run.run_id, sum(map(size_of, found)), remove)
 
 
@@ -126,17 +127,17 @@ def _keys(run: Places, url: str) -> Iterator[Leftover]:
         yield Leftover("keys, if any", f"{shown} does not answer ({type(error).__name__})", run.run_id, 0, None)
         return
     if at_work and not is_local(run.backend):  # functions on this machine are removed first
-        why = f"{shown}: {len(at_work)} functions are still at work; they end within a minute"
-        yield Leftover(f"{len(found)} keys", why, run.run_id, 0, None)
+        why = f"{shown}: {count(len(at_work), 'function')} still at work, for a minute at most"
+        yield Leftover(count(len(found), "key"), why, run.run_id, 0, None)
     elif found:
-        yield Leftover(f"{len(found)} keys", shown, run.run_id, 0, partial(_remove_keys, url, prefix))
+        yield Leftover(count(len(found), "key"), shown, run.run_id, 0, partial(_remove_keys, url, prefix))
 
 
 def _remove_keys(url: str, prefix: str) -> None:
     sweep([url], prefix)
     with contextlib.closing(redis_client(url)) as client:
         if left := list(client.scan_iter(match=prefix + "*", count=1000)):
-            raise OSError(f"{len(left)} keys were written again")
+            raise OSError(f"{count(len(left), 'key')} written again")
 
 
 def _remove_queues(run_id: str, url: str) -> None:
@@ -156,7 +157,7 @@ def of_storage(run: Places, backend: str | Mapping[str, Any] | None) -> Iterator
     try:
         sizes = launcher.objects.sizes(f"runs/{run.run_id}/")
         if sizes:
-            what, where = f"{len(sizes)} objects", f"bucket {run.bucket}"
+            what, where = count(len(sizes), "object"), f"bucket {run.bucket}"
             yield Leftover(what, where, run.run_id, sum(sizes.values()), lambda: launcher.objects.delete(list(sizes)))
     finally:
         launcher.close()
@@ -174,7 +175,7 @@ def of_watchdogs(processes: Collection[Process]) -> Iterator[Leftover]:
         servers += [each for each in processes if str(each.group) in groups and "/lithops.jobs/" in each.command]
         what = "private Redis" if folder.name.startswith(REDIS_PREFIX) else "watchdog"
         if servers or shells:
-            what += f" with {len(servers) + len(shells)} processes"
+            what += f" with {count(len(servers) + len(shells), 'process')}"
         yield Leftover(what, str(folder), "", size_of(folder), partial(_end, folder, [*servers, *shells]))
 
 

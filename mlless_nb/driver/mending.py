@@ -9,6 +9,7 @@ import redis
 from ..bus.messages import Aged, Trouble
 from ..exchange import SUPERVISOR, Aborted, LostData, Plan
 from ..exchange.slots import role_of
+from ..plurals import count
 from ..telemetry.live import Telemetry
 from .causes import Causes
 from .contact import Contact
@@ -168,7 +169,7 @@ class Mending:
         Elsewhere than on AWS nobody tells why a function is not there, and only the supervisor misses workers.
         """
         if self._contact.n_unheard >= MOST_UNHEARD:
-            tries = f"the supervisor was invoked {self._contact.n_unheard} times and never heard"
+            tries = f"the supervisor was invoked {count(self._contact.n_unheard, 'time')} and never heard"
             raise GaveUp(f"{tries}: the backend does not start functions, or they end as they start; its log says why")
         self._recovery.replace_supervisor()
 

@@ -11,6 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..plurals import count
+
 #: Longest wait for ``ps``, and for killed processes to end, seconds.
 PS_S, GONE_S = 10.0, 10.0
 
@@ -71,7 +73,7 @@ def kill(processes: Collection[Process]) -> None:
                 else:
                     os.kill(process.pid, signal.SIGKILL)
         if time.monotonic() > give_up_at:
-            raise TimeoutError(f"{len(alive)} processes do not end")
+            raise TimeoutError(f"{count(len(alive), 'process')} cannot be ended")
         time.sleep(0.02)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..exchange import SUPERVISOR
 from ..money import Rates
 from ..money.start import StartingMoney
+from ..plurals import count
 from .gave_up import GaveUp
 from .services import Services
 
@@ -55,7 +56,7 @@ class RecoveryPayments:
         reading = self._rates.requests_nusd(self._n_workers, 0)
         needed = {slot: self._money.worker_nusd(slot) + reading for slot in slots}
         if needed:
-            self.reserve(sum(needed.values()), f"worker {slots[0]}" if len(slots) == 1 else f"{len(slots)} workers")
+            self.reserve(sum(needed.values()), f"worker {slots[0]}" if len(slots) == 1 else count(len(slots), "worker"))
         return needed
 
     def reserve_supervisor(self, run_s: float, heard_s: float) -> int:

@@ -19,6 +19,7 @@ from ..frames.names import digest_of
 from ..job.algorithm import GradientAveraging, algorithm_from_json
 from ..job.optimizers import Optimizer, optimizer_from_json
 from ..models import FittedModel, Model, load_model, model_from_json
+from ..plurals import count
 from ..storage.checkpoint import Progress
 from ..telemetry import record
 from ..telemetry.live import LIVE
@@ -189,7 +190,7 @@ def start_of(earlier: Earlier, data: JobData) -> Start:
         said.append(f"Other rows are held out than in {earlier.name!r}, which may have been trained on them")
     elif data.held_out is not None and earlier.kept_loss is not None:
         best_loss, best = earlier.kept_loss, _loaded(earlier, earlier.folder / record.MODEL)
-    after = f", {progress.n_steps:,} steps so far" if progress.n_steps else ""
+    after = f", {count(progress.n_steps, 'step')} so far" if progress.n_steps else ""
     return Start(progress, best_loss, best, [f"Goes on from {earlier.name!r}{after}", *told, *said])
 
 
@@ -226,7 +227,7 @@ def _with_state(earlier: Earlier, data: JobData, progress: Progress) -> tuple[Pr
     if is_alike and goes_on and len(progress.state) == n_tables:
         return dataclasses.replace(progress, rate_factor=factor), said
     if is_alike and (not goes_on or progress.state):
-        was = f"{algorithm_from_json(earlier.algorithm)}, {earlier.n_workers} workers"
+        was = f"{algorithm_from_json(earlier.algorithm)}, {count(earlier.n_workers, 'worker')}"
         said.append(f"The workers begin without state: that of {earlier.name!r} was of {was}")
     elif algorithm.state_names(new):
         why = f"that of {earlier.name!r} ({earlier.status}) was not kept" if is_alike else f"it was {old} before"

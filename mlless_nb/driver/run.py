@@ -15,6 +15,7 @@ from ..job.limits import Budget
 from ..models import FittedModel
 from ..money import Cost
 from ..money.meter import NUSD, to_nusd
+from ..plurals import count
 from ..telemetry import record
 from ..telemetry.live import ENDED, Best, History, Telemetry
 from ..validation import plain
@@ -239,8 +240,7 @@ class TrainingRun:
             raise CommandError(
                 f"n={n!r}: must be an integer from 1 to {n_workers - 1} ({n_workers} workers are in the run)"
             )
-        noun = "worker" if n == 1 else "workers"
-        self._ask(Command(_new_id(), "scale_in", count=n), f"removing {n} {noun} ...")
+        self._ask(Command(_new_id(), "scale_in", count=n), f"removing {count(n, 'worker')} ...")
 
     def resume_tuner(self) -> None:
         """Resume the auto-tuner, which a removal by the user has paused. Returns at once.

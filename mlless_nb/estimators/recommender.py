@@ -16,6 +16,7 @@ from ..errors import DataError
 from ..frames.coding import n_rows, no_missing
 from ..frames.sources import CODED, source_of
 from ..models import PMF, PMFModel
+from ..plurals import count
 from .training import MLLessEstimator
 
 
@@ -61,7 +62,7 @@ class MLLessPMF(RegressorMixin, MLLessEstimator):  # type: ignore[misc]
         users, items = _pairs(X, are_all_there=True)
         ratings = checked_floats("y", y)
         if ratings.shape != users.shape:
-            raise DataError("y", f"shape {ratings.shape}", f"a rating for each of the {len(users)} rows of X")
+            raise DataError("y", f"shape {ratings.shape}", f"a rating for each of the {count(len(users), 'row')} of X")
         table = {"user": users, "item": items, "rating": ratings}
         self._train(PMF(self.rank, self.l2), ratings_of_table(table, *table))
         self.n_features_in_ = 2

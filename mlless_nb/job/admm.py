@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import JobError
+from ..plurals import count
 from ..validation import check_number, check_positive_integer, is_number, specification
 from .algorithm import Algorithm, refuse_given_steps, register_algorithm
 from .optimizers import FTRL
@@ -103,4 +104,4 @@ class ADMM(Algorithm):
         return super().goes_on_from(earlier) and bool(earlier.get("rho") == self.rho)
 
     def __str__(self) -> str:
-        return f"ADMM, rho {self.rho:g}, {self.scans} scans" + (f", l1 {self.l1:g}" if self.l1 else "")
+        return f"ADMM, rho {self.rho:g}, {count(self.scans, 'scan')}" + (f", l1 {self.l1:g}" if self.l1 else "")

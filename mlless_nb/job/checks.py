@@ -16,6 +16,7 @@ from ..exchange.stores import check_store, store_kind
 from ..frames.sources import column_names, is_frame
 from ..models import Model, registered_models
 from ..money.catalogue import price_profile, profile_names
+from ..plurals import count
 from ..redaction import in_configuration, remember
 from ..validation import check_choice, check_positive_integer, is_integer
 from .algorithm import Algorithm, DecidedSteps
@@ -233,15 +234,17 @@ def check_workers(job: TrainingJob) -> None:
     if job.n_minibatches < job.local_steps:
         is_decided = isinstance(job.local_steps, DecidedSteps)
         field, value = ("algorithm", job.algorithm) if is_decided else ("local_steps", job.local_steps)
-        of = f"{job.n_train} training rows in minibatches of {job.minibatch}"
-        raise JobError(field, value, f"at most {job.n_minibatches} local steps, the number of minibatches ({of})")
+        most = f"at most {count(job.n_minibatches, 'local step')}, the number of minibatches"
+        of = f"{count(job.n_train, 'training row')} in minibatches of {job.minibatch}"
+        raise JobError(field, value, f"{most} ({of})")
     if job.n_minibatches < job.workers * job.local_steps:
         most = job.n_minibatches // job.local_steps
         raise JobError(
             "workers",
             job.workers,
-            f"at most {most}, for {job.n_minibatches} minibatches ({job.n_train} training rows in minibatches "
-            f"of {job.minibatch}), {job.local_steps} to a step; fewer workers or a smaller minibatch would do",
+            f"at most {most}, for {count(job.n_minibatches, 'minibatch')} ({count(job.n_train, 'training row')} in "
+            f"minibatches of {job.minibatch}), {job.local_steps} to a step; fewer workers or a smaller minibatch would "
+            "do",
         )
 
 

@@ -65,4 +65,6 @@ class ModelAveraging(Algorithm):
             raise JobError("aggregate", job.aggregate, "'mean' with ModelAveraging")
 
     def __str__(self) -> str:
-        return "model averaging" + ("" if self.every == EPOCH else f" every {self.every} minibatches")
+        if self.every == EPOCH:
+            return "model averaging"
+        return "model averaging every " + ("minibatch" if self.every == 1 else f"{self.every} minibatches")

@@ -7,6 +7,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from ..plurals import all_done, count
+
 #: Without held-out rows the mean training loss of this many steps is judged.
 SMOOTHED_STEPS = 10
 #: Training has diverged when the loss exceeds this many times the first one.
@@ -101,16 +103,18 @@ class StopRules:
         else:
             self._evaluations_since_best += 1
         if patience is not None and self._evaluations_since_best >= patience:
-            return Verdict("finished", f"no better {self._metric} than {self._best:.4f} in {patience} evaluations")
+            return Verdict(
+                "finished", f"no better {self._metric} than {self._best:.4f} in {count(patience, 'evaluation')}"
+            )
         return None
 
     def end(self, step: int, epoch: float) -> Verdict | None:
         """The verdict of the rules that need no loss: all steps or all epochs are done."""
         epochs, steps = self._stop.get("epochs"), self._stop.get("steps")
         if steps is not None and step >= steps:
-            return Verdict("finished", _all_done(steps, "step"))
+            return Verdict("finished", all_done(steps, "step"))
         if epochs is not None and epoch >= epochs - 1e-9:
-            return Verdict("finished", _all_done(epochs, "epoch"))
+            return Verdict("finished", all_done(epochs, "epoch"))
         return None
 
 
@@ -118,7 +122,3 @@ def lower(rate: float) -> float:
     """The largest of 1, 2 or 5 times a power of ten that is at most a third of ``rate``."""
     power = 10.0 ** math.floor(math.log10(rate / 3 * (1 + 1e-9)))
     return max(factor * power for factor in (1, 2, 5) if factor * power <= rate / 3 * (1 + 1e-9))
-
-
-def _all_done(n: float, noun: str) -> str:
-    return f"1 {noun} is done" if n == 1 else f"all {n:g} {noun}s are done"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..kernels import rows_product
+from ..plurals import count
 from ..validation import check_choice, check_positive_integer, specification
 from . import exports
 from .base import Model, check_width, register_model
@@ -88,7 +89,7 @@ class KMeansModel(FittedModel):
 
     def __repr__(self) -> str:
         k, n_features = self.params["centers"].shape
-        return f"<KMeansModel {k} clusters, {n_features} features>"
+        return f"<KMeansModel {count(k, 'cluster')}, {count(n_features, 'feature')}>"
 
 
 @register_model

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..kernels import linear_gradient, linear_loss, linear_margins
+from ..plurals import count
 from . import exports
 from .base import Model
 from .fitted import FittedModel
@@ -70,7 +71,7 @@ class FittedLinearModel(FittedModel):
         exports.onnx_linear(path, self.params["weights"], self.params["intercept"], self.link)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {len(self.params['weights'])} features>"
+        return f"<{type(self).__name__} {count(len(self.params['weights']), 'feature')}>"
 
 
 class LinearModel(Model):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, JobError
 from ..kernels import rows_product, transposed_product
+from ..plurals import count
 from ..validation import check_flag, check_number, is_integer, specification
 from . import exports
 from .base import Model, check_classes, check_width, register_model
@@ -100,7 +101,7 @@ class SoftmaxModel(FittedModel):
 
     def __repr__(self) -> str:
         n_classes, n_features = self.params["weights"].shape
-        return f"<SoftmaxModel {n_classes} classes, {n_features} features>"
+        return f"<SoftmaxModel {n_classes} classes, {count(n_features, 'feature')}>"
 
 
 @register_model

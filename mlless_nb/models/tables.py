@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..plurals import count
 
 Int32 = NDArray[np.int32]
 
@@ -39,7 +40,7 @@ def features_of(X: Any, n_features: int, dtype: type = np.float64) -> Any:
     with np.errstate(over="ignore"):  # numbers that are too large become infinite, and are refused
         rows = csr_matrix(X, dtype=dtype)
     if rows.shape[1] != n_features:
-        raise ValueError(f"X has {rows.shape[1]} columns: must have {n_features}")
+        raise ValueError(f"X has {count(rows.shape[1], 'column')}: must have {n_features}")
     is_wrong = ~np.isfinite(rows.data)
     if bool(is_wrong.any()):
         at = int(np.flatnonzero(is_wrong)[0])

@@ -20,6 +20,7 @@ from ..money import Rates
 from ..money.budget import EXIT_S
 from ..money.meter import NUSD
 from ..money.start import FIRST_STEP_S, StartingMoney, least_usd
+from ..plurals import count
 from ..stateless.platform import Functions
 from . import prepare
 from .messages import PartCall, PartDone
@@ -185,8 +186,9 @@ class Preparation:
             raise BudgetError(
                 "budget",
                 self._cap_nusd / NUSD,
-                f"at least {least_usd(least):g} (US dollars): what it takes to prepare the data with {n} functions and "
-                f"to train for one step, priced as {self._rates.profile.label}; fewer functions take less",
+                f"at least {least_usd(least):g} (US dollars): what it takes to prepare the data with "
+                f"{count(n, 'function')} and to train for one step, priced as {self._rates.profile.label}; fewer "
+                "functions take less",
             )
 
     def keep(self, nusd: int) -> None:

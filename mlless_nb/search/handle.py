@@ -16,6 +16,7 @@ from ..errors import BudgetError, CommandError, MllessError, RunError
 from ..job.limits import Budget
 from ..money.book import MOST_NUSD
 from ..money.meter import NUSD, to_nusd
+from ..plurals import count
 from ..telemetry.live import LIVE
 from ..validation import plain
 from .space import Space
@@ -181,7 +182,7 @@ class Sweep:
     def __repr__(self) -> str:
         best = self.best_trial
         found = f", best {self.metric} {best.loss:.4g} of {best.name}" if best is not None and best.loss else ""
-        return f"<Sweep {self.name!r}: {self.status}, {len(self.trials)} of {self.n_trials} trials{found}>"
+        return f"<Sweep {self.name!r}: {self.status}, {len(self.trials)} of {count(self.n_trials, 'trial')}{found}>"
 
     # -- the runner's side
 

@@ -16,6 +16,7 @@ from ..driver.runs import start
 from ..errors import BudgetError, MllessError, ServiceError
 from ..job.job import TrainingJob
 from ..money.meter import NUSD
+from ..plurals import all_done
 from ..telemetry.live import COLUMNS
 from .recipe import Recipe
 from .rungs import Course
@@ -74,7 +75,7 @@ class Runner:
         self._work()
         for thread in others:
             thread.join()
-        told = f"all {self._n_asked} trials are done"
+        told = all_done(self._n_asked, "trial")
         self._sweep._end(*(self._over or ("finished", told)))
         self._is_ready.set()
 

@@ -22,7 +22,7 @@ def launch(stage: Stage) -> Made:
     if not log.alive(["driver"])[0]:
         return Made(verdict=Verdict("stopped", "the driver was lost"))
     if limit_s is not None and log.now_s() - job.launched_at_s >= limit_s:
-        return Made(verdict=Verdict("finished", f"{limit_s:g} seconds are over"))
+        return Made(verdict=Verdict("finished", f"the limit of {limit_s:g} s is over"))
     paid = step_nusd(call, job)
     # The first step is part of what was reserved when the run was created. A repeated call reserves nothing more.
     if call.step > 1 and log.reserve(paid, paid, f"{job.generation}-{call.step}") < paid:

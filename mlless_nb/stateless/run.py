@@ -232,7 +232,7 @@ class StatelessRun:
         """Why the run ends here although no rule of the losses says so: a user's stop, or its time is over."""
         limit_s = self.job.stop.get("time_s")
         if limit_s is not None and self.time_s >= limit_s:
-            return Verdict("finished", f"{limit_s:g} seconds are over")
+            return Verdict("finished", f"the limit of {limit_s:g} s is over")
         return self._asked
 
     def tell(self, text: str) -> None:

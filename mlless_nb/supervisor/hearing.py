@@ -29,6 +29,7 @@ from ..errors import DecodeError
 from ..exchange import SUPERVISOR, Coordinator, LostData
 from ..job.sync import sync_from_json
 from ..money.meter import NUSD
+from ..plurals import count
 from .bill import Bill
 from .ending import UNHEARD
 from .policy.policy import Policy
@@ -232,7 +233,7 @@ class Hearing:
                 lifetimes = self._successors.lifetimes
                 lifetimes.start_s = max(message.start_s, lifetimes.start_s)
             if workers.have_all_started and not self.restart:
-                self._tell(f"{n_workers} of {n_workers} workers started")
+                self._tell(f"{n_workers} of {count(n_workers, 'worker')} started")
         elif isinstance(message, Ready):
             self._take_successor(message)
         elif isinstance(message, Left) and message.status == HANDED_OVER:

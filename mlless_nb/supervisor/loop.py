@@ -255,7 +255,7 @@ class Supervisor:
     def _watch_time_and_money(self) -> None:
         limit_s = self._job.stop.get("time_s")
         if limit_s is not None and self._time_s >= limit_s:
-            self._log.announce_stop("finished", f"{limit_s:g} seconds are over")
+            self._log.announce_stop("finished", f"the limit of {limit_s:g} s is over")
         self._successors.watch_ages(self._time_s, self._workers.started - self._workers.ended.keys())
         # The supervisor exits after the workers, once it has received their final messages: that time is prepaid too.
         exit_s = max(self._rows.exit_s, self._prepaid.plain_exit_s)

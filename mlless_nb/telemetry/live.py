@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MllessError
+from ..plurals import count
 from ..redaction import scrubbed
 
 
@@ -77,6 +78,7 @@ class RunState:
     resumed_from: str = ""  # the run that this one resumes from
     is_detached: bool = False  # whether a process of its own drives it, which outlives the notebook
     description: str = ""  # e.g. "PMF rank 20 · MovieLens-1M · ISP 0.7"
+    data_key: str = ""  # equal for runs on the same rows, see `mlless_nb.data.dataset.Dataset.sketch`
     outlook: str = ""  # what the run was expected to take, in one line; "" before that was computed, or if it was not
     metric: str = "loss"  # "RMSE" or "log loss"
     target: float | None = None
@@ -173,7 +175,7 @@ class History(dict[str, NDArray[np.float64]]):
 
     def __repr__(self) -> str:
         best = f", validation loss {self.best.loss:.4g} at best at step {self.best.step}" if self.best else ""
-        return f"<History of {self.n_steps} steps{best}: {', '.join(COLUMNS)}>"
+        return f"<History of {count(self.n_steps, 'step')}{best}: {', '.join(COLUMNS)}>"
 
 
 @dataclass

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..plurals import count
 from ..validation import hint
 
 #: The field of a table that names what is called.
@@ -56,7 +57,7 @@ def table_of(value: object, callables: Mapping[str, Callable[..., Any]], example
     _checked(name, callables)
     parameters = list(inspect.signature(callables[name]).parameters)
     if len(values) > len(parameters):
-        raise CallError(f"{name} with at most {len(parameters)} values: {', '.join(parameters)}")
+        raise CallError(f"{name} with at most {count(len(parameters), 'value')}: {', '.join(parameters)}")
     given = dict(zip(parameters, values, strict=False))
     if twice := set(given) & set(named):
         raise CallError(f"{name} with {min(twice)} given once")

@@ -81,6 +81,60 @@ def test_the_dashboard_is_drawn_follows_the_theme_and_sends_commands(page: Any) 
     assert ended.is_live
 
 
+#: Makes the next draw of the charts seem to take an hour.
+SLOW_DRAW = """() => {
+    const root = document.querySelector(".mlless");
+    const now = performance.now.bind(performance);
+    let passed = 0;
+    performance.now = () => now() + passed;
+    window.wasSlow = false;
+    const get = () => {
+        delete root.clientWidth;
+        passed = 3.6e6;
+        window.wasSlow = true;
+        return root.clientWidth;
+    };
+    Object.defineProperty(root, "clientWidth", { configurable: true, get });
+    window.tell("change:snapshot");
+}"""
+#: Twenty more rows arrive.
+MORE_ROWS = """() => {
+    const rows = new DataView(new Float32Array(20 * 8).fill(1).buffer);
+    window.tell("msg:custom", { kind: "rows", first: 200, status: {} }, [rows]);
+}"""
+
+
+def test_a_draw_that_took_long_once_holds_up_neither_answers_nor_curves(page: Any) -> None:
+    """As the first one may, while the page around it is loading."""
+    run = FakeRun()
+    run.advance(200)
+    widget = Dashboard(run)
+    load(page, widget)
+    page.wait_for_function("() => Number(document.querySelector('.mlless')?.dataset.rows) === 200")
+    page.evaluate(SLOW_DRAW)
+    page.wait_for_function("() => window.wasSlow")
+    page.evaluate("(status) => window.change('status', status)", {**widget.status, "word": "Stopping"})
+    page.wait_for_function(
+        "() => document.querySelector('.mlless-head').textContent.includes('Stopping')", timeout=20_000
+    )
+    page.evaluate(SLOW_DRAW)
+    page.wait_for_function("() => window.wasSlow")
+    page.evaluate(MORE_ROWS)
+    page.wait_for_function("() => Number(document.querySelector('.mlless').dataset.rows) === 220", timeout=20_000)
+
+
+def test_one_worker_that_is_left_is_told_as_one(page: Any) -> None:
+    run = FakeRun(workers=2, removes_at=(100,))
+    run.advance(200)
+    load(page, Dashboard(run))
+    page.wait_for_function("() => Number(document.querySelector('.mlless')?.dataset.rows) === 200")
+    charts = page.locator(".mlless-plot svg")
+    assert charts.nth(1).get_attribute("aria-label") == "1 worker of 2, removed at 1 step"
+    page.locator(".mlless-plot").nth(1).hover()
+    assert "1 worker" in page.locator(".mlless-tip").nth(1).inner_text()
+    assert "1 workers" not in page.locator(".mlless").inner_text()
+
+
 def test_the_leaderboard_is_drawn_and_its_stop_is_asked_for_until_it_is_confirmed(page: Any) -> None:
     class Sweep:
         """One that has not begun."""

@@ -266,6 +266,20 @@ def test_the_fingerprint_is_of_the_content() -> None:
     assert datasets.csr(X, [0, 1]).fingerprint() != datasets.csr(X, [1, 1]).fingerprint()
 
 
+def test_the_sketch_tells_frames_apart_by_shape_and_rows() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(5000, 4)), rng.integers(0, 2, 5000)
+    one = datasets.csr(X, y)
+    assert datasets.csr(csr_array(X), y).sketch() == one.sketch()
+    others = [(X[:-1], y[:-1]), (X[:, :3], y), (X + 1, y), (X[::-1], y), (X, 1 - y)]
+    assert one.sketch() not in {datasets.csr(*other).sketch() for other in others}
+    ids, stars = rng.integers(0, 50, (2, 5000)), rng.integers(1, 6, 5000)
+    rated = datasets.ratings(*ids, stars)
+    assert datasets.ratings(*ids, stars).sketch() == rated.sketch()
+    ratings = [(*ids[::-1], stars), (*ids, 6 - stars), (*ids[:, 1:], stars[1:])]
+    assert rated.sketch() not in {datasets.ratings(*other).sketch() for other in ratings}
+
+
 def test_arrays_handed_in_are_copied_and_those_handed_out_cannot_change() -> None:
     values = np.array([1, 2], np.float32)
     ratings = datasets.ratings(np.array([0, 1], np.int32), np.array([0, 1], np.int32), values)

@@ -86,7 +86,7 @@ def test_csr_sums_entries_that_are_stored_twice() -> None:
     ("X", "y", "message"),
     [
         (np.eye(2), [0, np.nan], r"y\[1\]=nan: must be a finite number"),
-        (np.eye(2), [0], "y='1 labels': must be as long as X has rows, 2"),
+        (np.eye(2), [0], "y='1 label': must be as long as X has rows, 2"),
         (np.eye(2), [[0], [1]], "y=.*one-dimensional"),
         (np.eye(2), ["0", "1"], "y=.*must be numbers"),
         (np.array([[1.0, np.nan]]), [1], r"X\[0, 1\]=nan: must be a finite number"),

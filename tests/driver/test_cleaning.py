@@ -79,7 +79,7 @@ def test_keys_of_cloud_functions_at_work_stay(redis_url: str) -> None:
     client.set(f"mlless:{{{run.run_id}}}:lease:driver", "1")
     client.set(f"mlless:{{{run.run_id}}}:lease:0", "1", px=60_000)
     run.write()
-    assert "1 functions are still at work" in repr(mlless_nb.clean())
+    assert "1 function still at work" in repr(mlless_nb.clean())
     assert len(client.keys("*")) == 2
     client.delete(f"mlless:{{{run.run_id}}}:lease:0")
     assert mlless_nb.clean().left == []
@@ -144,7 +144,7 @@ def test_objects_in_a_clouds_storage_go(s3: Any) -> None:
         s3.put_object(Bucket=S3_BUCKET, Key=key, Body=bytes(100))
     dataclasses.replace(RUN, backend="localhost", storage="aws_s3", bucket=S3_BUCKET).write()
     found = survey(backend=S3_BACKEND)
-    assert [(each.what, each.n_bytes) for each in found.left] == [("1 objects", 100)]
+    assert [(each.what, each.n_bytes) for each in found.left] == [("1 object", 100)]
     assert mlless_nb.clean(backend=S3_BACKEND).left == []
     kept = [entry["Key"] for entry in s3.list_objects_v2(Bucket=S3_BUCKET)["Contents"]]
     assert [key for key in kept if key.startswith("mlless-nb/runs/")] == [keep]

@@ -209,6 +209,17 @@ def test_earlier_runs_on_the_same_data_are_drawn_too(monkeypatch: pytest.MonkeyP
     assert points[-1][3] == pytest.approx(0.8655 + 0.07 / 6, rel=1e-4)
 
 
+def test_two_frames_are_not_the_same_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tables of pandas have the same name in a run's description."""
+    others = [Earlier(name) for name in ("one", "two", "three")]
+    for other, key in zip(others, ("a", "b", ""), strict=True):
+        other.telemetry.update(data_key=key, description="PMF rank 20 · DataFrame · ISP 0.7")
+    monkeypatch.setattr(dashboard_module.registry, "handles", lambda: others)
+    run = FakeRun()
+    run.telemetry.update(data_key="a", description="PMF rank 20 · DataFrame · BSP")
+    assert [curve["name"] for curve in Dashboard(run).earlier] == ["one"]
+
+
 def test_hello_is_answered_with_everything(sent: list[Any]) -> None:
     run = FakeRun(n_steps=9000, budget_usd=None)
     widget = Dashboard(run)
@@ -220,6 +231,53 @@ def test_hello_is_answered_with_everything(sent: list[Any]) -> None:
     assert message["kind"] == "all"
     assert floats(buffers[0])[0, 0] == 6000
     assert len(floats(buffers[0])) <= 1 + dashboard_module.HELLO_ROWS
+
+
+def shown_by(sent: list[tuple[dict[str, Any], list[bytes]]]) -> dict[str, Any]:
+    """The status that a page has after these messages."""
+    status: dict[str, Any] = {}
+    for message, _ in sent:
+        status = message["status"] if message["kind"] == "all" else status | message["status"]
+    return status
+
+
+def test_what_ends_after_a_hello_is_taken_back(sent: list[Any]) -> None:
+    run = FakeRun()
+    widget = Dashboard(run)
+    run.advance(3)
+    widget.on_rows(0, run.telemetry.rows_since(0), run.telemetry.state)
+    run.telemetry.update(pending=("removing 1 worker ...",))
+    widget._on_message(widget, {"cmd": "hello"}, [])
+    assert shown_by(sent)["pending"]
+    run.telemetry.update(pending=())
+    widget.on_rows(3, run.telemetry.rows_since(3), run.telemetry.state)
+    assert not shown_by(sent)["pending"]
+
+
+def test_a_reply_to_hello_brings_nothing_back(sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that was reloaded says hello, and what is pressed there is confirmed while the reply is being made."""
+    run = FakeRun()
+    widget = Dashboard(run)
+    run.advance(3)
+    is_making, is_told = threading.Event(), threading.Event()
+    words_of = dashboard_module.words_of
+
+    def slow_words(*given: Any, **more: Any) -> dict[str, Any]:
+        words = words_of(*given, **more)
+        if not is_making.is_set():
+            is_making.set()
+            is_told.wait(0.5)  # not for longer: the feed may have to wait for the reply
+        return words
+
+    monkeypatch.setattr(dashboard_module, "words_of", slow_words)
+    replying = threading.Thread(target=widget._on_message, args=(widget, {"cmd": "hello"}, []))
+    replying.start()
+    assert is_making.wait(20)
+    run.budget = 0.5
+    widget.on_rows(0, run.telemetry.rows_since(0), run.telemetry.state)
+    is_told.set()
+    replying.join(20)
+    assert shown_by(sent)["budget"] == 0.5
 
 
 def test_what_is_saved_with_the_widget_is_small() -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...plurals import count
 from .curve_fit import Z, fit
 from .decision import Decision, Numbers, Refusals
 from .efficiency import StatisticalEfficiency
@@ -146,7 +147,7 @@ class ScaleInTuner:
         if not is_worse:
             return [self._say("outcome", "", numbers)]
         text = (
-            f"The loss with {removal.n_left} workers is {projected + worse_by:.4f}, worse than the projected "
+            f"The loss with {count(removal.n_left, 'worker')} is {projected + worse_by:.4f}, worse than the projected "
             f"{projected:.4f}: the next removal must save {100 * self._bar:.0f} %"
         )
         return [self._say("outcome", text, numbers)]
