@@ -24,7 +24,7 @@ AWAY_S = 120.0
 
 @contextlib.contextmanager
 def asked_again() -> Iterator[None]:
-    """Take a storage that refuses a request for a server that does not answer: it is asked again for a while."""
+    """Take a storage or bus that refuses a request for a server that does not answer: it is asked again for a while."""
     try:
         yield
     except ServiceError as error:

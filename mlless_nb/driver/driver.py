@@ -30,7 +30,7 @@ from .allowance import Allowance
 from .causes import Causes
 from .commands import Commands
 from .conclusion import Conclusion
-from .contact import Contact
+from .contact import Contact, asked_again
 from .data_preparation import JobData
 from .driver_lease import DRIVER_LEASE_S, kept
 from .first_state import first_state
@@ -261,7 +261,7 @@ class Driver:
                 self._contact.answered()
             except LostData:
                 looked_at = -math.inf  # it is mended first
-            except (redis.ConnectionError, redis.TimeoutError) as error:
+            except (redis.ConnectionError, redis.TimeoutError, ServiceError) as error:  # the storage may be the server
                 if self._contact.unanswered():
                     return self._give_up(f"the run's servers do not answer: {error}")
                 time.sleep(BUS_POLL_S)
@@ -281,10 +281,8 @@ class Driver:
 
     def _hear(self, timeout_s: float) -> Ended | None:
         """Handle the supervisor's messages; returns its final message if that is among them."""
-        try:
+        with asked_again():  # whichever server carries messages
             bodies = self._services.bus.receive("driver", timeout_s)
-        except ServiceError as error:
-            raise redis.ConnectionError(str(error)) from None  # whichever server carries messages
         for body in bodies:
             self._contact.heard()
             try:

@@ -12,7 +12,7 @@ from ..exchange.slots import role_of
 from ..plurals import count
 from ..telemetry.live import Telemetry
 from .causes import Causes
-from .contact import Contact
+from .contact import Contact, asked_again
 from .gave_up import GaveUp
 from .leavers import Leavers
 from .recovery import Recovery
@@ -135,7 +135,8 @@ class Mending:
         """Replace local functions that have died, and whatever the functions reported."""
         troubles, self.troubles = self.troubles, []
         try:
-            self._mend_troubles([one for one in troubles if one.number == self._recovery.restart.number], lost)
+            with asked_again():
+                self._mend_troubles([one for one in troubles if one.number == self._recovery.restart.number], lost)
         except (redis.ConnectionError, redis.TimeoutError):
             self.troubles[:0] = troubles  # nobody reports them again
             raise

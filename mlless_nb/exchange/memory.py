@@ -133,14 +133,10 @@ class MemoryCoordinator:
         with self._hub.changed:
             return self._hub.announce_checkpoint()
 
-    def announce_leave(self, slots: list[int]) -> Plan:
+    def announce_leave(self, slots: list[int], command_id: str = "") -> Plan:
         """See `Coordinator`."""
-        hub = self._hub
-        with hub.changed:
-            leaves = {slot: hub.latest + 2 for slot in slots if slot not in hub.plan.leaves}
-            if leaves:
-                hub.announce(leaves={**hub.plan.leaves, **leaves})
-            return hub.plan
+        with self._hub.changed:
+            return self._hub.announce_leave(slots, command_id)
 
     def announce_hand_over(self, slots: list[int]) -> Plan:
         """See `Coordinator`."""

@@ -76,6 +76,18 @@ class MemoryHub:
             self.plan = replace(self.plan, version=self.plan.version + 1, **changes)
             self.changed.notify_all()
 
+    def announce_leave(self, slots: list[int], command_id: str) -> Plan:
+        """Announce that ``slots`` leave, as the user's command ``command_id`` says if that is not ""; returns the plan.
+
+        A command that is in the plan changes nothing.
+        """
+        plan = self.plan
+        leaves = {slot: self.latest + 2 for slot in slots if slot not in plan.leaves}
+        asked = {command_id: slots} if command_id else {}
+        if (leaves or asked) and command_id not in plan.asked:
+            self.announce(leaves={**plan.leaves, **leaves}, asked={**plan.asked, **asked})
+        return self.plan
+
     def announce_checkpoint(self) -> Plan:
         """Announce a checkpoint for a step that no worker has reached; returns the plan.
 

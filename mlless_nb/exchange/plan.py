@@ -20,6 +20,7 @@ class Plan:
     After ``checkpoint`` every worker stores its state; 0: there was no checkpoint yet. ``hand_overs[slot]`` is the last
     step of the function of ``slot``, which is such a checkpoint: another function goes on from it, if one waits for the
     slot then. ``handed_over[slot]`` is the step after which that has happened, since the newest restart.
+    ``asked[id]`` are the slots that the user's command ``id`` has removed: a later supervisor may hear it again.
     """
 
     version: int = 0
@@ -30,6 +31,7 @@ class Plan:
     checkpoint: int = 0
     hand_overs: dict[int, int] = field(default_factory=dict)
     handed_over: dict[int, int] = field(default_factory=dict)
+    asked: dict[str, list[int]] = field(default_factory=dict)
 
     def active(self, step: int, n_workers: int) -> list[int]:
         """Slots that take part in ``step`` (1-based), ascending."""
@@ -56,6 +58,8 @@ class Plan:
         }
         if not self.leaves:
             del spec["leaves"]  # an empty object of JSON is a list to Lua
+        if self.asked:
+            spec["asked"] = self.asked
         if self.stop_after is not None:
             spec |= {"stop_after": self.stop_after, "stop_status": self.stop_status, "stop_reason": self.stop_reason}
         return json.dumps(spec | ({"checkpoint": self.checkpoint} if self.checkpoint else {}))
@@ -76,6 +80,7 @@ class Plan:
                 int(spec.get("checkpoint", 0)),
                 {int(slot): int(step) for slot, step in (spec.get("hand_overs") or {}).items()},
                 {int(slot): int(step) for slot, step in (spec.get("handed_over") or {}).items()},
+                {str(name): [int(slot) for slot in slots] for name, slots in (spec.get("asked") or {}).items()},
             )
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             raise DecodeError("a plan that is none") from None

@@ -216,8 +216,8 @@ class Coordinator(Protocol):
     def announce_checkpoint(self) -> Plan:
         """Let all workers store their state after the first step by which all of them know it."""
 
-    def announce_leave(self, slots: list[int]) -> Plan:
-        """Let ``slots`` leave at the first step by which all workers know it. Slots that already leave are skipped."""
+    def announce_leave(self, slots: list[int], command_id: str = "") -> Plan:
+        """Let ``slots`` leave at the first step by which all know it, if they do not yet. A command counts once."""
 
     def announce_hand_over(self, slots: list[int]) -> Plan:
         """Let the functions of ``slots`` end after the next checkpoint, from which others that wait for them go on."""

@@ -304,12 +304,13 @@ class Hearing:
     def _scale_in(self, command: Command) -> str:
         slots = self._chosen.get(command.id)  # if it is carried out again
         if slots is None:
-            leaves = self._log.read_plan().leaves
-            asked = asked_to_leave(command.slots, command.count, self._n_workers, leaves)
+            plan = self._log.read_plan()
+            asked: list[int] | str = plan.asked.get(command.id, [])  # if a lost supervisor has carried it out
+            asked = asked or asked_to_leave(command.slots, command.count, self._n_workers, plan.leaves)
             if isinstance(asked, str):
                 return asked
             slots = self._chosen[command.id] = asked
-        leaves = self._log.announce_leave(slots).leaves
+        leaves = self._log.announce_leave(slots, command.id).leaves
         if not leaves.keys() >= set(slots):
             raise LostData(NOT_ANNOUNCED)
         self.leaving.update(leaves)

@@ -16,7 +16,7 @@ from engine.test_faults import eventually, function_processes, group_of, is_gone
 from servers import S3_BACKEND, S3_BUCKET
 
 import mlless_nb
-from mlless_nb import BSP, ISP, SSP, BackupWorkers, JobError, ScaleIn, Stop
+from mlless_nb import BSP, ISP, SSP, BackupWorkers, JobError, ScaleIn, ServiceError, Stop
 
 LONG = Stop(steps=1_000_000)
 DONE = "Everything is shut down"
@@ -78,6 +78,27 @@ def test_no_server_is_started() -> None:
     run.stop()
     assert run.wait(PATIENCE_S) == "stopped"
     assert not left_of(traces)
+
+
+def test_a_storage_that_refuses_requests_of_the_driver_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One refused request ended the run."""
+    run = mlless_nb.train(job(store="storage", stop=LONG))
+    wait_for_step(run, 10)
+    objects = services_of(run).launcher.objects
+    get, refused = objects.get, list[str]()
+
+    def refusing(key: str, *span: int) -> bytes:
+        if "/mail/" not in key and len(refused) < 5:  # the bus has a patience of its own
+            refused.append(key)
+            raise ServiceError("object storage: slow down (503)")
+        return get(key, *span)
+
+    monkeypatch.setattr(objects, "get", refusing)
+    assert eventually(lambda: len(refused) == 5)
+    wait_for_step(run, int(run.telemetry.state.step) + 10)
+    run.stop()
+    assert run.wait(PATIENCE_S) == "stopped", run.reason
+    assert run.telemetry.state.events[-1].text.endswith(DONE)
 
 
 @pytest.mark.parametrize("sync", [BSP(), pytest.param(SSP(2), marks=pytest.mark.long)], ids=str)

@@ -20,6 +20,7 @@ from mlless_nb.exchange import (
     Frame,
     MemoryCoordinator,
     MemoryHub,
+    Plan,
     RedisCoordinator,
     RoundRequest,
 )
@@ -253,6 +254,18 @@ def test_a_departure_is_known_to_all_before_it_takes_effect(make: Make) -> None:
     assert plan.active(5, 3) == [0, 1, 2]
     assert plan.active(6, 3) == [0, 1]
     assert supervisor.announce_leave([2]).leaves == {2: 6}
+
+
+def test_a_command_removes_workers_once(make: Make) -> None:
+    """A supervisor that took over, and did not know of it, removed others."""
+    first, second = make("supervisor"), make("another")
+    plan = first.announce_leave([2], "a")
+    assert second.announce_leave([0, 1], "a") == plan == second.read_plan()
+    assert (plan.leaves.keys(), plan.asked) == ({2}, {"a": [2]})
+    plan = second.announce_leave([1, 2], "b")
+    assert (plan.leaves.keys(), plan.asked) == ({1, 2}, {"a": [2], "b": [1, 2]})
+    first.announce_checkpoint()
+    assert Plan.decode(first.read_plan().encode()).asked == plan.asked
 
 
 def test_the_first_stop_stands(make: Make) -> None:

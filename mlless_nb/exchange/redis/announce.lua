@@ -4,7 +4,7 @@
 -- Returns the plan.
 -- KEYS  1 job  2 claim and 3 lease of a slot that is handed over
 -- ARGV  1 generation  2 'leave', 'stop', 'checkpoint', 'hand_over', 'handed_over' or 'quorum'
---       3... slots, or status and reason, or the quorum, or nonce, slot and step
+--       3... slots, for 'leave' after the id of a user's command, or status and reason, or the quorum, or nonce, slot and step
 local job = KEYS[1]
 local state = redis.call('HMGET', job, 'generation', 'latest', 'plan')
 if state[1] ~= ARGV[1] then return '' end
@@ -14,12 +14,18 @@ if ARGV[2] == 'quorum' then
 end
 local latest, plan = tonumber(state[2]), cjson.decode(state[3])
 if ARGV[2] == 'leave' then
-  local leaves, changed = plan.leaves or {}, false
-  for i = 3, #ARGV do
+  local leaves, asked, slots, changed = plan.leaves or {}, plan.asked or {}, {}, false
+  if asked[ARGV[3]] then return state[3] end
+  for i = 4, #ARGV do
+    slots[#slots + 1] = tonumber(ARGV[i])
     if not leaves[ARGV[i]] then
       leaves[ARGV[i]] = latest + 2
       changed = true
     end
+  end
+  if ARGV[3] ~= '' then
+    asked[ARGV[3]] = slots
+    plan.asked, changed = asked, true
   end
   if not changed then return state[3] end
   plan.leaves = leaves

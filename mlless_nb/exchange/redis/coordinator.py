@@ -213,9 +213,9 @@ class RedisCoordinator:
         """See `Coordinator`."""
         return Plan.decode(self._redis.hget(self._job, "plan") or "")
 
-    def announce_leave(self, slots: list[int]) -> Plan:
+    def announce_leave(self, slots: list[int], command_id: str = "") -> Plan:
         """See `Coordinator`."""
-        return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "leave", *slots]))
+        return Plan.decode(self._announce(keys=[self._job], args=[self.generation, "leave", command_id, *slots]))
 
     def announce_checkpoint(self) -> Plan:
         """See `Coordinator`."""

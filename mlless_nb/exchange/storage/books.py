@@ -124,16 +124,9 @@ class Books:
         if state.generation != self.generation:
             raise LostData(GONE)
 
-    def announce_leave(self, slots: list[int]) -> Plan:
+    def announce_leave(self, slots: list[int], command_id: str = "") -> Plan:
         """See `Coordinator`."""
-
-        def change(state: JobState) -> Plan:
-            leaves = {slot: state.latest + 2 for slot in slots if slot not in state.plan.leaves}
-            if leaves:
-                state.announce(leaves={**state.plan.leaves, **leaves})
-            return state.plan
-
-        return self._change(change)
+        return self._change(lambda state: state.announce_leave(slots, command_id))
 
     def announce_checkpoint(self) -> Plan:
         """See `Coordinator`."""
