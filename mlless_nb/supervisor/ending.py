@@ -117,7 +117,7 @@ class Ending:
 
 
 def judged(invocation: Invocation, plan: Plan, objects: ObjectStore, rows: StepRows) -> tuple[str, str]:
-    """Status and reason of a run whose workers have ended, but whose final messages are missing: by plan or stop rules."""
+    """Status and reason of a run whose workers have ended without final messages: by plan or stop rules."""
     if plan.stop_after is not None and rows.step >= plan.stop_after:
         return plan.stop_status, plan.stop_reason
     # All steps are of no use without their model, which workers store last; it may be newer than a lost step log.
