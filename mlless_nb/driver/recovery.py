@@ -241,9 +241,10 @@ class Recovery:
         known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers, origin)
         if self.restart.number != known.number + 1:
             raise GaveUp("the run was restarted by somebody else")
-        self._go_on(replaced, granted, reason)
-        # One that ended properly while this was decided is needed again, and nobody would miss it.
+        # One that ended properly while this was decided is needed again, and nobody would miss it. Once functions are
+        # invoked, others may have done all that is left to do, with them.
         left = log.settled(self._plan.active(step + 1, self._n_workers)) - set(replaced)
+        self._go_on(replaced, granted, reason)
         if left and not self.is_over():
             self.replace(sorted(left), f"worker {min(left)} had just ended")
 

@@ -286,6 +286,23 @@ def test_a_worker_that_leaves_while_a_restart_is_decided_is_invoked_again() -> N
     assert (invoked, said) == ([0, 2], [(1, 0, [0]), (2, 0, [2])])
 
 
+def test_a_worker_that_ends_after_a_restart_that_it_has_heard_of_is_not_needed_again() -> None:
+    """On a busy machine the rest of a short run was over before the driver looked: all went back once more."""
+    mending, hub, invoked = of_three(is_local=True)
+    hub.cap, said = None, heard(mending)
+    _, _, other, _ = begin(hub, SUPERVISOR, 0, 1, 2)
+    send = mending._services.bus.send
+
+    def late(topic: str, body: bytes) -> None:
+        other.refund(0, 1)  # worker 0 is about to store the model
+        send(topic, body)
+
+    mending._services.bus.send = late  # type: ignore[method-assign]
+    mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+    assert mending.mend(is_due=True) is None
+    assert (invoked, said) == ([0], [(1, 0, [0])])
+
+
 @pytest.mark.parametrize("is_done", [False, True])
 def test_a_worker_that_has_left_is_invoked_again_after_lost_data_unless_the_model_is_there(is_done: bool) -> None:
     mending, hub, invoked = of_three(is_local=False)
