@@ -227,12 +227,13 @@ class Trouble(Message):
 class Aged(Message):
     """To the driver: the functions of ``slots`` need successors.
 
-    ``reason`` is "" if they are near the end of their lifetime; else it is a clause that says how slow they are: these
-    need not have successors, if the budget does not pay for them.
+    ``reason`` is "" if they are near the end of their lifetime, else a clause that is told: how slow they are, or, with
+    ``is_late``, that those which were invoked for them before have not started.
     """
 
     slots: list[int]
     reason: str = ""
+    is_late: bool = False
 
 
 @dataclass(frozen=True)
@@ -270,12 +271,14 @@ class Invoked(Message):
     """To the supervisor: successors of the functions of ``slots`` were invoked ``invoked_s`` seconds after the run.
 
     Those on a cloud were granted ``granted_s`` seconds for their starts. With them there were ``number`` in all.
+    ``is_refused``: they could not be invoked after all.
     """
 
     slots: list[int]
     invoked_s: float
     granted_s: float = 0.0
     number: int = 0
+    is_refused: bool = False
 
 
 @dataclass(frozen=True)

@@ -227,11 +227,11 @@ class Driver:
     def _invoke(self, invocations: list[Invocation]) -> None:
         """Invoke functions, and make sure that they end if this process is killed."""
         if invocations:
+            with kept(self._services.log):
+                self._services.launcher.invoke([invocation.encode().decode() for invocation in invocations])
             if invocations[0].role == "supervisor":
                 self._contact.invoked()
             self._unheard.note(invocations)
-            with kept(self._services.log):
-                self._services.launcher.invoke([invocation.encode().decode() for invocation in invocations])
             self._causes.invoked(self._services.launcher.newest, [one.slot for one in invocations])
             self._services.watch_functions(f"runs/{self.run.id}")
 

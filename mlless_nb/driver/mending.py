@@ -96,7 +96,7 @@ class Mending:
                 if why is not None:
                     return self._end(GaveUp(why))
             while self.aged:
-                self._recovery.succeed(self.aged[0].slots, self.aged[0].reason)
+                self._recovery.succeed(self.aged[0])
                 del self.aged[0]  # only now: a server may have failed, and it is not asked for again
             if self.troubles or (is_due and self._services.launcher.is_local):
                 self._replace_lost(self._recovery.look())

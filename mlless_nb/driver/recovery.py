@@ -13,9 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from ..bus.messages import Invocation, Invoked, LetGo, Replaced
+from ..bus.messages import Aged, Invocation, LetGo, Replaced
+from ..errors import ServiceError
 from ..exchange import SUPERVISOR, LostData, Plan, Restart
-from ..exchange.slots import role_of
+from ..exchange.slots import pid_in, role_of
 from ..money import Rates
 from ..money.meter import NUSD, to_nusd
 from ..money.start import StartingMoney
@@ -24,7 +25,9 @@ from ..telemetry.live import Telemetry
 from .contact import asked_again
 from .fan_out import inviter_of
 from .gave_up import GaveUp
-from .recovery_payments import RecoveryPayments
+from .heirs import Heirs
+from .invoking import invoke_patiently
+from .recovery_payments import THE_SUPERVISOR, WORKERS, RecoveryPayments
 from .services import Services
 from .start_payments import StartPayments
 
@@ -73,12 +76,12 @@ class Recovery:
     ) -> None:
         self._services, self._money, self._rates, self._telemetry = services, money, rates, telemetry
         self._of_slot = {one.slot: one for one in invocations}
-        self._invoke, self._n_workers, self._n_successors = invoke, invocations[0].n_workers, 0
+        self._invoke_once, self._n_workers = invoke, invocations[0].n_workers
         self._launched_at = launched_at
         self.restart, self._plan, self._restarts = Restart(), Plan(), list[tuple[int, int]]()  # steps by number
         self._seen: set[int] = set()  # slots whose function has started
         self._at_work: dict[int, str] = {}  # as of the newest look
-        self._begun_s: dict[int, float] = {}  # when newest functions were invoked, seconds after the run, if later
+        self._begun_s: dict[int, float] = {}  # when lost ones were invoked again, seconds after the run
         self._ended: set[int] = set()  # slots that were at work once, and are not at work any more
         self._noted = self.restart  # as of the newest look
         self._identities = services.log.identities()
@@ -89,6 +92,8 @@ class Recovery:
         self._starting.begin(self._of_slot, 0.0)
         self.n_replaced = 0
         self.payments = RecoveryPayments(services, money, rates, self._n_workers)
+        known = services, self.payments, money, invocations[0].lease_s
+        self._heirs = Heirs(*known, self._invocation, invoke, self.tell)
 
     @property
     def _run_s(self) -> float:
@@ -107,7 +112,7 @@ class Recovery:
     def _dead(self) -> list[int]:
         """The slots whose local processes have died since they were at work."""
         died = self._services.launcher.has_died
-        return [slot for slot, nonce in self._at_work.items() if died(int(nonce.partition("-")[0]))]
+        return [slot for slot, nonce in self._at_work.items() if died(pid_in(nonce))]
 
     def note(self) -> None:
         """Note the plan, which `restore` needs, and who is at work. Raises `LostData`."""
@@ -176,33 +181,20 @@ class Recovery:
         news = Replaced(self.restart.number, self.restart.step, [SUPERVISOR], run_s, run_s)
         self._services.bus.send("supervisor", news.encode())  # before it starts: it reads what was said
         self._invoke([invocation])
+        self.payments.use(THE_SUPERVISOR, granted)
         self.n_replaced += 1
         self.tell("The supervisor was lost and invoked again; training went on")
 
-    def succeed(self, slots: Sequence[int], reason: str = "") -> None:
-        """Invoke successors for functions near the end of their lifetime, as far as the budget pays for them.
+    def succeed(self, aged: Aged) -> None:
+        """Invoke the successors that are asked for, see `Heirs.succeed`."""
+        self._heirs.succeed(aged, self._run_s)
 
-        ``reason``: why they are to be replaced in any other case, a clause; it is told.
-        """
-        run_s, granted = self._run_s, dict[int, int]()
-        for slot in slots:
-            try:
-                granted[slot] = self.payments.reserve_successor(slot)
-            except GaveUp:
-                if reason:
-                    self.tell(f"{reason}; the budget does not pay for a duplicate")
-                continue  # the supervisor ends a run in good order whose functions get too old
-            if reason:
-                self.tell(f"{reason}; a duplicate was invoked")
-            self._seen.discard(slot)
-        self._begun_s |= dict.fromkeys(granted, run_s)
-        made = [self._invocation(slot, nusd, run_s) for slot, nusd in granted.items()]
-        invocations = [dataclasses.replace(one, is_successor=True) for one in made]
-        if invocations:  # before one of them is a supervisor, which reads what was said
-            self._n_successors += len(invocations)
-            news = Invoked([one.slot for one in invocations], run_s, self._money.unheard_start_s, self._n_successors)
-            self._services.bus.send("supervisor", news.encode())
-        self._invoke(invocations)
+    def _invoke(self, invocations: list[Invocation]) -> None:
+        """Invoke functions in the place of lost ones; raises `GaveUp` if the backend refuses again and again."""
+        try:
+            invoke_patiently(self._invoke_once, invocations, self.tell)
+        except ServiceError as error:
+            raise GaveUp(str(error)) from None
 
     def _invocation(self, slot: int, granted: int, run_s: float) -> Invocation:
         """That of another function for ``slot``. A supervisor learns how old the others are: RabbitMQ tells it once."""
@@ -241,9 +233,10 @@ class Recovery:
         known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers, origin)
         if self.restart.number != known.number + 1:
             raise GaveUp("the run was restarted by somebody else")
-        self._go_on(replaced, granted, reason)
-        # One that ended properly while this was decided is needed again, and nobody would miss it.
+        # One that ended properly while this was decided is needed again, and nobody would miss it. Once functions are
+        # invoked, others may have done all that is left to do, with them.
         left = log.settled(self._plan.active(step + 1, self._n_workers)) - set(replaced)
+        self._go_on(replaced, granted, reason)
         if left and not self.is_over():
             self.replace(sorted(left), f"worker {min(left)} had just ended")
 
@@ -263,7 +256,7 @@ class Recovery:
         is_stored = self._is_model_stored()  # while nothing is changed yet: the storage may refuse
         (origin, step), run_s = self._checkpoint(reason, lost, self._telemetry.n_rows), self._run_s
         owed: list[int] = []
-        self.payments.pay_requests(lambda nusd, _: owed.append(nusd))
+        self.payments.pay_requests(owed.append)
         self._services.keep_user()
         self._identities = []  # the next look begins anew if a server fails before all of it is done
         log.delete()
@@ -299,6 +292,7 @@ class Recovery:
         self._begun_s |= dict.fromkeys(replaced, run_s)
         self._starting.begin(replaced, run_s)
         self._invoke([self._invocation(slot, granted[slot], run_s) for slot in replaced])
+        self.payments.use(WORKERS, sum(granted.values()))
         self.n_replaced += len(replaced)
         news = Replaced(self.restart.number, step, replaced, run_s, run_s, is_restored)
         self._services.bus.send("supervisor", news.encode())

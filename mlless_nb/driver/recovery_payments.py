@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from ..exchange import SUPERVISOR
+from ..exchange.slots import heir_of
 from ..money import Rates
 from ..money.start import StartingMoney
 from ..plurals import count
 from .gave_up import GaveUp
+from .reservations import Reservations
 from .services import Services
+
+#: What money is reserved for that functions have not been invoked with yet.
+WORKERS, THE_SUPERVISOR = "workers", "the supervisor"
 
 
 class RecoveryPayments:
@@ -34,6 +40,9 @@ class RecoveryPayments:
     def __init__(self, services: Services, money: StartingMoney, rates: Rates, n_workers: int) -> None:
         self._services, self._money, self._rates, self._n_workers = services, money, rates, n_workers
         self.reserved_nusd = self.requests_nusd = 0
+        self._reservations = Reservations(services.log)
+        # What was reserved and not used, by what it is for: a server may fail before functions are invoked with it.
+        self._held = Counter[str]()
         self._made_before = self._made
         self._paid_until_s = 0.0  # until when the time without a supervisor is paid, seconds after the run
 
@@ -42,28 +51,34 @@ class RecoveryPayments:
         """Reads and writes of this process."""
         return self._services.launcher.objects.gets, self._services.launcher.objects.puts
 
-    def reserve(self, nusd: int, who: str) -> int:
-        """Reserve ``nusd``, which is returned; raises `GaveUp` if the budget does not pay for ``who``."""
-        granted = self._services.log.reserve(nusd)
-        if granted < nusd:
-            raise GaveUp(f"the budget does not pay for invoking {who} again", "capped")
-        self.reserved_nusd += granted
-        return granted
+    def _hold(self, what: str, nusd: int, who: str) -> None:
+        """Have ``nusd`` reserved for ``what``; raises `GaveUp` if the budget does not pay for invoking ``who``."""
+        while self._held[what] < nusd:
+            granted = self._reservations.ask(what, nusd - self._held[what])
+            if not granted:
+                raise GaveUp(f"the budget does not pay for invoking {who} again", "capped")
+            self._held[what] += granted
+            self.reserved_nusd += granted
+
+    def use(self, what: str, nusd: int) -> None:
+        """``nusd`` of what was reserved for ``what`` is used: it is in the grants of functions, which were invoked."""
+        self._held[what] -= nusd
 
     def reserve_each(self, slots: list[int]) -> dict[int, int]:
-        """Reserve what functions for ``slots`` need to start, which is returned by slot."""
+        """Reserve what functions for ``slots`` need to start, which is returned by slot; to be `use`d as `WORKERS`."""
         # Each may read the parts of all.
         reading = self._rates.requests_nusd(self._n_workers, 0)
         needed = {slot: self._money.worker_nusd(slot) + reading for slot in slots}
-        if needed:
-            self.reserve(sum(needed.values()), f"worker {slots[0]}" if len(slots) == 1 else count(len(slots), "worker"))
+        self._hold(
+            WORKERS, sum(needed.values()), f"worker {slots[0]}" if len(slots) == 1 else count(len(slots), "worker")
+        )
         return needed
 
     def reserve_supervisor(self, run_s: float, heard_s: float) -> int:
-        """Reserve what a new supervisor needs to start, which is returned, and the time without one.
+        """Reserve what a new supervisor needs to start, and the time without one; to be `use`d as `THE_SUPERVISOR`.
 
-        That time is spent, that of the servers, too, and the new one cannot return it. It is paid once, however many
-        are lost before one is heard.
+        Returns the former. That time is spent, that of the servers, too, and the new one cannot return it. It is paid
+        once, however many are lost before one is heard.
 
         Parameters
         ----------
@@ -72,22 +87,28 @@ class RecoveryPayments:
         """
         gap_s = max(run_s - max(heard_s, self._paid_until_s), 0.0)
         gap_nusd = self._rates.function_nusd(gap_s) + self._rates.servers_nusd(gap_s)
-        granted = self.reserve(self._money.supervisor_nusd + gap_nusd, "the supervisor") - gap_nusd
+        self._hold(THE_SUPERVISOR, self._money.supervisor_nusd + gap_nusd, THE_SUPERVISOR)
+        self.use(THE_SUPERVISOR, gap_nusd)
         self._paid_until_s = run_s
-        return granted
+        return self._money.supervisor_nusd
 
     def reserve_successor(self, slot: int) -> int:
-        """Reserve what a successor of the function of ``slot`` needs to start, which is returned."""
+        """Reserve what a successor of ``slot`` needs to start, which is returned; to be `use`d as `heir_of` it."""
         needed = self._money.supervisor_nusd if slot == SUPERVISOR else self._money.worker_nusd(slot)
-        return self.reserve(needed, "a successor")
+        self._hold(heir_of(slot), needed, "a successor")
+        return needed
 
-    def pay_requests(self, reserve: Callable[[int, str], object] | None = None) -> None:
+    def pay_requests(self, reserve: Callable[[int], object] | None = None) -> None:
         """Reserve money for the requests so far, and for looking for a whole checkpoint.
 
-        ``reserve`` is called instead of the method if the budget cannot be reached now.
+        ``reserve`` is called with the amount if the budget cannot be reached now.
         """
         gets, puts = (made - before for made, before in zip(self._made, self._made_before, strict=True))
         due = self._rates.requests_nusd(gets + self._n_workers, puts + 1) - self.requests_nusd
         if due > 0:
-            (reserve or self.reserve)(due, "functions")
+            if reserve is not None:
+                reserve(due)
+            else:
+                self._hold("requests", due, "functions")
+                self.use("requests", due)
             self.requests_nusd += due

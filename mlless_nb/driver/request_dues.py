@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..exchange import Coordinator
 from ..money import Rates
 from ..storage.objects import ObjectStore
+from .reservations import Reservations
 
 #: Reads and writes of the driver that are paid at a time, some ten seconds of its polling.
 GETS, PUTS = 40, 8
@@ -29,7 +30,7 @@ class RequestDues:
         self, objects: ObjectStore, log: Coordinator, rates: Rates, reserved_nusd: int, last: tuple[int, int]
     ) -> None:
         self._objects, self._log, self._rates, self._last = objects, log, rates, last
-        self._reserved_nusd = reserved_nusd
+        self._reserved_nusd, self._reservations = reserved_nusd, Reservations(log)
 
     @property
     def made_nusd(self) -> int:
@@ -43,7 +44,7 @@ class RequestDues:
         if least <= 0:
             return
         wanted = self._rates.requests_nusd(gets + GETS, puts + PUTS) - self._reserved_nusd
-        granted = self._log.reserve(wanted, least)
+        granted = self._reservations.ask("requests", wanted, least)
         self._reserved_nusd += granted
         if not granted:
             self._log.announce_stop("capped", "the budget does not pay for another step")

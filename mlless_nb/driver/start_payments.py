@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import uuid
 from collections.abc import Collection, Iterable
 
 from ..exchange import Coordinator
@@ -27,6 +29,7 @@ class StartPayments:
         # By slot, seconds after the run: when its function was invoked, and until when its start is paid.
         self._invoked_s: dict[int, float] = {}
         self._paid_until_s: dict[int, float] = {}
+        self._unanswered: tuple[float, dict[int, int], str] | None = None  # when it was asked for, what, and its id
 
     def begin(self, slots: Iterable[int], run_s: float) -> None:
         """Functions of ``slots`` are invoked ``run_s`` seconds after the run, with their first grants."""
@@ -41,15 +44,23 @@ class StartPayments:
         """
         for slot in set(started) & set(self._invoked_s):
             del self._invoked_s[slot], self._paid_until_s[slot]
-        due = [slot for slot, until_s in self._paid_until_s.items() if run_s > until_s - SLICE_S]
-        amounts = {}
-        for slot in due:
-            from_s = self._paid_until_s[slot] - self._invoked_s[slot]
-            until_s = max(run_s - self._invoked_s[slot], from_s) + SLICE_S
-            amounts[slot] = self._money.slice_nusd(from_s, until_s - from_s)[slot]
+        asked_s, amounts, request_id = self._unanswered or (run_s, self._due(run_s), uuid.uuid4().hex)
         if not amounts:
             return True
-        is_paid = self._log.reserve_start(amounts)
-        for slot in due if is_paid else ():
-            self._paid_until_s[slot] = max(run_s, self._paid_until_s[slot]) + SLICE_S
+        self._unanswered = asked_s, amounts, request_id  # if the answer is lost, the same is asked for again
+        is_paid = self._log.reserve_start(amounts, request_id)
+        self._unanswered = None
+        for slot in amounts if is_paid else ():
+            if self._invoked_s.get(slot, math.inf) <= asked_s:  # it has neither started nor been replaced meanwhile
+                self._paid_until_s[slot] = max(asked_s, self._paid_until_s[slot]) + SLICE_S
         return is_paid
+
+    def _due(self, run_s: float) -> dict[int, int]:
+        """By slot, what functions need that have not started."""
+        amounts = {}
+        for slot, paid_s in self._paid_until_s.items():
+            if run_s > paid_s - SLICE_S:
+                from_s = paid_s - self._invoked_s[slot]
+                until_s = max(run_s - self._invoked_s[slot], from_s) + SLICE_S
+                amounts[slot] = self._money.slice_nusd(from_s, until_s - from_s)[slot]
+        return amounts

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import uuid
+
 SUPERVISOR = -1
 
 
@@ -13,3 +16,20 @@ def role_of(slot: int) -> str:
 def heir_of(slot: int) -> str:
     """The name of the lease of a function that waits to take over ``slot``."""
     return f"{role_of(slot)}-heir"
+
+
+def nonce_of(pid: int, invoked_s: float) -> str:
+    """A name for an invocation: process ``pid`` runs it, and it was invoked ``invoked_s`` seconds after the run."""
+    return f"{pid}-{uuid.uuid4().hex}-{invoked_s:.3f}"
+
+
+def pid_in(nonce: str) -> int:
+    """The number of the process that runs the invocation ``nonce``."""
+    return int(nonce.partition("-")[0])
+
+
+def invoked_s_in(nonce: str) -> float:
+    """When the invocation ``nonce`` was invoked, seconds after the run; 0 if it does not say so."""
+    with contextlib.suppress(ValueError, IndexError):
+        return float(nonce.split("-", 2)[2])
+    return 0.0

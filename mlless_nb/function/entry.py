@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 import time
-import uuid
 from typing import Any
 
 from ..bus import Bus
@@ -15,6 +14,7 @@ from ..errors import DecodeError
 from ..exchange import LostData
 from ..exchange.factory import JobCoordinator, leave, open_coordinator, slice_s
 from ..exchange.protocol import key_prefix
+from ..exchange.slots import nonce_of
 from ..exchange.stores import FrameStore, open_store, store_servers
 from ..job.sync import sync_from_json
 from ..money import Rates, price_profile
@@ -91,7 +91,7 @@ def _run(invocation: Message, storage: Any) -> str:
         from ..stateless.host import serve
 
         return serve(invocation, objects)
-    nonce = f"{os.getpid()}-{uuid.uuid4().hex}"
+    nonce = nonce_of(os.getpid(), invocation.invoked_s)
     store = _open_store(invocation, objects) if invocation.role == "worker" else None
     log = _open_log(invocation, objects, nonce, store)
     is_over = threading.Event()

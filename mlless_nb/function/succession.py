@@ -21,6 +21,7 @@ def await_slot(invocation: Invocation, log: Coordinator, bus: Bus, elapsed_s: fl
 
     ``elapsed_s`` are the seconds that are billed so far.
     """
+    holder = log.at_work([invocation.slot]).get(invocation.slot)
     log.renew(heir_of(invocation.slot), invocation.lease_s)  # without it, nobody hands over
     ready_s = log.now_s() - invocation.launched_at_s
     bus.send("supervisor", Ready(invocation.slot, ready_s - elapsed_s, ready_s).encode())
@@ -30,6 +31,8 @@ def await_slot(invocation: Invocation, log: Coordinator, bus: Bus, elapsed_s: fl
             return False  # a function that has ended needs no successor
         if time.monotonic() - renewed_at > invocation.lease_s / 3:
             renewed_at = time.monotonic()
+            if log.at_work([invocation.slot]).get(invocation.slot, holder) != holder:
+                return False  # another one has taken over
             log.renew(heir_of(invocation.slot), invocation.lease_s)
         time.sleep(SLOT_POLL_S)
     log.bury(heir_of(invocation.slot))

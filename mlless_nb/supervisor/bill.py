@@ -69,8 +69,10 @@ class Bill:
         # how many seconds they were granted for it.
         self._waiting_s: dict[int, float] = {}
         self._starting: dict[int, float] = {}
-        # The same of successors whose slots ended before they took over: they leave as soon as they have started.
-        self._in_vain: list[tuple[float, float | None]] = []
+        # The same of successors, with their slots, that do not take over: their slots have ended, so that they leave as
+        # soon as they have started, or others were invoked in their place.
+        self._in_vain: list[tuple[int, float, float | None]] = []
+        self._ended_supervisors = 0  # cost of those that ended so
         #: Successors that were invoked; None if that is not known.
         self.n_invoked = 0 if was_told else None
         #: Seconds that a start takes, to be billed for successors that start in vain as the run ends.
@@ -152,7 +154,7 @@ class Bill:
     def _leave_waiting(self, slot: int) -> None:
         """The successor of ``slot``, if there is one, will not take over."""
         if slot in self._waiting_s:
-            self._in_vain.append((self._waiting_s.pop(slot), self._starting.pop(slot, None)))
+            self._in_vain.append((slot, self._waiting_s.pop(slot), self._starting.pop(slot, None)))
 
     def replace(self, slot: int, lost_s: float, invoked_s: float) -> None:
         """The function of ``slot``, if it had not ended, was lost at ``lost_s``; another one was invoked.
@@ -173,10 +175,19 @@ class Bill:
     def invoke(self, slot: int, invoked_s: float, granted_s: float = 0.0) -> None:
         """A successor of ``slot`` was invoked ``invoked_s`` seconds after the run.
 
-        If the run ends before it is heard, its start is billed with ``granted_s`` seconds at least.
+        If the run ends before it is heard, its start is billed with ``granted_s`` seconds at least. An earlier one that
+        was not heard is lost.
         """
+        if slot in self._starting:
+            self._leave_waiting(slot)
+            self._unreported += self._rates.requests_nusd(1, 0)
         if slot not in self._waiting_s:
             self._waiting_s[slot], self._starting[slot] = invoked_s, granted_s
+
+    def forget(self, slot: int) -> None:
+        """The successor of ``slot`` could not be invoked after all."""
+        if slot in self._starting:
+            del self._waiting_s[slot], self._starting[slot]
 
     def succeed(self, slot: int, began_s: float) -> None:
         """A successor of ``slot`` has started and waits; its bill began then."""
@@ -209,7 +220,7 @@ class Bill:
             nusd += self._rates.function_nusd(max(ended_s - began_s, 0.0))
             began_s = following_s
         own = self._rates.function_nusd(max(time_s - self._own_s, 0.0))
-        return nusd + own + self._wait(SUPERVISOR, time_s, is_last=is_last)
+        return nusd + own + self._wait(SUPERVISOR, time_s, is_last=is_last) + self._ended_supervisors
 
     def _servers(self, time_s: float) -> int:
         """Cost of the servers, which are needed until the supervisor's very end."""
@@ -239,9 +250,13 @@ class Bill:
 
     def _end_in_vain(self, time_s: float) -> None:
         """Close the bills of successors that have started in vain: at the first look after their slots have ended."""
-        for since_s, granted_s in self._in_vain:
+        for slot, since_s, granted_s in self._in_vain:
             least_s = 0.0 if granted_s is None else max(self.start_s, granted_s)
-            self._ended += self._rates.function_nusd(max(time_s - since_s, least_s))
+            nusd = self._rates.function_nusd(max(time_s - since_s, least_s))
+            if slot == SUPERVISOR:
+                self._ended_supervisors += nusd
+            else:
+                self._ended += nusd
         self._in_vain.clear()
 
     def spent(self, time_s: float) -> int:

@@ -26,7 +26,8 @@ from ..bus.messages import (
     Trouble,
 )
 from ..errors import DecodeError
-from ..exchange import SUPERVISOR, Coordinator, LostData
+from ..exchange import SUPERVISOR, Coordinator, LostData, Plan
+from ..exchange.slots import invoked_s_in
 from ..job.sync import sync_from_json
 from ..money.meter import NUSD
 from ..plurals import count
@@ -137,6 +138,15 @@ class Hearing:
             pass
         self.restart, self.base, _ = self._log.restart()
 
+    def learn(self, plan: Plan, at_work: Mapping[int, str]) -> None:
+        """Learn, for a supervisor that takes over, of the ``plan`` and which invocations are ``at_work``, by slot."""
+        self.leaving.update(plan.leaves)
+        self._asked.update(slot for slots in plan.asked.values() for slot in slots)
+        self._workers.started.update(at_work)
+        for slot, nonce in at_work.items():
+            if slot not in self._bill.waiting:  # else its successor has said how old it is
+                self._successors.lifetimes.learn(slot, invoked_s_in(nonce))
+
     def _handle(self, message: Message) -> None:
         """Handle a message; if a server fails, that is done again."""
         if isinstance(message, FromWorker):
@@ -148,7 +158,11 @@ class Hearing:
         elif isinstance(message, Invoked):
             self._bill.count_invoked(message.number)
             for slot in message.slots:
+                if message.is_refused:
+                    self._bill.forget(slot)
+                    continue
                 self._bill.invoke(slot, message.invoked_s, message.granted_s)
+                self._successors.lifetimes.invoke(slot, message.invoked_s)
         elif isinstance(message, Command) and message.id not in self._commands_done and not self._is_past:
             self.done[message.id] = self._carry_out(message)
             self._commands_done.add(message.id)
@@ -238,6 +252,8 @@ class Hearing:
             self._take_successor(message)
         elif isinstance(message, Left) and message.status == HANDED_OVER:
             amounts = message.spent_nusd, message.storage_nusd, message.store_nusd
+            if message.slot not in self._bill.waiting:  # only an earlier supervisor has heard that it waits
+                self._successors.begin(message.slot, message.left_s)
             overlap_nusd = self._bill.hand_over(message.slot, message.left_s, *amounts)
             self._tell(self._successors.told(message.slot, message.reason, overlap_nusd))
         elif isinstance(message, RateCut) and message.rate < self._learning_rate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 from ..exchange import SUPERVISOR
@@ -11,6 +12,9 @@ from ..exchange import SUPERVISOR
 FIRST_SHARE, LAST_SHARE = 0.6, 0.8
 #: That much earlier where functions start slowly: so many times the longest start, and not before this share.
 STARTS, LEAST_SHARE = 2.0, 0.4
+#: A successor that is not there after so many times the longest start, and so many leases, is asked for again; twice as
+#: long after that. So often in all.
+LATE_STARTS, LATE_LEASES, MOST_ASKED = 2.0, 1.0, 3
 #: Share of its lifetime at which the run of a function without a successor is ended in good order.
 END_SHARE = 0.9
 
@@ -25,19 +29,28 @@ class Lifetimes:
     n_workers : int
     supervisor_s : float
         When the supervisor was invoked, seconds after the run.
+    lease_s : float
+        Lease of the functions.
     """
 
-    def __init__(self, lifetime_s: float, n_workers: int, supervisor_s: float) -> None:
+    def __init__(self, lifetime_s: float, n_workers: int, supervisor_s: float, lease_s: float = math.inf) -> None:
         self._lifetime_s, self._n_workers = lifetime_s, n_workers
         self._invoked_s = {SUPERVISOR: supervisor_s, **dict.fromkeys(range(n_workers), 0.0)}
-        self._asked: set[int] = set()
+        self._lease_s = lease_s
+        self._asked: dict[int, tuple[float, int]] = {}  # when a successor was asked for last, and how often
         #: The longest start of a function so far, seconds.
         self.start_s = 0.0
 
     def begin(self, slot: int, invoked_s: float) -> None:
         """``slot`` has a new function, invoked ``invoked_s`` seconds after the run."""
         self._invoked_s[slot] = invoked_s
-        self._asked.discard(slot)
+        self._asked.pop(slot, None)
+
+    def learn(self, slot: int, invoked_s: float) -> None:
+        """The function that has ``slot`` was invoked ``invoked_s`` seconds after the run; a later one may start now."""
+        self._invoked_s[slot] = invoked_s
+        if slot in self._asked and self._asked[slot][0] <= invoked_s:
+            del self._asked[slot]
 
     def _age_s(self, slot: int) -> float:
         """The age at which the function of ``slot`` needs a successor, which takes its time to start."""
@@ -47,11 +60,31 @@ class Lifetimes:
 
     def due(self, time_s: float, slots: Collection[int]) -> list[int]:
         """Those of ``slots`` whose functions need successors at ``time_s`` seconds after the run; each is told once."""
-        due = [
-            slot for slot in slots if slot not in self._asked and time_s - self._invoked_s[slot] >= self._age_s(slot)
-        ]
-        self._asked.update(due)
+        due = []
+        for slot in slots:
+            due_s = self._invoked_s[slot] + self._age_s(slot)
+            asked_s, _ = self._asked.get(slot, (-math.inf, 0))  # before it was due: as a duplicate of a straggler
+            if asked_s < due_s <= time_s:
+                self._asked[slot] = time_s, 1
+                due.append(slot)
         return due
+
+    def invoke(self, slot: int, invoked_s: float) -> None:
+        """A successor of ``slot`` was invoked ``invoked_s`` seconds after the run, whoever has asked for it."""
+        if invoked_s > self._invoked_s.get(slot, math.inf):  # else it has the slot by now
+            asked_s, n = self._asked.get(slot, (invoked_s, 1))
+            self._asked[slot] = max(asked_s, invoked_s), n
+
+    def late(self, time_s: float, slots: Collection[int]) -> list[int]:
+        """Those of ``slots`` whose successors have not started in time; each is told so to ask for it again."""
+        patience_s = max(LATE_STARTS * self.start_s, LATE_LEASES * self._lease_s)
+        late = []
+        for slot in slots:
+            asked_s, n = self._asked.get(slot, (math.inf, MOST_ASKED))
+            if n < MOST_ASKED and time_s - asked_s >= patience_s * 2 ** (n - 1):
+                self._asked[slot] = time_s, n + 1
+                late.append(slot)
+        return late
 
     def is_over(self, time_s: float, slots: Collection[int]) -> bool:
         """Whether one of the functions of ``slots`` is so old that the run has to end."""

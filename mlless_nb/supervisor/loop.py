@@ -191,8 +191,7 @@ class Supervisor:
         for entries in whole_log(self._log, self._rows):  # after who was replaced: it says what they have spent
             self._take_in(entries)
         plan = self._log.read_plan()
-        self._hearing.leaving.update(plan.leaves)
-        self._workers.started.update(self._log.at_work(list(range(self._job.n_workers))))
+        self._hearing.learn(plan, self._log.at_work(list(range(self._job.n_workers))))
         known = plan, self._workers.ended, settled, self._rates, self._time_s, self._job.n_workers
         for message in departed(self._log, *known):
             self._hearing.take(message)

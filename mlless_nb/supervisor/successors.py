@@ -33,7 +33,8 @@ class Successors:
 
     def __init__(self, invocation: Invocation, log: Coordinator, bus: Bus) -> None:
         self._job, self._log, self._bus = invocation, log, bus
-        self.lifetimes = Lifetimes(invocation.lifetime_s, invocation.n_workers, invocation.invoked_s)
+        known = invocation.lifetime_s, invocation.n_workers, invocation.invoked_s, invocation.lease_s
+        self.lifetimes = Lifetimes(*known)
         for slot, begun_s in invocation.begun:
             self.lifetimes.begin(int(slot), begun_s)
         waits = sync_from_json(invocation.sync).waits_for_slowest
@@ -64,6 +65,9 @@ class Successors:
         aged = self.lifetimes.due(time_s, at_work)
         if aged:
             self._bus.send("driver", Aged(aged).encode())
+        for slot in self.lifetimes.late(time_s, at_work):
+            reason = f"The successor of {'the supervisor' if slot == SUPERVISOR else f'worker {slot}'} did not start"
+            self._bus.send("driver", Aged([slot], reason, is_late=True).encode())
         if self.lifetimes.is_over(time_s, at_work):
             self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
 

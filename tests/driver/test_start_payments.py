@@ -5,10 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlless_nb.driver.start_payments import SLICE_S, StartPayments
+from mlless_nb.exchange import MemoryCoordinator, MemoryHub
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import EXIT_S
 from mlless_nb.money.start import StartingMoney
@@ -20,7 +23,7 @@ MONEY = StartingMoney(RATES, 3, True)
 def payments(reserved: dict[int, int], *, is_refused: bool = False) -> StartPayments:
     """Payments that are noted in ``reserved`` by slot."""
 
-    def reserve_start(amounts: dict[int, int]) -> bool:
+    def reserve_start(amounts: dict[int, int], _: str) -> bool:
         for slot, nusd in amounts.items():
             reserved[slot] = reserved.get(slot, 0) + nusd
         return not is_refused
@@ -66,3 +69,30 @@ def test_a_refusal_is_told() -> None:
     paying.begin([0], 0.0)
     assert paying.pay(0.0, ())
     assert not paying.pay(60.0, ())
+
+
+def test_a_request_whose_answer_is_lost_is_repeated_and_counts_once() -> None:
+    hub = MemoryHub()
+    log: Any = MemoryCoordinator(hub)
+    log.create(cap_nusd=10**9, reserved_nusd=0)
+    paying, plain = StartPayments(MONEY, log), log.reserve_start
+    paying.begin([0, 1], 0.0)
+
+    def lost(*given: Any) -> bool:
+        plain(*given)
+        log.reserve_start = plain
+        raise redis.ConnectionError("the connection was lost")
+
+    log.reserve_start = lost
+    late_s = MONEY.start_s + EXIT_S
+    with pytest.raises(redis.ConnectionError):
+        paying.pay(late_s, ())
+    once = hub.reserved
+    assert once > 0
+    assert paying.pay(late_s + 0.1, ())
+    assert hub.reserved == once
+    assert paying.pay(late_s + 0.1, ())  # and nothing is forgotten: what has passed since is paid
+    assert hub.reserved > once
+    assert paying.pay(late_s + 0.1, ())
+    paid = sum(MONEY.slice_nusd(late_s, 0.1 + SLICE_S)[slot] for slot in (0, 1))
+    assert hub.reserved >= paid

@@ -7,21 +7,27 @@ from typing import Any
 
 import pytest
 import redis
-from driver.test_recovery import begin, heard, of_three
+from driver.test_recovery import RATES, begin, heard, of_three
 
-from mlless_nb.bus.messages import Aged, Trouble
+from mlless_nb.bus.messages import Aged, Invoked, Trouble
+from mlless_nb.driver import invoking
+from mlless_nb.driver.request_dues import RequestDues
 from mlless_nb.errors import ServiceError
-from mlless_nb.exchange import SUPERVISOR
+from mlless_nb.exchange import SUPERVISOR, MemoryCoordinator, MemoryHub
+from mlless_nb.money.start import StartingMoney
+from mlless_nb.storage.objects import MemoryObjects
 
 
-def failing_once(error: Exception, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """``plain``, whose first call fails."""
+def failing_once(error: Exception, plain: Callable[..., Any], *, is_done: bool = False) -> Callable[..., Any]:
+    """``plain``, whose first call fails, after it ``is_done`` or before."""
     errors = [error]
 
     def call(*given: Any, **named: Any) -> Any:
-        if errors:
-            raise errors.pop()
-        return plain(*given, **named)
+        if not errors:
+            return plain(*given, **named)
+        if is_done:
+            plain(*given, **named)
+        raise errors.pop()
 
     return call
 
@@ -116,3 +122,129 @@ def test_lost_data_is_restored_though_a_server_fails_meanwhile(server: str, requ
         assert mending.mend(is_due=True) is None
     assert invoked == [0]
     assert said[-1] == (hub.restart.number, 0, [0])
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+@pytest.mark.parametrize(
+    ("what", "request_"),
+    [
+        ("worker", "reserve"),
+        ("worker", "roll_back"),
+        ("supervisor", "reserve"),
+        ("supervisor", "release"),
+        ("successor", "reserve"),
+    ],
+)
+def test_the_money_for_a_start_is_reserved_once_though_a_server_fails_meanwhile(
+    what: str, request_: str, is_done: bool
+) -> None:
+    """One whose answer was lost was made again under another name, and so was one before a request that failed."""
+    mending, hub, invoked = of_three(is_local=False, is_silent=what == "supervisor")
+    hub.cap = None
+    begin(hub, SUPERVISOR, 0, 1, 2)
+    if what == "worker":
+        mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+    elif what == "successor":
+        mending.aged.append(Aged([0]))
+    log: Any = mending._services.log
+    setattr(log, request_, failing_once(AWAY, getattr(log, request_), is_done=is_done))
+    with pytest.raises(redis.ConnectionError):
+        mending.mend(is_due=False)
+    assert (mending.mend(is_due=False), invoked) == (None, [SUPERVISOR if what == "supervisor" else 0])
+    money = StartingMoney(RATES, 3, is_local=False)
+    once = money.supervisor_nusd if what == "supervisor" else money.worker_nusd(0)
+    # Beside it, requests of the driver are paid, and a moment without a supervisor.
+    assert once <= hub.reserved - 900 < 1.5 * once
+
+
+def test_the_drivers_own_requests_are_paid_once_though_an_answer_is_lost() -> None:
+    hub = MemoryHub()
+    log: Any = MemoryCoordinator(hub)
+    log.create(cap_nusd=10**9, reserved_nusd=0)
+    objects = MemoryObjects()
+    objects.count(gets=100, puts=100)
+    dues = RequestDues(objects, log, RATES, 0, (0, 0))
+    log.reserve = failing_once(AWAY, log.reserve, is_done=True)
+    with pytest.raises(redis.ConnectionError):
+        dues.pay()
+    once = hub.reserved
+    assert once >= dues.made_nusd
+    dues.pay()
+    assert hub.reserved == once
+
+
+def test_successors_are_not_invoked_again_while_others_start_unless_these_are_late() -> None:
+    """A supervisor that takes over does not know what the one before it has asked for."""
+    mending, hub, invoked = of_three(is_local=False)
+    hub.cap = None
+    begin(hub, SUPERVISOR, 0, 1, 2)
+    steps: list[tuple[Aged, list[int]]] = [
+        (Aged([0, 1]), [0, 1]),
+        (Aged([0, 2]), [2]),
+        (Aged([0], "The successor of worker 0 did not start", is_late=True), [0]),
+        (Aged([0, 1]), []),
+    ]
+    for aged, expected in steps:
+        mending.aged.append(aged)
+        invoked.clear()
+        assert mending.mend(is_due=False) is None
+        assert invoked == expected
+    told = [event.text for event in mending._telemetry.state.events]
+    assert told == ["The successor of worker 0 did not start; another one was invoked"]
+    hub.claims[0] = "20-b"  # the successor has taken over
+    mending.aged.append(Aged([0]))
+    assert mending.mend(is_due=False) is None
+    assert invoked == [0]
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_a_backend_that_refuses_a_successor_is_asked_again_and_its_money_is_kept(
+    n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ended."""
+    mending, hub, invoked = of_three(is_local=False)
+    hub.cap, said = None, list[Invoked]()
+    begin(hub, SUPERVISOR, 0, 1, 2)
+    pauses: list[float] = []
+    monkeypatch.setattr(invoking.time, "sleep", pauses.append)
+    heirs: Any = mending._recovery._heirs
+    plain, refusals = heirs._invoke, [ServiceError("backend: 429")] * n
+
+    def refusing(those: list[Any]) -> None:
+        if refusals:
+            raise refusals.pop()
+        plain(those)
+
+    heirs._invoke = refusing
+    mending._services.bus.send = lambda _, body: said.append(Invoked.decode(body))  # type: ignore[method-assign]
+    for _ in range(2 if n == 4 else 1):
+        mending.aged.append(Aged([0]))
+        assert mending.mend(is_due=False) is None
+    assert invoked == [0]
+    assert hub.reserved - 900 == StartingMoney(RATES, 3, is_local=False).worker_nusd(0)
+    assert pauses == [*invoking.PAUSES_S][:n]
+    refused = [] if n == 1 else [(0, True), (1, False)]
+    assert [(one.number, one.is_refused) for one in said] == [(1, False), *refused]
+
+
+def test_a_backend_that_refuses_a_replacement_is_asked_again_and_then_the_run_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for n, is_over in ((2, False), (9, True)):
+        mending, hub, invoked = of_three(is_local=False)
+        hub.cap, recovery = None, mending._recovery
+        begin(hub, SUPERVISOR, 0, 1, 2)
+        monkeypatch.setattr(invoking.time, "sleep", lambda _: None)
+        plain, refusals = recovery._invoke_once, [ServiceError("backend: 429")] * n
+
+        def refusing(those: list[Any], plain: Any = plain, refusals: list[ServiceError] = refusals) -> None:
+            if refusals:
+                raise refusals.pop()
+            plain(those)
+
+        recovery._invoke_once = refusing
+        mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+        over = mending.mend(is_due=False)
+        assert (over is not None, invoked) == (is_over, [] if is_over else [0])
+        if over is not None:
+            assert over == ("backend: 429", "failed")

@@ -17,7 +17,18 @@ import numpy as np
 
 from mlless_nb import CommandError
 from mlless_nb.bus.messages import Invocation, Message
-from mlless_nb.driver import commands, contact, driver, invocations, last_word, leavers, recovery, remains, teardown
+from mlless_nb.driver import (
+    commands,
+    contact,
+    driver,
+    invocations,
+    invoking,
+    last_word,
+    leavers,
+    recovery,
+    remains,
+    teardown,
+)
 from mlless_nb.driver.allowance import Allowance
 from mlless_nb.exchange import MemoryHub, in_parts, memory
 from mlless_nb.function import entry, succession
@@ -234,7 +245,7 @@ def installed(world: World) -> Iterator[None]:
                 stack.enter_context(mock.patch.object(where, name, value))
 
         of_workers = memory, in_parts, attempts, ending, succession
-        for module in (*of_workers, away, driver, contact, leavers, recovery, teardown, commands):
+        for module in (*of_workers, away, driver, contact, leavers, recovery, invoking, teardown, commands):
             put(module, time=seconds)
         put(remains, keys_left=lambda *_: None, time=seconds)
         put(budget, time=seconds, threading=threads, os=system)

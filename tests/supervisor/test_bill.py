@@ -182,3 +182,28 @@ def test_successors_that_an_earlier_supervisor_has_heard_of_count_as_invoked() -
     bill.n_invoked = None
     bill.count_invoked(4)
     assert bill.n_invoked is None
+
+
+def test_a_successor_in_whose_place_another_one_was_invoked_is_billed_until_then() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    for slot, component in ((0, "workers"), (-1, "supervisor")):
+        bill = Bill(RATES, 1, prepaid, 0)
+        bill.invoke(slot, 40.0)
+        bill.invoke(slot, 47.0)
+        assert bill.is_estimate
+        bill.spent(47.0)
+        bill.succeed(slot, 48.0)
+        own, both = RATES.function_nusd(60.0), RATES.function_nusd(7.0) + RATES.function_nusd(12.0)
+        assert bill.by_component(60.0)[component] == own + both
+
+
+def test_a_successor_that_could_not_be_invoked_costs_nothing() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 1, prepaid, 0)
+    bill.invoke(0, 40.0, granted_s=10.0)
+    bill.forget(0)
+    assert bill.by_component(60.0)["workers"] == RATES.function_nusd(60.0)
+    bill.invoke(0, 50.0)
+    bill.succeed(0, 51.0)
+    bill.forget(0)  # it was, after all
+    assert bill.waiting == [0]

@@ -146,3 +146,20 @@ def test_a_command_that_comes_while_the_data_is_lost_is_carried_out_once_it_is_r
     assert made._hearing.done == {"a": ""}
     plan = made._log.read_plan()
     assert plan.stop_reason == BY_USER if command.do == "stop" else plan.leaves.keys() == {1}
+
+
+@pytest.mark.parametrize("command", [Command("a", "scale_in", count=1), Command("a", "scale_in", slots=[1])])
+def test_a_command_that_a_lost_supervisor_has_carried_out_is_not_carried_out_again(command: Command) -> None:
+    """It was refused, since one worker must stay; of more workers, more were removed."""
+    hub = run_of_two()
+    first, *_ = supervisor(hub)
+    first._bus.send("supervisor", command.encode())
+    first._hearing.hear(0.0)
+    assert hub.plan.leaves.keys() == {1}
+    hub.release(-1)
+    second, bus, _ = supervisor(hub, invoked_s=5.0)
+    second._take_over()
+    bus.send("supervisor", command.encode())  # nobody has acknowledged it
+    second._hearing.hear(0.0)
+    assert second._hearing.done == {"a": ""}
+    assert (hub.plan.leaves.keys(), second._hearing._asked) == ({1}, {1})

@@ -38,6 +38,37 @@ def test_a_new_function_lives_from_when_it_was_invoked() -> None:
     assert lifetimes.due(145.0, [0]) == [0]
 
 
+def test_a_successor_that_does_not_start_is_asked_for_three_times_and_less_and_less_often() -> None:
+    lifetimes = Lifetimes(900.0, 1, 0.0, lease_s=10.0)
+    lifetimes.start_s = 4.0
+    assert lifetimes.due(700.0, [0]) == [0]
+    assert [time_s for time_s in range(700, 810) if lifetimes.late(time_s, [0])] == [710, 730]
+    lifetimes.begin(0, 735.0)
+    assert lifetimes.late(800.0, [0]) == []
+    # One that an earlier supervisor has asked for has its time, too; and so has one that was invoked late.
+    later = Lifetimes(900.0, 1, 0.0, lease_s=10.0)
+    later.invoke(0, 698.0)
+    assert later.due(700.0, [0]) == []
+    later.invoke(0, 701.0)
+    assert [time_s for time_s in range(700, 715) if later.late(time_s, [0])] == [711]
+
+
+def test_a_duplicate_of_a_straggler_that_never_starts_is_no_reason_to_have_no_successor() -> None:
+    lifetimes = Lifetimes(900.0, 1, 0.0, lease_s=10.0)
+    lifetimes.invoke(0, 100.0)
+    assert [time_s for time_s in range(900) if lifetimes.late(time_s, [0])] == [110, 130]
+    assert [time_s for time_s in range(500, 560) if lifetimes.due(time_s, [0])] == [540]
+
+
+def test_a_supervisor_that_takes_over_learns_how_old_functions_are() -> None:
+    for invoked_s, is_late in ((100.0, True), (698.0, False)):
+        lifetimes = Lifetimes(900.0, 1, 0.0, lease_s=10.0)
+        lifetimes.invoke(0, 698.0)  # as it was told
+        lifetimes.learn(0, invoked_s)
+        assert lifetimes.due(699.0, [0]) == []  # one starts, or has the slot
+        assert bool(lifetimes.late(708.0, [0])) == is_late
+
+
 @given(st.integers(1, 10**7), st.integers(0, 10**9), st.floats(1e3, 1e7))
 def test_checkpoints_are_early_and_cost_one_percent(nusd: int, n_bytes: int, rate_nusd_s: float) -> None:
     times = CheckpointTimes(nusd, n_bytes)
