@@ -87,6 +87,9 @@ def calibration(report: Report) -> list[dict[str, Any]]:
             for pattern in PATTERNS:
                 cells: list[Any] = [f"{sync}, {pattern}"]
                 for workers in WORKERS:
+                    if (sync, pattern, servers, workers) not in known:
+                        cells.append("")
+                        continue
                     step_ms, _ = known[sync, pattern, servers, workers]
                     sent = known[sync, "broadcast", 1, workers][1]
                     ours = local_step_ms(sync, pattern, servers, workers, sent)
