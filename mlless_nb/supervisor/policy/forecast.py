@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from .curve_fit import Z
-from .hindcast import optimism, stalled_since
+from .hindcast import lateness, optimism, stalled_since
 from .loss_history import History
 from .projection import RECENT, Projection
 
@@ -106,7 +106,8 @@ def _steps_to_target(target: float, projection: Projection, farthest: float) -> 
 
     The run ends with the first evaluation after the loss is reached, or as many later as ``confirmations`` requires.
     ``high`` is infinite if the target may never be reached; None is returned if that is likely. It is as late as if the
-    loss ended above the curves by as much as it now is above those of an earlier step.
+    loss ended above the curves by as much as it now is above those of an earlier step; and as many times later as the
+    second half of the steps so far took longer than the curves through the first half had said.
     """
     mixture, judged, p = projection.mixture, projection.judged, projection.n_workers
     if mixture is None:
@@ -122,7 +123,9 @@ def _steps_to_target(target: float, projection: Projection, farthest: float) -> 
     wanted = target - projection.efficiency.worse_by(p)
     low, steps, high = map(until, mixture.steps_to(wanted))
     _, later, latest = map(until, mixture.steps_to(wanted - optimism(projection.effective, mixture.pace.level)))
-    return (low, steps, max(high, latest)) if steps <= farthest and math.isfinite(later) else None
+    if steps > farthest or not math.isfinite(later):
+        return None
+    return low, steps, max(high, latest) * lateness(projection.effective, mixture.pace.level)
 
 
 def _interval(done: float, steps: tuple[float, float, float], unit: float, variation: float) -> list[float | None]:

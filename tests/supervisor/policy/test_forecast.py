@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from supervisor.policy.curves import STEP_S, hyperbola, rows
 
 from mlless_nb import ScaleIn
-from mlless_nb.supervisor.policy.loss_history import History
+from mlless_nb.supervisor.policy.hindcast import lateness
+from mlless_nb.supervisor.policy.loss_history import History, Judged
 from mlless_nb.supervisor.policy.policy import Policy
 from mlless_nb.supervisor.policy.projection import Prices
 
@@ -106,6 +108,29 @@ def test_a_loss_that_has_stalled_above_the_target_is_told_with_its_best_step() -
     assert (found["stalled_since"], found["s_to_target"], found["usd_to_target"]) == (480, None, None)
     assert forecast(made, target=0.531)["stalled_since"] is None  # reached before, and to be confirmed
     assert forecast(made)["stalled_since"] is None
+
+
+def test_how_much_later_than_foretold_the_loss_came_so_far() -> None:
+    steps = np.arange(10.0, 401.0, 10.0)
+
+    def late(pace: float) -> float:
+        """Where after step 200 a step is worth so many of those before."""
+        reached = np.where(steps > 200, 200 + pace * (steps - 200), steps)
+        losses = np.array([hyperbola(step) for step in reached])
+        return lateness(Judged(steps, losses, True), float(losses[-1]))
+
+    assert late(1.0) == pytest.approx(1, abs=0.2)
+    assert late(1 / 3) == pytest.approx(3, rel=0.2)
+    assert late(3.0) == 1  # sooner than foretold
+    assert late(0.0) == math.inf  # no better since
+    few = np.arange(1.0, 11.0)
+    assert lateness(Judged(few, 1 / few, True), 0.1) == 1
+
+
+def test_an_end_later_than_the_curves_say_is_in_the_interval_where_they_were_too_early_before() -> None:
+    losses = [0.4 + 0.3 * np.exp(-step / 100) + 0.2 * (1 + step) ** -0.3 for step in range(1, 401)]
+    low, expected, high = forecast(rows(losses[:200], eval_every=10), target=losses[-1])["s_to_target"]
+    assert low < expected < 1 + 400 * STEP_S <= high < 1 + 500 * STEP_S
 
 
 def test_a_curve_that_flattens_suddenly_has_no_time_for_a_target_below_its_floor() -> None:
