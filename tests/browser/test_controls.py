@@ -99,6 +99,7 @@ def test_after_a_click_on_the_dashboard_keys_do_not_reach_the_notebook(notebook:
 
 
 @pytest.mark.long
+@IN_BOTH
 def test_one_crosshair_for_all_charts_zoom_axes_and_a_run_that_diverges(notebook: Open) -> None:
     diverges = "run = FakeRun(n_steps=100_000, budget_usd=None)\nrun.diverges = 1.12\nrun.advance(300)\nshow(run)"
     opened = notebook([SETUP, "run = FakeRun(n_steps=100_000)\nrun.advance(200)\nshow(run)", diverges])

@@ -1,10 +1,11 @@
-"""A ``%%mlless sweep`` cell in a real JupyterLab: a live leaderboard, its Stop button, and what stays."""
+"""A ``%%mlless sweep`` cell in JupyterLab and Notebook 7: a live leaderboard, its Stop button, and what stays."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
+from applications import IN_BOTH
 from lab import DEADLINE_S, Notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
@@ -56,6 +57,7 @@ def tables(notebook: Notebook, cell: int) -> list[list[bool]]:
     return found
 
 
+@IN_BOTH
 def test_a_sweep_is_watched_and_stopped_while_another_cell_is_busy(notebook: Open) -> None:
     opened = notebook([SETUP, SWEEP, BUSY, SAYS, COMPARE])
     opened.run(0)

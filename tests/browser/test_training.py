@@ -99,6 +99,7 @@ def test_wrong_input_is_one_line_and_starts_nothing(notebook: Open) -> None:
 
 
 @pytest.mark.long
+@IN_BOTH
 def test_a_detached_run_outlives_the_kernel_and_its_dashboard_comes_back_live(notebook: Open) -> None:
     cells = [SETUP, TRAIN.replace("browsed", "lasting --detach"), "%load_ext mlless_nb\n%mlless attach lasting"]
     opened = notebook([*cells, "print(lasting.wait(), lasting.history.n_steps == len(lasting.history['step']))"])
