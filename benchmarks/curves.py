@@ -152,7 +152,7 @@ def backtest(rows: Rows, prices: Prices, target: float) -> dict[str, float] | No
         advice.append(row.tolist())
     forecast = advice.forecast(None)
     if forecast is None or forecast["usd_to_target"] is None:
-        return {"error": float("inf"), "rest_error": float("inf"), "inside": 0.0}
+        return {"error": float("inf"), "rest_error": float("inf")}
     spent = COLUMNS.index("spent_usd")
     took, rest = rows[there[0], spent], rows[there[0], spent] - half[-1, spent]
     low, expected, high = forecast["usd_to_target"]
@@ -241,7 +241,8 @@ def main() -> None:
         forecasts,
     )
     report.remark(
-        "The dollars are those of the whole run, the part before the first step among them. The seeds of the runs, "
+        "The dollars are those of the whole run, the part before the first step among them. A run of which nothing was "
+        "told yet has no interval. The seeds of the runs, "
         f"from {first_seed()} on, are drawn from the sources of the policy, so that none of its constants can have "
         "been chosen on them."
     )
@@ -251,11 +252,12 @@ def main() -> None:
 def _forecast_row(label: str, tested: list[dict[str, float]]) -> list[Any]:
     """A line of the table of forecasts."""
     middle = [100 * median(one[which] for one in tested) for which in ("error", "rest_error")]
+    inside = [one["inside"] for one in tested if "inside" in one]
     return [
         label,
         f"{sum(one['error'] <= WITHIN for one in tested)} of {len(tested)}",
         *("no forecast" if error == float("inf") else error for error in middle),
-        f"{sum(one['inside'] for one in tested):.0f} of {len(tested)}",
+        f"{sum(inside):.0f} of {len(inside)}",
     ]
 
 
