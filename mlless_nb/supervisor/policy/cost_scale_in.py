@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...plurals import count
 from .decision import Decision, Numbers, Refusal, Refusals
 from .efficiency import StatisticalEfficiency
 from .loss_history import History
@@ -170,7 +171,7 @@ class CostScaleIn:
         then_ms, now_ms = 1e3 * self.times.at(n_best), 1e3 * step_s
         cheaper = 1 - self._step_usd(n_best) / self._step_usd(n_workers)
         text = (
-            f"same steps, {100 * cheaper:.0f} % cheaper with {n_best} worker{'s' * (n_best > 1)} "
+            f"same steps, {100 * cheaper:.0f} % cheaper with {count(n_best, 'worker')} "
             f"(a step takes {then_ms:.3g} ms instead of {now_ms:.3g} ms)"
         )
         removed = [f"Removed {{worker}} ({n} -> {n - 1})" for n in range(n_workers, n_best, -1)]

@@ -52,7 +52,12 @@ def test_workers_go_one_by_one_once_the_knee_is_past() -> None:
     workers = live(lambda step, _: hyperbola(step), 400, 8, run)
     assert workers[-1] < 4
     assert set(np.diff(workers)) <= {0, -1}
-    knee = next(decision.step for decision in run.decisions if decision.kind == "knee")
+    flattening = next(decision for decision in run.decisions if decision.kind == "knee")
+    assert (
+        flattening.text
+        == f"Loss is flattening (step {flattening.numbers['knee']:.0f}): the auto-tuner may now remove workers"
+    )
+    knee = flattening.step
     assert knee >= 50
     assert all(decision.step > knee for decision in run.decisions if decision.kind == "remove")
     first = next(decision for decision in run.decisions if decision.kind == "remove")
