@@ -14,6 +14,7 @@ import mlless_nb
 from .. import widgets
 from ..driver import runs as registry
 from ..job.job import TrainingJob
+from ..plurals import count
 from ..search.launch import sweeps
 from ..validation import nearest
 from ..widgets import leaderboard
@@ -75,9 +76,9 @@ def scale_in(words: list[str]) -> None:
     n, words = _number("scale_in", words)
     if n is not None and not n.is_integer():
         raise UsageError(f"%mlless scale_in {n:g}: must be a whole number of workers")
-    run, count = _the_run("scale_in", words, live=True), 1 if n is None else int(n)
-    run.scale_in(count)
-    print(f"{run.name}: asked to remove {count} worker" + ("" if count == 1 else "s"))
+    run, n_fewer = _the_run("scale_in", words, live=True), 1 if n is None else int(n)
+    run.scale_in(n_fewer)
+    print(f"{run.name}: asked to remove {count(n_fewer, 'worker')}")
 
 
 def tune(words: list[str]) -> None:

@@ -87,8 +87,8 @@ def _flow(entries: Sequence[Entry], step: int) -> str:
         else:
             of_stage = [entry for entry in done if entry["stage"] == name]
             n_lost = sum(entry["stage"] == name and bool(entry["error"]) for entry in entries)
-            count, took_ms = len(of_stage), 1e3 * max(entry["ended_at_s"] - entry["began_at_s"] for entry in of_stage)
-            title = f"{count} {STAGES[name]}{'s' if count > 1 else ''}"
+            title = count(len(of_stage), STAGES[name])
+            took_ms = 1e3 * max(entry["ended_at_s"] - entry["began_at_s"] for entry in of_stage)
             below = f"{took_ms:.0f} ms" + (f", {n_lost} lost" if n_lost else "")
         parts.append(f'<rect class="o" x="{x}" y="{y}" width="{_BOX}" height="{_HIGH}" rx="6"/>')
         parts += [_centred(x, y + 22, title, "h"), _centred(x, y + 40, below)]
@@ -108,8 +108,7 @@ def _edge(done: Sequence[Entry], before: str, after: str) -> tuple[str, str]:
     else:
         reads = [span for span in reads if span[1] in written]
     if not reads:
-        calls = Counter(entry["stage"] for entry in done)[after]
-        return f"{calls} call{'s' if calls > 1 else ''}", ""
+        return count(Counter(entry["stage"] for entry in done)[after], "call"), ""
     return count(len(reads), "get"), _amount(sum(span[4] for span in reads))
 
 
