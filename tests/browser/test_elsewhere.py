@@ -128,11 +128,13 @@ def test_one_worker_that_is_left_is_told_as_one(page: Any) -> None:
     run.advance(200)
     load(page, Dashboard(run))
     page.wait_for_function("() => Number(document.querySelector('.mlless')?.dataset.rows) === 200")
-    charts = page.locator(".mlless-plot svg")
-    assert charts.nth(1).get_attribute("aria-label") == "1 worker of 2, removed at 1 step"
-    page.locator(".mlless-plot").nth(1).hover()
-    assert "1 worker" in page.locator(".mlless-tip").nth(1).inner_text()
-    assert "1 workers" not in page.locator(".mlless").inner_text()
+    chart = page.locator(".mlless-plot > svg[role=img]").nth(1)
+    assert chart.get_attribute("aria-label") == "1 worker of 2, removed at 1 step"
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 0.5 * box["height"])
+    tip = page.locator(".mlless-tip").nth(1)
+    tip.wait_for()
+    assert tip.inner_text().splitlines()[-1] == "1 worker"
 
 
 def test_the_leaderboard_is_drawn_and_its_stop_is_asked_for_until_it_is_confirmed(page: Any) -> None:

@@ -91,7 +91,7 @@ def test_patience_counts_evaluations_since_the_best(losses: list[float], patienc
     assert (found[0] if found else None) == expected
     if found:
         assert found[1].status == "finished"
-        assert f"in {patience} evaluations" in found[1].reason
+        assert found[1].reason.endswith("in 1 evaluation" if patience == 1 else f"in {patience} evaluations")
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
