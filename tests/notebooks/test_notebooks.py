@@ -183,3 +183,32 @@ def test_the_exploration_notebook_finds_a_model_within_its_budget(tmp_path: Path
     assert "application/vnd.plotly.v1+json" in kinds
     assert "application/vnd.jupyter.widget-view+json" not in kinds
     print(f"the notebook took {time.monotonic() - began:.0f} s")
+
+
+@pytest.mark.long
+def test_the_protocols_notebook_sets_four_side_by_side(tmp_path: Path) -> None:
+    done, document = execute(NOTEBOOKS / "02_protocols.ipynb", tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert errors_of(document) == []
+    lines = re.findall(
+        r"^(bsp|isp|ssp|isp-over-ssp) +([0-9.]+) +([0-9.]+) +([0-9.]+) +[0-9.]+$", done.stdout, re.MULTILINE
+    )
+    published = {name: float(mb) for name, _, mb, _ in lines}
+    losses = {name: float(loss) for name, _, _, loss in lines}
+    assert set(published) == {"bsp", "isp", "ssp", "isp-over-ssp"}
+    assert published["isp"] < published["bsp"] / 2
+    assert losses["isp"] == pytest.approx(losses["bsp"], rel=0.02)
+    assert re.search(r"^setting +bsp", done.stdout, re.MULTILINE), "the comparison"
+
+
+@pytest.mark.long
+def test_the_clicks_notebook_is_better_than_the_share_alone(tmp_path: Path) -> None:
+    done, document = execute(NOTEBOOKS / "04_clicks.ipynb", tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert errors_of(document) == []
+    found = {name: float(value) for name, value in re.findall(r"^([\w ]+?) +([0-9.]+)$", done.stdout, re.MULTILINE)}
+    assert found["log loss"] < 0.95 * found["log loss of the share alone"]
+    assert found["AUC"] > 0.7
+    assert found["calibration error"] < 0.05
