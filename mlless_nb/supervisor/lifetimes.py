@@ -47,8 +47,8 @@ class Lifetimes:
         self._asked.pop(slot, None)
 
     def learn(self, slot: int, invoked_s: float) -> None:
-        """The function that has ``slot`` was invoked ``invoked_s`` seconds after the run; a later one may start now."""
-        self._invoked_s[slot] = invoked_s
+        """The function that has ``slot`` was invoked ``invoked_s`` seconds after the run, if no later one is known."""
+        self._invoked_s[slot] = max(invoked_s, self._invoked_s[slot])
         if slot in self._asked and self._asked[slot][0] <= invoked_s:
             del self._asked[slot]
 
