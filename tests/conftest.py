@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -11,18 +13,22 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import hypothesis
 import pytest
+import redis_cluster
 from audit import unpickling
 from runtimes import SharedRuntime
 from servers import (
     S3_BUCKET,
     FrameServerProcess,
     MemcachedProcess,
+    PrivateRedisProcess,
     RabbitProcess,
     RedisProcess,
     Relay,
+    certificate_of,
     dies_with_parent,
     free_port,
     missing,
@@ -100,11 +106,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = set(getattr(item, "fixturenames", ()))
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             names |= {value for value in item.callspec.params.values() if isinstance(value, str)}
-        if names & {"redis_server", "redis_url", "redis"}:
+        if names & {"redis_server", "redis_url", "redis", "tls_redis", "redis_cluster"}:
             item.add_marker(pytest.mark.redis)
         if names & {"memcached_server", "memcached_url", "memcached"}:
             item.add_marker(pytest.mark.memcached)
-        if names & {"rabbitmq_server", "rabbitmq_url", "rabbitmq"}:
+        if names & {"rabbitmq_server", "rabbitmq_url", "rabbitmq", "tls_rabbitmq"}:
             item.add_marker(pytest.mark.rabbitmq)
 
 
@@ -145,6 +151,31 @@ def own_redis(redis_program: str, tmp_path: Path) -> Iterator[RedisProcess]:
 
 
 @pytest.fixture(scope="session")
+def redis_of_kind(redis_program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str], str]]:
+    """Gives the URL of a Redis of the whole test run for keys that begin alike: "tls_redis" or "redis_cluster".
+
+    The one is behind TLS and a password, and its URL carries the certificate of its own authority; the other is one of
+    two servers, which has these keys.
+    """
+    from mlless_nb.bus.cluster import node_of
+
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def started(kind: str) -> str:
+            if kind == "redis_cluster":
+                return stack.enter_context(redis_cluster.started(redis_program, tmp_path_factory.mktemp))[0]
+            folder = tmp_path_factory.mktemp("tls-redis")
+            certificate = certificate_of(folder)
+            server = PrivateRedisProcess(redis_program, folder, "planted-password", certificate)
+            server.start()
+            stack.callback(server.kill)
+            return f"{server.url}?ssl_ca_data={quote(certificate.authority.read_text())}"
+
+        yield lambda kind, prefix: node_of(started(kind), prefix) if kind == "redis_cluster" else started(kind)
+
+
+@pytest.fixture(scope="session")
 def rabbitmq_program() -> str:
     """The path of RabbitMQ's own script."""
     program = next((path for name in RABBITMQ_PROGRAMS if (path := shutil.which(name))), None)
@@ -170,6 +201,19 @@ def rabbitmq_url(rabbitmq_server: RabbitProcess) -> str:
     """URL of a RabbitMQ that other tests use too, under other job ids."""
     assert server_is_up(rabbitmq_server)
     return rabbitmq_server.url
+
+
+@pytest.fixture(scope="session")
+def tls_rabbitmq(rabbitmq_program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The URL of a RabbitMQ behind TLS, and the file of its authority's certificate."""
+    folder = tmp_path_factory.mktemp("tls-rabbitmq")
+    certificate = certificate_of(folder)
+    server = RabbitProcess(rabbitmq_program, folder, "planted-password", certificate)
+    try:
+        server.start()
+        yield server.tls_url, certificate.authority
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="session")

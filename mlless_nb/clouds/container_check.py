@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..driver.cluster_rights import missing_right
-from ..driver.lithops_config import for_cloud, secrets_of
+from ..driver.lithops_config import for_cloud, not_installed, secrets_of
 from ..driver.pods import ANSWER_S, CONNECT_S, TAG, check_image, said
 from ..errors import JobError, MllessError
 from ..redaction import remember
@@ -58,6 +58,8 @@ def _configuration(path: Path | None, whole: list[dict[str, Any]]) -> str:
         if backend in BACKENDS and not isinstance(config.get(backend), dict):
             config[backend] = {}
         config = default_config(config_data=for_cloud(config, backend))
+    except ModuleNotFoundError as error:
+        raise UnfitError(f"packages of {backend} are to be installed; {not_installed(str(error.name))}") from None
     except Exception as error:
         raise UnfitError(f"Lithops says: {_line(error)}") from None
     if backend not in BACKENDS:

@@ -97,9 +97,10 @@ def deploy(
     for memory, name in names.items():
         _make_log_group(account, name, found)
         is_there = name in found.functions
-        if is_there and not _is_as_made(account, name, memory, layer, role):
+        # AWS lets a function decipher its environment by the role that was there when it was made, not by its name.
+        if is_there and (found.role is None or not _is_as_made(account, name, memory, layer, role)):
             account.call("lambda", "delete_function", FunctionName=name)
-            say(f"removed function {name}, whose memory, timeout, layer or role was another one")
+            say(f"removed function {name}, whose memory, timeout, layer or role was another one or gone")
             is_there = False
         if not is_there:
             _make_function(account, name, memory, role, layer, handler, runtime)

@@ -15,6 +15,24 @@ DEFAULTS = {
     "aws_lambda": {"runtime_timeout": deployed.LIFETIME_S},
     "k8s": {"runtime_timeout": 86_400, "master_timeout": 86_400},
 }
+#: The extra of Lithops that installs a cloud's packages, by the prefix of a missing module's name.
+EXTRAS = {
+    "alibabacloud": "aliyun",
+    "azure": "azure",
+    "boto": "aws",
+    "google": "gcp",
+    "httplib2": "gcp",
+    "ibm": "ibm",
+    "kubernetes": "kubernetes",
+    "oci": "oracle",
+    "oss2": "aliyun",
+}
+
+
+def not_installed(module: str) -> str:
+    """That a module is missing which Lithops needs for a backend, and what installs it."""
+    extra = next((extra for start, extra in EXTRAS.items() if module.startswith(start)), "all")
+    return f"{module} is not: pip install 'lithops[{extra}]'"
 
 
 def configured(backend: str | Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None]:

@@ -23,23 +23,11 @@ from ..storage import conditional
 from . import deployed
 from .embedded_redis import EmbeddedRedis, RedisServer, acquire_shared, check_redis, release
 from .launcher import LithopsLauncher, is_local
+from .lithops_config import not_installed
 from .places import Places, end, forget
 from .redis_user import RedisUser
 from .request_dues import RequestDues
 from .watchdog import Watchdog
-
-#: The extra of Lithops that installs a cloud's packages, by the prefix of a missing module's name.
-EXTRAS = {
-    "alibabacloud": "aliyun",
-    "azure": "azure",
-    "boto": "aws",
-    "google": "gcp",
-    "httplib2": "gcp",
-    "ibm": "ibm",
-    "kubernetes": "kubernetes",
-    "oci": "oracle",
-    "oss2": "aliyun",
-}
 
 
 class Services:
@@ -298,6 +286,5 @@ def _launcher(job: TrainingJob) -> LithopsLauncher:
         missing = error.__context__  # Lithops imports a backend on first use
         if not isinstance(missing, ModuleNotFoundError) or not missing.name:
             raise
-        extra = next((extra for start, extra in EXTRAS.items() if missing.name.startswith(start)), "all")
-        valid = f"one whose packages are installed; {missing.name} is not: pip install 'lithops[{extra}]'"
+        valid = f"one whose packages are installed; {not_installed(missing.name)}"
         raise JobError("backend", error.value, valid) from None

@@ -15,17 +15,33 @@ from servers import S3_BACKEND
 
 from mlless_nb.bus import MAX_MESSAGE_BYTES, Bus, open_bus
 from mlless_nb.errors import ServiceError
+from mlless_nb.exchange.protocol import key_prefix
 from mlless_nb.storage.objects import LithopsObjects, ObjectStore
 
 Opener = Callable[..., Bus]
 
 
-@pytest.fixture(params=["memory", "redis", "rabbitmq", "folder", pytest.param("s3", marks=pytest.mark.long)])
-def url(request: pytest.FixtureRequest) -> str:
-    """URL of a server of each kind."""
-    if request.param in ("folder", "s3"):
-        return "storage://"
-    return "memory://" if request.param == "memory" else request.getfixturevalue(f"{request.param}_url")
+#: Servers for longer runs of the tests.
+LONG = ("s3", "tls_redis", "redis_cluster", "tls_rabbitmq")
+
+
+@pytest.fixture(
+    params=["memory", "redis", "rabbitmq", "folder", *(pytest.param(kind, marks=pytest.mark.long) for kind in LONG)]
+)
+def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Gives a job's URL of a server of each kind."""
+    kind = request.param
+    if kind in ("tls_redis", "redis_cluster"):
+        of_kind = request.getfixturevalue("redis_of_kind")
+        return lambda job_id: str(of_kind(kind, key_prefix(job_id)))
+    if kind == "tls_rabbitmq":
+        address, authority = request.getfixturevalue("tls_rabbitmq")
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    elif kind in ("folder", "s3"):
+        address = "storage://"
+    else:
+        address = "memory://" if kind == "memory" else request.getfixturevalue(f"{kind}_url")
+    return lambda _: str(address)
 
 
 @pytest.fixture
@@ -45,19 +61,19 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.fixture
-def opener(url: str, objects: ObjectStore | None) -> Iterator[Opener]:
+def opener(url: Callable[[str], str], objects: ObjectStore | None) -> Iterator[Opener]:
     """Opens buses of one new job, which are closed, and the job deleted, after the test."""
     job_id, buses = f"job-{secrets.token_hex(4)}", []
 
     def open_one(job_id: str = job_id, **options: bool) -> Bus:
-        buses.append(open_bus(url, job_id, objects=objects, **options))
+        buses.append(open_bus(url(job_id), job_id, objects=objects, **options))
         return buses[-1]
 
     yield open_one
     for bus in buses:
         bus.close()
     for name in (job_id, "another-job"):
-        open_bus(url, name, objects=objects).close(delete=True)
+        open_bus(url(name), name, objects=objects).close(delete=True)
     if objects is not None:
         assert objects.list("") == []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from engine.jobs import digest, finish, job
-from servers import PrivateRedisProcess, RabbitProcess, certificate_of
+from servers import PrivateRedisProcess, certificate_of
 
 from mlless_nb import JobError, ServiceError
 from mlless_nb.bus import open_bus
@@ -25,19 +25,6 @@ def tls_redis(redis_program: str, tmp_path_factory: pytest.TempPathFactory) -> I
     server.start()
     yield server
     server.kill()
-
-
-@pytest.fixture(scope="module")
-def tls_rabbitmq(rabbitmq_program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """The URL of a RabbitMQ behind TLS and a password, and its authority."""
-    folder = tmp_path_factory.mktemp("tls-rabbitmq")
-    certificate = certificate_of(folder)
-    server = RabbitProcess(rabbitmq_program, folder, PASSWORD, certificate)
-    try:
-        server.start()
-        yield server.tls_url, certificate.authority
-    finally:
-        server.stop()
 
 
 def test_redis_is_reached_by_who_trusts_its_authority(

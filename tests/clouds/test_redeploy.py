@@ -70,3 +70,18 @@ def test_a_dry_run_says_what_would_be_made_again(cloud: Aws, run: Command) -> No
     (function,) = boto3.client("lambda").list_functions()["Functions"]
     assert [each["Arn"] for each in function["Layers"]] == [again.layer]
     assert cloud.names() == there
+
+
+def test_functions_whose_role_is_gone_are_made_again(cloud: Aws, run: Command) -> None:
+    """A new role of the same name is another one: AWS would not start them, since they have an environment."""
+    profile = deployed_here(run, *SIZE)
+    client, (name,) = boto3.client("lambda"), cloud.names()["functions"]
+    function = client.get_function(FunctionName=name)["Configuration"]["FunctionArn"]
+    client.tag_resource(Resource=function, Tags={"from": "before"})
+    assert deployed_here(run, *SIZE) == profile
+    assert "from" in client.get_function(FunctionName=name)["Tags"]
+    role = profile.role.rpartition("/")[2]
+    boto3.client("iam").delete_role_policy(RoleName=role, PolicyName="mlless-nb-function")
+    boto3.client("iam").delete_role(RoleName=role)
+    assert deployed_here(run, *SIZE) == profile
+    assert "from" not in client.get_function(FunctionName=name)["Tags"]

@@ -41,6 +41,8 @@ NOTHING = BudgetRequest()
         "memory",
         pytest.param("redis", marks=pytest.mark.redis),
         pytest.param("shards", marks=pytest.mark.redis),
+        pytest.param("tls_redis", marks=pytest.mark.long),
+        pytest.param("redis_cluster", marks=pytest.mark.long),
         pytest.param("store", marks=pytest.mark.redis),
         "storage",
         "folder",
@@ -63,7 +65,10 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
             opened.append(over(open_objects(), job_id, nonce))
             return opened[-1]
     else:
-        url = request.getfixturevalue("redis_url")
+        if request.param in ("tls_redis", "redis_cluster"):
+            url = request.getfixturevalue("redis_of_kind")(request.param, f"mlless:{{{job_id}}}:")
+        else:
+            url = request.getfixturevalue("redis_url")
         urls = [url] if request.param != "shards" else [f"{url.rsplit('/', 1)[0]}/0", f"{url.rsplit('/', 1)[0]}/1"]
 
         def open_log(nonce: str) -> Coordinator:
