@@ -15,7 +15,7 @@ from runs import Measured, measure, medians
 from sets import ml1m
 
 from mlless_nb import BSP, ISP, PMF, SGD
-from mlless_nb.driver.embedded_redis import EmbeddedRedis
+from mlless_nb.driver.servers.embedded_redis import EmbeddedRedis
 
 PATTERNS = ("broadcast", "scatter-reduce")
 #: Where a second server is tried, of those that are asked for: with few workers it says little.

@@ -29,7 +29,7 @@ from runs import measure, packing_s
 from sets import Split, ml1m
 
 from mlless_nb import BSP, ISP, PMF, SGD, Stop
-from mlless_nb.driver.embedded_redis import find_programs
+from mlless_nb.driver.servers.embedded_redis import find_programs
 
 JOB = {
     "model": PMF(rank=20, l2=0.05),

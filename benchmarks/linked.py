@@ -20,8 +20,8 @@ from mlless_nb.adviser.constants import Link
 from mlless_nb.bus import open_bus
 from mlless_nb.bus.messages import Invocation
 from mlless_nb.data.prepare import pack
-from mlless_nb.driver.embedded_redis import acquire_shared, release
-from mlless_nb.driver.invocations import invocations_of
+from mlless_nb.driver.launch.invocations import invocations_of
+from mlless_nb.driver.servers.embedded_redis import acquire_shared, release
 from mlless_nb.exchange import Frame, RedisCoordinator
 from mlless_nb.exchange.pattern import scatter_from
 from mlless_nb.exchange.protocol import key_prefix

@@ -26,12 +26,12 @@ from step import options_of
 from trust_switch import TURN_S, turn_at, unless_off
 
 from mlless_nb import BSP, ISP, Stop
-from mlless_nb.driver import launcher
+from mlless_nb.driver.backends import launcher
+from mlless_nb.driver.backends.interpreter import interpreter
 from mlless_nb.driver.driver import Driver
-from mlless_nb.driver.embedded_redis import EmbeddedRedis
-from mlless_nb.driver.interpreter import interpreter
-from mlless_nb.driver.invocations import LEASE_S
-from mlless_nb.driver.mending import Mending
+from mlless_nb.driver.launch.invocations import LEASE_S
+from mlless_nb.driver.recovery.mending import Mending
+from mlless_nb.driver.servers.embedded_redis import EmbeddedRedis
 from mlless_nb.exchange.protocol import RoundRequest
 from mlless_nb.exchange.redis.arrivals import LEASE_SHARE
 from mlless_nb.exchange.redis.coordinator import RedisCoordinator

@@ -14,7 +14,7 @@ from sets import Split
 
 import mlless_nb
 from mlless_nb import TrainingJob
-from mlless_nb.driver.data_preparation import JobData
+from mlless_nb.driver.launch.data_preparation import JobData
 from mlless_nb.storage.objects import MemoryObjects
 
 #: Steps at the beginning that are not counted: minibatches are fetched, buffers grow.

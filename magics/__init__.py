@@ -32,7 +32,7 @@ __all__ = ["load_ipython_extension", "unload_ipython_extension"]
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Add the magics and their completions to ``shell``. Loading twice does no harm."""
-    from ..driver.ahead import get_ready
+    from ..driver.launch.ahead import get_ready
     from ..widgets.frontend import can_click, detect
     from .completion import complete
     from .mlless import MllessMagics

@@ -255,7 +255,7 @@ def frame_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameServ
 @pytest.fixture(scope="session")
 def function_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedRuntime | None]:
     """Forks the functions of all runs of the test run that ask for `shared_runtime`; None where that is not safe."""
-    from mlless_nb.driver import interpreter
+    from mlless_nb.driver.backends import interpreter
 
     if sys.platform != "linux":
         yield None

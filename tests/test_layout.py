@@ -43,6 +43,8 @@ FLOORS = [
     ("terminal",),
     ("__main__",),
 ]
+#: The parts of the driver, from the ground up; what users call and the driver's loop lie beside them.
+DRIVER_FLOORS = ("backends", "servers", "launch", "running", "recovery", "ending", "detached")
 TOP_LEVEL_FOLDERS = {*ROOMS, "notebooks", "binder", "tests", "benchmarks", "docs"}
 
 
@@ -198,6 +200,19 @@ def test_arrows_run_down_the_floors() -> None:
                     "magics",
                 ):  # these are asked for by a function, when needed
                     assert rank[other] < rank[own], f"{module}:{node.lineno} imports {other}"
+
+
+def test_the_parts_of_the_driver_import_from_those_below_them() -> None:
+    driver = ROOT / "mlless_nb" / "driver"
+    assert {path.parent.name for path in driver.glob("*/__init__.py")} == set(DRIVER_FLOORS)
+    for module in driver.glob("*/*.py"):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if not isinstance(node, ast.ImportFrom) or node.level != 2:
+                continue
+            for other in [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]:
+                if other in DRIVER_FLOORS:
+                    floor = DRIVER_FLOORS.index(module.parent.name)
+                    assert DRIVER_FLOORS.index(other) < floor, f"{module}:{node.lineno} imports {other}"
 
 
 def test_notebooks_are_stored_without_outputs() -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
-from ..driver import deployed
-from ..driver.launcher import is_local
+from ..driver.backends import deployed
+from ..driver.backends.launcher import is_local
 from ..driver.run import TrainingRun
 from ..errors import JobError
 from ..job.job import TrainingJob

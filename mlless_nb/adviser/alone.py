@@ -6,8 +6,8 @@ import dataclasses
 
 from ..data.dataset import Dataset
 from ..data.prepare import Manifest
-from ..driver.data_preparation import JobData
-from ..driver.invocations import DETACHED, invocations_of
+from ..driver.launch.data_preparation import JobData
+from ..driver.launch.invocations import DETACHED, invocations_of
 from ..exchange.stores import REDIS
 from ..job.execution import WORKERS
 from ..job.job import TrainingJob

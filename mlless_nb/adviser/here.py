@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..driver.launch_plan import EMBEDDED_LINK
+from ..driver.launch.launch_plan import EMBEDDED_LINK
 from ..exchange.pattern import choose_pattern
 from ..money import Rates
 from ..money.meter import NUSD

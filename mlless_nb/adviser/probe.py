@@ -16,7 +16,7 @@ from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
 from ..data.ratings import Ratings
 from ..data.stream import CsrStream
-from ..driver.launcher import is_local
+from ..driver.backends.launcher import is_local
 from ..errors import ServiceError
 from ..job import defaults
 from ..job.job import TrainingJob

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..data.minibatches import Minibatch
-from ..driver.interpreter import interpreter
+from ..driver.backends.interpreter import interpreter
 from ..exchange.stats import NO_STATS
 from ..worker.replica import Replica
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bus.urls import mask_url
-from ..driver import deployed
+from ..driver.backends import deployed
 from ..errors import MllessError
 from ..plurals import count
 from . import container, container_check, deploying, deployment_request, doctor, removing, runtime, verifying

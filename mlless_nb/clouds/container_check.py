@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..driver.cluster_rights import missing_right
-from ..driver.lithops_config import for_cloud, not_installed, secrets_of
-from ..driver.pods import ANSWER_S, CONNECT_S, TAG, check_image, said
+from ..driver.backends.cluster_rights import missing_right
+from ..driver.backends.lithops_config import for_cloud, not_installed, secrets_of
+from ..driver.backends.pods import ANSWER_S, CONNECT_S, TAG, check_image, said
 from ..errors import JobError, MllessError
 from ..redaction import remember
 from .doctor import Finding, UnfitError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bus.passwords import filled
-from ..driver.deployed import LIFETIME_S, Profile
+from ..driver.backends.deployed import LIFETIME_S, Profile
 from ..errors import ServiceError
 from ..redaction import in_url
 from . import lithops_lambda

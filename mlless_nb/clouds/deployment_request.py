@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from ..bus.passwords import filled
 from ..bus.urls import REDIS_FORMS, check_redis, mask_url, require_private
-from ..driver import deployed
-from ..driver.deployed import Profile
+from ..driver.backends import deployed
+from ..driver.backends.deployed import Profile
 from ..errors import JobError, ServiceError
 from ..plurals import count
 from .account import Account

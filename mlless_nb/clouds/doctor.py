@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..bus.passwords import filled
 from ..bus.urls import check_redis
-from ..driver import deployed
-from ..driver.deployed import LIFETIME_S, Profile
+from ..driver.backends import deployed
+from ..driver.backends.deployed import LIFETIME_S, Profile
 from ..errors import MllessError
 from ..plurals import count
 from . import lithops_lambda

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from ..driver import deployed
+from ..driver.backends import deployed
 from ..errors import ServiceError
 from ..exchange.stores.dynamodb import TABLE
 from ..plurals import count

@@ -15,9 +15,9 @@ from ..errors import CommandError, JobError, MllessError
 from ..telemetry.record import END, ROWS, last_spent_usd, recorded_name, runs_folder
 from ..validation import check_flag
 from . import leftovers, spending
+from .backends.processes import Process, all_processes
 from .leftovers import Leftover
-from .places import CONTROL, PLACES, Places, all_places, forget
-from .processes import Process, all_processes
+from .servers.places import CONTROL, PLACES, Places, all_places, forget
 
 #: States of runs of which nothing works any more.
 OVER = ("killed", "ended")

@@ -25,24 +25,24 @@ from ..stateless.platform import Ends
 from ..supervisor.policy.replay import inputs_of
 from ..telemetry.record import Record
 from ..tracking import Tracker
-from . import teardown
-from .allowance import Allowance
-from .causes import Causes
-from .commands import Commands
-from .conclusion import Conclusion
-from .contact import Contact, asked_again
-from .data_preparation import JobData
-from .driver_lease import DRIVER_LEASE_S, kept
-from .first_state import first_state
-from .launch_plan import LaunchPlan
-from .mending import Mending
-from .recovery import Recovery
-from .resumption import Earlier, start_of
+from .backends.causes import Causes
+from .ending import teardown
+from .ending.conclusion import Conclusion
+from .ending.unheard import Unheard
+from .launch.allowance import Allowance
+from .launch.data_preparation import JobData
+from .launch.first_state import first_state
+from .launch.launch_plan import LaunchPlan
+from .launch.resumption import Earlier, start_of
+from .launch.stored_data import StoredData
+from .recovery.mending import Mending
+from .recovery.recovery import Recovery
 from .run import TrainingRun
-from .services import Services
-from .stored_data import StoredData
-from .unheard import Unheard
-from .update_feed import UpdateFeed
+from .running.commands import Commands
+from .running.contact import Contact, asked_again
+from .running.driver_lease import DRIVER_LEASE_S, kept
+from .running.update_feed import UpdateFeed
+from .servers.services import Services
 
 #: Most seconds between two checks of the functions and of pending commands when no message arrives.
 BUS_POLL_S = 0.1

@@ -23,12 +23,12 @@ from ..bus.urls import REDIS_SCHEMES, mask_url, redis_client, scheme_of
 from ..exchange.protocol import key_prefix
 from ..money.owner import Owner
 from ..plurals import count
-from .embedded_redis import PREFIX as REDIS_PREFIX
-from .launcher import LithopsLauncher, is_local
-from .places import Places
-from .processes import Process, kill
-from .redis_cleanup import sweep
-from .watchdog import OWNER, PREFIX
+from .backends.launcher import LithopsLauncher, is_local
+from .backends.processes import Process, kill
+from .servers.embedded_redis import PREFIX as REDIS_PREFIX
+from .servers.places import Places
+from .servers.redis_cleanup import sweep
+from .servers.watchdog import OWNER, PREFIX
 
 #: Where folders of private servers may lie beside the temporary folder, whose path may be too long.
 BASES = ("/tmp", "/var/tmp")

@@ -13,14 +13,16 @@ from ..errors import BudgetError, CommandError, JobError
 from ..exchange.stores import STORAGE
 from ..job.job import TrainingJob
 from ..telemetry.live import LIVE
-from . import attaching, deployed, detached, handover, resumption
-from .allowance import Allowance
-from .data_preparation import JobData
-from .launch_plan import LaunchPlan
-from .resumption import start_of
+from .backends import deployed
+from .detached import attaching, detached, handover
+from .launch import resumption
+from .launch.allowance import Allowance
+from .launch.data_preparation import JobData
+from .launch.launch_plan import LaunchPlan
+from .launch.resumption import start_of
 from .run import TrainingRun
 from .runs import handles
-from .services import Services
+from .servers.services import Services
 
 
 def rehearse(

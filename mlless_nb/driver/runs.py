@@ -18,9 +18,11 @@ from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from ..redaction import scrub
 from ..telemetry.live import LIVE
-from . import attaching, deployed, detached, resumption
-from .allowance import Allowance, Within
+from .backends import deployed
+from .detached import attaching, detached
 from .driver import Driver
+from .launch import resumption
+from .launch.allowance import Allowance, Within
 from .run import TrainingRun
 from .stateless_driver import StatelessDriver
 

@@ -23,9 +23,9 @@ from ..stateless.platform import Ends
 from ..storage.checkpoint import Progress
 from ..telemetry.record import Record
 from .driver import Driver
-from .driver_lease import DRIVER_LEASE_S, kept
-from .functions import LithopsFunctions
-from .services import Services
+from .launch.functions import LithopsFunctions
+from .running.driver_lease import DRIVER_LEASE_S, kept
+from .servers.services import Services
 
 #: Longest wait, once a run has ended, for functions that are still at work, seconds.
 LAST_FUNCTIONS_S = 5.0

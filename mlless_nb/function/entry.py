@@ -31,7 +31,7 @@ from .package_digest import checked
 from .patience import open_patiently
 from .succession import UNUSED, await_slot
 
-#: Longest wait for data that is lost while a function starts, seconds (`driver.recovery.UNKNOWN_S`), and between polls.
+#: Longest wait for data that is lost while a function starts, seconds (as the driver's `UNKNOWN_S`), and between polls.
 RESTORED_S, RESTORED_POLL_S = 2.0, 0.05
 
 

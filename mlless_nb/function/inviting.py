@@ -1,4 +1,4 @@
-"""A worker's function that invokes the functions of other slots, see `mlless_nb.driver.fan_out`."""
+"""A worker's function that invokes the functions of other slots, see `mlless_nb.driver.launch.fan_out`."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..driver import spending
-from ..driver.allowance import Within
+from ..driver.launch.allowance import Within
 from ..driver.run import TrainingRun
 from ..driver.runs import start
 from ..errors import BudgetError, MllessError, ServiceError

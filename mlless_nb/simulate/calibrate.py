@@ -16,8 +16,8 @@ from ..bus import open_bus
 from ..bus.messages import Invocation
 from ..data import datasets
 from ..data.prepare import Manifest, pack
-from ..driver.embedded_redis import EmbeddedRedis
-from ..driver.invocations import DETACHED, invocations_of
+from ..driver.launch.invocations import DETACHED, invocations_of
+from ..driver.servers.embedded_redis import EmbeddedRedis
 from ..exchange import RedisCoordinator
 from ..exchange.redis.connection import PipelinedConnection
 from ..exchange.redis.coordinator import connect

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ..bus.messages import Command, Ended, Invocation, Left, Message, Update
 from ..data.prepare import Manifest
 from ..data.read_plan import most_gets
-from ..driver.data_preparation import JobData
-from ..driver.invocations import invocations_of
+from ..driver.launch.data_preparation import JobData
+from ..driver.launch.invocations import invocations_of
 from ..errors import JobError
 from ..exchange.pattern import scatter_from
 from ..exchange.stores import REDIS, shown

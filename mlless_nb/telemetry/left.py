@@ -1,4 +1,4 @@
-"""What is left of a run after its end, in words. It is counted by `mlless_nb.driver.remains`."""
+"""What is left of a run after its end, in words. It is counted by `mlless_nb.driver.ending.remains`."""
 
 from __future__ import annotations
 

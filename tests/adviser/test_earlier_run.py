@@ -14,7 +14,7 @@ from mlless_nb import PMF, SGD, CommandError, JobError, LogisticRegression, Stop
 from mlless_nb.adviser import foresight, probe
 from mlless_nb.adviser.constants import constants
 from mlless_nb.adviser.earlier_run import epochs_of_run
-from mlless_nb.driver import deployed
+from mlless_nb.driver.backends import deployed
 from mlless_nb.telemetry.live import Row, RunState
 from mlless_nb.telemetry.record import Record
 

@@ -16,7 +16,7 @@ from engine.jobs import PATIENCE_S, job
 
 import mlless_nb
 from mlless_nb import BSP, ISP, SGD, CommandError, MllessError, ScaleIn, Stop
-from mlless_nb.driver.launcher import LithopsLauncher
+from mlless_nb.driver.backends.launcher import LithopsLauncher
 
 
 def say(**facts: Any) -> None:

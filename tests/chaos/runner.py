@@ -20,8 +20,9 @@ from engine.jobs import digest, finish
 from engine.test_faults import eventually, is_gone
 
 import mlless_nb
-from mlless_nb.driver import contact, invocations
-from mlless_nb.driver.launcher import LithopsLauncher
+from mlless_nb.driver.backends.launcher import LithopsLauncher
+from mlless_nb.driver.launch import invocations
+from mlless_nb.driver.running import contact
 
 #: Lease of the functions, seconds: short, so that those that are found by it are found soon.
 LEASE_S = 3.0

@@ -19,7 +19,7 @@ OWN = ("config", "says_step", "steps", "wait_s")
 def main(asked: dict[str, Any]) -> dict[str, Any]:
     import mlless_nb
     from mlless_nb import BSP, PMF, SGD, ScaleIn, Stop, TrainingJob, datasets
-    from mlless_nb.driver import deployed
+    from mlless_nb.driver.backends import deployed
 
     options: dict[str, Any] = {"backend": "aws_lambda", "workers": 3, "memory_mb": 1769, "budget": 0.5}
     options |= {key: value for key, value in asked.items() if key not in OWN}

@@ -15,8 +15,9 @@ from clouds.emulator import Aws
 
 from mlless_nb.clouds import lithops_lambda, policies, resources
 from mlless_nb.clouds.account import open_account
-from mlless_nb.driver import deployed, launch_plan
-from mlless_nb.driver.launcher import LithopsLauncher
+from mlless_nb.driver.backends import deployed
+from mlless_nb.driver.backends.launcher import LithopsLauncher
+from mlless_nb.driver.launch import launch_plan
 from mlless_nb.errors import JobError, ServiceError
 from mlless_nb.job.sync import BSP
 

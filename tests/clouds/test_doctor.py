@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 from servers import free_port
 
 from mlless_nb.clouds import doctor, policies, resources
-from mlless_nb.driver import deployed
+from mlless_nb.driver.backends import deployed
 from mlless_nb.errors import JobError
 from mlless_nb.exchange.stores import DynamoDBStore
 from mlless_nb.magics.commands import perform

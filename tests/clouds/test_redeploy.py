@@ -8,7 +8,7 @@ from collections.abc import Callable
 import boto3
 from clouds.emulator import Aws
 
-from mlless_nb.driver import deployed
+from mlless_nb.driver.backends import deployed
 
 Command = Callable[..., tuple[int, str, str]]
 SIZE = ("--memory", "512")

@@ -13,8 +13,8 @@ import pytest
 from clouds.emulator import Aws
 
 from mlless_nb.clouds import policies
-from mlless_nb.driver import deployed
-from mlless_nb.driver.cloud_functions import CloudFunctions
+from mlless_nb.driver.backends import deployed
+from mlless_nb.driver.backends.cloud_functions import CloudFunctions
 from mlless_nb.stateless import nested
 
 Command = Callable[..., tuple[int, str, str]]

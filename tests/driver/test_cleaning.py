@@ -21,9 +21,9 @@ from mlless_nb import CommandError, JobError
 from mlless_nb.bus import open_bus
 from mlless_nb.bus.urls import mask_url
 from mlless_nb.driver import leftovers
+from mlless_nb.driver.backends.processes import all_processes, kill
 from mlless_nb.driver.cleaning import survey
-from mlless_nb.driver.places import PLACES, Places, all_places, end, forget
-from mlless_nb.driver.processes import all_processes, kill
+from mlless_nb.driver.servers.places import PLACES, Places, all_places, end, forget
 from mlless_nb.errors import DecodeError
 from mlless_nb.magics.cleaning import clean, ps
 from mlless_nb.money.owner import Owner

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from mlless_nb import BSP, PMF, SGD, ServiceError
 from mlless_nb.bus import open_bus
 from mlless_nb.bus.messages import Invocation, Trouble
-from mlless_nb.driver.fan_out import MOST_INVOKED, fanned_out, inviter_of, n_inviters
-from mlless_nb.driver.lithops_config import can_functions_invoke
-from mlless_nb.driver.mending import Mending
-from mlless_nb.driver.recovery import Recovery
+from mlless_nb.driver.backends.lithops_config import can_functions_invoke
+from mlless_nb.driver.launch.fan_out import MOST_INVOKED, fanned_out, inviter_of, n_inviters
+from mlless_nb.driver.recovery.mending import Mending
+from mlless_nb.driver.recovery.recovery import Recovery
 from mlless_nb.exchange import FROM_THE_START, SUPERVISOR
 from mlless_nb.exchange.plan import NO_PLAN
 from mlless_nb.function import inviting

@@ -13,7 +13,7 @@ import pytest
 import mlless_nb
 from mlless_nb import PMF, SGD, BudgetError, CommandError, JobError, Stop, StoredFiles, TrainingJob, datasets
 from mlless_nb.driver import spending
-from mlless_nb.driver.allowance import Allowance
+from mlless_nb.driver.launch.allowance import Allowance
 from mlless_nb.errors import DecodeError
 from mlless_nb.job.limits import AllottedBudget
 from mlless_nb.money.book import RunEntry
@@ -190,7 +190,7 @@ def test_a_run_that_is_killed_before_its_launch_costs_next_to_nothing(is_stored:
 
 
 def test_a_live_run_notes_what_it_has_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlless_nb.driver.allowance.NOTE_S", 0.01)
+    monkeypatch.setattr("mlless_nb.driver.launch.allowance.NOTE_S", 0.01)
     mlless_nb.session("shared", budget=1)
     allowance = Allowance.open(capped(None), "run-1", "one")
     telemetry = Telemetry(_state=RunState(status="running", committed_usd=0.25, time_s=3.0))

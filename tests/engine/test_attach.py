@@ -22,9 +22,9 @@ from folders import paths_below
 import mlless_nb
 from mlless_nb import BudgetError, CommandError, JobError, LogisticRegression, Stop, TrainingJob, TrainingRun, datasets
 from mlless_nb.driver import leftovers, spending
+from mlless_nb.driver.backends.processes import all_processes
 from mlless_nb.driver.cleaning import survey
-from mlless_nb.driver.places import CONTROL, Places, all_places
-from mlless_nb.driver.processes import all_processes
+from mlless_nb.driver.servers.places import CONTROL, Places, all_places
 from mlless_nb.telemetry.record import runs_folder
 
 #: A notebook that starts a run, says its id once it has taken steps, and then does nothing.

@@ -19,8 +19,8 @@ from servers import RabbitProcess, RedisProcess, Relay
 
 import mlless_nb
 from mlless_nb import BSP, ISP, SGD, NumpyModel, ServiceError, Stop, datasets
-from mlless_nb.driver import invocations
-from mlless_nb.driver.launcher import LithopsLauncher
+from mlless_nb.driver.backends.launcher import LithopsLauncher
+from mlless_nb.driver.launch import invocations
 
 STEADY: dict[str, Any] = {"sync": ISP(0.7), "stop": Stop(steps=600), "checkpoint_every": 40}
 DONE = "Everything is shut down"

@@ -10,7 +10,8 @@ from engine.jobs import PATIENCE_S, cost_of_a_start, finish, job, wait_for_step
 
 import mlless_nb
 from mlless_nb import BSP, ISP, BudgetError, CommandError, JobError, ScaleIn, Stop
-from mlless_nb.driver import data_preparation, driver, runs
+from mlless_nb.driver import driver, runs
+from mlless_nb.driver.launch import data_preparation
 
 LONG = Stop(steps=100_000)
 

@@ -17,8 +17,8 @@ from engine.test_speculation import services_of
 
 import mlless_nb
 from mlless_nb import Stop
-from mlless_nb.driver import fan_out
-from mlless_nb.driver.launcher import LithopsLauncher
+from mlless_nb.driver.backends.launcher import LithopsLauncher
+from mlless_nb.driver.launch import fan_out
 from mlless_nb.exchange import SUPERVISOR
 
 STEPS: dict[str, Any] = {"stop": Stop(steps=60), "checkpoint_every": 20}

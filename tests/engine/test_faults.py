@@ -20,9 +20,11 @@ from servers import RedisProcess
 
 import mlless_nb
 from mlless_nb import BSP, ISP, CommandError, ScaleIn, ServiceError, Stop
-from mlless_nb.driver import driver, embedded_redis, teardown
-from mlless_nb.driver.launcher import LithopsLauncher
-from mlless_nb.driver.services import Services
+from mlless_nb.driver import driver
+from mlless_nb.driver.backends.launcher import LithopsLauncher
+from mlless_nb.driver.ending import teardown
+from mlless_nb.driver.servers import embedded_redis
+from mlless_nb.driver.servers.services import Services
 
 LONG = Stop(steps=1_000_000)
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at processes through /proc")
@@ -222,7 +224,7 @@ def test_nothing_is_left_after_a_run(end: str, redis_url: str) -> None:
     assert run.telemetry.state.events[-1].text.endswith("Everything is shut down")
     assert set(client.keys("*")) == known
     assert not left_of(traces)
-    assert mlless_nb.driver.embedded_redis._shared is None
+    assert mlless_nb.driver.servers.embedded_redis._shared is None
 
 
 def fail(*_: object, **__: object) -> None:

@@ -18,8 +18,8 @@ from mlless_nb import Stop
 from mlless_nb.bus.messages import Ended, Message
 from mlless_nb.bus.redis import RedisBus
 from mlless_nb.driver import driver
-from mlless_nb.driver.launcher import LithopsLauncher
-from mlless_nb.driver.services import Services
+from mlless_nb.driver.backends.launcher import LithopsLauncher
+from mlless_nb.driver.servers.services import Services
 
 STEPS = 40
 JOB: dict[str, Any] = {"stop": Stop(steps=STEPS)}

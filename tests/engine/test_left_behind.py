@@ -21,11 +21,12 @@ from folders import paths_below
 
 import mlless_nb
 from mlless_nb import Stop
-from mlless_nb.driver import leftovers, lithops_paths, spending
+from mlless_nb.driver import leftovers, spending
+from mlless_nb.driver.backends import lithops_paths
+from mlless_nb.driver.backends.processes import all_processes
 from mlless_nb.driver.cleaning import survey
 from mlless_nb.driver.leftovers import Leftover
-from mlless_nb.driver.places import Places, all_places
-from mlless_nb.driver.processes import all_processes
+from mlless_nb.driver.servers.places import Places, all_places
 
 #: A run under a session's budget; says when it has taken a step, and how many when asked.
 CELL = """

@@ -15,7 +15,7 @@ from engine.jobs import PATIENCE_S, digest, finish, job, wait_for_step
 
 import mlless_nb
 from mlless_nb import BSP, ISP, SSP, ScaleIn, Stop
-from mlless_nb.driver.services import Services
+from mlless_nb.driver.servers.services import Services
 from mlless_nb.job.sync import Sync
 from mlless_nb.money.meter import NUSD
 

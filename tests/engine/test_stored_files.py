@@ -30,7 +30,7 @@ from mlless_nb import (
     train,
 )
 from mlless_nb.adviser import dry_run
-from mlless_nb.driver.launcher import LithopsLauncher
+from mlless_nb.driver.backends.launcher import LithopsLauncher
 from mlless_nb.preparation.run import Preparation
 
 SCAN = Preparation.scan

@@ -73,7 +73,7 @@ def test_no_server_is_started() -> None:
     services = services_of(run)
     assert services.redis_urls == []
     assert services.embedded is None
-    assert mlless_nb.driver.embedded_redis._shared is None
+    assert mlless_nb.driver.servers.embedded_redis._shared is None
     traces = traces_of(run)
     run.stop()
     assert run.wait(PATIENCE_S) == "stopped"

@@ -18,7 +18,7 @@ from mlless_nb.bus import open_bus
 from mlless_nb.bus.messages import Failed, Invocation, Left
 from mlless_nb.data.minibatches import Minibatch
 from mlless_nb.data.prepare import Manifest, pack
-from mlless_nb.driver.invocations import invocations_of
+from mlless_nb.driver.launch.invocations import invocations_of
 from mlless_nb.exchange import Arrival, MemoryCoordinator, MemoryHub, RoundRequest
 from mlless_nb.exchange.stats import Stats
 from mlless_nb.job.algorithm import GradientAveraging

@@ -22,9 +22,9 @@ from mlless_nb.bus.messages import Command, Ended, Invocation, Left, Message, St
 from mlless_nb.data.bundle import decode_index, encode_head
 from mlless_nb.data.minibatches import CsrMinibatch, RatingsMinibatch, decode_minibatch, encode_minibatch
 from mlless_nb.data.prepare import Manifest
-from mlless_nb.driver import handover
-from mlless_nb.driver.call_failures import failure_of
-from mlless_nb.driver.control import asked
+from mlless_nb.driver.backends.call_failures import failure_of
+from mlless_nb.driver.detached import handover
+from mlless_nb.driver.detached.control import asked
 from mlless_nb.errors import DecodeError, JobError
 from mlless_nb.exchange.plan import Plan
 from mlless_nb.exchange.seals import Seal

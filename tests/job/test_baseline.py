@@ -10,7 +10,7 @@ import pytest
 from mlless_nb import PMF, SGD, Adam, LogisticRegression, TrainingJob, datasets
 from mlless_nb.data import libsvm
 from mlless_nb.data.stream import CsrStream
-from mlless_nb.driver.data_preparation import JobData
+from mlless_nb.driver.launch.data_preparation import JobData
 from mlless_nb.job.baseline import baseline_loss, shortfall
 from mlless_nb.telemetry.live import RunState
 

@@ -50,8 +50,8 @@ from mlless_nb import (
     TrainingJob,
     datasets,
 )
-from mlless_nb.driver.data_preparation import JobData
-from mlless_nb.driver.launcher import LithopsLauncher
+from mlless_nb.driver.backends.launcher import LithopsLauncher
+from mlless_nb.driver.launch.data_preparation import JobData
 from mlless_nb.job.em import EM
 from mlless_nb.models.definition import Definition
 

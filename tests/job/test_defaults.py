@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlless_nb import FTRL, PMF, SGD, AdaGrad, Adam, LogisticRegression, TrainingJob, datasets
-from mlless_nb.driver.data_preparation import JobData
+from mlless_nb.driver.launch.data_preparation import JobData
 from mlless_nb.job import defaults
 
 RATINGS = datasets.synthetic_ratings(300, 200, 50_000, rank=2, seed=1)

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from mlless_nb import BSP, ISP, SGD, SSP, AdaGrad, Adam, JobError, LogisticRegression, datasets
 from mlless_nb.data.prepare import Manifest
-from mlless_nb.driver.data_preparation import JobData
+from mlless_nb.driver.launch.data_preparation import JobData
 from mlless_nb.job.partitioning import exchanged_bytes, growth, is_by_user
 from mlless_nb.storage.objects import MemoryObjects
 

@@ -28,7 +28,7 @@ from mlless_nb import (
 )
 from mlless_nb.bus.messages import Command
 from mlless_nb.data.stream import CsrStream
-from mlless_nb.driver.data_preparation import JobData
+from mlless_nb.driver.launch.data_preparation import JobData
 from mlless_nb.models import KMeansModel, kmeans, load_model, model_from_json
 from mlless_nb.simulate import TWO_CORES, simulate
 

@@ -21,8 +21,8 @@ from mlless_nb import (
     TrainingJob,
     datasets,
 )
-from mlless_nb.driver.data_preparation import JobData
-from mlless_nb.driver.resumption import summary
+from mlless_nb.driver.launch.data_preparation import JobData
+from mlless_nb.driver.launch.resumption import summary
 from mlless_nb.errors import DataError, DecodeError, JobError
 from mlless_nb.models import ImplicitMF, PMFModel, load_model
 

@@ -28,7 +28,7 @@ from mlless_nb import (
     datasets,
 )
 from mlless_nb.data.minibatches import CsrMinibatch
-from mlless_nb.driver.data_preparation import JobData
+from mlless_nb.driver.launch.data_preparation import JobData
 from mlless_nb.models import load_model, model_from_json
 from mlless_nb.models.written import dense_rows
 from mlless_nb.simulate import TWO_CORES, SimulatedRun, simulate

@@ -25,7 +25,7 @@ from mlless_nb import (
     TrainingJob,
     datasets,
 )
-from mlless_nb.driver.data_preparation import JobData
+from mlless_nb.driver.launch.data_preparation import JobData
 from mlless_nb.models import LinearSVMModel, SoftmaxModel, load_model, model_from_json
 from mlless_nb.simulate import TWO_CORES, simulate
 

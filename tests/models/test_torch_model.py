@@ -23,7 +23,7 @@ from mlless_nb import (  # noqa: E402 - torch may be missing
     TrainingJob,
     datasets,
 )
-from mlless_nb.driver.data_preparation import JobData  # noqa: E402
+from mlless_nb.driver.launch.data_preparation import JobData  # noqa: E402
 from mlless_nb.models import FittedTorch, load_model, model_from_json  # noqa: E402
 from mlless_nb.models.written import dense_rows  # noqa: E402
 from mlless_nb.simulate import TWO_CORES, SimulatedRun, simulate  # noqa: E402

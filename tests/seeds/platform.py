@@ -10,7 +10,7 @@ from typing import Any
 from mlless_nb.data.bundle import decode_index
 from mlless_nb.data.minibatches import decode_minibatch
 from mlless_nb.data.prepare import Manifest
-from mlless_nb.driver.data_preparation import JobData
+from mlless_nb.driver.launch.data_preparation import JobData
 from mlless_nb.storage.objects import MemoryObjects
 
 from .clock import current
@@ -78,7 +78,7 @@ class Launcher:
 
 
 class Services:
-    """See `mlless_nb.driver.services.Services`."""
+    """See `mlless_nb.driver.servers.services.Services`."""
 
     redis_urls = urls_for_functions = ("redis://simulated",)
     bus_url = bus_for_functions = "redis://simulated"

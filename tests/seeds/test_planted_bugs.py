@@ -12,7 +12,7 @@ pytest.importorskip("greenlet")
 from seeds.check import run_seeds
 from seeds.scenario import HURRIED
 
-from mlless_nb.driver.recovery import Recovery
+from mlless_nb.driver.recovery.recovery import Recovery
 from mlless_nb.exchange import MemoryCoordinator
 from mlless_nb.exchange.memory_hub import MemoryHub
 from mlless_nb.supervisor.step_rows import StepRows

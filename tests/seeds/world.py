@@ -17,19 +17,12 @@ import numpy as np
 
 from mlless_nb import CommandError
 from mlless_nb.bus.messages import Invocation, Message
-from mlless_nb.driver import (
-    commands,
-    contact,
-    driver,
-    invocations,
-    invoking,
-    last_word,
-    leavers,
-    recovery,
-    remains,
-    teardown,
-)
-from mlless_nb.driver.allowance import Allowance
+from mlless_nb.driver import driver
+from mlless_nb.driver.ending import last_word, remains, teardown
+from mlless_nb.driver.launch import invocations
+from mlless_nb.driver.launch.allowance import Allowance
+from mlless_nb.driver.recovery import invoking, leavers, recovery
+from mlless_nb.driver.running import commands, contact
 from mlless_nb.exchange import MemoryHub, in_parts, memory
 from mlless_nb.function import entry, succession
 from mlless_nb.money import budget

@@ -19,7 +19,7 @@ from stateless.runs import job, lose_one_of_each_stage, losses, stall_one_update
 import mlless_nb
 from mlless_nb import BudgetError, JobError, Stop, TrainingRun
 from mlless_nb.driver import stateless_driver
-from mlless_nb.driver.launcher import LithopsLauncher
+from mlless_nb.driver.backends.launcher import LithopsLauncher
 from mlless_nb.exchange import RedisCoordinator
 
 pytestmark = pytest.mark.usefixtures("shared_runtime")

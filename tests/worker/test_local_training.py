@@ -28,7 +28,7 @@ from mlless_nb import (
     datasets,
 )
 from mlless_nb.bus.messages import Command
-from mlless_nb.driver.data_preparation import JobData
+from mlless_nb.driver.launch.data_preparation import JobData
 from mlless_nb.simulate import TWO_CORES, SimulatedRun, simulate
 from mlless_nb.storage.objects import MemoryObjects
 from mlless_nb.worker.minibatch_loader import MinibatchFeed

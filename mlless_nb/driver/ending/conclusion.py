@@ -1,0 +1,212 @@
+"""The end of a run: fetches its model, removes everything else, writes its record, and wakes threads that wait."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ...bus.messages import Ended
+from ...exchange import FROM_THE_START, LostData
+from ...job.baseline import shortfall
+from ...job.job import TrainingJob
+from ...models import FittedModel
+from ...money import Cost, Rates
+from ...money.meter import to_nusd
+from ...storage import run_objects
+from ...storage.checkpoint import Progress
+from ...telemetry.record import Record
+from ...tracking import Tracker
+from ..launch.data_preparation import JobData
+from ..launch.resumption import Start, summary
+from ..run import TrainingRun
+from ..servers.services import Services
+from . import teardown
+
+
+class Conclusion:
+    """The end of one run, after its final message.
+
+    Parameters
+    ----------
+    ended : Ended
+        The final message.
+    job : TrainingJob
+    run : TrainingRun
+    data : JobData
+    services : Services
+    rates : Rates
+    start : Start or None
+        The start of a resumed run.
+    is_launched : bool
+        Whether functions were invoked.
+    set_aside_nusd : int
+        Nano-dollars in the bill for the driver's own requests, estimated before the launch; 0 if they were counted.
+    recovery_nusd : int
+        Nano-dollars that were reserved for such requests later.
+
+    Attributes
+    ----------
+    note : str
+        A text to append to the reason.
+    """
+
+    def __init__(
+        self,
+        ended: Ended,
+        job: TrainingJob,
+        run: TrainingRun,
+        data: JobData,
+        services: Services,
+        rates: Rates,
+        start: Start | None,
+        *,
+        is_launched: bool,
+        set_aside_nusd: int,
+        recovery_nusd: int = 0,
+    ) -> None:
+        self._ended, self._job, self._run, self._data, self._services = ended, job, run, data, services
+        self._rates, self._start = rates, start
+        self._is_launched, self._set_aside_nusd, self._recovery_nusd = is_launched, set_aside_nusd, recovery_nusd
+        self._model: FittedModel | None = None
+        self._last_model: FittedModel | None = None  # if it is not the returned model
+        self._progress: Progress | None = None  # needed to resume from this run
+        self._is_best_earlier = False  # whether the returned model is the earlier run's
+        self.note = ""
+
+    def clean_up(self) -> None:
+        """Fetch the model and remove everything else. An error is added to ``note``, and there is no model then."""
+        try:
+            self._clean_up()
+        except Exception as error:
+            self._model, self.note = None, f"; cleaning up failed: {type(error).__name__}: {error}"
+
+    def _clean_up(self) -> None:
+        ended, telemetry = self._ended, self._run.telemetry
+        note = self._fetch_models() if self._is_launched else ""
+        cap_usd = telemetry.state.budget_usd
+        if ended.status == "capped" and cap_usd is not None:
+            note = teardown.unspent(cap_usd, sum(self._costs_nusd.values()), self._rates) + note
+        # Objects of a model that could not be read stay, so that it is not lost.
+        keep_objects = self._model is None if self._is_launched else self._start is None
+        remove_objects = None if keep_objects else self._remove_objects
+        outcome, left = teardown.remove_all(self._services, self._run.id, remove_objects)
+        self._services.has_left, self._services.keeps_objects = outcome != teardown.ALL_DOWN, keep_objects
+        telemetry.update(left=left)
+        state = dataclasses.replace(telemetry.state, status=ended.status, **self._losses)
+        if found_wanting := shortfall(state):
+            telemetry.tell(ended.time_s, found_wanting[:1].upper() + found_wanting[1:])
+        telemetry.tell(ended.time_s, f"{_headline(ended.status, ended.reason)}{note}. {outcome}")
+        self.note = note
+
+    def _fetch_models(self) -> str:
+        """Fetch the model that is returned, and the last one; returns a note on them."""
+        ended, start, objects = self._ended, self._start, self._services.launcher.objects
+        begun = "untrained" if start is None else "the one that it went on from"
+        fetch = partial(teardown.fetch_model, objects, self._run.id, ended, self._begin, begun)
+        kept, note = teardown.fetch_with_retries(fetch, self._services.launcher.place_of(f"runs/{self._run.id}"))
+        last, missing = teardown.fetch_last(objects, ended)
+        note += missing
+        self._progress = last or kept
+        self._model, self._last_model = self._fitted(kept), self._fitted(last)
+        if self._model is not None and start is not None and start.is_better(ended.kept_loss):
+            self._last_model, self._model = self._last_model or self._model, start.best
+            self._is_best_earlier = True
+            earlier = self._run.resumed_from
+            note = f"; no better model was found than that of {earlier!r}, which is returned"
+            if ended.status == "failed":
+                self._progress = start.progress
+        return note
+
+    def _remove_objects(self) -> None:
+        """Remove the run's objects."""
+        # If the supervisor sent the final message, nothing failed and nothing was interrupted, the objects are known.
+        is_known = self._set_aside_nusd > 0 and self._ended.status in ("finished", "stopped")
+        is_known = is_known and not self._job.checkpoint_every and not self._has_checkpoints()
+        run_objects.remove(self._services.launcher.objects, self._run.id, is_known=is_known)
+
+    def _has_checkpoints(self) -> bool:
+        """Whether workers may have stored their states: for a checkpoint, as the run was aborted, or nobody knows."""
+        log = self._services.log
+        try:
+            if log.aborted() is not None:
+                return True
+            return bool(log.read_plan().checkpoint) or log.restart() != FROM_THE_START
+        except LostData:
+            return True
+
+    @property
+    def _costs_nusd(self) -> dict[str, int]:
+        """The bill by component, with the driver's requests as counted instead of as estimated."""
+        costs, objects = dict(self._ended.costs_nusd), self._services.launcher.objects
+        if self._set_aside_nusd:
+            made = self._rates.requests_nusd(objects.gets, objects.puts)
+            rest = self._set_aside_nusd - made
+            # What was set aside is more than enough, or was added to while the run went on.
+            costs["storage"] -= rest if self._services.dues is not None else max(rest, -self._recovery_nusd)
+            if (cap_usd := self._run.telemetry.state.budget_usd) is not None:
+                costs = teardown.cut(costs, to_nusd(cap_usd))  # lost functions are billed all that was granted
+        return costs
+
+    @property
+    def _losses(self) -> dict[str, Any]:
+        """Fields of the run's state: the losses of its last model and of the returned one."""
+        ended = self._ended
+        losses: dict[str, Any] = {}
+        if ended.validation_loss is not None:
+            losses["validation_loss"] = ended.validation_loss
+        if self._is_best_earlier and self._start is not None:
+            losses |= {"best_loss": self._start.best_loss, "best_step": 0, "best_epoch": 0.0}
+        elif ended.kept_loss is not None:
+            history = self._run.history
+            epochs = history["epoch"][history["step"] == ended.kept_step]
+            losses |= {"best_loss": ended.kept_loss, "best_step": ended.kept_step}
+            losses["best_epoch"] = float(epochs[0]) if len(epochs) else None
+        return losses
+
+    def _begin(self) -> Progress:
+        """The progress that the workers started from."""
+        if self._start is not None:
+            return self._start.progress
+        return Progress(self._data.first)
+
+    def _fitted(self, progress: Progress | None) -> FittedModel | None:
+        """The fitted model of ``progress``, in the data's own units."""
+        if progress is None:
+            return None
+        return self._data.restored(self._job.model.fitted(progress.params, self._data.shape, self._data.mean))
+
+    def publish(
+        self, record: Record | None, replayed: dict[str, Any], settle: Callable[[int], None], tracker: Tracker
+    ) -> None:
+        """Write the record, with ``replayed`` for replays, and end the run for threads that wait for it.
+
+        Before these go on, ``settle`` is called with the bill, nano-dollars, and the end is entered by ``tracker``.
+        """
+        ended, run = self._ended, self._run
+        cost = Cost.of_nusd(self._costs_nusd)
+        changes: dict[str, Any] = {
+            "status": ended.status,
+            "reason": ended.reason + self.note,
+            "step": ended.step,
+            "time_s": ended.time_s,
+            "rate_usd_s": 0.0,
+            **self._losses,
+        }
+        try:
+            if record is not None:
+                kept = self._model, self._last_model, cost, replayed, self._progress
+                resume = summary(self._job, self._data, changes.get("best_loss"))
+                teardown.keep(record, run.telemetry, changes, *kept, resume)
+        finally:
+            settle(sum(self._costs_nusd.values()))
+            tracker.end(run.job or self._job, {**run.telemetry.state.to_json(), **changes}, cost.total)
+            run._end(self._model, cost, last=self._last_model, **changes)
+
+
+def _headline(status: str, reason: str) -> str:
+    """How a run ended, for the last event: ``Stopped by you``, ``Finished: 25 epochs are done``."""
+    word = {"capped": "budget reached"}.get(status, status)
+    text = reason if reason.startswith(word) else f"{word}: {reason}"
+    return text[:1].upper() + text[1:]

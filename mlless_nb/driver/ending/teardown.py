@@ -1,0 +1,312 @@
+"""Steps of a run's end in the driver: estimate a missing bill, fetch the model, remove everything else."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import redis
+
+from ...bus.messages import Ended, Invocation
+from ...errors import DecodeError, ServiceError
+from ...exchange import LostData, Plan
+from ...models import FittedModel
+from ...money import Cost, Rates
+from ...money.budget import Prepaid
+from ...money.cost import PREPARATION
+from ...money.meter import NUSD, to_nusd
+from ...storage import run_objects
+from ...storage.checkpoint import Progress
+from ...storage.objects import ObjectStore
+from ...telemetry.left import words
+from ...telemetry.live import RunState, Telemetry
+from ...telemetry.record import LAST, Record
+from ..launch.invocations import LEASE_S
+from ..servers.services import Services
+from .remains import Remains
+
+#: The end of a run of which nothing is left.
+ALL_DOWN = "Everything is shut down"
+#: Tries to fetch the model, and the pause between them, seconds.
+FETCH_TRIES, FETCH_PAUSE_S = 3, 0.5
+#: Longest wait for functions to end in good order when the interpreter exits, seconds.
+STOP_S = 2.0
+
+
+def abort_functions(services: Services, n_workers: int, reason: str, patience_s: float) -> None:
+    """Abort the functions, and wait at most ``patience_s`` seconds until they have ended; clouds offer no kill."""
+    roles = ["supervisor", *map(str, range(n_workers))]
+    give_up_at = time.monotonic() + patience_s
+    with contextlib.suppress(Exception):  # Redis may have failed: then functions end by themselves
+        services.log.abort(reason, n_workers)
+        while not services.launcher.has_ended() and any(services.log.alive(roles)) and time.monotonic() < give_up_at:
+            time.sleep(0.05)
+
+
+def estimate_bill_nusd(
+    services: Services, rates: Rates, n_workers: int, time_s: float, state: RunState
+) -> dict[str, int]:
+    """The bill by component, nano-dollars, if the supervisor sent none.
+
+    Every function is billed up to ``time_s``, seconds since the invocation; the sum is at most what was reserved, since
+    functions end within their grants.
+    """
+    objects = services.launcher.objects
+    function, servers = rates.function_nusd(time_s), rates.servers_nusd(time_s)
+    # The functions' requests are known only as part of the total cost that the supervisor reported last.
+    seconds = (n_workers + 1) * rates.function_nusd(state.time_s) + rates.servers_nusd(state.time_s)
+    storage = max(rates.requests_nusd(objects.gets, objects.puts), round(state.spent_usd * NUSD) - seconds)
+    costs = {
+        "workers": n_workers * function,
+        "supervisor": function,
+        **rates.servers_by_component(servers),
+        "storage": storage,
+    }
+    most = None if state.budget_usd is None else to_nusd(state.budget_usd)
+    with contextlib.suppress(Exception):  # the reservations may be lost with Redis; the cap still holds
+        most = services.log.money()[1]
+    return cut(costs, most)
+
+
+def failure(
+    services: Services,
+    rates: Rates,
+    n_workers: int,
+    state: RunState,
+    said: Ended,
+    launched_at: float,
+    prepared_nusd: int,
+    *,
+    is_launched: bool,
+) -> Ended:
+    """A final message by the driver, if the supervisor sent none: aborts the functions and bills them up to now.
+
+    Parameters
+    ----------
+    said : Ended
+        Status, reason and step.
+    launched_at : float
+        When the functions were invoked, on the monotonic clock; 0 if they were not.
+    prepared_nusd : int
+        Nano-dollars that preparing the data has cost.
+    is_launched : bool
+        Whether invoking them succeeded.
+    """
+    objects = services.launcher.objects
+    costs = {"storage": rates.requests_nusd(objects.gets, objects.puts)}
+    if launched_at:
+        abort_functions(services, n_workers, said.reason, 2 * LEASE_S)
+    # Functions run on until they are known to have ended.
+    gone_at = services.launcher.gone_at or time.monotonic()
+    time_s = gone_at - launched_at if is_launched else 0.0
+    if is_launched:
+        costs = estimate_bill_nusd(services, rates, n_workers, time_s, state)
+    if prepared_nusd:
+        costs["storage"] = max(costs["storage"] - prepared_nusd * is_launched, 0)  # the estimate has it there
+        costs[PREPARATION] = prepared_nusd
+    return dataclasses.replace(said, costs_nusd=costs, time_s=time_s)
+
+
+def cut(costs: dict[str, int], most: int | None) -> dict[str, int]:
+    """``costs`` by component, reduced so that their sum is at most ``most`` (None: not reduced)."""
+    over = 0 if most is None else max(sum(costs.values()) - most, 0)
+    for component in costs:
+        cut = min(over, costs[component])
+        costs[component] -= cut
+        over -= cut
+    return costs
+
+
+def unspent(cap_usd: float, cost_nusd: int, rates: Rates) -> str:
+    """A note on the unspent rest of the cap, for a run that ended at its budget."""
+    rest, second = to_nusd(cap_usd) - cost_nusd, rates.servers_nusd(1.0) - rates.servers_nusd(0.0)
+    why = f"less than a second of the servers (${second / NUSD:.6f})" if rest < second else "kept to end in good order"
+    return f"; ${rest / NUSD:.6f} of ${cap_usd:g} is left, {why}"
+
+
+def stop_quickly(services: Services, reason: str) -> None:
+    """Stop the run in good order if that takes no more than `STOP_S`, and then kill its local functions."""
+    give_up_at = time.monotonic() + STOP_S
+    with contextlib.suppress(Exception):  # Redis may have failed
+        services.log.announce_stop("stopped", reason)
+        while not services.launcher.has_ended() and time.monotonic() < give_up_at:
+            time.sleep(0.02)
+    services.launcher.kill()
+
+
+def aborted(services: Services) -> tuple[str, str] | None:
+    """Status and reason of an abort; None if there was none, or it cannot be read."""
+    with contextlib.suppress(Exception):  # Redis may be what failed
+        return services.log.aborted()
+    return None
+
+
+def conclude(
+    services: Services,
+    rates: Rates,
+    invocation: Invocation | None,
+    aborted: tuple[str, str] | None,
+    failure: Ended,
+    plan: Plan,
+) -> Ended:
+    """The final message that the supervisor did not send, made by a second supervisor in this process.
+
+    Parameters
+    ----------
+    invocation : Invocation or None
+        The supervisor's; None if no function was invoked.
+    aborted : tuple or None
+        Status and reason of an abort before the driver gave up.
+    failure : Ended
+        Its status and reason are used if nothing else says how the run ended, and all of it if there is no telling.
+    plan : Plan
+        The newest one that is known here.
+    """
+    from ...supervisor.ending import LOST
+    from .last_word import Successor  # needed only here
+
+    if invocation is None:
+        return failure
+    try:
+        prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
+        successor = Successor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
+        successor.over_s, successor.plan = failure.time_s, plan
+        ended = successor.conclude(aborted)
+        if ended.reason == LOST:
+            ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)
+        with contextlib.suppress(LostData):
+            return dataclasses.replace(ended, costs_nusd=cut(ended.costs_nusd, services.log.money()[1]))
+        return dataclasses.replace(ended, costs_nusd=failure.costs_nusd)
+    except Exception:
+        return failure
+
+
+def fetch_model(
+    objects: ObjectStore, run_id: str, ended: Ended, begin: Callable[[], Progress], begun: str
+) -> tuple[Progress, str]:
+    """The progress that the run stored, with its model, and a note on it.
+
+    Without a checkpoint it is the result of ``begin``, described by ``begun``, e.g. "untrained".
+    """
+    if ended.model_key is not None and ended.kept_step is not None:
+        try:
+            progress = Progress.decode(objects.get(ended.model_key))
+            return progress, f"; the model is that of step {ended.kept_step}" if ended.status == "failed" else ""
+        except (KeyError, DecodeError):
+            pass  # the function ended before it was stored
+    found = run_objects.newest(objects, run_id)
+    if found is None:
+        return begin(), f"; no checkpoint yet, the model is {begun}"
+    return found.progress, f"; the model is that of step {found.progress.step}"
+
+
+def fetch_last(objects: ObjectStore, ended: Ended) -> tuple[Progress | None, str]:
+    """The last model, None if it is the one that the run returns, or cannot be read; and a note on that."""
+    note = ""
+    if ended.last_key is None:
+        return None, note
+    for left in reversed(range(FETCH_TRIES)):
+        try:
+            return Progress.decode(objects.get(ended.last_key)), ""
+        except (KeyError, DecodeError, ServiceError) as error:
+            note = f"; the last model could not be read ({type(error).__name__}: {error})"
+        if left:
+            time.sleep(FETCH_PAUSE_S)
+    return None, note
+
+
+def fetch_with_retries(fetch: Callable[[], tuple[Progress, str]], place: str) -> tuple[Progress | None, str]:
+    """The result of ``fetch`` within `FETCH_TRIES` tries, else None and a note on where the model is stored."""
+    for left in reversed(range(FETCH_TRIES)):
+        try:
+            return fetch()
+        except Exception as error:
+            note = f"; the model could not be read ({type(error).__name__}: {error}) and is left in {place}"
+        if left:
+            time.sleep(FETCH_PAUSE_S)
+    return None, note
+
+
+def remove_all(
+    services: Services, run_id: str, remove_objects: Callable[[], None] | None
+) -> tuple[str, dict[str, int]]:
+    """Remove the functions and all of the run's objects, keys and queues, also if one of these fails.
+
+    Without ``remove_objects`` the objects stay. Returns a sentence on the outcome, and what is really left by its kind.
+    """
+    launcher, remains, n_queues = services.launcher, None, 0
+    with contextlib.suppress(Exception):  # a count must cost neither the removal nor the model
+        remains = Remains(services, run_id)
+    failed: list[str] = []
+
+    def close_bus() -> None:
+        nonlocal n_queues
+        n_queues = services.bus.close(delete=True)
+
+    def attempt(step: Callable[[], object], sentence: str) -> None:
+        try:
+            step()
+        except Exception as error:
+            failed.append(f"{sentence} ({type(error).__name__})")
+
+    attempt(launcher.close, "the functions' files could not be removed")
+    if remove_objects is not None:
+        attempt(remove_objects, "objects could not be removed")
+    # A server may have failed.
+    attempt(partial(_delete_keys, services), "Redis could not be cleaned, its keys expire within a day")
+    attempt(close_bus, "the control bus could not be cleaned, what is in it expires")
+    attempt(services.sweep, "unfinished objects could not be removed")
+    left: dict[str, int] = {}
+    with contextlib.suppress(Exception):
+        left = {} if remains is None else remains.count(n_queues, with_objects=remove_objects is not None)
+    return outcome(failed, left), left
+
+
+def outcome(failed: Sequence[str], left: Mapping[str, int]) -> str:
+    """A sentence on the removal of a run: what has ``failed``, in clauses, and what is ``left`` by its kind."""
+    n_left = sum(left.values())
+    if not failed and not n_left:
+        return ALL_DOWN
+    begin = "Not everything is shut down" if left.get("processes") else "All functions are shut down"
+    remedy = "is left: %mlless clean removes it" if n_left == 1 else "are left: %mlless clean removes them"
+    return "; ".join([begin, *failed, *([f"{words(left)} {remedy}"] if n_left else [])])
+
+
+def _delete_keys(services: Services) -> None:
+    """Delete the run's keys; those of a private Redis that was killed are gone with it."""
+    try:
+        services.log.delete()
+    except redis.ConnectionError:
+        if services.embedded is None or services.embedded.is_alive:
+            raise
+
+
+def keep(
+    record: Record,
+    telemetry: Telemetry,
+    changes: dict[str, Any],
+    model: FittedModel | None,
+    last: FittedModel | None,
+    cost: Cost,
+    job: dict[str, Any],
+    progress: Progress | None,
+    resume: dict[str, Any],
+) -> None:
+    """Write the run's end into its record: its state with the last ``changes``, its cost, ``job`` for replays.
+
+    ``progress`` and ``resume`` are for a run that resumes from it, see `mlless_nb.driver.launch.resumption`.
+    """
+    state = dataclasses.replace(telemetry.state, pending=(), spent_usd=cost.total, **changes)
+    if model is not None:
+        record.keep_model(model)
+    if last is not None:
+        record.keep_model(last, LAST)
+    if progress is not None:
+        record.keep_progress(progress.encode())
+    record.end({"state": state.to_json(), "cost": dict(cost), "job": job, "resume": resume})
+    if not record.is_complete:
+        telemetry.tell(changes["time_s"], f"history incomplete: {record.folder} could not be written")

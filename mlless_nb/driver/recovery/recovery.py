@@ -1,0 +1,337 @@
+"""Recovery from faults: lost functions are invoked again, and the run goes on from its newest checkpoint.
+
+One rule for all faults: every worker goes on from the same checkpoint, under a new number that fences the rounds before
+(`Coordinator.roll_back`). Workers that are alive take it over by themselves; for those that are not, functions are
+invoked again with their slots. A lost supervisor is invoked again without a restart: steps go on without it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from ...bus.messages import Aged, Invocation, LetGo, Replaced
+from ...errors import ServiceError
+from ...exchange import SUPERVISOR, LostData, Plan, Restart
+from ...exchange.slots import pid_in, role_of
+from ...money import Rates
+from ...money.meter import NUSD, to_nusd
+from ...money.start import StartingMoney
+from ...storage.run_objects import Checkpoint, is_model_stored, newest_whole
+from ...telemetry.live import Telemetry
+from ..launch.fan_out import inviter_of
+from ..running.contact import asked_again
+from ..running.start_payments import StartPayments
+from ..servers.services import Services
+from .gave_up import GaveUp
+from .heirs import Heirs
+from .invoking import invoke_patiently
+from .recovery_payments import THE_SUPERVISOR, WORKERS, RecoveryPayments
+
+#: Restarts without a step further than before, after which the run fails.
+MOST_WITHOUT_PROGRESS = 3
+#: Seconds of the run for which money that was granted may not be known after the servers lost their data.
+UNKNOWN_S = 2.0
+
+
+class Recovery:
+    """The recovery of one run.
+
+    Parameters
+    ----------
+    services : Services
+    invocations : list of Invocation
+        Those of the run's start, the supervisor's first.
+    money : StartingMoney
+        What a function needs to start.
+    rates : Rates
+    telemetry : Telemetry
+    launched_at : float
+        When the run was invoked, on the monotonic clock.
+    invoke : callable
+        Invokes functions, and has them watched.
+
+    Attributes
+    ----------
+    restart : Restart
+        The newest one.
+    n_replaced : int
+        Functions that were invoked in the place of others.
+    payments : RecoveryPayments
+        What it takes of the budget.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        invocations: list[Invocation],
+        money: StartingMoney,
+        rates: Rates,
+        telemetry: Telemetry,
+        launched_at: float,
+        invoke: Callable[[list[Invocation]], None],
+    ) -> None:
+        self._services, self._money, self._rates, self._telemetry = services, money, rates, telemetry
+        self._of_slot = {one.slot: one for one in invocations}
+        self._invoke_once, self._n_workers = invoke, invocations[0].n_workers
+        self._launched_at = launched_at
+        self.restart, self._plan, self._restarts = Restart(), Plan(), list[tuple[int, int]]()  # steps by number
+        self._seen: set[int] = set()  # slots whose function has started
+        self._at_work: dict[int, str] = {}  # as of the newest look
+        self._begun_s: dict[int, float] = {}  # when newest functions were invoked, seconds after the run, if later
+        self._ended: set[int] = set()  # slots that were at work once, and are not at work any more
+        self._noted = self.restart  # as of the newest look
+        self._identities = services.log.identities()
+        self._furthest, self._n_stuck = -1, Counter[int]()
+        # Whether a step log was lost: checkpoints of steps that nobody has heard of would leave a gap in the rows.
+        self._is_restored = False
+        self._starting = StartPayments(money, services.log)
+        self._starting.begin(self._of_slot, 0.0)
+        self.n_replaced = 0
+        self.payments = RecoveryPayments(services, money, rates, self._n_workers)
+        known = services, self.payments, money, invocations[0].lease_s
+        self._heirs = Heirs(*known, self._invocation, invoke, self.tell)
+
+    @property
+    def _run_s(self) -> float:
+        """Seconds since the run was invoked."""
+        return time.monotonic() - self._launched_at
+
+    # -- finding out
+
+    def look(self) -> list[int]:
+        """The slots whose local processes have died at work; -1 is the supervisor. Raises `LostData`."""
+        self.note()
+        # One that settled its budget before it exited was not lost: it is no longer at work, or its successor is.
+        found = self._services.log.at_work(self._dead())
+        return [slot for slot, nonce in found.items() if nonce == self._at_work[slot]]
+
+    def _dead(self) -> list[int]:
+        """The slots whose local processes have died since they were at work."""
+        died = self._services.launcher.has_died
+        return [slot for slot, nonce in self._at_work.items() if died(pid_in(nonce))]
+
+    def note(self) -> None:
+        """Note the plan, which `restore` needs, and who is at work. Raises `LostData`."""
+        log = self._services.log
+        plan, at_work = log.read_plan(), log.at_work([SUPERVISOR, *range(self._n_workers)])
+        reserved_nusd = log.money()[1]  # the supervisor tells of it, too, but not while it is lost
+        restart = log.restart()  # what was read is that of the run, unless its data is lost
+        if log.identities() != self._identities:
+            raise LostData("a server was restarted")
+        if restart == self._noted:  # else who was replaced is not at work yet, or the servers have forgotten who is
+            self._ended |= self._at_work.keys()
+        self._ended -= at_work.keys()
+        self._plan, self._at_work, self.payments.reserved_nusd, self._noted = plan, at_work, reserved_nusd, restart
+        self._seen.update(at_work)
+
+    def presence(self) -> tuple[set[int], list[int]]:
+        """The slots whose functions have started, as of the newest `note`, and those of them without a lease."""
+        at_work = list(self._at_work)
+        if not at_work or not self._services.redis_urls:  # the object storage's requests are billed
+            return self._seen, []
+        are_alive = self._services.log.alive([role_of(slot) for slot in at_work])
+        return self._seen, [slot for slot, is_alive in zip(at_work, are_alive, strict=True) if not is_alive]
+
+    @property
+    def plan(self) -> Plan:
+        """The newest plan that is known."""
+        return self._plan
+
+    def pay_for_starts(self) -> bool:
+        """Reserve money for local functions that start later than was planned; False if the budget is used up.
+
+        Raises
+        ------
+        LostData
+            The run's data is gone from the servers: see `restore`.
+        """
+        return self._starting.pay(self._run_s, self._seen)
+
+    def is_over(self) -> bool:
+        """Whether the run has ended for its workers: all have settled, or the model is stored. Raises `LostData`.
+
+        Those that had left before the newest checkpoint do not matter: servers that lost their data forgot them.
+        """
+        log = self._services.log
+        slots = self._plan.active(log.restart().step + 1, self._n_workers)
+        if log.settled(slots).issuperset(slots):
+            return True
+        return self._is_model_stored()
+
+    def _is_model_stored(self) -> bool:
+        with asked_again():
+            return is_model_stored(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id)
+
+    # -- going on
+
+    def replace_supervisor(self) -> None:
+        """Invoke the supervisor again; raises `GaveUp` if the budget does not pay for it."""
+        log = self._services.log
+        self._services.log.bury("supervisor")
+        run_s = self._run_s
+        granted = self.payments.reserve_supervisor(run_s, self._telemetry.state.time_s)
+        log.release(SUPERVISOR)
+        self._seen.discard(SUPERVISOR)
+        self._starting.begin([SUPERVISOR], run_s)
+        invocation = self._invocation(SUPERVISOR, granted, run_s)
+        news = Replaced(self.restart.number, self.restart.step, [SUPERVISOR], run_s, run_s)
+        self._services.bus.send("supervisor", news.encode())  # before it starts: it reads what was said
+        self._invoke([invocation])
+        self.payments.use(THE_SUPERVISOR, granted)
+        self.n_replaced += 1
+        self.tell("The supervisor was lost and invoked again; training went on")
+
+    def succeed(self, aged: Aged) -> None:
+        """Invoke the successors that are asked for, see `Heirs.succeed`."""
+        run_s = self._run_s
+        self._begun_s |= dict.fromkeys(self._heirs.succeed(aged, run_s), run_s)
+
+    def _invoke(self, invocations: list[Invocation]) -> None:
+        """Invoke functions in the place of lost ones; raises `GaveUp` if the backend refuses again and again."""
+        try:
+            invoke_patiently(self._invoke_once, invocations, self.tell)
+        except ServiceError as error:
+            raise GaveUp(str(error)) from None
+
+    def _invocation(self, slot: int, granted: int, run_s: float) -> Invocation:
+        """That of another function for ``slot``. A supervisor learns how old the others are: RabbitMQ tells it once."""
+        one = dataclasses.replace(self._of_slot[slot], granted_nusd=granted, invoked_s=run_s)
+        if slot != SUPERVISOR:
+            return one
+        return dataclasses.replace(one, begun=[[other, at_s] for other, at_s in self._begun_s.items() if other >= 0])
+
+    def replace(self, lost: Sequence[int], reason: str, *, goes_back: bool = True) -> None:
+        """Go on from the newest checkpoint, with new functions for the ``lost`` workers.
+
+        Parameters
+        ----------
+        lost : sequence of int
+            Slots of functions that have ended; empty if only data was lost.
+        reason : str
+            What happened, a clause without a full stop.
+        goes_back : bool
+            Whether the others have to go back even if the lost ones had done their last steps by the checkpoint.
+
+        Raises
+        ------
+        GaveUp
+            The budget does not pay for it, or the run gets no further.
+        LostData
+            The run's data is gone from the servers: see `restore`.
+        """
+        log = self._services.log
+        self.payments.pay_requests()
+        origin, step = self._checkpoint(reason, lost, self._telemetry.n_rows if self._is_restored else math.inf)
+        replaced = self._to_replace(set(lost), step)
+        if lost and not replaced and not goes_back:
+            self.let_go(lost)
+            return
+        granted = self.payments.reserve_each(replaced)
+        known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers, origin)
+        if self.restart.number != known.number + 1:
+            raise GaveUp("the run was restarted by somebody else")
+        # One that ended properly while this was decided is needed again, and nobody would miss it. Once functions are
+        # invoked, others may have done all that is left to do, with them.
+        left = log.settled(self._plan.active(step + 1, self._n_workers)) - set(replaced)
+        self._go_on(replaced, granted, reason)
+        if left and not self.is_over():
+            self.replace(sorted(left), f"worker {min(left)} had just ended")
+
+    def let_go(self, slots: Sequence[int]) -> None:
+        """The lost functions of ``slots`` had done their last steps: nobody goes back, or waits, for them."""
+        # Their own last messages may be lost, or say that they had not heard of the newest restart.
+        self._services.bus.send("supervisor", LetGo(self.restart.number, [*slots], self._run_s).encode())
+        for slot in slots:
+            self._services.log.refund(0, slot)  # it could not do so itself any more
+            self._services.log.bury(role_of(slot))
+
+    def restore(self, lost: Sequence[int], reason: str) -> None:
+        """As `replace`, after the servers lost the run's data: plan and money are those known here."""
+        log, state = self._services.log, self._telemetry.state
+        gone = {*lost, *self._dead()}  # nobody would miss them: the servers have forgotten them
+        self._is_restored = True
+        is_stored = self._is_model_stored()  # while nothing is changed yet: the storage may refuse
+        (origin, step), run_s = self._checkpoint(reason, lost, self._telemetry.n_rows), self._run_s
+        owed: list[int] = []
+        self.payments.pay_requests(owed.append)
+        self._services.keep_user()
+        self._identities = []  # the next look begins anew if a server fails before all of it is done
+        log.delete()
+        each = self._rates.function_nusd(UNKNOWN_S)
+        unknown = (self._n_workers + 1) * each + self._rates.servers_nusd(UNKNOWN_S)
+        cap = None if state.budget_usd is None else to_nusd(state.budget_usd)
+        known = round(max(state.committed_usd, state.spent_usd) * NUSD)
+        reserved = max(known, self.payments.reserved_nusd) + unknown + sum(owed)
+        reserved = reserved if cap is None else min(reserved, cap)  # more was never granted
+        self.restart = Restart(self.restart.number + 1, step, origin)
+        plan = dataclasses.replace(self._plan, version=self._plan.version + 1)
+        log.renew("driver", 4 * self._of_slot[SUPERVISOR].lease_s)
+        log.create(cap_nusd=cap, reserved_nusd=reserved, restart=self.restart, plan=plan)
+        self.payments.reserved_nusd = reserved
+        identities = log.identities()
+        replaced = [slot for slot in self._to_replace(gone, step, is_restored=True) if slot >= 0]
+        if replaced and is_stored:
+            replaced = []  # their work is done
+            self.tell(f"The run's last steps may be missing in its history after step {self._telemetry.n_rows}")
+        granted = self.payments.reserve_each(replaced)
+        if SUPERVISOR in gone:
+            self.replace_supervisor()
+        self._go_on(replaced, granted, reason, is_restored=True)
+        self._identities = identities
+        self._telemetry.update(time_s=run_s)
+
+    def _go_on(self, replaced: list[int], granted: dict[int, int], reason: str, *, is_restored: bool = False) -> None:
+        """Invoke functions for ``replaced`` slots, and tell the supervisor and the user."""
+        run_s, step = self._run_s, self.restart.step
+        self._restarts.append((self.restart.number, step))
+        self._seen.difference_update(replaced)
+        self._ended.difference_update(replaced)
+        self._begun_s |= dict.fromkeys(replaced, run_s)
+        self._starting.begin(replaced, run_s)
+        self._invoke([self._invocation(slot, granted[slot], run_s) for slot in replaced])
+        self.payments.use(WORKERS, sum(granted.values()))
+        self.n_replaced += len(replaced)
+        news = Replaced(self.restart.number, step, replaced, run_s, run_s, is_restored)
+        self._services.bus.send("supervisor", news.encode())
+        what = f"; worker{'s' * (len(replaced) > 1)} {', '.join(map(str, replaced))} replaced" if replaced else ""
+        where = f"from step {step}" if step else "from the start"
+        self.tell(f"{reason[:1].upper()}{reason[1:]}{what}; training goes on {where}")
+
+    def _to_replace(self, lost: set[int], step: int, *, is_restored: bool = False) -> list[int]:
+        """The slots that take part in the step after ``step`` and have no function (any more)."""
+        active, log = self._plan.active(step + 1, self._n_workers), self._services.log
+        # Servers that lost their data have forgotten who is there. Some start and end between two looks.
+        at_work = self._seen - self._ended if is_restored else set(log.at_work(active))
+        came = self._seen if is_restored else self._seen | log.settled(active)
+        # Functions that were to be invoked by a lost one, and are not there, may never come.
+        n = self._money.n_inviters
+        gone = {slot for slot in active if slot in came or inviter_of(slot, n) in lost} - at_work
+        return [slot for slot in active if slot in lost or slot in gone]
+
+    def _checkpoint(self, reason: str, lost: Sequence[int], most: float = math.inf) -> Checkpoint:
+        """The newest whole checkpoint, at ``most`` of this step, that of step 0 if there is none.
+
+        Counts for each of the ``lost`` slots the restarts without progress; ``reason`` is that of this one. Workers
+        that are lost together may be missed one after another.
+        """
+        furthest = int(self._telemetry.state.step)
+        if furthest > self._furthest:
+            self._furthest = furthest
+            self._n_stuck.clear()
+        n_stuck = self._n_stuck + Counter(lost or [SUPERVISOR])
+        n_before = max(n_stuck.values()) - 1
+        if n_before >= MOST_WITHOUT_PROGRESS:
+            raise GaveUp(f"{reason}; after {n_before} restarts the run is no further than step {furthest}")
+        job_id = self._of_slot[SUPERVISOR].job_id
+        with asked_again():
+            found = newest_whole(self._services.launcher.objects, job_id, most, self._restarts)
+        self._n_stuck = n_stuck
+        return found
+
+    def tell(self, text: str) -> None:
+        """Tell the user what happened."""
+        self._telemetry.tell(self._run_s, text)

@@ -1,0 +1,10 @@
+"""While a run lives: updates and commands, the driver's lease, and whether the others still answer.
+
+::
+
+    update_feed.py       the supervisor's updates -> telemetry and record
+    commands.py          sends users' commands until they are acknowledged
+    driver_lease.py      renews the driver's lease
+    contact.py           checks that supervisor and servers still answer
+    start_payments.py    reserves budget for local functions that start late
+"""

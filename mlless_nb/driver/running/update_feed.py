@@ -1,0 +1,85 @@
+"""Passes the supervisor's updates to the run's telemetry and record, and settles commands that were handled."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from ...bus.messages import Update
+from ...telemetry import record
+from ...telemetry.live import Row, Telemetry
+from ...telemetry.record import Record
+from ..launch.resumption import Start
+from .commands import Commands
+
+
+class UpdateFeed:
+    """Takes in the updates of one run.
+
+    Parameters
+    ----------
+    telemetry : Telemetry
+    commands : Commands
+    start : Start or None
+        The start of a resumed run: the earlier best model stays the best one while the new run has no better one.
+
+    Attributes
+    ----------
+    record : Record or None
+        Receives rows and decisions; None before the launch.
+    tells : bool
+        Whether events are added; False while updates are read again, since some events were added before.
+    """
+
+    def __init__(self, telemetry: Telemetry, commands: Commands, start: Start | None) -> None:
+        self._telemetry, self._commands, self._start = telemetry, commands, start
+        self._newest_step = 0.0
+        self.record: Record | None = None
+        self.tells = True
+
+    def take(self, update: Update) -> None:
+        """Take in ``update``; rows that were received before are skipped."""
+        telemetry = self._telemetry
+        rows = [row for row in itertools.starmap(Row, update.rows) if row.step > self._newest_step]
+        if rows:
+            self._append(rows)
+        if update.state:
+            loss = update.state.get("best_loss")
+            if loss is not None and self._start is not None and self._start.is_better(loss):
+                for name in ("best_loss", "best_step", "best_epoch"):  # those of the earlier run stay
+                    del update.state[name]
+            telemetry.update(**update.state)
+        if self.record is not None:
+            self.record.append_events(update.decisions)
+        for time_s, text in update.sentences if self.tells else ():
+            telemetry.tell(time_s, text)
+        if update.done:
+            self._commands.settle(update.done)
+
+    def _append(self, rows: list[Row]) -> None:
+        if rows[-1].step - self._newest_step != len(rows):
+            self._tell_gaps(rows)
+        self._telemetry.append(record.to_array(rows))
+        if self.record is not None:
+            self.record.append(rows)
+        last = rows[-1]
+        self._newest_step = last.step
+        losses: dict[str, Any] = {"loss": last.loss}
+        held_out = [row.validation_loss for row in rows if row.validation_loss is not None]
+        if held_out:
+            losses["validation_loss"] = held_out[-1]
+        self._telemetry.update(**losses)
+
+    def _tell_gaps(self, rows: list[Row]) -> None:
+        """Say which steps before these ``rows``, and between them, the history will not have."""
+        newest = int(self._newest_step)
+        for row in rows:
+            first, last = newest + 1, int(row.step) - 1
+            if first <= last:
+                text = (
+                    f"Steps {first} to {last} are missing in the history: not every worker took them, or their reports"
+                )
+                if first == last:
+                    text = f"Step {first} is missing in the history: not every worker took it, or its reports"
+                self._telemetry.tell(row.time_s, f"{text} were lost")
+            newest = int(row.step)

@@ -1,0 +1,97 @@
+"""The launcher: the functions' interpreter is no file that another user may have made; what is missing is named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine.jobs import job
+
+import mlless_nb
+from mlless_nb.driver.backends import interpreter
+from mlless_nb.driver.backends.launcher import LithopsLauncher
+from mlless_nb.errors import JobError, ServiceError
+
+
+def test_an_interpreter_of_another_user_in_a_shared_folder_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "not a folder").touch()
+    monkeypatch.setattr(interpreter.platformdirs, "user_cache_path", lambda _: tmp_path / "not a folder")
+    monkeypatch.setattr(interpreter.tempfile, "gettempdir", lambda: str(tmp_path))
+    found = Path(interpreter.interpreter())
+    assert found.parent == tmp_path / f"mlless-{os.getuid()}"
+    monkeypatch.setattr(interpreter, "_is_ours", lambda path: path != found)
+    with pytest.raises(ServiceError, match="XDG_CACHE_HOME"):
+        interpreter.interpreter()
+
+
+def test_what_a_model_imports_is_there_before_functions_are_forked(tmp_path: Path) -> None:
+    runner = tmp_path / "runner.py"
+    runner.write_text("import sys\nprint('colorsys' in sys.modules)\n")
+    for modules in ((), ("colorsys",)):
+        command = [interpreter.interpreter(modules), str(runner)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        assert done.stdout.split() == [str(bool(modules))]
+
+
+def test_bytecode_of_functions_is_kept_where_none_may_lie_beside_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = tmp_path / "runner.py"
+    runner.write_text("import sys\nprint(sys.modules['mlless_nb.errors'].__cached__)\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    monkeypatch.setattr(interpreter, "_has_bytecode", lambda: False)
+    monkeypatch.setattr(interpreter.platformdirs, "user_cache_path", lambda _: tmp_path / "cache")
+    command = [interpreter.interpreter(), str(runner)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    kept = Path(done.stdout.strip())
+    assert kept.is_file()
+    assert kept.is_relative_to(tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("backend", "module", "extra"),
+    [
+        ("aws_lambda", "boto3", "aws"),
+        ({"lithops": {"backend": "localhost", "storage": "aws_s3"}}, "boto3", "aws"),
+        ("code_engine", "ibm_cloud_sdk_core", "ibm"),
+        ("k8s", "kubernetes", "kubernetes"),
+    ],
+)
+def test_a_backend_whose_packages_are_missing_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, backend: Any, module: str, extra: str
+) -> None:
+    for name in [name for name in sys.modules if "aws" in name and name.startswith("lithops.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(JobError, match=rf"backend=.*{module} is not: pip install 'lithops\[{extra}\]'"):
+        mlless_nb.train(job(backend=backend, redis="rediss://:planted-secret@redis.example", detach=False))
+
+
+def test_local_launchers_are_opened_by_several_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a sweep's trials do, and a first run while what it needs is still prepared."""
+    from lithops.localhost import utils  # type: ignore[import-untyped]
+
+    copy = utils.shutil.copyfile
+
+    def slowly(source: str, target: str, **options: bool) -> str:
+        copy(source, target, **options)
+        if "runner" in target:
+            time.sleep(0.1)
+        return target
+
+    monkeypatch.setattr(utils.shutil, "copyfile", slowly)
+    with ThreadPoolExecutor(4) as pool:
+        launchers = list(pool.map(lambda _: LithopsLauncher("embedded", 2, 256), range(4)))
+    for launcher in launchers:
+        launcher.close()

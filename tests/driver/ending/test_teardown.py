@@ -1,0 +1,122 @@
+"""The end of a run that the supervisor said nothing of: what it is billed, and that functions are waited for."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlless_nb.bus.messages import Ended
+from mlless_nb.driver.ending import teardown
+from mlless_nb.errors import ServiceError
+from mlless_nb.money import Rates, price_profile
+from mlless_nb.money.meter import NUSD
+from mlless_nb.storage.checkpoint import encode
+from mlless_nb.telemetry.live import RunState
+
+RATES = Rates(price_profile("aws-lambda-x86"), 1769)
+
+
+def services(reserved_nusd: int | None, **log: Any) -> Any:
+    """Services whose books hold ``reserved_nusd``; None: they do not answer."""
+
+    def money() -> tuple[int | None, int]:
+        if reserved_nusd is None:
+            raise ServiceError("Redis is gone")
+        return None, reserved_nusd
+
+    objects = SimpleNamespace(gets=10, puts=2)
+    launcher = SimpleNamespace(objects=objects, has_ended=lambda: False)
+    return SimpleNamespace(launcher=launcher, log=SimpleNamespace(money=money, **log))
+
+
+def test_every_function_is_billed_to_now_with_the_requests_last_told_of() -> None:
+    told = 5 * RATES.function_nusd(8.0) + RATES.servers_nusd(8.0) + 777_000
+    costs = teardown.estimate_bill_nusd(services(10**12), RATES, 4, 10.0, RunState(time_s=8.0, spent_usd=told / NUSD))
+    function, servers = RATES.function_nusd(10.0), RATES.servers_nusd(10.0)
+    assert costs == {
+        "workers": 4 * function,
+        "supervisor": function,
+        "redis": servers,
+        "broker": 0,
+        "storage": 777_000,
+    }
+
+
+def test_the_bill_is_never_above_what_is_reserved() -> None:
+    whole = teardown.estimate_bill_nusd(services(None), RATES, 4, 10.0, RunState())
+    assert whole["storage"] == RATES.requests_nusd(10, 2)
+    total = sum(whole.values())
+    for over in (1, whole["workers"], whole["workers"] + 5, total):
+        costs = teardown.estimate_bill_nusd(services(total - over), RATES, 4, 10.0, RunState())
+        assert sum(costs.values()) == total - over
+        assert all(0 <= nusd <= whole[component] for component, nusd in costs.items())
+        assert costs["workers"] == max(whole["workers"] - over, 0)
+
+
+def test_the_cap_holds_where_the_books_are_gone() -> None:
+    costs = teardown.estimate_bill_nusd(services(None), RATES, 4, 10.0, RunState(budget_usd=1e-4))
+    assert sum(costs.values()) == 100_000
+
+
+def test_functions_that_nobody_can_kill_are_told_and_waited_for() -> None:
+    told: list[tuple[str, int]] = []
+    answers = iter([[True, True, True], [False, True, False], [False, False, False]])
+    log = {"abort": lambda *words: told.append(words), "alive": lambda roles: next(answers)}
+    teardown.abort_functions(services(0, **log), 2, "the driver failed", patience_s=60.0)
+    assert told == [("the driver failed", 2)]
+    assert next(answers, None) is None
+
+
+def test_calling_off_gives_up_in_time_and_bears_a_redis_that_is_gone() -> None:
+    teardown.abort_functions(services(0, abort=lambda *_: None, alive=lambda roles: [True]), 1, "", patience_s=0.0)
+    teardown.abort_functions(services(None), 1, "", patience_s=60.0)
+
+
+@pytest.mark.parametrize("n_failures", [0, 2, 3])
+def test_a_model_is_asked_for_three_times(n_failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teardown, "FETCH_PAUSE_S", 0.0)
+    tries: list[int] = []
+
+    def fetch() -> Any:
+        tries.append(1)
+        if len(tries) <= n_failures:
+            raise ServiceError("no answer")
+        return "model", "; of step 3"
+
+    found = teardown.fetch_with_retries(fetch, "the bucket")
+    assert len(tries) == min(n_failures + 1, 3)
+    if n_failures < 3:
+        assert found == ("model", "; of step 3")
+    else:
+        assert found == (None, "; the model could not be read (ServiceError: no answer) and is left in the bucket")
+
+
+def test_of_a_cap_it_is_told_what_was_left_and_why() -> None:
+    costs = {"workers": 1_900_000, "redis": 90_000}
+    said = teardown.unspent(0.002, sum(costs.values()), RATES)
+    assert said.startswith("; $0.000010 of $0.002 is left, ")
+    assert "less than a second of the servers ($0.000043)" in said
+    assert "second" not in teardown.unspent(0.004, sum(costs.values()), RATES)
+
+
+@pytest.mark.parametrize("n_failures", [0, 2, 3])
+def test_a_last_model_is_asked_for_three_times_and_told_of(n_failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teardown, "FETCH_PAUSE_S", 0.0)
+    failures, blob = iter(range(n_failures)), encode(np.ones((2, 3), np.float32), 7)
+
+    def get(key: str) -> bytes:
+        if next(failures, None) is not None:
+            raise ServiceError(f"reading {key!r} failed")
+        return blob
+
+    ended = Ended("finished", "", 7, "model", None, {}, 1.0, "last")
+    last, note = teardown.fetch_last(SimpleNamespace(get=get), ended)  # type: ignore[arg-type]
+    if n_failures < 3:
+        assert (last is not None and last.step, note) == (7, "")
+    else:
+        assert (last, note) == (None, "; the last model could not be read (ServiceError: reading 'last' failed)")
+    assert teardown.fetch_last(SimpleNamespace(), dataclasses.replace(ended, last_key=None)) == (None, "")  # type: ignore[arg-type]

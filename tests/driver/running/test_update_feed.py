@@ -1,0 +1,33 @@
+"""What the driver makes of the supervisor's updates."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from mlless_nb.bus.messages import Update
+from mlless_nb.driver.running.update_feed import UpdateFeed
+from mlless_nb.telemetry.live import COLUMNS, Telemetry
+
+
+def fed(*updates: list[int]) -> tuple[list[int], list[str]]:
+    """The steps of a history, and the events, after updates with the rows of these steps."""
+    telemetry, commands = Telemetry(), SimpleNamespace(settle=lambda done: None)
+    feed = UpdateFeed(telemetry, commands, None)  # type: ignore[arg-type]
+    for steps in updates:
+        rows: list[Any] = [[float(step), *[0.5] * (len(COLUMNS) - 1)] for step in steps]
+        feed.take(Update(rows))
+    return [int(step) for step in telemetry.history()["step"]], [event.text for event in telemetry.state.events]
+
+
+def test_rows_that_are_sent_again_are_skipped_and_whole_histories_are_not_spoken_of() -> None:
+    assert fed([1, 2], [], [1, 2, 3], [3], [4]) == ([1, 2, 3, 4], [])
+
+
+def test_the_run_tells_which_steps_its_history_lacks() -> None:
+    """It had a gap, and nothing said so."""
+    steps, told = fed([2, 3], [1], [7, 9], [10])
+    assert steps == [2, 3, 7, 9, 10]
+    it = "is missing in the history: not every worker took it, or its reports were lost"
+    them = "are missing in the history: not every worker took them, or their reports were lost"
+    assert told == [f"Step 1 {it}", f"Steps 4 to 6 {them}", f"Step 8 {it}"]
