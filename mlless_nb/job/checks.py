@@ -234,9 +234,9 @@ def check_workers(job: TrainingJob) -> None:
     if job.n_minibatches < job.local_steps:
         is_decided = isinstance(job.local_steps, DecidedSteps)
         field, value = ("algorithm", job.algorithm) if is_decided else ("local_steps", job.local_steps)
-        most = f"at most {count(job.n_minibatches, 'local step')}, the number of minibatches"
+        valid = f"at most {count(job.n_minibatches, 'local step')}, the number of minibatches"
         of = f"{count(job.n_train, 'training row')} in minibatches of {job.minibatch}"
-        raise JobError(field, value, f"{most} ({of})")
+        raise JobError(field, value, f"{valid} ({of})")
     if job.n_minibatches < job.workers * job.local_steps:
         most = job.n_minibatches // job.local_steps
         raise JobError(

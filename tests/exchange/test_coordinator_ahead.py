@@ -7,9 +7,8 @@ import time
 from dataclasses import replace
 
 import pytest
-import redis
 from exchange.test_coordinator import ALL, Make, make, part, publish, three  # noqa: F401 - a fixture
-from exchange.test_coordinator_rounds import keys_of, port_of, together
+from exchange.test_coordinator_rounds import client_like, keys_of, pause_between_kills_s, together
 
 from mlless_nb.exchange import Aborted, Frame, FrameKey, RedisCoordinator
 
@@ -79,12 +78,13 @@ def test_workers_run_ahead_on_connections_that_are_lost_and_read_everything(make
     """Each waits only for what is older than two steps; in the end all have read all, each frame once."""
     staleness, steps = 2, 60
     logs = three(make)
-    killer, done = None, threading.Event()
+    killer, pause_s, done = None, 0.0, threading.Event()
     if isinstance(logs[0], RedisCoordinator):
-        killer = redis.Redis.from_url(f"redis://127.0.0.1:{port_of(logs[0])}")
+        killer = client_like(logs[0])
+        pause_s = pause_between_kills_s(killer)
 
     def kill() -> None:
-        while killer is not None and not done.wait(0.1):
+        while killer is not None and not done.wait(pause_s):
             killer.client_kill_filter(_type="normal", skipme=True)
 
     def work(slot: int) -> None:
