@@ -185,7 +185,7 @@ def plain_redis(cloud: Aws, profile: deployed.Profile) -> None:
         (no_function, "function of 512 MB", "is gone: mlless-nb deploy aws --memory 512"),
         (changed_function, "function of 512 MB", r"was changed .*: mlless-nb deploy aws --memory 512"),
         (another_role, "function of 512 MB", r"was changed .*: mlless-nb deploy aws --memory 512"),
-        (retries, "function of 512 MB", "again after a failure, up to 1 times: mlless-nb deploy aws"),
+        (retries, "function of 512 MB", "again after a failure, up to 1 time: mlless-nb deploy aws"),
         (no_retry_setting, "function of 512 MB", "again after a failure, up to 2 times: mlless-nb deploy aws"),
         (another_setting, "function of 512 MB", "again after a failure, up to 2 times: mlless-nb deploy aws"),
         (no_redis, "redis", "does not answer"),

@@ -274,7 +274,11 @@ def test_a_failure_at_the_driver_ends_the_functions_in_good_order(monkeypatch: p
     run = mlless_nb.train(job(stop=LONG, budget=1.0))
     wait_for_step(run, 5)
     group, traces = group_of(run), traces_of(run)
-    monkeypatch.setattr(driver.UpdateFeed, "take", fail)
+
+    def fails(*_: object) -> None:  # not a server's refusal, which would be asked again
+        raise ValueError("planted")
+
+    monkeypatch.setattr(driver.UpdateFeed, "take", fails)
     assert run.wait(PATIENCE_S) == "failed"
     assert "planted" in run.reason
     assert is_gone(group)

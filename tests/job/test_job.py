@@ -203,7 +203,7 @@ def test_an_unknown_field_is_refused(kind: Callable[..., Any]) -> None:
         (lambda: Budget(), "Budget.usd=None: must be given; there are usd"),
         (lambda: ISP(0.7, threshold=0.5), "ISP.threshold=0.5: must be given once"),
         (lambda: LogisticRegression(0.1, True, 3), "LogisticRegression='3 values': must be at most 2: l2, scale"),
-        (lambda: BSP(3), "BSP='1 values': must be left out: there are no fields"),
+        (lambda: BSP(3), "BSP='1 value': must be left out: there are no fields"),
         (
             lambda: TrainingJob(PMF(), epochs=3),
             "TrainingJob.epochs=3: must be named one of model, optimizer",
