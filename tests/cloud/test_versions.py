@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 #: The namespace of the deployment that the user's profile names.
 NAMESPACE = """
 import json
-from mlless_nb.driver import deployed
+from mlless_nb.driver.backends import deployed
 print(json.dumps(deployed.find("aws_lambda").namespace))
 """
 #: What lies in the account that has our names.
