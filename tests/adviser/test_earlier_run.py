@@ -48,17 +48,17 @@ def to_target(target: float) -> TrainingJob:
 
 
 def test_a_job_takes_the_epochs_of_an_earlier_run() -> None:
-    recorded("first", [0.9, 0.8, 0.7, 0.6])
-    for run in ("first", "id-first", mlless_nb.attach("first")):
+    recorded("earlier", [0.9, 0.8, 0.7, 0.6])
+    for run in ("earlier", "id-earlier", mlless_nb.attach("earlier")):
         advice = mlless_nb.advise(JOB, epochs=run, workers=[1, 2])
         assert advice.sizes.epochs == 2.0
-        assert "2 epochs (those of the run first)" in repr(advice)
+        assert "2 epochs (those of the run earlier)" in repr(advice)
 
 
 def test_with_a_target_it_takes_those_until_the_run_was_there() -> None:
-    recorded("first", [0.9, None, 0.7, 0.75, 0.6])
-    assert epochs_of_run(to_target(0.7), "first") == (1.5, "the run first reached the target 0.7 in these")
-    assert epochs_of_run(to_target(0.69), "first")[0] == 2.5
+    recorded("earlier", [0.9, None, 0.7, 0.75, 0.6])
+    assert epochs_of_run(to_target(0.7), "earlier") == (1.5, "the run earlier reached the target 0.7 in these")
+    assert epochs_of_run(to_target(0.69), "earlier")[0] == 2.5
     recorded("alone", [0.9, 0.7], validated=False)
     assert epochs_of_run(to_target(0.8), "alone")[0] == 1.0
 
@@ -66,23 +66,23 @@ def test_with_a_target_it_takes_those_until_the_run_was_there() -> None:
 @pytest.mark.parametrize(
     ("losses", "state", "says"),
     [
-        ([0.9, None, 0.8], {}, "epochs='first': must be a run that reached the target 0.7: its lowest loss is 0.8"),
+        ([0.9, None, 0.8], {}, "epochs='earlier': must be a run that reached the target 0.7: its lowest loss is 0.8"),
         ([0.6], {"metric": "log loss"}, "a run whose loss is RMSE as the target is, not log loss"),
         ([0.6], {"resumed_from": "another"}, "a run that began anew, not one that goes on from another"),
         ([], {}, "a run that has taken a step"),
     ],
 )
 def test_a_run_that_does_not_tell_is_refused(losses: list[float | None], state: dict[str, Any], says: str) -> None:
-    recorded("first", losses, **state)
+    recorded("earlier", losses, **state)
     with pytest.raises(JobError, match=says):
-        mlless_nb.advise(to_target(0.7), epochs="first")
+        mlless_nb.advise(to_target(0.7), epochs="earlier")
 
 
 def test_a_run_that_is_live_or_unknown_is_refused() -> None:
-    recorded("first", [0.9])
-    live = mlless_nb.attach("first")
+    recorded("earlier", [0.9])
+    live = mlless_nb.attach("earlier")
     live.telemetry.update(status="running")
-    with pytest.raises(JobError, match="epochs='first': must be a run that has ended"):
+    with pytest.raises(JobError, match="epochs='earlier': must be a run that has ended"):
         mlless_nb.advise(JOB, epochs=live)
     with pytest.raises(CommandError, match="no ended run is called 'second'"):
         mlless_nb.advise(JOB, epochs="second")
@@ -114,9 +114,9 @@ def test_the_measured_link_of_a_deployment_is_used() -> None:
 
 
 def test_other_models_have_other_losses() -> None:
-    recorded("first", [0.5, 0.4])
+    recorded("earlier", [0.5, 0.4])
     clicks = datasets.synthetic_clicks(2000, n_features=50, seed=2)
     job = TrainingJob(LogisticRegression(), SGD(0.5), clicks, workers=2, minibatch=100)
-    assert epochs_of_run(job, "first")[0] == 1.0
+    assert epochs_of_run(job, "earlier")[0] == 1.0
     with pytest.raises(JobError, match="a run whose loss is log loss"):
-        epochs_of_run(dataclasses.replace(job, stop=Stop(target=0.45)), "first")
+        epochs_of_run(dataclasses.replace(job, stop=Stop(target=0.45)), "earlier")

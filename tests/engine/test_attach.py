@@ -166,13 +166,13 @@ def test_the_notebook_and_a_worker_are_killed_and_two_others_go_on(notebook: Cal
 @pytest.mark.long
 def test_a_budget_holds_with_nobody_there(notebook: Callable[..., Any], redis_url: str) -> None:
     budget = 8 * cost_of_a_start()
-    process, run_id = notebook(seen=0, name="capped", detach=True, budget=budget, session=True, redis=redis_url)
+    process, run_id = notebook(seen=0, name="unattended", detach=True, budget=budget, session=True, redis=redis_url)
     places = places_of(run_id)
     kill(process)
     wait_until(lambda: places.owner.is_gone)
     assert_nothing_is_left(places)
     assert redis.Redis.from_url(redis_url).keys("*") == []
-    run = mlless_nb.attach("capped")
+    run = mlless_nb.attach("unattended")
     assert run.status == "capped", run.reason
     assert 0 < run.cost.total <= budget, run.reason
     assert run.history["step"].tolist() == list(range(1, run.history.n_steps + 1))
