@@ -14,6 +14,7 @@
 #   make bench    the benchmarks, with their peers, in about two hours: benchmarks/RESULTS.md, and the README's figures;
 #                 ARGS="--resume" goes on after an interruption, ARGS="--only step" or ARGS="--quick" do less
 #   make wheel    wheels for Linux on x86-64 and aarch64, in dist/; make wheel-again: built twice, they are the same
+#   make test-arm  the kernels' tests on the aarch64 wheel, its processor emulated by qemu-user: on Debian, some six minutes
 #   make clean    remove all that these targets made
 #
 # MLLESS_DATA_HOME=<folder> says where datasets lie; by default they are downloaded to the user's cache.
@@ -26,6 +27,11 @@ PACKED := setup.cfg pyproject.toml
 KERNELS := setup.py constraints.txt $(wildcard kernels/*.pyx kernels/*.h)
 WHEEL_TOOLS := build/wheel-tools
 DIST ?= dist
+ARM := build/aarch64
+ARM_PYTHON := $(ARM)/usr/bin/python
+ARM_PIP := $(WHEEL_TOOLS)/bin/python -m pip --disable-pip-version-check --quiet --python $(ARM_PYTHON)
+ARM_INSTALL := $(ARM_PIP) install --root-user-action ignore --only-binary :all: --upgrade \
+  --target $(ARM)/usr/lib/python3/dist-packages
 FUNCTION_SET := build/function-set/.fetched
 LOCKS := mlless_nb/clouds/function_set.txt mlless_nb/clouds/container_set.txt
 
@@ -38,7 +44,8 @@ export PYTHONDONTWRITEBYTECODE :=
 # rabbitmq-server lies in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: demo lab test test-long test-proof budget-proof soak chaos model check docs bench clean services spin wheel wheel-again
+.PHONY: demo lab test test-long test-proof budget-proof soak chaos model check docs bench clean services spin wheel wheel-again \
+  test-arm
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -142,6 +149,19 @@ wheel-again: $(WHEEL_TOOLS)/.made
 	@.ci/wheel $(WHEEL_TOOLS)/bin $(DIST) $(ARCH)
 	@.ci/wheel $(WHEEL_TOOLS)/bin build/dist-again $(ARCH)
 	@cd build/dist-again && for wheel in *.whl; do cmp "$$wheel" "$(abspath $(DIST))/$$wheel" && echo "the same again: $$wheel" || exit 1; done
+
+# The emulated Python judges whether the wheel is one for it. -P: nothing is imported from the checkout.
+test-arm: $(ARM)/.made
+	@rm -rf $(ARM)/dist
+	@.ci/wheel $(WHEEL_TOOLS)/bin $(ARM)/dist aarch64
+	@$(ARM_INSTALL) --no-deps $(ARM)/dist/*.whl
+	@$(ARM_PYTHON) -P -m pytest -m "not proof" tests/kernels $(ARGS)
+
+$(ARM)/.made: $(WHEEL_TOOLS)/.made .ci/emulated-python tests/kernels/requirements.txt
+	@echo "making $(ARM): Python for aarch64, emulated"
+	@.ci/emulated-python $$($(WHEEL_TOOLS)/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])') $(ARM)
+	@$(ARM_INSTALL) -r tests/kernels/requirements.txt
+	@touch $@
 
 $(WHEEL_TOOLS)/.made: constraints.txt
 	@.ci/make-venv $(PYTHON) $(WHEEL_TOOLS)
