@@ -75,10 +75,10 @@ static void crc32c_init(void) {
             }
     }
 #if defined(MLLESS_X86)
-    __builtin_cpu_init();
     const char *wanted = getenv("MLLESS_KERNELS");
-    crc_hardware = __builtin_cpu_supports("sse4.2") && !(wanted && !strcmp(wanted, "generic"));
-    crc_folds = crc_hardware && level() == LEVEL_AVX512 && __builtin_cpu_supports("vpclmulqdq");
+    const int features = processor_features();
+    crc_hardware = (features & HAS_SSE42) && !(wanted && !strcmp(wanted, "generic"));
+    crc_folds = crc_hardware && level() == LEVEL_AVX512 && (features & HAS_VPCLMULQDQ);
     crc_fold[0] = crc_power(8 * CRC_FOLDED + 63);
     crc_fold[1] = crc_power(8 * CRC_FOLDED - 1);
 #elif defined(CRC_TARGET)

@@ -26,6 +26,8 @@
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define MLLESS_X86 1
 #include <immintrin.h>
+
+#include "processor.h"
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
@@ -76,13 +78,10 @@ static int find_level(void) {
 #ifdef MLLESS_X86
     const char *wanted = getenv("MLLESS_KERNELS");
     if (wanted && !strcmp(wanted, "generic")) return LEVEL_GENERIC;
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return LEVEL_GENERIC;
+    const int features = processor_features();
+    if (!(features & HAS_AVX2)) return LEVEL_GENERIC;
     if (wanted && !strcmp(wanted, "avx2")) return LEVEL_AVX2;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw"))
-        return LEVEL_AVX512;
-    return LEVEL_AVX2;
+    return features & HAS_AVX512 ? LEVEL_AVX512 : LEVEL_AVX2;
 #else
     return LEVEL_GENERIC;
 #endif

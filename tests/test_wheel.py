@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from mlless_nb.kernels.update import instruction_set
+
 ROOT = Path(__file__).resolve().parents[1]
 #: `e_machine` of an ELF file.
 MACHINES = {"x86_64": 62, "aarch64": 183}
@@ -68,6 +70,25 @@ def test_a_wheel_has_its_architectures_kernels_and_no_sources(architecture: str,
             head = wheel.read(name)[:20]
             assert head[:6] == b"\x7fELF\x02\x01", f"{name}: must be of 64 bits, little-endian"
             assert struct.unpack_from("<H", head, 18)[0] == MACHINES[architecture], name
+
+
+def test_a_wheels_kernels_use_what_this_processor_has(wheels: dict[str, Path], tmp_path: Path) -> None:
+    """The wheels' compiler is not the one that compiled the kernels of this test run."""
+    with zipfile.ZipFile(wheels[HERE]) as wheel:
+        wheel.extractall(tmp_path)
+    script = "from mlless_nb.kernels import update; print(update.__file__, update.instruction_set())"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    where, level = done.stdout.split()
+    assert where.startswith(str(tmp_path))
+    assert level == instruction_set()
 
 
 def test_a_second_build_is_the_same(wheels: dict[str, Path], tmp_path: Path) -> None:

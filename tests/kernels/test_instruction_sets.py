@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,17 @@ def run(level: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what the processor has is read from /proc/cpuinfo")
+def test_the_instruction_set_is_the_best_that_this_processor_has() -> None:
+    cpuinfo = Path("/proc/cpuinfo").read_text() if platform.machine() == "x86_64" else ""
+    flags = set(next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "").split())
+    best = "avx2" if {"avx2", "fma"} <= flags else "generic"
+    if {"avx2", "fma", "avx512f", "avx512vl", "avx512dq", "avx512bw"} <= flags:
+        best = "avx512"
+    asked = run("", "-c", "from mlless_nb.kernels.update import instruction_set; print(instruction_set())")
+    assert asked.stdout.strip() == best, asked.stderr
 
 
 @pytest.mark.parametrize(
