@@ -66,6 +66,23 @@ WATCHED = [
     "    time.sleep(0.01)",
     "run.end('finished', 'Enough.')",
 ]
+#: A run that is watched and not, in turns: its seconds a step. The third cell stands there once a turn.
+SLOWED = [
+    "import json, time\nimport mlless_nb\nfrom mlless_nb import PMF, SGD, Stop, TrainingJob, datasets\n"
+    "from mlless_nb.widgets import Dashboard\n"
+    "ratings = datasets.synthetic_ratings(2000, 1000, 200_000, seed=1)\n"
+    "def step_s(seconds):\n"
+    "    first, began = run.telemetry.state.step, time.monotonic()\n"
+    "    time.sleep(seconds)\n"
+    "    return (time.monotonic() - began) / (run.telemetry.state.step - first)",
+    "job = TrainingJob(PMF(rank=10), SGD(1.0), ratings, workers={workers}, budget=1.0, stop=Stop(steps=10**7))\n"
+    "run = mlless_nb.train(job)\ntime.sleep({settle_s})\nalone, seen = [step_s({window_s})], []",
+    "board = Dashboard(run)\nboard.display()\ntime.sleep({settle_s})\nseen.append(step_s({window_s}))\n"
+    "board.close()\ntime.sleep({settle_s})\nalone.append(step_s({window_s}))",
+    "run.stop()\nrun.wait()\nprint(json.dumps([alone, seen]))",
+]
+#: Seconds of one of these times, seconds before it that do not count, and how often a run is watched.
+WINDOW_S, SETTLE_S, TURNS = 4.0, 1.5, 8
 #: Runs the second cell; resolves with the milliseconds until the charts with all points are on the screen, from the
 #: press, and from the arrival of the widget with its module.
 PAINT = """() => new Promise((done) => {
@@ -189,6 +206,21 @@ def watch(context: Any, lab: Lab, batches: int, painted: int) -> list[list[Any]]
     ]
 
 
+def slow(context: Any, lab: Lab, workers: int, window_s: float, turns: int) -> float:
+    """Percent by which a run's steps take longer while it is watched: the median of ``turns``, each beside the time
+    before and after it."""
+    settings = {"workers": workers, "window_s": window_s, "settle_s": SETTLE_S}
+    begin, watched, end = (cell.format(**settings) for cell in SLOWED[1:])
+    cells = [SLOWED[0], begin, *[watched] * turns, end]
+    notebook = Notebook(lab, context.new_page(), f"slowed{workers}", cells)
+    for cell in range(len(cells)):
+        notebook.run(cell)
+    alone, seen = json.loads(notebook.text(len(cells) - 1))
+    notebook.end_kernel()
+    notebook.page.close()
+    return 100 * median([2 * one / (alone[i] + alone[i + 1]) - 1 for i, one in enumerate(seen)])
+
+
 def main() -> None:
     """Measure and report."""
     arguments = parser(__doc__)
@@ -201,6 +233,9 @@ def main() -> None:
         lab = Lab(Path(folder))
         try:
             watched = watch(context, lab, BATCHES // 60 if options.quick else BATCHES, 1 if options.quick else 5)
+            for workers, where in ((1, "the page has a core of its own"), (2, "the page shares their cores")):
+                percent = slow(context, lab, workers, *((1.0, 2) if options.quick else (WINDOW_S, TURNS)))
+                watched.append([f"percent more of a step's time, workers: {workers} ({where})", 2, percent])
             found = measure(context, lab, presses, reloads)
         finally:
             lab.close()
