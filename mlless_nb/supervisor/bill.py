@@ -60,6 +60,7 @@ class Bill:
         self._changes: list[tuple[float, float]] = []  # when a supervisor ended, and when that of the next one began
         # When the bills of the functions that have not ended began, by slot, seconds after the run.
         self._began_s = dict.fromkeys(range(n_workers), 0.0)
+        self._earlier_s: dict[int, float] = {}  # the same of functions that had these slots before
         self._ended = 0  # cost of the workers that have ended, without requests
         # Cost of requests by slot and by when its function took it over, seconds after the run.
         self._requests_of = {slot: {0.0: 0} for slot in range(n_workers)}
@@ -106,8 +107,9 @@ class Bill:
 
     def begin(self, slot: int, began_s: float) -> None:
         """The function of ``slot`` has started, and says when its bill began."""
-        if slot in self._began_s and slot in self._known:
-            self._began_s[slot] = max(began_s, self._began_s[slot])
+        if slot in self._known and began_s > self._began_s.get(slot, math.inf):
+            self._earlier_s[slot] = self._began_s[slot]  # of a lost one, perhaps: see `replace`
+            self._began_s[slot] = began_s
 
     def change_supervisor(self, ended_s: float, began_s: float) -> None:
         """A supervisor has ended, at the latest ``ended_s`` seconds after the run; the next one's bill began."""
@@ -160,12 +162,16 @@ class Bill:
         """The function of ``slot``, if it had not ended, was lost at ``lost_s``; another one was invoked.
 
         Seconds after the invocation of the run. When it died is not known, so it is billed until it was missed, and for
-        the requests that it may have made since its last report: a minibatch, and its part of a checkpoint.
+        the requests that it may have made since its last report: a minibatch, and its part of a checkpoint. The other
+        one may have started before this is told.
         """
+        heard_s = self._began_s.get(slot, -math.inf)
+        if heard_s > invoked_s:
+            self._began_s[slot] = self._earlier_s.pop(slot, heard_s)
         self.lose(slot, lost_s)
         self._requests_of[slot][invoked_s] = 0
         self._known.add(slot)
-        self._began_s[slot] = invoked_s
+        self._began_s[slot] = max(invoked_s, heard_s)
 
     def count_invoked(self, number: int) -> None:
         """So many successors have been invoked, this one included: earlier ones may have been told to another."""

@@ -64,6 +64,19 @@ def test_functions_that_are_replaced_are_billed_until_they_were_lost_and_from_wh
     assert costs["storage"] == 1800 + unknown
 
 
+def test_a_lost_function_is_billed_when_the_one_in_its_place_is_heard_first() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 1, prepaid, 0)
+    bill.begin(0, 2.0)
+    bill.begin(0, 29.0)
+    bill.replace(0, 27.0, 27.0)
+    spans = RATES.function_nusd(25.0) + RATES.function_nusd(6.0)
+    assert bill.by_component(35.0)["workers"] == spans
+    bill.replace(0, 40.0, 41.0)  # and that one, too
+    spans = RATES.function_nusd(25.0) + RATES.function_nusd(11.0) + RATES.function_nusd(4.0)
+    assert bill.by_component(45.0)["workers"] == spans
+
+
 def test_a_function_is_billed_from_its_start_and_not_from_the_call_that_asked_for_it() -> None:
     prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
     bill = Bill(RATES, 2, prepaid, 0, began_s=0.5)
