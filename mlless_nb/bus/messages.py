@@ -146,11 +146,12 @@ class FromWorker(Message):
 class Started(FromWorker):
     """The worker's function has started, ``start_s`` seconds after its invocation.
 
-    Its bill runs from ``began_s`` seconds after the run.
+    Its bill runs from ``began_s`` seconds after the run. ``is_cold``: its runtime was started for it; None: unknown.
     """
 
     start_s: float
     began_s: float = 0.0
+    is_cold: bool | None = None
 
 
 @dataclass(frozen=True)

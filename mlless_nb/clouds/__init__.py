@@ -9,7 +9,6 @@ AWS Lambda::
     lithops_lambda.py  Lithops' names of layers and functions, its handler and its metadata of a runtime
     resources.py       the resources of a deployment: names, tags, one sentence each                     pure
     policies.py        the permissions that users and functions need, and no others                      pure
-    remedies.py        an error of AWS as one line that says what to do                                  pure
     account.py         the user's account: clients with time limits, identity, quota
     links.py           the network link between functions and Redis, measured by functions
     deployment_request.py  what a deployment is asked for, and the checks before anything is made

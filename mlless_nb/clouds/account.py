@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..driver.backends import remedies
 from ..errors import JobError, ServiceError
-from . import remedies
 
 #: Longest wait for a connection and for an answer, seconds; a layer of 20 MB is sent within the latter.
 CONNECT_S, ANSWER_S = 5.0, 120.0

@@ -22,7 +22,7 @@ def user_policy(account: str = "*", region: str = "*", partition: str = "aws") -
     layers = f"{arn}:lambda:{there}:layer:lithops_v*_mlless-*"
     role = f"{arn}:iam::{account}:role/mlless-nb-function-*"
     lists = ("lambda:ListFunctions", "lambda:ListLayers")
-    lambdas = ("CreateFunction", "GetFunction", "DeleteFunction", "InvokeFunction", "TagResource", "ListTags")
+    lambdas = ("CreateFunction", "GetFunction", "DeleteFunction", "InvokeFunction", "TagResource")
     events = ("PutFunctionEventInvokeConfig", "GetFunctionEventInvokeConfig")
     buckets = (
         "CreateBucket",
@@ -32,7 +32,7 @@ def user_policy(account: str = "*", region: str = "*", partition: str = "aws") -
         "GetBucketTagging",
         "PutBucketTagging",
     )
-    objects = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload")
+    objects = ("GetObject", "PutObject", "DeleteObject")
     roles = ("CreateRole", "GetRole", "DeleteRole", "TagRole")
     own = ("PutRolePolicy", "GetRolePolicy", "DeleteRolePolicy")
     groups = ("CreateLogGroup", "PutRetentionPolicy", "DeleteLogGroup", "TagResource")

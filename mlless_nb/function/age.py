@@ -10,6 +10,12 @@ from pathlib import Path
 from .lambda_handler import INVOKED
 
 
+def is_cold() -> bool | None:
+    """Whether this invocation is the first one of its runtime; None where no `lambda_handler` has noted that."""
+    invoked = os.environ.get(INVOKED)
+    return None if invoked is None else invoked == ""
+
+
 def billed_s() -> float:
     """Seconds that this invocation has been billed for: since it began, with the runtime's start if it is the first.
 

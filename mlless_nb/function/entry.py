@@ -24,7 +24,7 @@ from ..redaction import in_configuration, in_url, remember, scrub
 from ..stateless.messages import Call
 from ..storage.objects import LithopsObjects, ObjectStore
 from ..worker.attempts import work
-from .age import billed_s
+from .age import billed_s, is_cold
 from .inviting import invite
 from .malloc import keep_memory
 from .package_digest import checked
@@ -237,5 +237,6 @@ def _prepaid(invocation: Invocation, log: JobCoordinator, objects: ObjectStore, 
         steps_ahead=lambda: log.steps_ahead,
         slice_s=slice_s(log, invocation.n_workers),
     )
+    prepaid.is_cold = is_cold()
     prepaid.steps_to_end += sync_from_json(invocation.sync).staleness
     return prepaid

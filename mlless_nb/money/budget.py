@@ -96,6 +96,8 @@ class Prepaid:
         self._run_usd_s = n_functions * rates.function_usd_s + rates.servers_usd_s
         self._plain_exit_s, self._measured_exit_s = EXIT_S, 0.0
         self._has_cap = True
+        #: Whether the start of the function's runtime is on its bill, too; None where that is not known.
+        self.is_cold: bool | None = None
         #: Whether little of the budget is left: less than `SCARCE_S` seconds of the whole run.
         self.is_scarce = False
         #: Writes to the storage that are prepaid: a checkpoint, the model.

@@ -11,6 +11,7 @@ notices lost workers, and removes workers when its policy (``policy/``) says so.
     step_rows.py         step reports -> rows of telemetry; worker_times.py: the time of each worker
     quorum.py            how many updates the next steps wait for, under DBW and AdaSync            pure
     worker_watch.py      which workers have started, have ended or were lost
+    starts.py            which workers started cold, in words                                       pure
     lifetimes.py successors.py   which functions get a successor, and when
     checkpoint_times.py  when a run stores a checkpoint                                             pure
     takeover.py          how a new supervisor continues for a lost one

@@ -35,6 +35,7 @@ from .bill import Bill
 from .ending import UNHEARD
 from .policy.policy import Policy
 from .policy.victim import asked_to_leave
+from .starts import how
 from .successors import Successors
 from .worker_watch import WorkerWatch
 
@@ -106,6 +107,7 @@ class Hearing:
         self._commands_done: set[str] = set()
         self._chosen: dict[str, list[int]] = {}  # by a command's id, the slots that it removes
         self._asked: set[int] = set()  # slots whose removal a user has asked for
+        self._starts: dict[int, Started] = {}
         self._learning_rate = math.inf  # after the newest cut
 
     def hear(self, timeout_s: float, *, is_past: bool = False) -> bool:
@@ -243,11 +245,12 @@ class Hearing:
             self._bill.start_s = max(message.start_s, self._bill.start_s)
         if isinstance(message, Started) and message.slot not in workers.started:
             workers.started.add(message.slot)
+            self._starts[message.slot] = message
             if not self.restart:  # a worker that goes on from a checkpoint says so again
                 lifetimes = self._successors.lifetimes
                 lifetimes.start_s = max(message.start_s, lifetimes.start_s)
             if workers.have_all_started and not self.restart:
-                self._tell(f"{n_workers} of {count(n_workers, 'worker')} started")
+                self._tell(f"{n_workers} of {count(n_workers, 'worker')} started{how(self._starts.values())}")
         elif isinstance(message, Ready):
             self._take_successor(message)
         elif isinstance(message, Left) and message.status == HANDED_OVER:

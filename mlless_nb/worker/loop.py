@@ -157,7 +157,7 @@ class Worker:
         """
         prepaid = self._prepaid
         run_s = self._log.now_s() - self._job.launched_at_s
-        started = Started(self._slot, run_s - self._job.invoked_s, run_s - prepaid.elapsed_s)
+        started = Started(self._slot, run_s - self._job.invoked_s, run_s - prepaid.elapsed_s, prepaid.is_cold)
         self._bus.send("supervisor", started.encode())
         try:
             verdict = self._train()

@@ -148,6 +148,7 @@ class Environment:
             self._group.thaw()
         elif not self._ready.wait(INIT_S) or self.has_ended.is_set():
             self.init_s = time.monotonic() - self._began
+            self._ready.set()  # what the start takes from now on is the invocation's, and billed once
         began, limit_s = time.monotonic(), self.function["Timeout"]
         work.deadline_ms = int((time.time() + limit_s) * 1000)
         if self.has_ended.is_set():

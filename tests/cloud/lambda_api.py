@@ -60,7 +60,7 @@ class LambdaApi:
         self._folder, self._fleet, self._object_of = folder, fleet, object_of
         self.functions: dict[str, dict[str, Any]] = {}
         self._layers: dict[str, dict[int, dict[str, Any]]] = {}
-        self._n_layers = 0
+        self._n_layers, self._numbers = 0, dict[str, int]()
         self.requests: list[str] = []
 
     # -- code
@@ -102,7 +102,7 @@ class LambdaApi:
         size = _unzip(blob, folder)
         if size > UNZIPPED:
             raise Refusal(400, "InvalidParameterValueException", f"Unzipped size must be smaller than {UNZIPPED} bytes")
-        number = max(self._layers.setdefault(name, {}), default=0) + 1
+        number = self._numbers[name] = self._numbers.get(name, 0) + 1  # that of a deleted version is never used again
         told = {
             "LayerArn": arn,
             "LayerVersionArn": f"{arn}:{number}",
@@ -112,7 +112,7 @@ class LambdaApi:
             "CompatibleRuntimes": asked.get("CompatibleRuntimes", []),
             "CompatibleArchitectures": asked.get("CompatibleArchitectures", []),
         }
-        self._layers[name][number] = {"folder": folder, "size": size, "told": told}
+        self._layers.setdefault(name, {})[number] = {"folder": folder, "size": size, "told": told}
         return told | {"Content": {"CodeSize": len(blob), "CodeSha256": _sha(blob)}}
 
     def list_layers(self) -> dict[str, Any]:

@@ -34,14 +34,19 @@ def checked(box: Any) -> list[str]:
     return said.splitlines()
 
 
-def test_three_workers_train(cluster: Any, image: str, unbroken: Unbroken) -> None:
+def test_three_workers_train_cold_and_warm(cluster: Any, image: str, unbroken: Unbroken) -> None:
+    """The second run finds the image known and the pod that assigns calls at work: it starts its functions only."""
     from cloud.box import REDIS
 
-    run = trained(cluster, steps=STEPS, backend=configuration(cluster, image), redis=REDIS, memory_mb=512)
-    print(run["time_s"], run["whole_s"], run["told"], pods(cluster))
-    assert (run.get("status"), run.get("steps")) == ("finished", STEPS), run
-    assert run["digest"] == unbroken(STEPS)["digest"]
-    assert [each["status"] for each in ended_functions(cluster, 4)] == [0] * 4
+    for is_cold in (True, False):
+        n_before, n_ended = len(pods(cluster, "began")), len(pods(cluster))
+        run = trained(cluster, steps=STEPS, backend=configuration(cluster, image), redis=REDIS, memory_mb=512)
+        began = [each["pod"] for each in pods(cluster, "began")[n_before:]]
+        print("cold" if is_cold else "warm", run["time_s"], run["whole_s"], run["told"], began)
+        assert (run.get("status"), run.get("steps")) == ("finished", STEPS), run
+        assert run["digest"] == unbroken(STEPS)["digest"]
+        assert [each["status"] for each in ended_functions(cluster, 4, n_ended)] == [0] * 4
+        assert len(began) == 4 or is_cold
     assert cluster.ask(broken=True) == []
 
 

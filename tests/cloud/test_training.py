@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cloud.conftest import Unbroken, billed_usd, busy, settled, trained
+from cloud.conftest import Unbroken, billed_usd, busy, deploy, settled, trained
 
 pytestmark = pytest.mark.long
 
@@ -37,6 +37,12 @@ BROKEN = {
     ),
     "    invocation = Message.decode(checked(payload))\n": (
         "    invocation = [Message.decode(checked(payload)), b'x' * (600 << 20)][0]\n"
+    ),
+}
+#: As above, for the functions of runs with 30 steps.
+TOO_LARGE = {
+    "    invocation = Message.decode(checked(payload))\n": (
+        "    invocation = [Message.decode(checked(payload)), b'x' * ((300 << 20) * ('\"steps\":30' in payload))][0]\n"
     ),
 }
 
@@ -73,6 +79,7 @@ def test_three_workers_train_cold_and_warm(box: Any, unbroken: Unbroken) -> None
         billed = billed_usd(box)
         print("cold" if is_cold else "warm", run["functions_usd"] / billed, run["time_s"], run["whole_s"], ended)
         assert billed <= run["functions_usd"] <= 1.05 * billed
+        assert any(f"3 of 3 workers started: 3 {'cold' if is_cold else 'warm'} within" in text for text in run["told"])
     assert box.ask(broken=True) == []
     assert json.loads(box.python("-c", LEFT, REDIS)) == [[], []]
 
@@ -100,6 +107,26 @@ def test_functions_that_cannot_start_are_told_of_with_the_cause(box: Any) -> Non
         print(memory_mb, run["ended_at_s"] - min(each["at_s"] for each in own), run["reason"])
         assert run["ended_at_s"] - min(each["at_s"] for each in own) < TOLD_S
         assert run["functions_usd"] >= sum(each["usd"] for each in own) > 0
+
+
+def test_the_smallest_functions_train_and_tell_of_too_little_memory(box: Any, unbroken: Unbroken) -> None:
+    """Two runs at once with 128 MB for each function: those of the longer one need more than they have."""
+    from cloud.box import REDIS
+
+    deploy(box, "--redis", REDIS, "--memory", "128")
+    settled(box)
+    box.ask(forget=True)
+    box.n_before = len(box.invocations())
+    with patched(box, TOO_LARGE), ThreadPoolExecutor(2) as pool:
+        small, large = pool.map(lambda steps: trained(box, memory_mb=128, steps=steps), (20, 30))
+    ended = settled(box)
+    print("128 MB", small, large, ended)
+    assert (small.get("status"), small.get("digest")) == ("finished", unbroken(20)["digest"]), small
+    assert large.get("status") == "failed", large
+    assert "ran out of memory: memory_mb=128 is too small for this job" in large["reason"]
+    assert large["ended_at_s"] - ended[0]["at_s"] < TOLD_S
+    assert large["functions_usd"] > 0
+    assert small["functions_usd"] + large["functions_usd"] >= billed_usd(box)
 
 
 def test_functions_with_a_third_of_a_core_are_not_ended_by_their_budget(box: Any, unbroken: Unbroken) -> None:

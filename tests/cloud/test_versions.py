@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cloud.conftest import COMMAND, MEMORY_MB, PROFILE, deploy, settled, trained
+from cloud.conftest import COMMAND, MEMORY_MB, PROFILE, SIZES, deploy, settled, trained
 
 pytestmark = pytest.mark.long
 
@@ -31,6 +31,17 @@ found = {
     "log groups": [each["logGroupName"] for each in clients["logs"].describe_log_groups()["logGroups"]],
 }
 print(json.dumps({kind: [name for name in names if "mlless-" in name] for kind, names in found.items()}))
+"""
+#: Deletes the layer, and the function of so much memory.
+DELETE = """
+import boto3, sys
+client = boto3.client("lambda")
+for layer in client.list_layers()["Layers"]:
+    number = layer["LatestMatchingVersion"]["Version"]
+    client.delete_layer_version(LayerName=layer["LayerName"], VersionNumber=number)
+for each in client.list_functions()["Functions"]:
+    if each["FunctionName"].startswith("mlless-") and each["MemorySize"] == int(sys.argv[1]):
+        client.delete_function(FunctionName=each["FunctionName"])
 """
 #: Part of the sources that decides which model comes out.
 OLD, NEW = "default_rng([seed, 1])", "default_rng([seed, 2])"
@@ -68,7 +79,7 @@ def removed(box: Any) -> None:
 def test_an_upgrade_runs_once_it_is_deployed_and_not_before(box: Any) -> None:
     from cloud.box import REDIS
 
-    old = json.loads(box.python("-c", NAMESPACE))
+    old, before = json.loads(box.python("-c", NAMESPACE)), account(box)
     path = upgraded(box.home / "upgraded")
     with ThreadPoolExecutor(2) as pool:
         alone = pool.submit(trained, box, backend="embedded", steps=30, path=path)
@@ -87,15 +98,33 @@ def test_an_upgrade_runs_once_it_is_deployed_and_not_before(box: Any) -> None:
             assert "could not start: OtherVersionError: its runtime has another mlless_nb" in run["reason"]
             assert len(settled(box)) == 4 + 4
             assert new["status"] == "finished"
-            assert {kind: len(names) for kind, names in account(box).items()} == {
-                "functions": 3,
-                "layers": 2,
-                "roles": 1,
-                "buckets": 1,
-                "log groups": 3,
+            assert {kind: len(names) - len(before[kind]) for kind, names in account(box).items()} == {
+                "functions": 1,
+                "layers": 1,
+                "roles": 0,
+                "buckets": 0,
+                "log groups": 1,
             }
         finally:
             removed(box)
+
+
+def test_a_function_that_is_gone_is_told_and_one_whose_layer_is_gone_runs(box: Any) -> None:
+    """AWS keeps a layer that is deleted for the functions that have it."""
+    from cloud.box import REDIS
+
+    least_mb, most_mb = MEMORY_MB
+    before = {kind: set(names) for kind, names in account(box).items()}
+    box.python("-c", DELETE, str(least_mb))
+    run = trained(box, memory_mb=least_mb)
+    assert run["status"] == "failed", run
+    assert "AWS Lambda accepted 0 of 4: 404: Function not found: " in run["reason"]
+    assert run["reason"].endswith(": `mlless-nb deploy aws` deploys it again")
+    assert "\n" not in run["reason"]
+    assert (settled(box), run["functions_usd"]) == ([], 0)
+    assert trained(box, memory_mb=most_mb, steps=10)["status"] == "finished"
+    deploy(box, "--redis", REDIS, *SIZES)
+    assert {kind: set(names) for kind, names in account(box).items()} == before
 
 
 def test_one_command_deploys_without_a_server_and_one_removes_all_of_it(empty_box: Any) -> None:

@@ -1,7 +1,7 @@
 """A notebook's run on the user's machine: prints how it ended as JSON. Arguments: options of the job as JSON.
 
 ``config`` changes the section of AWS Lambda in Lithops' configuration, which is then the user's own. With ``says_step``
-it prints a line when so many steps are done.
+it prints a line when so many steps are done, and then removes worker ``removes``; ``tuned`` leaves that to the tuner.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 #: Options that are not the job's.
-OWN = ("config", "says_step", "steps", "wait_s")
+OWN = ("config", "rank", "removes", "says_step", "steps", "tuned", "wait_s")
 
 
 def main(asked: dict[str, Any]) -> dict[str, Any]:
@@ -32,13 +32,13 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
     try:
         run = mlless_nb.train(
             TrainingJob(
-                model=PMF(rank=8, l2=0.02),
+                model=PMF(rank=asked.get("rank", 8), l2=0.02),
                 optimizer=SGD(learning_rate=2.0, momentum=0.9, nesterov=True),
                 data=datasets.synthetic_ratings(2000, 1000, 100_000, rank=4, seed=1),
                 sync=BSP(),
                 minibatch=2000,
                 stop=Stop(steps=asked.get("steps", 50)),
-                scale_in=ScaleIn.off(),
+                scale_in=ScaleIn() if asked.get("tuned") else ScaleIn.off(),
                 detach=False,
                 **options,
             )
@@ -49,6 +49,8 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
     while "says_step" in asked and run.telemetry.state.is_live:
         if run.telemetry.state.step >= asked["says_step"]:
             print(json.dumps({"step": run.telemetry.state.step}), flush=True)
+            if "removes" in asked:
+                run.scale_in(worker_id=asked["removes"])
             break
         time.sleep(0.05)
     run.wait(asked.get("wait_s", 100))
@@ -65,6 +67,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "status": "live" if is_live else state.status,
         "reason": run.reason,
         "steps": state.step,
+        "n_workers": [int(n) for n in run.history["n_workers"][[0, -1]]] if state.step else [],
         "digest": hashlib.sha256(b"".join(params[name].tobytes() for name in sorted(params))).hexdigest(),
         "functions_usd": run.cost["workers"] + run.cost["supervisor"],
         "cost": dict(run.cost),

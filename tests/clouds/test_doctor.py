@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Callable
 
@@ -15,7 +16,8 @@ from servers import free_port
 
 from mlless_nb.clouds import doctor, policies, resources
 from mlless_nb.driver.backends import deployed
-from mlless_nb.errors import JobError
+from mlless_nb.driver.backends.launcher import LithopsLauncher
+from mlless_nb.errors import JobError, MllessError
 from mlless_nb.exchange.stores import DynamoDBStore
 from mlless_nb.magics.commands import perform
 from mlless_nb.storage.objects import MemoryObjects
@@ -287,6 +289,38 @@ def test_a_permission_that_is_missing_is_named(
     assert status == 1
     denied = f"permission: {action} is denied: `mlless-nb policy aws` prints what an administrator has to allow\n"
     assert errors == denied
+
+
+def no_credentials(cloud: Aws, profile: deployed.Profile) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        del os.environ[name]  # the fixture restores it
+
+
+def unknown_keys(cloud: Aws, profile: deployed.Profile) -> None:
+    cloud.enforce(policies.user_policy())
+
+
+@pytest.mark.parametrize(
+    ("harm", "line"),
+    [
+        (no_bucket, r"backend='aws_lambda': must be deployed again \(mlless-nb deploy aws\): its bucket .* is gone"),
+        (bucket_elsewhere, "its bucket is in eu-west-1, and its functions are in us-east-1"),
+        (no_credentials, "credentials: boto3 finds no complete ones"),
+        (unknown_keys, "credentials: AWS does not know the access key"),
+    ],
+)
+def test_a_job_that_does_not_reach_its_bucket_is_refused(
+    cloud: Aws, profile: deployed.Profile, harm: Callable[[Aws, deployed.Profile], None], line: str
+) -> None:
+    """Lithops would make a bucket without our tag in the place of one that is gone."""
+    there, keys = cloud.names()["buckets"], dict(os.environ)
+    harm(cloud, profile)
+    with pytest.raises(MllessError, match=line) as refused:
+        LithopsLauncher("aws_lambda", 4, 512)
+    assert "\n" not in str(refused.value)
+    os.environ |= keys
+    cloud._post("reset-auth", b"inf")
+    assert set(cloud.names()["buckets"]) == set(there) - ({profile.bucket} if harm is no_bucket else set())
 
 
 def test_a_job_on_functions_of_another_version_is_refused(cloud: Aws, profile: deployed.Profile) -> None:

@@ -21,6 +21,11 @@ PAUSE_S = 0.2
 ACCEPTED = 202
 #: Of an answer that is repeated: too many requests, and the service's own failures.
 BUSY = 429
+#: What to do about a refusal, by its status.
+REMEDIES = {
+    403: "`mlless-nb policy aws` prints what an administrator has to allow",
+    404: "`mlless-nb deploy aws` deploys it again",
+}
 _MESSAGE = re.compile(r'"[mM]essage"\s*:\s*"([^"]{1,300})')
 
 
@@ -55,7 +60,7 @@ class Deliveries:
         while True:
             try:
                 answer = self._session.send(request)
-                why = "" if answer.status_code == ACCEPTED else f"{answer.status_code}: {_said(answer.text)}"
+                why = "" if answer.status_code == ACCEPTED else _refusal(answer.status_code, answer.text)
                 is_final = answer.status_code != BUSY and answer.status_code < 500
             except Exception as error:
                 why, is_final = f"no answer: {error}", False
@@ -89,10 +94,11 @@ class Deliveries:
                 raise ServiceError(f"AWS Lambda accepted {n - len(self._refusals)} of {n}: {self._refusals[0]}")
 
 
-def _said(text: str) -> str:
-    """The message in an answer of AWS."""
+def _refusal(status: int, text: str) -> str:
+    """An answer of AWS in one line: its status, its message and what to do."""
     found = _MESSAGE.search(text)
-    return found[1] if found else " ".join(text.split())[:300]
+    said = found[1] if found else " ".join(text.split())[:300]
+    return ": ".join(filter(None, [str(status), said, REMEDIES.get(status)]))
 
 
 def deliveries_of(executor: Any) -> Deliveries | None:

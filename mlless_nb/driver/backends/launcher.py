@@ -18,7 +18,8 @@ from ...job.job import backend_name
 from ...plurals import count
 from ...redaction import remember
 from ...storage.objects import LithopsObjects
-from . import lithops_paths
+from . import deployed, lithops_paths
+from .bucket import require_bucket
 from .cloud_functions import CloudFunctions
 from .interpreter import interpreter
 from .lithops_config import (
@@ -80,6 +81,8 @@ class LithopsLauncher:
         self._memory_mb = memory_mb
         self._has_seen, self._newest = False, ""  # whether processes can be seen; the key of the newest Lithops job
         self.gone_at: float | None = None  # when all local functions had exited or were killed, monotonic clock
+        if (profile := deployed.find(backend)) is not None:
+            require_bucket(profile)
         config, name = configured(backend)
         if self.is_local:
             config, name = for_local(config, n_functions, interpreter(modules)), None

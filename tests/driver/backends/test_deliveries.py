@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -51,10 +52,17 @@ def test_what_is_lost_on_the_way_or_comes_too_early_is_sent_again() -> None:
     assert session.n_sent == 4
 
 
-def test_a_refusal_is_told() -> None:
-    sent = Deliveries(Session((403, '{"Message":"User: x is not authorized to perform: lambda:InvokeFunction"}')))
-    assert sent.send("request").status_code == 403
-    with pytest.raises(ServiceError, match=r"^AWS Lambda accepted 0 of 1: 403: User: x is not authorized"):
+@pytest.mark.parametrize(
+    ("status", "said", "remedy"),
+    [
+        (403, "User: x is not authorized to perform: lambda:InvokeFunction", "`mlless-nb policy aws` prints"),
+        (404, "Function not found: arn:aws:lambda:x", "`mlless-nb deploy aws` deploys it again"),
+    ],
+)
+def test_a_refusal_is_told_with_its_remedy(status: int, said: str, remedy: str) -> None:
+    sent = Deliveries(Session((status, json.dumps({"Message": said}))))
+    assert sent.send("request").status_code == status
+    with pytest.raises(ServiceError, match=rf"^AWS Lambda accepted 0 of 1: {status}: {said}: {remedy}"):
         sent.wait(1)
     sent.begin()
     sent.wait(0)
