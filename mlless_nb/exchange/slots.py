@@ -20,7 +20,7 @@ def heir_of(slot: int) -> str:
 
 def nonce_of(pid: int, invoked_s: float) -> str:
     """A name for an invocation: process ``pid`` runs it, and it was invoked ``invoked_s`` seconds after the run."""
-    return f"{pid}-{uuid.uuid4().hex}-{invoked_s:.3f}"
+    return f"{pid}-{uuid.uuid4().hex}-{invoked_s!r}"
 
 
 def pid_in(nonce: str) -> int:

@@ -27,7 +27,6 @@ from ..bus.messages import (
 )
 from ..errors import DecodeError
 from ..exchange import SUPERVISOR, Coordinator, LostData, Plan
-from ..exchange.slots import invoked_s_in
 from ..job.sync import sync_from_json
 from ..money.meter import NUSD
 from ..plurals import count
@@ -138,14 +137,15 @@ class Hearing:
             pass
         self.restart, self.base, _ = self._log.restart()
 
-    def learn(self, plan: Plan, at_work: Mapping[int, str]) -> None:
-        """Learn, for a supervisor that takes over, of the ``plan`` and which invocations are ``at_work``, by slot."""
+    def learn(self, plan: Plan, at_work: Mapping[int, str], time_s: float) -> None:
+        """Learn, for a supervisor that takes over, of the ``plan`` and which invocations are ``at_work``, by slot.
+
+        ``time_s``: seconds since the invocation.
+        """
         self.leaving.update(plan.leaves)
         self._asked.update(slot for slots in plan.asked.values() for slot in slots)
         self._workers.started.update(at_work)
-        for slot, nonce in at_work.items():
-            if slot not in self._bill.waiting:  # else its successor has said how old it is
-                self._successors.lifetimes.learn(slot, invoked_s_in(nonce))
+        self._successors.learn(at_work, time_s)
 
     def _handle(self, message: Message) -> None:
         """Handle a message; if a server fails, that is done again."""
@@ -203,9 +203,13 @@ class Hearing:
                 del ended[slot]
 
     def miss_lost(self, time_s: float, step: int) -> None:
-        """`miss` those without a lease, ``time_s`` seconds after the run; ``step`` is the newest complete one."""
+        """`miss` workers without a lease, ``time_s`` seconds after the run, and successors that wait for slots.
+
+        ``step`` is the newest complete one.
+        """
         for slot, reason in self._workers.check_leases(time_s, step):
             self.miss(slot, reason, time_s, step)
+        self._successors.watch_waiting(time_s, step)
 
     def miss(self, slot: int, reason: str, time_s: float, step: int) -> None:
         """Tell the driver that the function of ``slot`` is lost; if its work is done, it has ended.
@@ -240,6 +244,7 @@ class Hearing:
         workers, n_workers = self._workers, self._n_workers
         if isinstance(message, Started):
             self._bill.begin(message.slot, message.began_s)
+            self._successors.lifetimes.start(message.slot, message.began_s)
             self._bill.start_s = max(message.start_s, self._bill.start_s)
         if isinstance(message, Started) and message.slot not in workers.started:
             workers.started.add(message.slot)
@@ -252,8 +257,7 @@ class Hearing:
             self._take_successor(message)
         elif isinstance(message, Left) and message.status == HANDED_OVER:
             amounts = message.spent_nusd, message.storage_nusd, message.store_nusd
-            if message.slot not in self._bill.waiting:  # only an earlier supervisor has heard that it waits
-                self._successors.begin(message.slot, message.left_s)
+            self._successors.hand_over(message.slot, message.left_s)
             overlap_nusd = self._bill.hand_over(message.slot, message.left_s, *amounts)
             self._tell(self._successors.told(message.slot, message.reason, overlap_nusd))
         elif isinstance(message, RateCut) and message.rate < self._learning_rate:
@@ -283,7 +287,7 @@ class Hearing:
             self.is_succeeded = not self._is_past
         elif message.slot not in self._workers.ended:
             self._bill.succeed(message.slot, message.began_s)
-            self._successors.begin(message.slot, message.began_s)
+            self._successors.wait(message.slot, message.began_s)
             if not self._is_past:
                 self._log.announce_hand_over([message.slot])
 

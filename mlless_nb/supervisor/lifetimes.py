@@ -38,6 +38,8 @@ class Lifetimes:
         self._invoked_s = {SUPERVISOR: supervisor_s, **dict.fromkeys(range(n_workers), 0.0)}
         self._lease_s = lease_s
         self._asked: dict[int, tuple[float, int]] = {}  # when a successor was asked for last, and how often
+        self._waiting_s: dict[int, float] = {}  # when successors that wait for their slots were invoked
+        self._handed_over: set[int] = set()  # slots whose new functions have not said when they were invoked
         #: The longest start of a function so far, seconds.
         self.start_s = 0.0
 
@@ -45,6 +47,28 @@ class Lifetimes:
         """``slot`` has a new function, invoked ``invoked_s`` seconds after the run."""
         self._invoked_s[slot] = invoked_s
         self._asked.pop(slot, None)
+        self._waiting_s.pop(slot, None)
+        self._handed_over.discard(slot)
+
+    def wait(self, slot: int, invoked_s: float) -> None:
+        """A successor of ``slot`` waits to take over, invoked ``invoked_s`` seconds after the run."""
+        self._waiting_s[slot] = invoked_s
+
+    def hand_over(self, slot: int, left_s: float) -> None:
+        """The successor of ``slot`` has it, since ``left_s`` seconds after the run."""
+        self.begin(slot, self._waiting_s.get(slot, left_s))
+        self._handed_over.add(slot)
+
+    def start(self, slot: int, invoked_s: float) -> None:
+        """The function of ``slot`` has started; only an earlier supervisor may have heard when it was invoked."""
+        if slot in self._handed_over:
+            self._handed_over.discard(slot)
+            self._invoked_s[slot] = invoked_s
+
+    def lose(self, slot: int) -> None:
+        """The successor that waits for ``slot`` is lost: it is `late`, as one that has not started."""
+        waiting_s = self._waiting_s.pop(slot)
+        self._asked.setdefault(slot, (waiting_s, 1))
 
     def learn(self, slot: int, invoked_s: float) -> None:
         """The function that has ``slot`` was invoked ``invoked_s`` seconds after the run, if no later one is known."""
@@ -64,7 +88,7 @@ class Lifetimes:
         for slot in slots:
             due_s = self._invoked_s[slot] + self._age_s(slot)
             asked_s, _ = self._asked.get(slot, (-math.inf, 0))  # before it was due: as a duplicate of a straggler
-            if asked_s < due_s <= time_s:
+            if asked_s < due_s <= time_s and slot not in self._waiting_s:
                 self._asked[slot] = time_s, 1
                 due.append(slot)
         return due
@@ -81,11 +105,13 @@ class Lifetimes:
         late = []
         for slot in slots:
             asked_s, n = self._asked.get(slot, (math.inf, MOST_ASKED))
-            if n < MOST_ASKED and time_s - asked_s >= patience_s * 2 ** (n - 1):
+            is_late = time_s - asked_s >= patience_s * 2 ** (n - 1)
+            if is_late and n < MOST_ASKED and slot not in self._waiting_s:
                 self._asked[slot] = time_s, n + 1
                 late.append(slot)
         return late
 
     def is_over(self, time_s: float, slots: Collection[int]) -> bool:
-        """Whether one of the functions of ``slots`` is so old that the run has to end."""
-        return any(time_s - self._invoked_s[slot] >= END_SHARE * self._lifetime_s for slot in slots)
+        """Whether one of ``slots`` has so old a function, and no successor that waits, that the run has to end."""
+        begun_s = self._invoked_s | self._waiting_s
+        return any(time_s - begun_s[slot] >= END_SHARE * self._lifetime_s for slot in slots)

@@ -61,11 +61,8 @@ class Heirs:
         self._pending: dict[int, _Pending] = {}
         self._n_invoked = 0
 
-    def succeed(self, aged: Aged, run_s: float) -> list[int]:
-        """Invoke the successors that are asked for, as far as the budget pays for them, ``run_s`` after the run.
-
-        Returns the slots of those that were invoked.
-        """
+    def succeed(self, aged: Aged, run_s: float) -> None:
+        """Invoke the successors that are asked for, as far as the budget pays for them, ``run_s`` after the run."""
         at_work, granted = self._services.log.at_work(aged.slots), dict[int, int]()
         what = "another one" if aged.is_late else "a duplicate"
         for slot in aged.slots:
@@ -78,11 +75,10 @@ class Heirs:
                     self._tell(f"{aged.reason}; the budget does not pay for {what}")
                 # Else the supervisor ends a run in good order whose functions get too old.
         if not granted or not self._are_invoked(granted, run_s):
-            return []
+            return
         self._pending |= {slot: _Pending(run_s, at_work.get(slot)) for slot in granted}
         if aged.reason:
             self._tell(f"{aged.reason}; {what} was invoked")
-        return [*granted]
 
     def _has_one(self, slot: int, holder: str | None, run_s: float) -> bool:
         """Whether a successor of the function of ``slot``, the invocation ``holder``, starts or waits."""

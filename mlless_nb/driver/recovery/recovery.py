@@ -81,7 +81,7 @@ class Recovery:
         self.restart, self._plan, self._restarts = Restart(), Plan(), list[tuple[int, int]]()  # steps by number
         self._seen: set[int] = set()  # slots whose function has started
         self._at_work: dict[int, str] = {}  # as of the newest look
-        self._begun_s: dict[int, float] = {}  # when newest functions were invoked, seconds after the run, if later
+        self._begun_s: dict[int, float] = {}  # when slots got new functions, seconds after the run
         self._ended: set[int] = set()  # slots that were at work once, and are not at work any more
         self._noted = self.restart  # as of the newest look
         self._identities = services.log.identities()
@@ -187,8 +187,7 @@ class Recovery:
 
     def succeed(self, aged: Aged) -> None:
         """Invoke the successors that are asked for, see `Heirs.succeed`."""
-        run_s = self._run_s
-        self._begun_s |= dict.fromkeys(self._heirs.succeed(aged, run_s), run_s)
+        self._heirs.succeed(aged, self._run_s)
 
     def _invoke(self, invocations: list[Invocation]) -> None:
         """Invoke functions in the place of lost ones; raises `GaveUp` if the backend refuses again and again."""
