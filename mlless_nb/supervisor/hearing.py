@@ -98,6 +98,7 @@ class Hearing:
         self._is_stored = is_stored
         self.is_succeeded = self._is_past = False
         self.restart = self.base = self.restored_step = 0
+        self._restarts: set[int] = set()  # their numbers, as far as they were heard
         self.leaving: set[int] = set()
         self.replacements: dict[int, int] = {}
         self.done: dict[str, str] = {}
@@ -172,6 +173,8 @@ class Hearing:
         if SUPERVISOR in message.slots:
             self._bill.change_supervisor(message.lost_s, message.invoked_s)
             return
+        if message.number in self._restarts:  # sent again, since the answer of the bus was lost
+            return
         self.restart, self.base = message.number, message.step
         if message.is_restored:
             self.restored_step = message.step
@@ -184,6 +187,7 @@ class Hearing:
             self.replacements[slot] = self.replacements.get(slot, 0) + 1
             self._bill.replace(slot, message.lost_s, message.invoked_s)
             self._successors.begin(slot, message.invoked_s)
+        self._restarts.add(message.number)
 
     def _is_needed_again(self, last: Left | Failed) -> bool:
         """Whether a worker has ended that has not heard of a restart after which its slot takes part again.

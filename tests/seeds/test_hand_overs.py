@@ -61,12 +61,14 @@ def test_a_successor_that_does_not_start_is_asked_for_again(slot: int, n: int, r
     assert sum(again in text for text in outcome.told) == n
 
 
-def test_successors_that_never_start_are_asked_for_three_times_by_each_supervisor() -> None:
+def test_successors_that_never_start_are_asked_for_at_most_three_times_by_each_supervisor() -> None:
+    """The one that took over took the third for the function that has the slot, which lived on until it was lost."""
     scenario = Scenario(7, Problem("logistic", "BSP", 2, 1300), is_local=False, lifetime_s=60.0, lease_s=1.0)
     outcome = simulate(world := Refusing(scenario, 0, 9, refuses=False))
     check(world, replace(outcome, status="capped"))  # the lifetime has stopped it
     assert outcome.status == "stopped"
-    assert world._n == 9 - 2 * 3  # the supervisor that takes over asks again
+    assert world._n == 9 - 3 - 2  # for the supervisor that takes over the third one of the first is its first
+    assert not any("training goes on from" in text for text in outcome.told)
     assert "lifetime of 60 s is nearly over" in outcome.reason
 
 
@@ -136,3 +138,24 @@ def test_a_successor_that_a_lost_supervisor_has_asked_for_and_that_does_not_star
     assert any("The supervisor was lost" in text for text in outcome.told)
     assert sum("The successor of worker 0 did not start; another one" in text for text in outcome.told) == 1
     assert not any("training goes on from" in text for text in outcome.told)
+
+
+def test_a_backend_that_refuses_functions_does_not_keep_the_driver_from_its_work() -> None:
+    """It heard nothing until they were invoked, for up to 13 seconds, and commands stayed pending."""
+    scenario = Scenario(7, Problem("logistic", "BSP", 3, 900), is_local=False, lifetime_s=60.0, lease_s=1.0)
+    world, seen = Refusing(scenario, 0, 3, refuses=True), list[tuple[int, int, tuple[str, ...]]]()
+
+    def look() -> None:
+        state = world.run.telemetry.state
+        seen.append((world.run.telemetry.n_rows, state.n_workers, state.pending))
+
+    # The successor of worker 0 is refused at about 35, 36 and 39 s, and asked for again at 48 s.
+    world.clock.at(40.0, look)
+    world.clock.at(41.0, lambda: world.driver_process.spawn(lambda: world.run.scale_in(1)))
+    world.clock.at(46.0, look)
+    outcome = simulate(world)
+    check(world, outcome)
+    assert (outcome.status, world._n) == ("finished", 0)
+    (n_before, *before), (n_after, *after) = seen
+    assert n_after > n_before + 20
+    assert (before, after) == ([3, ()], [2, ()])

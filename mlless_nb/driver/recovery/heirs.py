@@ -44,6 +44,8 @@ class Heirs:
         Invokes functions, and has them watched.
     tell : callable
         Takes events.
+    pause : callable
+        See `invoke_patiently`.
     """
 
     def __init__(
@@ -55,9 +57,10 @@ class Heirs:
         invocation: Callable[[int, int, float], Invocation],
         invoke: Callable[[list[Invocation]], None],
         tell: Callable[[str], None],
+        pause: Callable[[float], bool],
     ) -> None:
         self._services, self._payments, self._money, self._lease_s = services, payments, money, lease_s
-        self._invocation, self._invoke, self._tell = invocation, invoke, tell
+        self._invocation, self._invoke, self._tell, self._pause = invocation, invoke, tell, pause
         self._pending: dict[int, _Pending] = {}
         self._n_invoked = 0
 
@@ -94,8 +97,9 @@ class Heirs:
         # Before they are there: one of them may be a supervisor, which reads what was said.
         self._services.bus.send("supervisor", news.encode())
         made = [self._invocation(slot, nusd, run_s) for slot, nusd in granted.items()]
+        made = [dataclasses.replace(one, is_successor=True) for one in made]
         try:
-            invoke_patiently(self._invoke, [dataclasses.replace(one, is_successor=True) for one in made], self._tell)
+            invoke_patiently(self._invoke, made, self._tell, self._pause)
         except ServiceError as error:
             self._tell(f"{error}; they are asked for again while the functions before them live")
             news = dataclasses.replace(news, number=self._n_invoked, is_refused=True)

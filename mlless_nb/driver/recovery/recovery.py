@@ -7,6 +7,7 @@ invoked again with their slots. A lost supervisor is invoked again without a res
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -28,7 +29,7 @@ from ..running.start_payments import StartPayments
 from ..servers.services import Services
 from .gave_up import GaveUp
 from .heirs import Heirs
-from .invoking import invoke_patiently
+from .invoking import invoke_patiently, sleep
 from .recovery_payments import THE_SUPERVISOR, WORKERS, RecoveryPayments
 
 #: Restarts without a step further than before, after which the run fails.
@@ -53,6 +54,8 @@ class Recovery:
         When the run was invoked, on the monotonic clock.
     invoke : callable
         Invokes functions, and has them watched.
+    pause : callable
+        See `invoke_patiently`.
 
     Attributes
     ----------
@@ -73,10 +76,11 @@ class Recovery:
         telemetry: Telemetry,
         launched_at: float,
         invoke: Callable[[list[Invocation]], None],
+        pause: Callable[[float], bool] = sleep,
     ) -> None:
         self._services, self._money, self._rates, self._telemetry = services, money, rates, telemetry
         self._of_slot = {one.slot: one for one in invocations}
-        self._invoke_once, self._n_workers = invoke, invocations[0].n_workers
+        self._invoke_once, self._pause, self._n_workers = invoke, pause, invocations[0].n_workers
         self._launched_at = launched_at
         self.restart, self._plan, self._restarts = Restart(), Plan(), list[tuple[int, int]]()  # steps by number
         self._seen: set[int] = set()  # slots whose function has started
@@ -88,12 +92,13 @@ class Recovery:
         self._furthest, self._n_stuck = -1, Counter[int]()
         # Whether a step log was lost: checkpoints of steps that nobody has heard of would leave a gap in the rows.
         self._is_restored = False
+        self._unsaid: list[bytes] = []  # messages to the supervisor that the bus has not taken
         self._starting = StartPayments(money, services.log)
         self._starting.begin(self._of_slot, 0.0)
         self.n_replaced = 0
         self.payments = RecoveryPayments(services, money, rates, self._n_workers)
         known = services, self.payments, money, invocations[0].lease_s
-        self._heirs = Heirs(*known, self._invocation, invoke, self.tell)
+        self._heirs = Heirs(*known, self._invocation, invoke, self.tell, pause)
 
     @property
     def _run_s(self) -> float:
@@ -192,7 +197,7 @@ class Recovery:
     def _invoke(self, invocations: list[Invocation]) -> None:
         """Invoke functions in the place of lost ones; raises `GaveUp` if the backend refuses again and again."""
         try:
-            invoke_patiently(self._invoke_once, invocations, self.tell)
+            invoke_patiently(self._invoke_once, invocations, self.tell, self._pause)
         except ServiceError as error:
             raise GaveUp(str(error)) from None
 
@@ -294,11 +299,18 @@ class Recovery:
         self._invoke([self._invocation(slot, granted[slot], run_s) for slot in replaced])
         self.payments.use(WORKERS, sum(granted.values()))
         self.n_replaced += len(replaced)
-        news = Replaced(self.restart.number, step, replaced, run_s, run_s, is_restored)
-        self._services.bus.send("supervisor", news.encode())
+        self._unsaid.append(Replaced(self.restart.number, step, replaced, run_s, run_s, is_restored).encode())
+        with contextlib.suppress(ServiceError):  # the caller is not done
+            self.say()
         what = f"; worker{'s' * (len(replaced) > 1)} {', '.join(map(str, replaced))} replaced" if replaced else ""
         where = f"from step {step}" if step else "from the start"
         self.tell(f"{reason[:1].upper()}{reason[1:]}{what}; training goes on {where}")
+
+    def say(self) -> None:
+        """Send the supervisor what it has not been told, since the bus has failed."""
+        while self._unsaid:
+            self._services.bus.send("supervisor", self._unsaid[0])
+            del self._unsaid[0]
 
     def _to_replace(self, lost: set[int], step: int, *, is_restored: bool = False) -> list[int]:
         """The slots that take part in the step after ``step`` and have no function (any more)."""
