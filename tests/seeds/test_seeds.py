@@ -60,7 +60,27 @@ def test_many_functions_that_live_for_a_few_steps_only() -> None:
 
 
 #: Each failed once, in a way of its own, see docs/reliability.md.
-MENDED = (469, 832, 944, 1007, 1168, 1726, 1925, 2255, 2356, 2613, 3335, 3581, 3610, 7165, 8448, 9068)
+MENDED = (
+    469,
+    832,
+    944,
+    1007,
+    1168,
+    1726,
+    1925,
+    2255,
+    2356,
+    2613,
+    3335,
+    3581,
+    3610,
+    7165,
+    8448,
+    9068,
+    20379,
+    1_020_051,
+    1_020_053,
+)
 
 
 @pytest.mark.parametrize("seed", MENDED)
