@@ -159,3 +159,39 @@ def test_a_backend_that_refuses_functions_does_not_keep_the_driver_from_its_work
     (n_before, *before), (n_after, *after) = seen
     assert n_after > n_before + 20
     assert (before, after) == ([3, ()], [2, ()])
+
+
+def test_a_successor_that_is_started_twice_waits_once() -> None:
+    """Both waited, and the one in vain returned the money that the other one ran on: the cap could be passed."""
+    limited: dict[str, Any] = {"is_local": False, "lifetime_s": 60.0, "lease_s": 1.0, "room_s": 200.0}
+    world = World(Scenario(7, Problem("logistic", "BSP", 2, 900), **limited), traces=True)
+    plain, successors = world.invoke, list[str]()
+
+    def twice(payload: str) -> None:
+        invocation = Message.decode(payload)
+        assert isinstance(invocation, Invocation)
+        plain(payload)
+        if invocation.is_successor:
+            successors.append(payload)
+            plain(payload)
+
+    world.invoke = twice  # type: ignore[method-assign]
+    outcome = simulate(world)
+    check(world, outcome)
+    assert outcome.status == "finished"
+    assert len(successors) == sum('"kind":"Ready"' in line for line in world.trace) > 2
+
+
+def test_a_replacement_whose_slot_a_waiting_successor_has_taken_returns_its_money() -> None:
+    """What it was granted stayed reserved until the end of the run."""
+    limited: dict[str, Any] = {"is_local": False, "lifetime_s": 60.0, "lease_s": 0.5, "step_s": 1.0, "room_s": 200.0}
+    killed = Fault("kill", 35.9, 0)  # its successor waits
+    world, outcome = run(Scenario(7, Problem("logistic", "BSP", 2, 50), (killed,), **limited), traces=True)
+    assert outcome.status == "finished"
+    (replacement,) = (
+        process.name
+        for process, invocation in world.invocations.items()
+        if invocation.slot == 0 and invocation.invoked_s and not invocation.is_successor
+    )
+    assert not any(f"{replacement}: publish" in line for line in world.trace)
+    assert any(f"{replacement}: refund(" in line for line in world.trace)
