@@ -29,7 +29,7 @@ from .inviting import invite
 from .malloc import keep_memory
 from .package_digest import checked
 from .patience import open_patiently
-from .succession import UNUSED, await_slot
+from .succession import await_slot, unused_by
 
 #: Longest wait for data that is lost while a function starts, seconds (as the driver's `UNKNOWN_S`), and between polls.
 RESTORED_S, RESTORED_POLL_S = 2.0, 0.05
@@ -112,7 +112,7 @@ def _run(invocation: Message, storage: Any) -> str:
         try:
             if invocation.is_successor:
                 if not await_slot(invocation, log, bus, prepaid.elapsed_s):
-                    log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot, UNUSED)
+                    log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot, unused_by(invocation))
                     prepaid.end()
                     return ""
                 lease.start()
@@ -129,7 +129,7 @@ def _run(invocation: Message, storage: Any) -> str:
         rest = prepaid.granted_nusd - prepaid.spent_nusd
         handed_over = last.step if isinstance(last, Left) and last.status == HANDED_OVER else None
         if handed_over is not None:
-            log.refund(rest, invocation.slot, UNUSED)
+            log.refund(rest, invocation.slot, unused_by(invocation))
             is_over.set()
             log.hand_over(invocation.slot, handed_over)  # from now on the successor has it
         else:
@@ -159,7 +159,7 @@ def _begin(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid) -> boo
                 return False
             if not invocation.is_successor and not log.claim(slot):
                 if is_later:
-                    log.refund(prepaid.granted_nusd - prepaid.spent_nusd, slot, UNUSED)
+                    log.refund(prepaid.granted_nusd - prepaid.spent_nusd, slot, unused_by(invocation))
                 return False
             granted_nusd, money = log.start_grant(slot), log.money()
             prepaid.add(granted_nusd)
