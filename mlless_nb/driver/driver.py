@@ -282,6 +282,7 @@ class Driver:
         """Handle the supervisor's messages; returns its final message if that is among them."""
         with asked_again():  # whichever server carries messages
             bodies = self._services.bus.receive("driver", timeout_s)
+        self._contact.listen()
         for body in bodies:
             self._contact.heard()
             try:
