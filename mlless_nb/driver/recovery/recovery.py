@@ -14,6 +14,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import redis
+
 from ...bus.messages import Aged, Invocation, LetGo, Replaced
 from ...errors import ServiceError
 from ...exchange import SUPERVISOR, LostData, Plan, Restart
@@ -89,13 +91,12 @@ class Recovery:
         self._ended: set[int] = set()  # slots that were at work once, and are not at work any more
         self._noted = self.restart  # as of the newest look
         self._identities = services.log.identities()
-        self._furthest, self._n_stuck = -1, Counter[int]()
+        self.n_replaced, self._furthest, self._n_stuck = 0, -1, Counter[int]()
         # Whether a step log was lost: checkpoints of steps that nobody has heard of would leave a gap in the rows.
         self._is_restored = False
         self._unsaid: list[bytes] = []  # messages to the supervisor that the bus has not taken
         self._starting = StartPayments(money, services.log)
         self._starting.begin(self._of_slot, 0.0)
-        self.n_replaced = 0
         self.payments = RecoveryPayments(services, money, rates, self._n_workers)
         known = services, self.payments, money, invocations[0].lease_s
         self._heirs = Heirs(*known, self._invocation, invoke, self.tell, pause)
@@ -238,9 +239,11 @@ class Recovery:
         known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers, origin)
         if self.restart.number != known.number + 1:
             raise GaveUp("the run was restarted by somebody else")
-        # One that ended properly while this was decided is needed again, and nobody would miss it. Once functions are
-        # invoked, others may have done all that is left to do, with them.
-        left = log.settled(self._plan.active(step + 1, self._n_workers)) - set(replaced)
+        # One that ended properly while this was decided is needed again; nobody else may miss it soon. Once functions
+        # are invoked, others may have done all that is left to do, with them.
+        left = set[int]()
+        with contextlib.suppress(redis.ConnectionError, redis.TimeoutError, ServiceError):  # nobody decides it again
+            left = log.settled(self._plan.active(step + 1, self._n_workers)) - set(replaced)
         self._go_on(replaced, granted, reason)
         if left and not self.is_over():
             self.replace(sorted(left), f"worker {min(left)} had just ended")
@@ -265,8 +268,7 @@ class Recovery:
         self._services.keep_user()
         self._identities = []  # the next look begins anew if a server fails before all of it is done
         log.delete()
-        each = self._rates.function_nusd(UNKNOWN_S)
-        unknown = (self._n_workers + 1) * each + self._rates.servers_nusd(UNKNOWN_S)
+        unknown = (self._n_workers + 1) * self._rates.function_nusd(UNKNOWN_S) + self._rates.servers_nusd(UNKNOWN_S)
         cap = None if state.budget_usd is None else to_nusd(state.budget_usd)
         known = round(max(state.committed_usd, state.spent_usd) * NUSD)
         reserved = max(known, self.payments.reserved_nusd) + unknown + sum(owed)
