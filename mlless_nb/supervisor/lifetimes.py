@@ -39,7 +39,7 @@ class Lifetimes:
         self._lease_s = lease_s
         self._asked: dict[int, tuple[float, int]] = {}  # when a successor was asked for last, and how often
         self._waiting_s: dict[int, float] = {}  # when successors that wait for their slots were invoked
-        self._handed_over: set[int] = set()  # slots whose new functions have not said when they were invoked
+        self._unheard: set[int] = set()  # slots whose new functions have not said when they were invoked
         #: The longest start of a function so far, seconds.
         self.start_s = 0.0
 
@@ -48,7 +48,7 @@ class Lifetimes:
         self._invoked_s[slot] = invoked_s
         self._asked.pop(slot, None)
         self._waiting_s.pop(slot, None)
-        self._handed_over.discard(slot)
+        self._unheard.add(slot)
 
     def wait(self, slot: int, invoked_s: float) -> None:
         """A successor of ``slot`` waits to take over, invoked ``invoked_s`` seconds after the run."""
@@ -57,12 +57,15 @@ class Lifetimes:
     def hand_over(self, slot: int, left_s: float) -> None:
         """The successor of ``slot`` has it, since ``left_s`` seconds after the run."""
         self.begin(slot, self._waiting_s.get(slot, left_s))
-        self._handed_over.add(slot)
 
     def start(self, slot: int, invoked_s: float) -> None:
-        """The function of ``slot`` has started; only an earlier supervisor may have heard when it was invoked."""
-        if slot in self._handed_over:
-            self._handed_over.discard(slot)
+        """The new function of ``slot`` says when it was invoked.
+
+        It may have waited for the slot for long, as only an earlier supervisor has heard, or until the slot was free
+        for a replacement.
+        """
+        if slot in self._unheard:
+            self._unheard.discard(slot)
             self._invoked_s[slot] = invoked_s
 
     def lose(self, slot: int) -> None:
@@ -71,8 +74,8 @@ class Lifetimes:
         self._asked.setdefault(slot, (waiting_s, 1))
 
     def learn(self, slot: int, invoked_s: float) -> None:
-        """The function that has ``slot`` was invoked ``invoked_s`` seconds after the run, if no later one is known."""
-        self._invoked_s[slot] = max(invoked_s, self._invoked_s[slot])
+        """The function that has ``slot`` was invoked ``invoked_s`` seconds after the run, whatever was heard."""
+        self._invoked_s[slot] = invoked_s
         if slot in self._asked and self._asked[slot][0] <= invoked_s:
             del self._asked[slot]
 

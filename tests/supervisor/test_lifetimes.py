@@ -96,6 +96,14 @@ def test_a_function_says_how_old_it_is_whose_wait_only_an_earlier_supervisor_has
     assert not lifetimes.is_over(700.0 + 809.0, [0])
 
 
+def test_a_slot_that_a_waiting_successor_has_taken_instead_of_a_replacement_is_as_old_as_that() -> None:
+    for learn in (Lifetimes.learn, Lifetimes.start):
+        lifetimes = Lifetimes(900.0, 1, 0.0, lease_s=10.0)
+        lifetimes.begin(0, 800.0)  # the replacement
+        learn(lifetimes, 0, 700.0)
+        assert lifetimes.is_over(1511.0, [0])
+
+
 @given(st.integers(1, 10**7), st.integers(0, 10**9), st.floats(1e3, 1e7))
 def test_checkpoints_are_early_and_cost_one_percent(nusd: int, n_bytes: int, rate_nusd_s: float) -> None:
     times = CheckpointTimes(nusd, n_bytes)
