@@ -38,14 +38,13 @@ from .launch.stored_data import StoredData
 from .recovery.mending import Mending
 from .recovery.recovery import Recovery
 from .run import TrainingRun
+from .running.attending import BUS_POLL_S, Attending
 from .running.commands import Commands
 from .running.contact import Contact, asked_again
 from .running.driver_lease import DRIVER_LEASE_S, kept
 from .running.update_feed import UpdateFeed
 from .servers.services import Services
 
-#: Most seconds between two checks of the functions and of pending commands when no message arrives.
-BUS_POLL_S = 0.1
 #: Seconds between two checks which local functions have exited.
 LOST_POLL_S = 0.25
 #: Seconds to wait for a final message after the functions have exited.
@@ -100,6 +99,7 @@ class Driver:
         self.run = TrainingRun(job, run_id, name, self._send)
         self._is_launched, self._launched_at = False, 0.0  # not yet
         self._contact: Contact  # from the launch on
+        self._attending: Attending
         self._causes: Causes
         self._unheard: Unheard
         self._invocation: Invocation | None = None  # the supervisor's
@@ -221,7 +221,9 @@ class Driver:
         self._is_launched = True
         services, telemetry = self._services, self.run.telemetry
         known = plan.money, plan.rates, telemetry, self._launched_at
-        parts = services, Recovery(services, invocations, *known, self._invoke), self._contact, telemetry
+        self._attending = Attending(services, self._commands, self._hear, self._is_leaving)
+        recovery = Recovery(services, invocations, *known, self._invoke, self._attending.pause)
+        parts = services, recovery, self._contact, telemetry
         self._mending = Mending(*parts, job.workers, job.sync.staleness, self._causes)
 
     def _invoke(self, invocations: list[Invocation]) -> None:
@@ -237,27 +239,18 @@ class Driver:
 
     def _follow(self) -> Ended:
         """Turn the supervisor's updates into telemetry until its final message, which is returned."""
-        log = self._services.log
-        renewed_at = looked_at = time.monotonic()
+        looked_at = time.monotonic()
         while True:
-            if self._is_abandoned.is_set() or not threading.main_thread().is_alive():
+            if self._is_leaving():
                 return self._abandon()
             try:
-                if (ended := self._hear(BUS_POLL_S)) is not None:
+                if (ended := self._attending.attend()) is not None:
                     return ended
                 now = time.monotonic()
-                if now - renewed_at > DRIVER_LEASE_S / 10:
-                    renewed_at = now
-                    log.renew("driver", DRIVER_LEASE_S)
-                    self._services.keep_user()
-                    self._services.bus.discard("driver")  # rows of steps, which would fill the server
                 is_due = now - looked_at > LOST_POLL_S
                 if (ended := self._mend(is_due)) is not None:
                     return ended
                 looked_at = now if is_due else looked_at
-                if self._services.dues is not None:
-                    self._services.dues.pay()
-                self._commands.resend(now, self._is_launched)
                 self._contact.answered()
             except LostData:
                 looked_at = -math.inf  # it is mended first
@@ -265,6 +258,10 @@ class Driver:
                 if self._contact.unanswered():
                     return self._give_up(f"the run's servers do not answer: {error}")
                 time.sleep(BUS_POLL_S)
+
+    def _is_leaving(self) -> bool:
+        """Whether the run has to end now, since the interpreter exits."""
+        return self._is_abandoned.is_set() or not threading.main_thread().is_alive()
 
     def _mend(self, is_due: bool) -> Ended | None:
         """Replace what was lost; returns the final message if the run has ended, or cannot go on."""
@@ -277,12 +274,15 @@ class Driver:
             over = mending.revive()
         else:
             over = mending.mend(is_due=is_due)
+        if self._attending.ended is not None:  # it came while a backend was asked again
+            return self._attending.ended
         return self._give_up(*over) if over is not None else None
 
     def _hear(self, timeout_s: float) -> Ended | None:
         """Handle the supervisor's messages; returns its final message if that is among them."""
         with asked_again():  # whichever server carries messages
             bodies = self._services.bus.receive("driver", timeout_s)
+        self._contact.listen()
         for body in bodies:
             self._contact.heard()
             try:

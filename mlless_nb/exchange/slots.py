@@ -18,9 +18,17 @@ def heir_of(slot: int) -> str:
     return f"{role_of(slot)}-heir"
 
 
+def place_of(slot: int, invoked_s: float) -> int:
+    """What a function claims first that was invoked for ``slot`` ``invoked_s`` seconds after the run; below all slots.
+
+    A platform may start it twice, with the money for one.
+    """
+    return SUPERVISOR - 1 - ((round(1000 * invoked_s) << 20) + slot - SUPERVISOR)
+
+
 def nonce_of(pid: int, invoked_s: float) -> str:
     """A name for an invocation: process ``pid`` runs it, and it was invoked ``invoked_s`` seconds after the run."""
-    return f"{pid}-{uuid.uuid4().hex}-{invoked_s:.3f}"
+    return f"{pid}-{uuid.uuid4().hex}-{invoked_s!r}"
 
 
 def pid_in(nonce: str) -> int:

@@ -14,7 +14,7 @@ from ..errors import DecodeError
 from ..exchange import LostData
 from ..exchange.factory import JobCoordinator, leave, open_coordinator, slice_s
 from ..exchange.protocol import key_prefix
-from ..exchange.slots import nonce_of
+from ..exchange.slots import nonce_of, place_of
 from ..exchange.stores import FrameStore, open_store, store_servers
 from ..job.sync import sync_from_json
 from ..money import Rates, price_profile
@@ -29,7 +29,7 @@ from .inviting import invite
 from .malloc import keep_memory
 from .package_digest import checked
 from .patience import open_patiently
-from .succession import UNUSED, await_slot
+from .succession import await_slot, unused_by
 
 #: Longest wait for data that is lost while a function starts, seconds (as the driver's `UNKNOWN_S`), and between polls.
 RESTORED_S, RESTORED_POLL_S = 2.0, 0.05
@@ -112,7 +112,7 @@ def _run(invocation: Message, storage: Any) -> str:
         try:
             if invocation.is_successor:
                 if not await_slot(invocation, log, bus, prepaid.elapsed_s):
-                    log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot, UNUSED)
+                    log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot, unused_by(invocation))
                     prepaid.end()
                     return ""
                 lease.start()
@@ -129,7 +129,7 @@ def _run(invocation: Message, storage: Any) -> str:
         rest = prepaid.granted_nusd - prepaid.spent_nusd
         handed_over = last.step if isinstance(last, Left) and last.status == HANDED_OVER else None
         if handed_over is not None:
-            log.refund(rest, invocation.slot, UNUSED)
+            log.refund(rest, invocation.slot, unused_by(invocation))
             is_over.set()
             log.hand_over(invocation.slot, handed_over)  # from now on the successor has it
         else:
@@ -146,16 +146,22 @@ def _run(invocation: Message, storage: Any) -> str:
 
 
 def _begin(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid) -> bool:
-    """Claim the slot, and learn of the budget; False if another function has the slot.
+    """Claim the slot, if it is not waited for, and learn of the budget; False if another function is there.
 
-    Data that is lost meanwhile is waited for: the driver restores it, and counts the time as spent.
+    If that was invoked for itself, the money of this one is returned. Data that is lost meanwhile is waited for: the
+    driver restores it, and counts the time as spent.
     """
-    give_up_at = time.monotonic() + RESTORED_S
+    slot, give_up_at = invocation.slot, time.monotonic() + RESTORED_S
+    is_later = invocation.invoked_s > 0  # there is only one invocation of the slot before
     while True:
         try:
-            if not invocation.is_successor and not log.claim(invocation.slot):
+            if is_later and not log.claim(place_of(slot, invocation.invoked_s)):
                 return False
-            granted_nusd, money = log.start_grant(invocation.slot), log.money()
+            if not invocation.is_successor and not log.claim(slot):
+                if is_later:
+                    log.refund(prepaid.granted_nusd - prepaid.spent_nusd, slot, unused_by(invocation))
+                return False
+            granted_nusd, money = log.start_grant(slot), log.money()
             prepaid.add(granted_nusd)
             prepaid.learn(*money)
             prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid

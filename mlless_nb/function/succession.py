@@ -12,8 +12,13 @@ from ..exchange.slots import heir_of
 
 #: Longest wait for the slot, seconds, and the pause between two polls.
 PATIENCE_S, SLOT_POLL_S = 120.0, 0.02
-#: The part of a refund that does not settle the slot's money, since another function has the slot.
+#: The first part of refunds that do not settle the slot's money, since another function has the slot.
 UNUSED = 1 << 30
+
+
+def unused_by(invocation: Invocation) -> int:
+    """The part of the refund of a function that does not keep the slot: each invocation has money of its own."""
+    return UNUSED + round(1000 * invocation.invoked_s)
 
 
 def await_slot(invocation: Invocation, log: Coordinator, bus: Bus, elapsed_s: float) -> bool:

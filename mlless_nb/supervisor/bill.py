@@ -190,6 +190,11 @@ class Bill:
         if slot not in self._waiting_s:
             self._waiting_s[slot], self._starting[slot] = invoked_s, granted_s
 
+    def lose_successor(self, slot: int) -> None:
+        """The successor that waited for ``slot`` is lost."""
+        self._leave_waiting(slot)
+        self._unreported += self._rates.requests_nusd(1, 0)
+
     def forget(self, slot: int) -> None:
         """The successor of ``slot`` could not be invoked after all."""
         if slot in self._starting:

@@ -27,7 +27,6 @@ from ..bus.messages import (
 )
 from ..errors import DecodeError
 from ..exchange import SUPERVISOR, Coordinator, LostData, Plan
-from ..exchange.slots import invoked_s_in
 from ..job.sync import sync_from_json
 from ..money.meter import NUSD
 from ..plurals import count
@@ -100,6 +99,7 @@ class Hearing:
         self._is_stored = is_stored
         self.is_succeeded = self._is_past = False
         self.restart = self.base = self.restored_step = 0
+        self._restarts: set[int] = set()  # their numbers, as far as they were heard
         self.leaving: set[int] = set()
         self.replacements: dict[int, int] = {}
         self.done: dict[str, str] = {}
@@ -140,14 +140,15 @@ class Hearing:
             pass
         self.restart, self.base, _ = self._log.restart()
 
-    def learn(self, plan: Plan, at_work: Mapping[int, str]) -> None:
-        """Learn, for a supervisor that takes over, of the ``plan`` and which invocations are ``at_work``, by slot."""
+    def learn(self, plan: Plan, at_work: Mapping[int, str], time_s: float) -> None:
+        """Learn, for a supervisor that takes over, of the ``plan`` and which invocations are ``at_work``, by slot.
+
+        ``time_s``: seconds since the invocation.
+        """
         self.leaving.update(plan.leaves)
         self._asked.update(slot for slots in plan.asked.values() for slot in slots)
         self._workers.started.update(at_work)
-        for slot, nonce in at_work.items():
-            if slot not in self._bill.waiting:  # else its successor has said how old it is
-                self._successors.lifetimes.learn(slot, invoked_s_in(nonce))
+        self._successors.learn(at_work, time_s)
 
     def _handle(self, message: Message) -> None:
         """Handle a message; if a server fails, that is done again."""
@@ -174,6 +175,8 @@ class Hearing:
         if SUPERVISOR in message.slots:
             self._bill.change_supervisor(message.lost_s, message.invoked_s)
             return
+        if message.number in self._restarts:  # sent again, since the answer of the bus was lost
+            return
         self.restart, self.base = message.number, message.step
         if message.is_restored:
             self.restored_step = message.step
@@ -186,6 +189,7 @@ class Hearing:
             self.replacements[slot] = self.replacements.get(slot, 0) + 1
             self._bill.replace(slot, message.lost_s, message.invoked_s)
             self._successors.begin(slot, message.invoked_s)
+        self._restarts.add(message.number)
 
     def _is_needed_again(self, last: Left | Failed) -> bool:
         """Whether a worker has ended that has not heard of a restart after which its slot takes part again.
@@ -205,9 +209,13 @@ class Hearing:
                 del ended[slot]
 
     def miss_lost(self, time_s: float, step: int) -> None:
-        """`miss` those without a lease, ``time_s`` seconds after the run; ``step`` is the newest complete one."""
+        """`miss` workers without a lease, ``time_s`` seconds after the run, and successors that wait for slots.
+
+        ``step`` is the newest complete one.
+        """
         for slot, reason in self._workers.check_leases(time_s, step):
             self.miss(slot, reason, time_s, step)
+        self._successors.watch_waiting(time_s, step)
 
     def miss(self, slot: int, reason: str, time_s: float, step: int) -> None:
         """Tell the driver that the function of ``slot`` is lost; if its work is done, it has ended.
@@ -242,6 +250,7 @@ class Hearing:
         workers, n_workers = self._workers, self._n_workers
         if isinstance(message, Started):
             self._bill.begin(message.slot, message.began_s)
+            self._successors.lifetimes.start(message.slot, message.began_s)
             self._bill.start_s = max(message.start_s, self._bill.start_s)
         if isinstance(message, Started) and message.slot not in workers.started:
             workers.started.add(message.slot)
@@ -255,8 +264,7 @@ class Hearing:
             self._take_successor(message)
         elif isinstance(message, Left) and message.status == HANDED_OVER:
             amounts = message.spent_nusd, message.storage_nusd, message.store_nusd
-            if message.slot not in self._bill.waiting:  # only an earlier supervisor has heard that it waits
-                self._successors.begin(message.slot, message.left_s)
+            self._successors.hand_over(message.slot, message.left_s)
             overlap_nusd = self._bill.hand_over(message.slot, message.left_s, *amounts)
             self._tell(self._successors.told(message.slot, message.reason, overlap_nusd))
         elif isinstance(message, RateCut) and message.rate < self._learning_rate:
@@ -286,7 +294,7 @@ class Hearing:
             self.is_succeeded = not self._is_past
         elif message.slot not in self._workers.ended:
             self._bill.succeed(message.slot, message.began_s)
-            self._successors.begin(message.slot, message.began_s)
+            self._successors.wait(message.slot, message.began_s)
             if not self._is_past:
                 self._log.announce_hand_over([message.slot])
 

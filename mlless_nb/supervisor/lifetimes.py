@@ -38,6 +38,8 @@ class Lifetimes:
         self._invoked_s = {SUPERVISOR: supervisor_s, **dict.fromkeys(range(n_workers), 0.0)}
         self._lease_s = lease_s
         self._asked: dict[int, tuple[float, int]] = {}  # when a successor was asked for last, and how often
+        self._waiting_s: dict[int, float] = {}  # when successors that wait for their slots were invoked
+        self._unheard: set[int] = set()  # slots whose new functions have not said when they were invoked
         #: The longest start of a function so far, seconds.
         self.start_s = 0.0
 
@@ -45,10 +47,35 @@ class Lifetimes:
         """``slot`` has a new function, invoked ``invoked_s`` seconds after the run."""
         self._invoked_s[slot] = invoked_s
         self._asked.pop(slot, None)
+        self._waiting_s.pop(slot, None)
+        self._unheard.add(slot)
+
+    def wait(self, slot: int, invoked_s: float) -> None:
+        """A successor of ``slot`` waits to take over, invoked ``invoked_s`` seconds after the run."""
+        self._waiting_s[slot] = invoked_s
+
+    def hand_over(self, slot: int, left_s: float) -> None:
+        """The successor of ``slot`` has it, since ``left_s`` seconds after the run."""
+        self.begin(slot, self._waiting_s.get(slot, left_s))
+
+    def start(self, slot: int, invoked_s: float) -> None:
+        """The new function of ``slot`` says when it was invoked.
+
+        It may have waited for the slot for long, as only an earlier supervisor has heard, or until the slot was free
+        for a replacement.
+        """
+        if slot in self._unheard:
+            self._unheard.discard(slot)
+            self._invoked_s[slot] = invoked_s
+
+    def lose(self, slot: int) -> None:
+        """The successor that waits for ``slot`` is lost: it is `late`, as one that has not started."""
+        waiting_s = self._waiting_s.pop(slot)
+        self._asked.setdefault(slot, (waiting_s, 1))
 
     def learn(self, slot: int, invoked_s: float) -> None:
-        """The function that has ``slot`` was invoked ``invoked_s`` seconds after the run, if no later one is known."""
-        self._invoked_s[slot] = max(invoked_s, self._invoked_s[slot])
+        """The function that has ``slot`` was invoked ``invoked_s`` seconds after the run, whatever was heard."""
+        self._invoked_s[slot] = invoked_s
         if slot in self._asked and self._asked[slot][0] <= invoked_s:
             del self._asked[slot]
 
@@ -64,7 +91,7 @@ class Lifetimes:
         for slot in slots:
             due_s = self._invoked_s[slot] + self._age_s(slot)
             asked_s, _ = self._asked.get(slot, (-math.inf, 0))  # before it was due: as a duplicate of a straggler
-            if asked_s < due_s <= time_s:
+            if asked_s < due_s <= time_s and slot not in self._waiting_s:
                 self._asked[slot] = time_s, 1
                 due.append(slot)
         return due
@@ -81,11 +108,13 @@ class Lifetimes:
         late = []
         for slot in slots:
             asked_s, n = self._asked.get(slot, (math.inf, MOST_ASKED))
-            if n < MOST_ASKED and time_s - asked_s >= patience_s * 2 ** (n - 1):
+            is_late = time_s - asked_s >= patience_s * 2 ** (n - 1)
+            if is_late and n < MOST_ASKED and slot not in self._waiting_s:
                 self._asked[slot] = time_s, n + 1
                 late.append(slot)
         return late
 
     def is_over(self, time_s: float, slots: Collection[int]) -> bool:
-        """Whether one of the functions of ``slots`` is so old that the run has to end."""
-        return any(time_s - self._invoked_s[slot] >= END_SHARE * self._lifetime_s for slot in slots)
+        """Whether one of ``slots`` has so old a function, and no successor that waits, that the run has to end."""
+        begun_s = self._invoked_s | self._waiting_s
+        return any(time_s - begun_s[slot] >= END_SHARE * self._lifetime_s for slot in slots)

@@ -97,7 +97,7 @@ class Supervisor:
         self._due_at = -math.inf  # time of the next update to the driver
         self._checkpoints = CheckpointTimes.of(invocation, self._rates, self._rows.model)
         self._best_loss, self._followed = math.inf, 0  # lowest validation loss; newest restart that was followed up
-        self._successors = Successors(invocation, log, bus)
+        self._successors = Successors(invocation, log, bus, self._bill, self._late_s)
         is_stored = partial(is_model_stored, objects, invocation.job_id)
         parts = log, bus, self._workers, self._bill, self._policy, self._successors
         self._hearing = Hearing(invocation, *parts, self._rows.model.metric, self._tell, is_stored)
@@ -191,7 +191,7 @@ class Supervisor:
         for entries in whole_log(self._log, self._rows):  # after who was replaced: it says what they have spent
             self._take_in(entries)
         plan = self._log.read_plan()
-        self._hearing.learn(plan, self._log.at_work(list(range(self._job.n_workers))))
+        self._hearing.learn(plan, self._log.at_work(list(range(self._job.n_workers))), self._time_s)
         known = plan, self._workers.ended, settled, self._rates, self._time_s, self._job.n_workers
         for message in departed(self._log, *known):
             self._hearing.take(message)

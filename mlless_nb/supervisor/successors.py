@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from ..bus import Bus
 from ..bus.messages import Aged, Invocation
 from ..exchange import SUPERVISOR, Coordinator, StepEntry
+from ..exchange.slots import heir_of, invoked_s_in, role_of
 from ..job.sync import sync_from_json
 from ..money.meter import NUSD
+from .bill import Bill
 from .lifetimes import Lifetimes
 from .policy.speculation import Speculation
 from .step_rows import StepRows
@@ -25,25 +27,56 @@ class Successors:
     log : Coordinator
         If successors do not come in time, the end of the run is announced in its plan.
     bus : Bus
+    bill : Bill
+        Knows which successors wait.
+    late_s : float
+        When this supervisor began, seconds after the run.
 
     Attributes
     ----------
     lifetimes : Lifetimes
     """
 
-    def __init__(self, invocation: Invocation, log: Coordinator, bus: Bus) -> None:
-        self._job, self._log, self._bus = invocation, log, bus
+    def __init__(self, invocation: Invocation, log: Coordinator, bus: Bus, bill: Bill, late_s: float) -> None:
+        self._job, self._log, self._bus, self._bill = invocation, log, bus, bill
         known = invocation.lifetime_s, invocation.n_workers, invocation.invoked_s, invocation.lease_s
         self.lifetimes = Lifetimes(*known)
+        if invocation.invoked_s:  # the starts of others may have been told to another supervisor
+            self.lifetimes.start_s = late_s - invocation.invoked_s
         for slot, begun_s in invocation.begun:
             self.lifetimes.begin(int(slot), begun_s)
         waits = sync_from_json(invocation.sync).waits_for_slowest
         self._speculation = Speculation(invocation.speculation if waits else 0.0)
-        self._n_successors = 0
+        self._missing_since: dict[int, float] = {}  # slots whose waiting successors have no lease, and since when
+        self._missed: set[int] = set()  # slots whose waiting successors had no lease at some time
+        self._lost: set[int] = set()  # slots whose newest successor was lost while it waited
 
     def begin(self, slot: int, invoked_s: float) -> None:
-        """``slot`` has a new function, or one that waits for it, invoked ``invoked_s`` seconds after the run."""
+        """``slot`` has a new function, invoked ``invoked_s`` seconds after the run."""
         self.lifetimes.begin(slot, invoked_s)
+        self._speculation.forget()
+
+    def learn(self, at_work: Mapping[int, str], time_s: float) -> None:
+        """Learn, for a supervisor that takes over, how old the invocations ``at_work`` are, and who waits for them.
+
+        ``time_s``: seconds since the invocation of the run.
+        """
+        for slot, nonce in at_work.items():
+            self.lifetimes.learn(slot, invoked_s_in(nonce))
+        for slot in self._present([slot for slot in at_work if slot not in self._bill.waiting]):
+            self._find(slot, time_s)
+
+    def wait(self, slot: int, invoked_s: float) -> None:
+        """A successor of ``slot`` waits to take over, invoked ``invoked_s`` seconds after the run."""
+        self.lifetimes.wait(slot, invoked_s)
+        self._missing_since.pop(slot, None)
+        for slots in (self._missed, self._lost):
+            slots.discard(slot)
+        self._speculation.forget()
+
+    def hand_over(self, slot: int, left_s: float) -> None:
+        """The function of ``slot`` has handed over, ``left_s`` seconds after the run."""
+        self.lifetimes.hand_over(slot, left_s)
         self._speculation.forget()
 
     def note(self, entries: Iterable[StepEntry]) -> None:
@@ -65,11 +98,61 @@ class Successors:
         aged = self.lifetimes.due(time_s, at_work)
         if aged:
             self._bus.send("driver", Aged(aged).encode())
-        for slot in self.lifetimes.late(time_s, at_work):
-            reason = f"The successor of {'the supervisor' if slot == SUPERVISOR else f'worker {slot}'} did not start"
+        late = self.lifetimes.late(time_s, at_work)
+        for slot in (present := self._present(late)):
+            self._find(slot, time_s)
+        for slot in [slot for slot in late if slot not in present]:
+            what = "was lost" if slot in self._lost else "did not start"
+            reason = f"The successor of {'the supervisor' if slot == SUPERVISOR else f'worker {slot}'} {what}"
             self._bus.send("driver", Aged([slot], reason, is_late=True).encode())
         if self.lifetimes.is_over(time_s, at_work):
             self._log.announce_stop("stopped", f"the functions' lifetime of {self._job.lifetime_s:g} s is nearly over")
+
+    def _present(self, slots: list[int]) -> list[int]:
+        """Those of ``slots`` whose successors have started, and wait."""
+        are_there = self._log.alive([*map(heir_of, slots)]) if slots else []
+        return [slot for slot, is_there in zip(slots, are_there, strict=True) if is_there]
+
+    def _find(self, slot: int, time_s: float) -> None:
+        """A successor of ``slot`` waits, as only the supervisor before this one has heard, or none has yet."""
+        if slot != SUPERVISOR:
+            self._bill.succeed(slot, time_s)
+            self.lifetimes.wait(slot, time_s)
+            self._missed.add(slot)
+
+    def watch_waiting(self, time_s: float, step: int) -> None:
+        """Look after the successors that wait: those that are lost are asked for again by `watch_ages`.
+
+        A function goes on if its successor has no lease after the step where it was to hand over. If that has come back
+        since, it hands over later.
+
+        Parameters
+        ----------
+        time_s : float
+            Seconds since the invocation.
+        step : int
+            The newest complete step.
+        """
+        waiting = self._bill.waiting
+        if not waiting:
+            return
+        are_alive = self._log.alive([*map(role_of, waiting), *map(heir_of, waiting)])
+        for slot, has_function, has_successor in zip(waiting, are_alive, are_alive[len(waiting) :], strict=False):
+            if has_successor or not has_function:  # a lost function is replaced, and nobody hands over
+                self._missing_since.pop(slot, None)
+            elif time_s - self._missing_since.setdefault(slot, time_s) <= self._job.lease_s / 2:
+                self._missed.add(slot)  # or it has taken over, and who says so was not heard yet
+            else:
+                self._bill.lose_successor(slot)
+                self.lifetimes.lose(slot)
+                self._lost.add(slot)
+        back = self._missed.intersection(self._bill.waiting) - self._missing_since.keys()
+        if back:
+            announced = self._log.read_plan().hand_overs
+            passed = [slot for slot in sorted(back) if announced.get(slot, -1) < step]
+            if passed:
+                self._log.announce_hand_over(passed)
+                self._missed.difference_update(passed)
 
     def speculate(self, rows: StepRows, left_s: float, barred: set[int]) -> None:
         """Ask the driver for a duplicate of a straggler, if there is one that a duplicate pays for.

@@ -10,8 +10,9 @@ from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD
 from mlless_nb.bus import open_bus
-from mlless_nb.exchange import MemoryCoordinator, MemoryHub
-from mlless_nb.function.succession import await_slot
+from mlless_nb.exchange import FROM_THE_START, MemoryCoordinator, MemoryHub
+from mlless_nb.exchange.plan import NO_PLAN
+from mlless_nb.function.succession import await_slot, unused_by
 
 
 def test_of_two_that_wait_for_a_slot_one_takes_over_and_the_other_leaves() -> None:
@@ -38,3 +39,15 @@ def test_of_two_that_wait_for_a_slot_one_takes_over_and_the_other_leaves() -> No
         thread.join(30.0)
     assert sorted(outcomes.values()) == [False, True]
     assert outcomes[hub.claims[0]]
+
+
+def test_each_invocation_for_a_slot_returns_the_money_that_it_does_not_need() -> None:
+    """The second return of a slot counted as a repetition of the first, but on Redis."""
+    hub = MemoryHub()
+    hub.create(1000, 100, FROM_THE_START, NO_PLAN)
+    first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
+    for invocation in (dataclasses.replace(first, invoked_s=invoked_s) for invoked_s in (0.0, 40.5, 80.25)):
+        for _ in range(2):
+            MemoryCoordinator(hub).refund(10, 0, unused_by(invocation))
+    assert hub.reserved == 70
+    assert MemoryCoordinator(hub).settled([0]) == set()

@@ -60,7 +60,9 @@ def check(world: World, outcome: Outcome) -> None:
         # A run that is stopped while it goes on from a checkpoint ends before the newest step of its history.
         last_step = scenario.problem.steps
         if outcome.status == "stopped":
-            last_step = min(outcome.plan.stop_after, last_step)
+            # Who restored lost data may not have known of the stop.
+            stop_after = outcome.plan.stop_after if outcome.plan.stop_after is not None else outcome.last_step
+            last_step = min(stop_after, last_step)
         if outcome.params != undisturbed(scenario.problem, tuple(sorted(outcome.plan.leaves.items())), last_step):
             raise WrongError(f"{outcome.status} after step {last_step}, but the model is another one")
 

@@ -21,8 +21,8 @@ from mlless_nb.driver import driver
 from mlless_nb.driver.ending import last_word, remains, teardown
 from mlless_nb.driver.launch import invocations
 from mlless_nb.driver.launch.allowance import Allowance
-from mlless_nb.driver.recovery import invoking, leavers, recovery
-from mlless_nb.driver.running import commands, contact
+from mlless_nb.driver.recovery import leavers, recovery
+from mlless_nb.driver.running import attending, commands, contact
 from mlless_nb.exchange import MemoryHub, in_parts, memory
 from mlless_nb.function import entry, succession
 from mlless_nb.money import budget
@@ -238,7 +238,7 @@ def installed(world: World) -> Iterator[None]:
                 stack.enter_context(mock.patch.object(where, name, value))
 
         of_workers = memory, in_parts, attempts, ending, succession
-        for module in (*of_workers, away, driver, contact, leavers, recovery, invoking, teardown, commands):
+        for module in (*of_workers, away, driver, attending, contact, leavers, recovery, teardown, commands):
             put(module, time=seconds)
         put(remains, keys_left=lambda *_: None, time=seconds)
         put(budget, time=seconds, threading=threads, os=system)

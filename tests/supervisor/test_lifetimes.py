@@ -69,6 +69,41 @@ def test_a_supervisor_that_takes_over_learns_how_old_functions_are() -> None:
         assert bool(lifetimes.late(708.0, [0])) == is_late
 
 
+def test_a_slot_is_as_old_as_its_function_until_the_successor_that_waits_has_it() -> None:
+    """It counted as young at once: if the successor was lost, the function lived up to its lifetime."""
+    lifetimes = Lifetimes(900.0, 1, 0.0, lease_s=10.0)
+    assert lifetimes.due(720.0, [0]) == [0]
+    lifetimes.wait(0, 721.0)
+    assert not lifetimes.is_over(820.0, [0])
+    assert lifetimes.due(820.0, [0]) == lifetimes.late(820.0, [0]) == []
+    lifetimes.lose(0)
+    assert lifetimes.is_over(820.0, [0])
+    assert [time_s for time_s in range(740, 800) if lifetimes.late(time_s, [0])] == [740, 760]
+    lifetimes.wait(0, 765.0)
+    lifetimes.hand_over(0, 790.0)
+    assert not lifetimes.is_over(765.0 + 809.0, [0])
+    assert lifetimes.is_over(765.0 + 811.0, [0])
+
+
+def test_a_function_says_how_old_it_is_whose_wait_only_an_earlier_supervisor_has_heard_of() -> None:
+    """It counted as invoked at the hand-over, until the next supervisor knew better, and ended the run."""
+    lifetimes = Lifetimes(900.0, 1, 0.0, lease_s=10.0)
+    lifetimes.start(0, 1.0)  # after a restart functions say so again
+    lifetimes.hand_over(0, 790.0)
+    lifetimes.start(0, 700.0)
+    lifetimes.start(0, 0.0)  # an old message, after all
+    assert lifetimes.is_over(700.0 + 811.0, [0])
+    assert not lifetimes.is_over(700.0 + 809.0, [0])
+
+
+def test_a_slot_that_a_waiting_successor_has_taken_instead_of_a_replacement_is_as_old_as_that() -> None:
+    for learn in (Lifetimes.learn, Lifetimes.start):
+        lifetimes = Lifetimes(900.0, 1, 0.0, lease_s=10.0)
+        lifetimes.begin(0, 800.0)  # the replacement
+        learn(lifetimes, 0, 700.0)
+        assert lifetimes.is_over(1511.0, [0])
+
+
 @given(st.integers(1, 10**7), st.integers(0, 10**9), st.floats(1e3, 1e7))
 def test_checkpoints_are_early_and_cost_one_percent(nusd: int, n_bytes: int, rate_nusd_s: float) -> None:
     times = CheckpointTimes(nusd, n_bytes)

@@ -11,7 +11,7 @@ from engine.threads import RATES, Job
 
 from mlless_nb import BSP, PMF, SGD, SSP
 from mlless_nb.bus import open_bus
-from mlless_nb.bus.messages import Invocation, Left, LetGo, Message, Replaced, Trouble
+from mlless_nb.bus.messages import Invocation, Left, LetGo, Message, Ready, Replaced, Trouble
 from mlless_nb.exchange import MemoryCoordinator, MemoryHub, Plan, Restart
 from mlless_nb.money.budget import Prepaid
 from mlless_nb.storage.objects import MemoryObjects
@@ -163,3 +163,42 @@ def test_a_worker_that_was_let_go_is_watched_again_if_a_later_restart_needs_it()
         bus.send("supervisor", news.encode())
         assert made._hearing.hear(0.0)
     assert 1 not in made._workers.ended
+
+
+def test_a_restart_that_is_announced_twice_counts_once() -> None:
+    """The driver announces it again if the bus has not answered."""
+    hub = MemoryHub()
+    hub.create(None, 0, Restart(1, 4), Plan())
+    made, bus, _ = supervisor(hub)
+    spent: list[int] = []
+    for _ in range(2):
+        bus.send("supervisor", Replaced(1, 4, [0], 20.0, 20.0).encode())
+        made._hearing.hear(0.0)
+        spent.append(made._bill.spent(25.0))
+    assert made._hearing.replacements == {0: 1}
+    assert spent[0] == spent[1]
+
+
+def test_a_successor_whose_lease_was_gone_at_the_hand_over_gets_the_slot_later() -> None:
+    """The function before it went on, and nobody told it to hand over again: it lived up to its lifetime."""
+    hub = MemoryHub()
+    hub.create(None, 0, Restart(), Plan())
+    made, bus, _ = supervisor(hub)
+    hub.latest = 7
+    made._log.renew("0", 1e6)
+    bus.send("supervisor", Ready(0, 20.0, 20.0).encode())
+    made._hearing.hear(0.0)
+    assert hub.plan.hand_overs == {0: 8}
+    made._successors.watch_waiting(21.0, 8)  # it has no lease, for less than a half of one
+    hub.latest = 10
+    made._log.renew("0-heir", 1e6)
+    for step, hand_over in ((8, 8), (9, 11), (10, 11)):
+        made._successors.watch_waiting(22.0, step)
+        assert hub.plan.hand_overs == {0: hand_over}
+    assert made._bill.waiting == [0]
+    made._log.bury("0-heir")
+    lease_s = made._job.lease_s
+    made._successors.watch_waiting(30.0, 10)
+    assert made._bill.waiting == [0]
+    made._successors.watch_waiting(30.1 + lease_s / 2, 10)
+    assert made._bill.waiting == []

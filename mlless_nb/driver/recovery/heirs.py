@@ -44,6 +44,8 @@ class Heirs:
         Invokes functions, and has them watched.
     tell : callable
         Takes events.
+    pause : callable
+        See `invoke_patiently`.
     """
 
     def __init__(
@@ -55,17 +57,15 @@ class Heirs:
         invocation: Callable[[int, int, float], Invocation],
         invoke: Callable[[list[Invocation]], None],
         tell: Callable[[str], None],
+        pause: Callable[[float], bool],
     ) -> None:
         self._services, self._payments, self._money, self._lease_s = services, payments, money, lease_s
-        self._invocation, self._invoke, self._tell = invocation, invoke, tell
+        self._invocation, self._invoke, self._tell, self._pause = invocation, invoke, tell, pause
         self._pending: dict[int, _Pending] = {}
         self._n_invoked = 0
 
-    def succeed(self, aged: Aged, run_s: float) -> list[int]:
-        """Invoke the successors that are asked for, as far as the budget pays for them, ``run_s`` after the run.
-
-        Returns the slots of those that were invoked.
-        """
+    def succeed(self, aged: Aged, run_s: float) -> None:
+        """Invoke the successors that are asked for, as far as the budget pays for them, ``run_s`` after the run."""
         at_work, granted = self._services.log.at_work(aged.slots), dict[int, int]()
         what = "another one" if aged.is_late else "a duplicate"
         for slot in aged.slots:
@@ -78,11 +78,10 @@ class Heirs:
                     self._tell(f"{aged.reason}; the budget does not pay for {what}")
                 # Else the supervisor ends a run in good order whose functions get too old.
         if not granted or not self._are_invoked(granted, run_s):
-            return []
+            return
         self._pending |= {slot: _Pending(run_s, at_work.get(slot)) for slot in granted}
         if aged.reason:
             self._tell(f"{aged.reason}; {what} was invoked")
-        return [*granted]
 
     def _has_one(self, slot: int, holder: str | None, run_s: float) -> bool:
         """Whether a successor of the function of ``slot``, the invocation ``holder``, starts or waits."""
@@ -98,8 +97,9 @@ class Heirs:
         # Before they are there: one of them may be a supervisor, which reads what was said.
         self._services.bus.send("supervisor", news.encode())
         made = [self._invocation(slot, nusd, run_s) for slot, nusd in granted.items()]
+        made = [dataclasses.replace(one, is_successor=True) for one in made]
         try:
-            invoke_patiently(self._invoke, [dataclasses.replace(one, is_successor=True) for one in made], self._tell)
+            invoke_patiently(self._invoke, made, self._tell, self._pause)
         except ServiceError as error:
             self._tell(f"{error}; they are asked for again while the functions before them live")
             news = dataclasses.replace(news, number=self._n_invoked, is_refused=True)

@@ -12,12 +12,31 @@ from ...errors import ServiceError
 PAUSES_S = (1.0, 3.0, 9.0)
 
 
+def sleep(pause_s: float) -> bool:
+    """Wait so many seconds; returns True."""
+    time.sleep(pause_s)
+    return True
+
+
 def invoke_patiently(
-    invoke: Callable[[list[Invocation]], None], invocations: list[Invocation], tell: Callable[[str], None]
+    invoke: Callable[[list[Invocation]], None],
+    invocations: list[Invocation],
+    tell: Callable[[str], None],
+    pause: Callable[[float], bool],
 ) -> None:
-    """Invoke functions with ``invoke``, again after each of `PAUSES_S` if it fails; ``tell`` takes events.
+    """Invoke functions, again after each of `PAUSES_S` if the backend refuses them.
 
     Those that did start find their slots taken by themselves, and leave: a backend may refuse some of them only.
+
+    Parameters
+    ----------
+    invoke : callable
+        Invokes functions once.
+    invocations : list of Invocation
+    tell : callable
+        Takes events.
+    pause : callable
+        Waits so many seconds; returns whether the functions are still needed.
 
     Raises
     ------
@@ -29,5 +48,6 @@ def invoke_patiently(
             return invoke(invocations)
         except ServiceError as error:
             tell(f"{error}; asked again in {pause_s:g} s")
-        time.sleep(pause_s)
+        if not pause(pause_s):
+            return None
     return invoke(invocations)

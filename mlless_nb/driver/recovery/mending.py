@@ -88,6 +88,8 @@ class Mending:
             Whether to look which local functions have died, and whether the run's data is there.
         """
         try:
+            with asked_again():
+                self._recovery.say()
             if self._services.launcher.is_local and not self._recovery.pay_for_starts():
                 self._services.launcher.kill()
                 return Over("the budget was used up before all functions had started", "capped")

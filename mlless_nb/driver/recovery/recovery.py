@@ -7,11 +7,14 @@ invoked again with their slots. A lost supervisor is invoked again without a res
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+
+import redis
 
 from ...bus.messages import Aged, Invocation, LetGo, Replaced
 from ...errors import ServiceError
@@ -28,7 +31,7 @@ from ..running.start_payments import StartPayments
 from ..servers.services import Services
 from .gave_up import GaveUp
 from .heirs import Heirs
-from .invoking import invoke_patiently
+from .invoking import invoke_patiently, sleep
 from .recovery_payments import THE_SUPERVISOR, WORKERS, RecoveryPayments
 
 #: Restarts without a step further than before, after which the run fails.
@@ -53,6 +56,8 @@ class Recovery:
         When the run was invoked, on the monotonic clock.
     invoke : callable
         Invokes functions, and has them watched.
+    pause : callable
+        See `invoke_patiently`.
 
     Attributes
     ----------
@@ -73,27 +78,28 @@ class Recovery:
         telemetry: Telemetry,
         launched_at: float,
         invoke: Callable[[list[Invocation]], None],
+        pause: Callable[[float], bool] = sleep,
     ) -> None:
         self._services, self._money, self._rates, self._telemetry = services, money, rates, telemetry
         self._of_slot = {one.slot: one for one in invocations}
-        self._invoke_once, self._n_workers = invoke, invocations[0].n_workers
+        self._invoke_once, self._pause, self._n_workers = invoke, pause, invocations[0].n_workers
         self._launched_at = launched_at
         self.restart, self._plan, self._restarts = Restart(), Plan(), list[tuple[int, int]]()  # steps by number
         self._seen: set[int] = set()  # slots whose function has started
         self._at_work: dict[int, str] = {}  # as of the newest look
-        self._begun_s: dict[int, float] = {}  # when newest functions were invoked, seconds after the run, if later
+        self._begun_s: dict[int, float] = {}  # when slots got new functions, seconds after the run
         self._ended: set[int] = set()  # slots that were at work once, and are not at work any more
         self._noted = self.restart  # as of the newest look
         self._identities = services.log.identities()
-        self._furthest, self._n_stuck = -1, Counter[int]()
+        self.n_replaced, self._furthest, self._n_stuck = 0, -1, Counter[int]()
         # Whether a step log was lost: checkpoints of steps that nobody has heard of would leave a gap in the rows.
         self._is_restored = False
+        self._unsaid: list[bytes] = []  # messages to the supervisor that the bus has not taken
         self._starting = StartPayments(money, services.log)
         self._starting.begin(self._of_slot, 0.0)
-        self.n_replaced = 0
         self.payments = RecoveryPayments(services, money, rates, self._n_workers)
         known = services, self.payments, money, invocations[0].lease_s
-        self._heirs = Heirs(*known, self._invocation, invoke, self.tell)
+        self._heirs = Heirs(*known, self._invocation, invoke, self.tell, pause)
 
     @property
     def _run_s(self) -> float:
@@ -187,13 +193,12 @@ class Recovery:
 
     def succeed(self, aged: Aged) -> None:
         """Invoke the successors that are asked for, see `Heirs.succeed`."""
-        run_s = self._run_s
-        self._begun_s |= dict.fromkeys(self._heirs.succeed(aged, run_s), run_s)
+        self._heirs.succeed(aged, self._run_s)
 
     def _invoke(self, invocations: list[Invocation]) -> None:
         """Invoke functions in the place of lost ones; raises `GaveUp` if the backend refuses again and again."""
         try:
-            invoke_patiently(self._invoke_once, invocations, self.tell)
+            invoke_patiently(self._invoke_once, invocations, self.tell, self._pause)
         except ServiceError as error:
             raise GaveUp(str(error)) from None
 
@@ -234,9 +239,11 @@ class Recovery:
         known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers, origin)
         if self.restart.number != known.number + 1:
             raise GaveUp("the run was restarted by somebody else")
-        # One that ended properly while this was decided is needed again, and nobody would miss it. Once functions are
-        # invoked, others may have done all that is left to do, with them.
-        left = log.settled(self._plan.active(step + 1, self._n_workers)) - set(replaced)
+        # One that ended properly while this was decided is needed again; nobody else may miss it soon. Once functions
+        # are invoked, others may have done all that is left to do, with them.
+        left = set[int]()
+        with contextlib.suppress(redis.ConnectionError, redis.TimeoutError, ServiceError):  # nobody decides it again
+            left = log.settled(self._plan.active(step + 1, self._n_workers)) - set(replaced)
         self._go_on(replaced, granted, reason)
         if left and not self.is_over():
             self.replace(sorted(left), f"worker {min(left)} had just ended")
@@ -261,8 +268,7 @@ class Recovery:
         self._services.keep_user()
         self._identities = []  # the next look begins anew if a server fails before all of it is done
         log.delete()
-        each = self._rates.function_nusd(UNKNOWN_S)
-        unknown = (self._n_workers + 1) * each + self._rates.servers_nusd(UNKNOWN_S)
+        unknown = (self._n_workers + 1) * self._rates.function_nusd(UNKNOWN_S) + self._rates.servers_nusd(UNKNOWN_S)
         cap = None if state.budget_usd is None else to_nusd(state.budget_usd)
         known = round(max(state.committed_usd, state.spent_usd) * NUSD)
         reserved = max(known, self.payments.reserved_nusd) + unknown + sum(owed)
@@ -295,11 +301,18 @@ class Recovery:
         self._invoke([self._invocation(slot, granted[slot], run_s) for slot in replaced])
         self.payments.use(WORKERS, sum(granted.values()))
         self.n_replaced += len(replaced)
-        news = Replaced(self.restart.number, step, replaced, run_s, run_s, is_restored)
-        self._services.bus.send("supervisor", news.encode())
+        self._unsaid.append(Replaced(self.restart.number, step, replaced, run_s, run_s, is_restored).encode())
+        with contextlib.suppress(ServiceError):  # the caller is not done
+            self.say()
         what = f"; worker{'s' * (len(replaced) > 1)} {', '.join(map(str, replaced))} replaced" if replaced else ""
         where = f"from step {step}" if step else "from the start"
         self.tell(f"{reason[:1].upper()}{reason[1:]}{what}; training goes on {where}")
+
+    def say(self) -> None:
+        """Send the supervisor what it has not been told, since the bus has failed."""
+        while self._unsaid:
+            self._services.bus.send("supervisor", self._unsaid[0])
+            del self._unsaid[0]
 
     def _to_replace(self, lost: set[int], step: int, *, is_restored: bool = False) -> list[int]:
         """The slots that take part in the step after ``step`` and have no function (any more)."""

@@ -2,6 +2,7 @@
 
 ::
 
+    attending.py         hears the supervisor, keeps the lease and passes commands on, while functions run
     update_feed.py       the supervisor's updates -> telemetry and record
     commands.py          sends users' commands until they are acknowledged
     driver_lease.py      renews the driver's lease

@@ -68,12 +68,12 @@ class Commands:
             if not self.is_over:  # otherwise the bus was closed in the meantime
                 raise
 
-    def resend(self, now: float, is_launched: bool) -> None:
+    def resend(self, now: float) -> None:
         """Send unacknowledged commands again; an unacknowledged stop is also announced in the plan from here."""
         with self._lock:
             late = [entry for entry in self._pending.values() if now - entry[2] > RESEND_S]
         for command, pending, _ in late:
-            if command.do == "stop" and is_launched:
+            if command.do == "stop":
                 self._services.log.announce_stop("stopped", BY_USER)
             with self._lock:
                 self._pending[command.id] = (command, pending, now)

@@ -16,7 +16,7 @@ from ..servers.services import Services
 SILENCE_LEASES = 1.0
 #: Seconds without a message after which a supervisor is lost though it has its lease, unless RabbitMQ may be away.
 SILENCE_S = 60.0
-#: Seconds between two questions after which the driver itself was held up, and could not hear anything.
+#: Seconds without listening after which the driver itself was held up, and could not hear anything.
 HELD_UP_S = 2.0
 #: Longest wait for servers that do not answer, seconds.
 AWAY_S = 120.0
@@ -49,8 +49,8 @@ class Contact:
     def __init__(self, services: Services, lease_s: float) -> None:
         self._services, self._lease_s = services, lease_s
         self._away_since: float | None = None
-        self._asked_at = time.monotonic()
-        self._heard_at, self._patience_s = self._asked_at, START_LEASES * lease_s
+        self._listened_at = time.monotonic()
+        self._heard_at, self._patience_s = self._listened_at, START_LEASES * lease_s
         self.n_unheard = 0
 
     def invoked(self) -> None:
@@ -63,13 +63,17 @@ class Contact:
         self._heard_at, self._patience_s = time.monotonic(), SILENCE_LEASES * self._lease_s
         self.n_unheard = 0
 
-    def is_silent(self) -> bool:
-        """Whether the supervisor counts as lost. To be asked all the time: what passes in between may be a pause."""
+    def listen(self) -> None:
+        """The driver listens. To be called all the time: what passes in between may be a pause of its own."""
         now = time.monotonic()
-        if now - self._asked_at > HELD_UP_S:
-            self._heard_at += now - self._asked_at
-        self._asked_at = now
-        silence_s = now - self._heard_at
+        if now - self._listened_at > HELD_UP_S:
+            self._heard_at += now - self._listened_at
+        self._listened_at = now
+
+    def is_silent(self) -> bool:
+        """Whether the supervisor counts as lost."""
+        self.listen()
+        silence_s = time.monotonic() - self._heard_at
         if silence_s <= self._patience_s:
             return False
         is_mute = silence_s > max(SILENCE_S, self._patience_s) and not self._services.has_broker

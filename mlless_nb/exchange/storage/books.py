@@ -12,7 +12,7 @@ from ...redaction import scrubbed
 from ...storage.conditional import Conditional
 from ..plan import Plan
 from ..restarts import Aborted, LostData, Restart
-from ..slots import role_of
+from ..slots import SUPERVISOR, role_of
 from ..stores.storage import StorageStore
 from .leases import Leases
 from .state import GONE, Cell, JobState
@@ -58,7 +58,8 @@ class Books:
         """See `Coordinator`. Functions of a cloud that are about to return are waited for: they still write."""
         if not self._storage.has_local_objects:
             give_up_at = time.monotonic() + SETTLE_S
-            slots = [int(key.rpartition("/")[2]) for key in self._storage.objects.list(f"{self._folder}claims/")]
+            claimed = [int(key.rpartition("/")[2]) for key in self._storage.objects.list(f"{self._folder}claims/")]
+            slots = [slot for slot in claimed if slot >= SUPERVISOR]
             while self._are_alive(slots) and time.monotonic() < give_up_at:
                 time.sleep(SETTLE_S / 5)
         return self._store.clear()

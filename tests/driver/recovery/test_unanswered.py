@@ -78,6 +78,48 @@ def test_a_lost_worker_that_is_reported_while_a_server_fails_is_replaced(
     assert (invoked, said, mending.troubles) == ([0], [(1, 0, [0])], [])
 
 
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_supervisor_that_cannot_be_told_of_a_restart_is_told_later(is_done: bool) -> None:
+    """It was not told at all, and ended the run for the worker that it still missed."""
+    mending, hub, invoked = of_three(is_local=False)
+    hub.cap, said = None, heard(mending)
+    _, _, _, leaver = begin(hub, SUPERVISOR, 0, 1, 2)
+    bus: Any = mending._services.bus
+    bus.send = failing_once(ServiceError("the control bus has been away for 10 s"), bus.send, is_done=is_done)
+    roll_back = hub.roll_back
+
+    def late(*given: Any) -> None:
+        leaver.refund(0, 2)
+        roll_back(*given)
+
+    hub.roll_back = late  # type: ignore[method-assign]
+    mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+    for _ in range(2):
+        assert mending.mend(is_due=True) is None
+    # Neither is the one forgotten that ended in the same moment.
+    news = [(1, 0, [0]), (2, 0, [2])]
+    assert (invoked, said) == ([0, 2], [*news[:is_done], *news])
+
+
+def test_functions_are_invoked_though_a_server_fails_once_the_restart_is_decided() -> None:
+    """Who has asked for the restart was done, and so nobody invoked them: the supervisor ended the run."""
+    mending, hub, invoked = of_three(is_local=False)
+    hub.cap, said = None, heard(mending)
+    begin(hub, SUPERVISOR, 0, 1, 2)
+    log: Any = mending._services.log
+    roll_back = log.roll_back
+
+    def then_away(*given: Any) -> Any:
+        log.settled = failing_once(AWAY, log.settled)
+        return roll_back(*given)
+
+    log.roll_back = then_away
+    mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+    for _ in range(2):
+        assert mending.mend(is_due=True) is None
+    assert (invoked, said) == ([0], [(1, 0, [0])])
+
+
 def test_a_storage_that_refuses_again_and_again_does_not_count_as_a_worker_that_is_lost_again_and_again() -> None:
     mending, hub, invoked = of_three(is_local=False)
     hub.cap, objects = None, mending._services.launcher.objects

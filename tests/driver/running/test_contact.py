@@ -61,6 +61,15 @@ def test_a_driver_that_was_held_up_has_heard_nothing_and_knows_nothing(monkeypat
     assert run.silent_after(50.0) == pytest.approx(SILENCE_LEASES * LEASE_S - 5.0, abs=1.0)
 
 
+def test_a_driver_that_listens_while_it_waits_for_a_backend_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    run.contact.heard()
+    for _ in range(26):
+        run.now += 0.5
+        run.contact.listen()
+    assert run.contact.is_silent()
+
+
 def test_servers_may_be_away_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(monkeypatch)
     assert not run.contact.unanswered()
