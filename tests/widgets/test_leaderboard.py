@@ -9,7 +9,7 @@ import pytest
 from mlless_nb.search import Trial, choice, integer, log_uniform, uniform
 from mlless_nb.widgets import leaderboard
 from mlless_nb.widgets.live_leaderboard import Leaderboard
-from mlless_nb.widgets.parallel_coordinates import parallel_coordinates
+from mlless_nb.widgets.parallel_coordinates import axis_of, parallel_coordinates
 
 
 class FakeSweep:
@@ -99,13 +99,31 @@ def test_parallel_coordinates_have_an_axis_for_each_setting_and_the_loss() -> No
     assert list(drawn.layout.xaxis.ticktext) == ["rate", "rank", "l2", "kind", "best RMSE"]
     weak, best = drawn.data
     assert [weak.name, best.name] == ["rates-1", "rates-2"]  # the best one is on top
-    assert (list(weak.y), weak.opacity) == ([0.5, 1 / 3, 0.5, 1.0, 1.0], pytest.approx(0.625))
+    assert (list(weak.y), weak.opacity) == ([0.5, 1 / 3, 0.5, 1.0, 1.0], pytest.approx(0.7))
     assert (list(best.y)[1:], best.opacity) == ([1 / 3, 0.5, 0.0, 0.0], 1.0)
     assert best.hovertemplate.startswith("rate 3, rank 4, l2 0.5, kind a&lt;b, RMSE 0.8000<")
     texts = [note.text for note in drawn.layout.annotations]
     assert texts[:5] == ["0.1", "0.316", "1", "3.16", "10"]
     assert (texts[-6], texts[-1]) == ("0.80", "0.90")
     assert {"a&lt;b", "–"} <= set(texts)
+
+
+def test_an_axis_of_large_numbers_has_them_written_out() -> None:
+    assert axis_of("rate", log_uniform(0.2, 2000.0), [1.0]).tick_texts == ["0.2", "2", "20", "200", "2,000"]
+
+
+def test_diverged_trials_leave_the_loss_axis_to_the_others() -> None:
+    sweep = FakeSweep()
+    for name, loss in (("rates-5", 3.5e8), ("rates-6", 1e30)):
+        drawn = {"rate": 9.0, "rank": 4, "l2": 0.5, "kind": None}
+        sweep.trials.append(Trial(5, name, "e", drawn, "failed", "the loss became 3.5e8", loss, 0.04, 1.0, 1.0, 0.001))
+    figure = parallel_coordinates(sweep)
+    places = {line.name: line.y[-1] for line in figure.data}
+    assert places == {"rates-6": 1.0, "rates-5": 1.0, "rates-1": pytest.approx(1 / 1.15), "rates-2": 0.0}
+    texts = [note.text for note in figure.layout.annotations]
+    assert (texts[-7], texts[-2:]) == ("0.80", ["0.90", "more"])
+    sweep.trials = [trial for trial in sweep.trials if trial.name != "rates-1"]
+    assert [line.y[-1] for line in parallel_coordinates(sweep).data] == [1.0, 1.0, 0.0]
 
 
 def test_lines_in_a_batch_and_what_stays(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
