@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 
 from .comparison import shown
 from .format import metric
+from .loss_range import DIVERGES
 from .plotly_style import styled
 from .svg import tick_texts, ticks
 
 #: The best trial, and the others, which are the paler the worse they are.
 _BEST, _OTHERS = "#D55E00", "#0072B2"
 _PALEST, _DARKEST = 0.35, 0.9
+#: Where the losses that are too high for the axis begin, in lengths of the part for the others.
+_ABOVE = 1.15
 
 
 class Axis(NamedTuple):
@@ -33,7 +36,7 @@ def parallel_coordinates(sweep: Any) -> Any:
     trials = [trial for trial in reversed(sweep.ranked) if trial.loss is not None]
     settings = {name: [trial.settings.get(name) for trial in trials] for name in sweep.spaces}
     axes = [axis_of(name, space, settings[name]) for name, space in sweep.spaces.items()]
-    axes.append(_numbers(f"best {sweep.metric}", [trial.loss for trial in trials]))
+    axes.append(_losses(f"best {sweep.metric}", [trial.loss for trial in trials]))
     figure = go.Figure()
     for number, trial in enumerate(trials):
         is_best, told = number == len(trials) - 1, _told(trial.settings, sweep.metric, trial.loss)
@@ -91,6 +94,18 @@ def _numbers(name: str, values: Sequence[float], low: float | None = None, high:
     return Axis(
         name, [(v - low) / (high - low) for v in values], [(v - low) / (high - low) for v in at], tick_texts(at)
     )
+
+
+def _losses(name: str, losses: Sequence[float]) -> Axis:
+    """The axis of the loss. Those of diverged trials are at its top: in their range the others would be one point."""
+    low = min(losses, default=0.0)
+    near = [loss for loss in losses if low <= 0 or loss <= DIVERGES * low]
+    if len(near) == len(losses):
+        return _numbers(name, losses)
+    length = _ABOVE * (max(near) - low) or low
+    at = ticks(low, max(near), 5)
+    places = [min((loss - low) / length, 1.0) for loss in losses]
+    return Axis(name, places, [*((v - low) / length for v in at), 1.0], [*tick_texts(at), "more"])
 
 
 def _told(settings: Mapping[str, Any], metric_name: str, loss: float) -> str:

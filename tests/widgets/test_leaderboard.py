@@ -108,6 +108,20 @@ def test_parallel_coordinates_have_an_axis_for_each_setting_and_the_loss() -> No
     assert {"a&lt;b", "–"} <= set(texts)
 
 
+def test_diverged_trials_leave_the_loss_axis_to_the_others() -> None:
+    sweep = FakeSweep()
+    for name, loss in (("rates-5", 3.5e8), ("rates-6", 1e30)):
+        drawn = {"rate": 9.0, "rank": 4, "l2": 0.5, "kind": None}
+        sweep.trials.append(Trial(5, name, "e", drawn, "failed", "the loss became 3.5e8", loss, 0.04, 1.0, 1.0, 0.001))
+    figure = parallel_coordinates(sweep)
+    places = {line.name: line.y[-1] for line in figure.data}
+    assert places == {"rates-6": 1.0, "rates-5": 1.0, "rates-1": pytest.approx(1 / 1.15), "rates-2": 0.0}
+    texts = [note.text for note in figure.layout.annotations]
+    assert (texts[-7], texts[-2:]) == ("0.80", ["0.90", "more"])
+    sweep.trials = [trial for trial in sweep.trials if trial.name != "rates-1"]
+    assert [line.y[-1] for line in parallel_coordinates(sweep).data] == [1.0, 1.0, 0.0]
+
+
 def test_lines_in_a_batch_and_what_stays(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[dict[str, Any]] = []
     monkeypatch.setattr("IPython.display.display", lambda bundle, raw: shown.append(bundle))
