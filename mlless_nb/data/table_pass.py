@@ -162,7 +162,7 @@ class TablePass:
                     no_infinite(facts.name, batch[facts.name], first)
                 facts.note(kept[facts.name])
             if (label := self._labels(batch, first, len(keep))) is not None:
-                self._check_kept("label", label, first, keep)
+                self._check_kept(self._label or "label", label, first, keep)
                 if isinstance(label, Coded) and known is None:
                     if self._known is not None:
                         raise DataError("label", "text", "numbers, as the labels of `like`")
@@ -170,10 +170,10 @@ class TablePass:
                 else:
                     numbers.append(_numbered(label, known, first, keep))
             if self._time is not None:
-                self._check_kept("time", batch[self._time], first, keep)
+                self._check_kept(self._time, batch[self._time], first, keep)
                 times.append(batch[self._time][keep])
             if self._group is not None:
-                self._check_kept("group", batch[self._group], first, keep)
+                self._check_kept(self._group, batch[self._group], first, keep)
                 groups.add(batch[self._group], keep)
             if not self.source.is_in_memory:
                 for name, values in kept.items():
@@ -207,9 +207,9 @@ class TablePass:
         return None if self._given is None else self._given[first : first + n]
 
     @staticmethod
-    def _check_kept(field_name: str, values: Any, first: int, keep: NDArray[np.bool_]) -> None:
+    def _check_kept(column: str, values: Any, first: int, keep: NDArray[np.bool_]) -> None:
         if (is_missing(values) & keep).any():
-            no_missing(field_name, values, first, "missing='drop' leaves such rows out")
+            no_missing(column, values, first, "missing='drop' leaves such rows out")
 
     def rows(self, coding: TableCoding) -> Iterator[csr_array]:
         """The feature rows, batch by batch."""
