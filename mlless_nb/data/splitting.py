@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..frames.sources import described
 from ..validation import check_choice
 from .checks import checked_count
 from .dataset import Dataset
@@ -44,7 +45,7 @@ def split(
         When the data has no times or groups, or one side would be empty.
     """
     if not isinstance(data, Dataset):
-        raise DataError("data", data, "a dataset of mlless_nb.datasets")
+        raise DataError("data", described(data), "a dataset of mlless_nb.datasets")
     check_choice("by", by, WAYS)
     if by == "random":
         return data.split(fraction, seed)

@@ -296,6 +296,14 @@ def column_names(value: Any) -> list[str]:
     return [str(name) for name in named]
 
 
+def described(value: object) -> object:
+    """What an error shows of a value that should be a dataset: of a table its kind and columns, else ``value``."""
+    if not is_frame(value) or isinstance(value, Mapping):
+        return value
+    names = column_names(value)
+    return f"{type(value).__name__} with columns {', '.join(names[:8])}" + (", ..." if len(names) > 8 else "")
+
+
 def _checked(source: Source, field: str) -> Source:
     if not source.columns:
         raise DataError(field, "a table without columns", "a table with columns")

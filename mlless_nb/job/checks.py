@@ -13,7 +13,7 @@ from ..data.dataset import Dataset
 from ..data.ratings import Ratings
 from ..errors import DataError, JobError
 from ..exchange.stores import check_store, store_kind
-from ..frames.sources import column_names, is_frame
+from ..frames.sources import column_names, described, is_frame
 from ..models import Model, registered_models
 from ..money.catalogue import price_profile, profile_names
 from ..plurals import count
@@ -92,12 +92,7 @@ def _no_dataset(value: object, model: Model) -> JobError:
     if not is_frame(value):
         valid = "a dataset, e.g. datasets.ratings(frame, user=...) or datasets.table(frame, label=...)"
         return JobError("data", value, valid)
-    names = column_names(value)
-    shown: object = (
-        value
-        if isinstance(value, Mapping)
-        else f"{type(value).__name__} with columns {', '.join(names[:8])}" + (", ..." if len(names) > 8 else "")
-    )
+    names, shown = column_names(value), described(value)
     if model.data_kind == "ratings":
         columns = [*names[:3], "...", "...", "..."][:3]
         arguments = (f"{field}={name!r}" for field, name in zip(("user", "item", "rating"), columns, strict=True))

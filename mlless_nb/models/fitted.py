@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..frames.names import Names, TableNames
-from ..frames.sources import is_frame
+from ..frames.sources import described, is_frame
 from .storage import write_arrays
 
 
@@ -121,7 +121,7 @@ class FittedModel:
         """The labels of a dataset's rows, (n,), and the model's ``score`` of their features, (n, ...)."""
         if getattr(data, "kind", None) != "csr":
             call = "datasets.table(frame, label=..., like=model)" if self.names else "datasets.csr(X, y)"
-            raise DataError("data", data, f"a dataset of feature rows, e.g. {call}")
+            raise DataError("data", described(data), f"a dataset of feature rows, e.g. {call}")
         if self.shape is not None and data.shape != self.shape:
             raise DataError("data", data, f"rows of {self.shape[0]} features")
         self.check_names(data)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import DataError
 from ..frames.ids import INTEGERS, Ids, array_of
 from ..frames.names import RatingNames
+from ..frames.sources import described
 from ..kernels import pmf_predict
 from ..validation import check_choice
 from . import exports
@@ -308,7 +309,8 @@ class PMFModel(FittedModel):
     def _check_ratings(self, field: str, ratings: Any) -> None:
         if getattr(ratings, "kind", None) != "ratings" or ratings.shape != self.shape:
             call = "datasets.ratings(frame, ..., like=model)" if self.names else "datasets.ratings"
-            raise DataError(field, ratings, f"ratings of {self.n_users} users x {self.n_items} items, by {call}")
+            valid = f"ratings of {self.n_users} users x {self.n_items} items, by {call}"
+            raise DataError(field, described(ratings), valid)
         self.check_names(ratings)
 
     def _table(self) -> Float32:

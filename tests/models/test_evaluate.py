@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -76,6 +78,17 @@ def test_rows_of_a_file_are_measured_alike(tmp_path: Path) -> None:
     assert model.evaluate(rows) == pytest.approx(model.evaluate(loaded), rel=1e-5)
     with pytest.raises(DataError, match=r"data=.*datasets.table\(..., like=model\)"):
         model.evaluate(datasets.table({"other": X[:, 0], "label": [0, 1] * 100}, "label"))
+
+
+def test_a_plain_table_is_told_by_its_columns() -> None:
+    frame = pd.DataFrame({"user": [0, 1], "film": [1, 0], "stars": [4.0, 3.0]})
+    told = re.escape("data='DataFrame with columns user, film, stars': must be ")
+    with pytest.raises(DataError, match=f"{told}a dataset of feature rows"):
+        LogisticModel(LINEAR).evaluate(frame)
+    with pytest.raises(DataError, match=f"{told}ratings of 2 users x 4 items"):
+        factors().evaluate(frame)
+    with pytest.raises(DataError, match=f"{told}a dataset of mlless_nb.datasets"):
+        datasets.split(frame)  # type: ignore[type-var]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=2))
