@@ -18,6 +18,8 @@ from .tables import features_of
 
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
+#: The end of an error about labels: what takes more kinds of them.
+MORE_CLASSES = "SoftmaxRegression(n_classes) takes more"
 
 
 class FittedLinearModel(FittedModel):
@@ -137,5 +139,9 @@ def check_binary(field: str, labels: NDArray[Any], model: str) -> None:
     is_wrong = (labels != 0) & (labels != 1)
     if bool(is_wrong.any()):
         at = int(np.flatnonzero(is_wrong)[0])
-        hint = " (for labels -1 and 1 hand in (y + 1) / 2)" if bool((labels == -1).any()) else ""
+        hint = ""
+        if bool((labels == -1).any()):
+            hint = " (for labels -1 and 1 hand in (y + 1) / 2)"
+        elif bool(((labels >= 0) & (labels == np.floor(labels))).all()):
+            hint = f" ({MORE_CLASSES})"
         raise DataError(f"{field}[{at}]", float(labels[at]), f"0 or 1 for {model}{hint}")

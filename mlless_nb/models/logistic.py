@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..validation import check_flag, check_number, specification
 from . import exports
 from .base import check_classes, register_model
-from .linear import FittedLinearModel, LinearModel, check_binary
+from .linear import MORE_CLASSES, FittedLinearModel, LinearModel, check_binary
 from .metrics import auc, ones, probabilities
 
 Float32 = NDArray[np.float32]
@@ -112,7 +112,7 @@ class LogisticRegression(LinearModel):
     def check_data(self, dataset: Any, field: str = "data") -> None:
         """See `Model`; labels must be 0 and 1."""
         super().check_data(dataset, field)
-        check_classes(f"{field}.y", dataset, 2, f"of two kinds for {type(self).__name__}")
+        check_classes(f"{field}.y", dataset, 2, f"of two kinds for {type(self).__name__}; {MORE_CLASSES}")
         check_binary(f"{field}.y", dataset.y, type(self).__name__)
 
     def baseline_loss(self, train: Any, held_out: Any) -> float | None:

@@ -13,7 +13,7 @@ from ..frames.names import TableNames
 from ..validation import check_flag, check_number, specification
 from . import exports
 from .base import check_classes, register_model
-from .linear import FittedLinearModel, LinearModel
+from .linear import MORE_CLASSES, FittedLinearModel, LinearModel
 from .metrics import auc, ones
 
 Float32 = NDArray[np.float32]
@@ -105,7 +105,7 @@ class LinearSVM(LinearModel):
     def check_data(self, dataset: Any, field: str = "data") -> None:
         """See `Model`; labels must be -1 and 1, or 0 and 1."""
         super().check_data(dataset, field)
-        check_classes(f"{field}.y", dataset, 2, "of two kinds for LinearSVM")
+        check_classes(f"{field}.y", dataset, 2, f"of two kinds for LinearSVM; {MORE_CLASSES}")
         labels = dataset.y
         if labels.dtype == bool:
             return

@@ -101,7 +101,10 @@ def test_tables_that_no_function_can_hold_are_refused() -> None:
 @pytest.mark.parametrize(
     ("y", "words"),
     [
-        ([0, 1, 2, 0], r"y\[2\]=2.0: must be 0 or 1 for LogisticRegression$"),
+        (
+            [0, 1, 2, 0],
+            r"y\[2\]=2.0: must be 0 or 1 for LogisticRegression \(SoftmaxRegression\(n_classes\) takes more\)$",
+        ),
         ([0, 1, 0.5, 0], r"y\[2\]=0.5: must be 0 or 1 for LogisticRegression$"),
         ([1, -1, 1, -1], r"y\[1\]=-1.0: must be 0 or 1 for LogisticRegression \(for labels -1 and 1 hand in"),
     ],

@@ -90,8 +90,13 @@ def test_unknown_ids_are_users_and_items_without_ratings_if_asked() -> None:
     ("model", "labels", "says"),
     [
         (LinearRegression(), ["no", "yes", "yes", "no"], "labels of 2 kinds, 'no', 'yes'\": must be numbers for"),
-        (LogisticRegression(), ["a", "b", "c", "a"], "labels of 3 kinds, 'a', 'b', ...\": must be of two kinds for"),
-        (LinearSVM(), ["a", "b", "c", "a"], "must be of two kinds for LinearSVM"),
+        (
+            LogisticRegression(),
+            ["a", "b", "c", "a"],
+            "labels of 3 kinds, 'a', 'b', ...\": must be of two kinds for LogisticRegression; "
+            "SoftmaxRegression(n_classes) takes more",
+        ),
+        (LinearSVM(), ["a", "b", "c", "a"], "of two kinds for LinearSVM; SoftmaxRegression(n_classes) takes more"),
         (SoftmaxRegression(2), ["a", "b", "c", "a"], "must be of at most n_classes=2 kinds"),
         (LogisticRegression(), ["a"] * 4, "all 4 labels are 'a': nothing can be learnt"),
     ],
