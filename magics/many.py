@@ -35,6 +35,10 @@ def spend(words: list[str]) -> None:
 def compare(words: list[str]) -> None:
     """``compare RUN RUN ...``: their losses against seconds and dollars, and the settings that differ."""
     names, _ = _parsed("compare", words, ())
+    if len(names) < 2:
+        raise UsageError(
+            "%mlless compare: must name two runs or more, e.g. %mlless compare first second; %mlless runs lists them"
+        )
     _show(mlless_nb.compare(*names))
 
 

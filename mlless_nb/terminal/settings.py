@@ -66,12 +66,13 @@ def read(path: str, changes: Sequence[str] = ()) -> Settings:
 
 
 def _shown(text: str, error: str) -> str:
-    """The line that an error of TOML names."""
+    """The line that an error of TOML names, and what is most often wrong in it."""
     found = re.search(r"line (\d+)", error)
     lines = text.splitlines()
     if found is None or not 1 <= int(found.group(1)) <= len(lines):
         return ""
-    return f": {lines[int(found.group(1)) - 1].strip()[:80]}"
+    hint = '; "PMF(rank=20)" and the like are in quotation marks' if error.startswith("Invalid value") else ""
+    return f": {lines[int(found.group(1)) - 1].strip()[:80]}{hint}"
 
 
 def _change(option: str) -> tuple[str, list[str], Any]:

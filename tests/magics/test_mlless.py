@@ -311,7 +311,7 @@ class TestVerbs:
             ("runs all", "must be a number of runs"),
             ("runs \u00b2", "must be a number of runs"),
             ("spend all", "must be without a name"),
-            ("compare first", "runs=1: must be two to 20 runs"),
+            ("compare first", "%mlless compare: must name two runs or more, e.g. %mlless compare first second"),
             ("forget", "must name runs"),
             ("runs --porject x", "must be one of --project, --sweep"),
         ],

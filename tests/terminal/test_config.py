@@ -139,7 +139,11 @@ def test_held_out_files_are_read_as_the_training_rows_are(folder: Path) -> None:
         (f"{PLAIN}[stop]\nepoch = 1\n", (), "../first.toml: stop: Stop.epoch=1: must be named one of target, epochs"),
         (RATINGS, (), '../first.toml: model must be given, e.g. model = "PMF(rank=20)"'),
         ('model = "PMF"\n', (), '../first.toml: data must be given, e.g. data = "ratings.csv"'),
-        ("model = PMF\n", (), "../first.toml: must be TOML: Invalid value (at line 1, column 9): model = PMF"),
+        (
+            "model = PMF\n",
+            (),
+            '../first.toml: must be TOML: Invalid value (at line 1, column 9): model = PMF; "PMF(rank=20)" and the',
+        ),
         ('model = "PMF"\ndata = "ratings.csv"\n', (), "must be ratings: {path = ..., user = "),
         (
             'model = "PMF"\ndata = "ratings.xyz"\n',
