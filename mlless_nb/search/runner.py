@@ -212,7 +212,7 @@ class Runner:
         trial = dataclasses.replace(
             trial,
             status=PRUNED if is_pruned else run.status,
-            reason=f"stopped {weak_at}: others were better there" if is_pruned else run.reason,
+            reason=f"stopped: others were better {weak_at}" if is_pruned else run.reason,
             loss=run.best.loss if run.best is not None and math.isfinite(run.best.loss) else None,
             seconds=state.time_s,
             usd=run.cost.total,
