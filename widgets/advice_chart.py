@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..plurals import count
+from .format import usd
 
 if TYPE_CHECKING:
     from ..adviser import Advice, Option
@@ -72,7 +73,9 @@ def _grid(x: _Axis, y: _Axis) -> list[str]:
     for value in y.ticks():
         at = floor - up * y.share(value)
         parts.append(line.format(_LEFT, _WIDTH - _RIGHT, at, at))
-        parts.append(f'<text fill="{_MUTED}" x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">${value:g}</text>')
+        parts.append(
+            f'<text fill="{_MUTED}" x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{usd(value, trim=True)}</text>'
+        )
     middle = _LEFT + across / 2
     parts.append(f'<text fill="{_MUTED}" x="{middle:g}" y="{_HEIGHT - 6}" text-anchor="middle">seconds</text>')
     return parts
@@ -86,7 +89,7 @@ def _front(options: Sequence[Option], x: _Axis, y: _Axis) -> str:
 def _dot(option: Option, x: _Axis, y: _Axis, colour: str, labelled: list[tuple[float, float]]) -> str:
     """A point, with its number of workers unless another number is written near it already."""
     across, up = _at(option, x, y)
-    told = escape(f"{option.place}, {count(option.workers, 'worker')}: {option.time_s:.3g} s, ${option.usd:.2g}")
+    told = escape(f"{option.place}, {count(option.workers, 'worker')}: {option.time_s:.3g} s, {usd(option.usd)}")
     number = ""
     if all(abs(across - other) > 16 or abs(up - height) > 11 for other, height in labelled):
         labelled.append((across, up))

@@ -21,6 +21,7 @@ from .analytic import Option, pareto
 from .constants import Constants, Link, constants
 from .descent import epochs_of
 from .earlier_run import epochs_of_run
+from .estimate import usd
 from .here import here
 from .probe import probe
 from .sizes import Sizes
@@ -108,7 +109,7 @@ class Advice:
     def _row(self, option: Option) -> tuple[str, ...]:
         seconds = map(_short, (option.time_s, option.start_s, option.compute_s, option.exchange_s))
         mark = option.limit or ("*" if option in self.pareto else "")
-        return option.place, str(option.workers), *seconds, f"{option.usd:.2g}", mark
+        return option.place, str(option.workers), *seconds, usd(option.usd).removeprefix("$"), mark
 
     def _basis(self) -> str:
         sizes, link = self.sizes, self.measured
@@ -282,7 +283,7 @@ def _workers(option: Option) -> str:
 
 
 def _about(option: Option) -> str:
-    return f"about {_short(option.time_s)} s, ${option.usd:.2g}"
+    return f"about {_short(option.time_s)} s, {usd(option.usd)}"
 
 
 def _short(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 import mlless_nb
 from mlless_nb import ISP, PMF, SGD, JobError, LogisticRegression, Stop, TrainingJob, datasets
-from mlless_nb.adviser import descent, probe
+from mlless_nb.adviser import Advice, Option, descent, probe
+from mlless_nb.adviser.sizes import Sizes
 from mlless_nb.widgets import advice_chart
 
 RATINGS = datasets.synthetic_ratings(200, 150, 20_000, rank=3, seed=0)
@@ -117,11 +119,20 @@ def test_the_chart_has_a_point_for_each_option_and_is_readable_without_it() -> N
     assert "<script" not in chart
 
 
+@pytest.mark.parametrize(
+    ("amount", "told"), [(9.9e-5, "0.000099"), (4.2e-7, "0.00000042"), (0.25, "0.25"), (1234.0, "1,234")]
+)
+def test_dollars_are_written_out(amount: float, told: str) -> None:
+    option = Option("functions", "Redis", 1, 1.0, 0.0, 0.0, amount)
+    advice = Advice((option,), Sizes(1, 1, 1, 0.1, 0.1, 1.0, 1.0, 1.0), "as given", ())
+    assert f"${told}" in advice.sentence
+    assert f" {told}  *" in repr(advice)
+    assert f">{told}</td>" in advice._repr_html_()
+    assert not re.search(r"\de-\d", advice_chart(advice))
+
+
 @given(st.floats(1e-3, 1e6), st.floats(1e-9, 1e3))
 def test_the_chart_draws_any_amounts(scale_s: float, scale_usd: float) -> None:
-    from mlless_nb.adviser import Advice, Option
-    from mlless_nb.adviser.sizes import Sizes
-
     options = tuple(Option("functions", "Redis", w, scale_s / w, 0.0, 0.0, scale_usd * w) for w in (1, 2, 1000))
     sizes = Sizes(1, 1, 1, 0.1, 0.1, 1.0, 1.0, 1.0)
     assert "nan" not in advice_chart(Advice(options, sizes, "as given", ()))
