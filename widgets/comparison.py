@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from .format import NOTHING, duration, metric, usd
+from .loss_range import DIVERGES
 from .plotly_style import styled
 from .tables import html_table, text_table
 
@@ -40,6 +42,10 @@ def plotly_figure(comparison: Any) -> Any:
     drawn.update_xaxes(rangemode="tozero")
     drawn.update_xaxes(title_text="seconds", row=1, col=1)
     drawn.update_yaxes(title_text=f"Loss ({', '.join(metrics)})", row=1, col=1)
+    losses = [loss for run in comparison.runs for loss in run.losses.tolist() if math.isfinite(loss)]
+    low = min(losses, default=0.0)
+    if 0 < DIVERGES * low < max(losses):  # a diverged run leaves the axis, where the others would be one line
+        drawn.update_yaxes(type="log", range=[math.log10(low) - 0.05, math.log10(DIVERGES * low)])
     styled(drawn, 340)
     dollars = {"tickprefix": "$", "exponentformat": "none", "nticks": 4, "tickfont": {"size": 10}}  # $0.0005, not $500µ
     return drawn.update_xaxes(title_text="US dollars", row=1, col=2, **dollars)

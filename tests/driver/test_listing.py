@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -155,3 +156,17 @@ def test_compare_reads_curves_from_records() -> None:
     for wrong in (("old",), ("old", 3)):
         with pytest.raises(JobError, match="runs="):
             mlless_nb.compare(*wrong)  # type: ignore[arg-type]
+
+
+def test_a_diverged_run_leaves_the_axis_to_the_others() -> None:
+    for run_id in ("20261124-100000-aaaaaaaa", "20261124-110000-bbbbbbbb"):
+        recorded(run_id, "old")
+    compared = mlless_nb.compare("20261124-100000-aaaaaaaa", "20261124-110000-bbbbbbbb")
+    axis = np.arange(3.0)
+    good, wild = (
+        dataclasses.replace(run, seconds=axis, dollars=axis, losses=np.array(losses))
+        for run, losses in zip(compared.runs, ([1.0, 0.8, 0.7], [0.9, 5.0, 2e23]), strict=True)
+    )
+    drawn = dataclasses.replace(compared, runs=(good, wild)).plot().layout.yaxis
+    assert (drawn.type, drawn.range[1]) == ("log", pytest.approx(math.log10(30 * 0.7)))
+    assert dataclasses.replace(compared, runs=(good, good)).plot().layout.yaxis.type is None
