@@ -14,8 +14,8 @@ from .plotly_style import styled
 from .svg import tick_texts, ticks
 
 #: The best trial, and the others, which are the paler the worse they are.
-_BEST, _OTHERS = "#D55E00", "#0072B2"
-_PALEST, _DARKEST = 0.35, 0.9
+_BEST, _OTHERS = "#D55E00", "#2e86c1"
+_PALEST, _DARKEST = 0.5, 0.9
 #: Where the losses that are too high for the axis begin, in lengths of the part for the others.
 _ABOVE = 1.15
 

@@ -99,7 +99,7 @@ def test_parallel_coordinates_have_an_axis_for_each_setting_and_the_loss() -> No
     assert list(drawn.layout.xaxis.ticktext) == ["rate", "rank", "l2", "kind", "best RMSE"]
     weak, best = drawn.data
     assert [weak.name, best.name] == ["rates-1", "rates-2"]  # the best one is on top
-    assert (list(weak.y), weak.opacity) == ([0.5, 1 / 3, 0.5, 1.0, 1.0], pytest.approx(0.625))
+    assert (list(weak.y), weak.opacity) == ([0.5, 1 / 3, 0.5, 1.0, 1.0], pytest.approx(0.7))
     assert (list(best.y)[1:], best.opacity) == ([1 / 3, 0.5, 0.0, 0.0], 1.0)
     assert best.hovertemplate.startswith("rate 3, rank 4, l2 0.5, kind a&lt;b, RMSE 0.8000<")
     texts = [note.text for note in drawn.layout.annotations]
