@@ -26,6 +26,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 17, 30, 37
 _ROWS = 240
 #: Largest distance between a simplified curve and one of its points, in units of the drawing.
 _NEAR = 0.2
+#: Room below and above the losses, and above them for a baseline that is told only, as shares of their range.
+_PAD, _REMARK_ROOM = 0.06, 0.16
 
 # Light by default; dark if the page is dark and the image may follow it (color-scheme).
 _STYLE = (
@@ -231,11 +233,11 @@ def _bends(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return kept + points[1:][-1:]
 
 
-def _padded(low: float, high: float, is_log: bool, share: float = 0.06) -> tuple[float, float]:
+def _padded(low: float, high: float, is_log: bool, above: float = _PAD) -> tuple[float, float]:
     if is_log:
-        return low / (high / low) ** share, high * (high / low) ** share
-    pad = (high - low) * share or abs(high) * share or 1.0
-    return low - pad, high + pad
+        return low / (high / low) ** _PAD, high * (high / low) ** above
+    pad = (high - low) * _PAD or abs(high) * _PAD or 1.0
+    return low - pad, high + ((high - low) * above or pad)
 
 
 def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[float, float]) -> _Panel:
@@ -249,7 +251,9 @@ def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[f
         low, high = under if base < low else low, max(high, base)
     else:
         base = None
-    panel = _Panel(0, _WIDTHS[0], span, _padded(float(low), float(high), is_log), is_log)
+    is_base_told = state.baseline_loss is not None and base is None and clipped is None
+    y_range = _padded(float(low), float(high), is_log, _REMARK_ROOM if is_base_told else _PAD)
+    panel = _Panel(0, _WIDTHS[0], span, y_range, is_log)
     evaluated = np.isfinite(column["validation_loss"])
     panel.frame(loss_title(state.metric), ["validation", "training"] if evaluated.any() else ["training alone"])
     panel.line("t" if evaluated.any() else "v", column["step"], column["loss"])

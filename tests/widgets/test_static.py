@@ -185,6 +185,21 @@ def test_a_base_line_out_of_sight_is_not_drawn() -> None:
     assert not any("predicting" in note.text for note in plot(run).layout.annotations)
 
 
+def test_a_base_line_out_of_sight_is_told_above_the_curve() -> None:
+    run = FakeRun(budget_usd=None)
+    run.rises = 1e-3  # the last loss is the highest one that is drawn
+    run.telemetry.update(baseline_loss=3.0)
+    run.advance(480)
+    picture = static_bundle(run)["image/svg+xml"]
+    told, end = (
+        re.search(r' y="([\d.]+)"[^>]*>↑ predicting', picture),
+        re.search(r'class="d" cx="[\d.]+" cy="([\d.]+)"', picture),
+    )
+    assert told is not None
+    assert end is not None
+    assert float(end[1]) - 3 > float(told[1])
+
+
 def test_a_run_that_is_no_better_than_the_mean_says_so_in_every_form() -> None:
     run = finished(n_steps=40)
     run.telemetry.update(baseline_loss=0.85)
