@@ -148,7 +148,8 @@ def test_one_crosshair_for_all_charts_zoom_axes_and_a_run_that_diverges(notebook
 @pytest.mark.long
 @IN_BOTH
 def test_nothing_is_cut_and_nothing_shifts_at_any_width(notebook: Open) -> None:
-    begin = "run = FakeRun(n_steps=400, budget_usd=0.03)\nrun.telemetry.update(baseline_loss=1.126)\nshow(run)"
+    begin = "run = FakeRun(n_steps=400, budget_usd=0.03)\nshow(run)\nrun.telemetry.update(baseline_loss=1.126, "
+    begin += "description='PMF rank 128 · a-file-with-quite-a-long-name.parquet · ISP 0.7')"
     longer = "run.telemetry.update(best_step=123456, best_epoch=123.4, rate_usd_s=0.0123)\n"
     longer += "for _ in range(9): run.telemetry.tell(22.5, 'something has happened')"
     opened = notebook([SETUP, begin, "run.advance(250)", "run.advance(400)", longer])
@@ -169,6 +170,8 @@ def test_nothing_is_cut_and_nothing_shifts_at_any_width(notebook: Open) -> None:
             arg=width,
         )
         assert cut_off(opened) == []
+        tops = dashboard(opened).locator(".mlless-head button").evaluate_all("(all) => all.map((one) => one.offsetTop)")
+        assert len(set(tops)) == 1
     dashboard(opened).evaluate("(root) => { root.style.width = '360px' }")
     narrow = height(opened)
     opened.run(4)
@@ -209,12 +212,18 @@ def cut_off(notebook: Notebook) -> list[str]:
 @pytest.mark.long
 @IN_BOTH
 def test_the_end_keeps_hover_zoom_and_axes_and_goes_on_in_its_place(notebook: Open) -> None:
-    opened = shown_run(notebook, "run.end('capped', 'The budget is used up.')", "print(run.commands)")
+    reason = "the budget does not pay for another step; $0.000058 of $0.0007 is left, kept to end in good order"
+    opened = shown_run(notebook, f"run.end('capped', {reason!r})", "print(run.commands)")
     wait_for_rows(opened, 10)
     opened.run(2)
     wait_for_text(opened, "word", "Budget reached")
     (output,) = opened.save()["cells"][1]["outputs"]
     assert set(output["data"]) == {"image/svg+xml", "text/html", "text/plain"}  # what stays in the notebook
+    for width in (360, 500, 700):
+        dashboard(opened).evaluate("(root, width) => { root.style.width = `${width}px` }", width)
+        lines = dashboard(opened).locator(".mlless-lines")
+        assert lines.evaluate("(e) => e.scrollHeight <= e.clientHeight"), width
+    dashboard(opened).evaluate("(root) => { root.style.width = '' }")
     text = dashboard(opened).inner_text()
     for part in ('first.model.save("first.npz")', "--resume first", "best 0."):
         assert part in text
