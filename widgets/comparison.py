@@ -45,7 +45,8 @@ def plotly_figure(comparison: Any) -> Any:
     losses = [loss for run in comparison.runs for loss in run.losses.tolist() if math.isfinite(loss)]
     low = min(losses, default=0.0)
     if 0 < DIVERGES * low < max(losses):  # a diverged run leaves the axis, where the others would be one line
-        drawn.update_yaxes(type="log", range=[math.log10(low) - 0.05, math.log10(DIVERGES * low)])
+        ends = [math.log10(low) - 0.05, math.log10(DIVERGES * low)]
+        drawn.update_yaxes(type="log", range=ends, dtick="D2", tickformat="~g")  # 0.5, 1, 2, 5, 10
     styled(drawn, 340)
     dollars = {"tickprefix": "$", "exponentformat": "none", "nticks": 4, "tickfont": {"size": 10}}  # $0.0005, not $500µ
     return drawn.update_xaxes(title_text="US dollars", row=1, col=2, **dollars)

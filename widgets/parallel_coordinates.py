@@ -80,7 +80,7 @@ def axis_of(name: str, space: Any, values: Sequence[Any]) -> Axis:
     if space.is_log:
         low, high = math.log10(space.low), math.log10(space.high)
         parts = [number / 4 for number in range(5)]
-        texts = [f"{10 ** (low + (high - low) * part):.3g}" for part in parts]
+        texts = [f"{float(f'{10 ** (low + (high - low) * part):.3g}'):,g}" for part in parts]  # 2,000, not 2e+03
         return Axis(name, [(math.log10(value) - low) / (high - low) for value in values], parts, texts)
     return _numbers(name, values, space.low, space.high)
 

@@ -9,7 +9,7 @@ import pytest
 from mlless_nb.search import Trial, choice, integer, log_uniform, uniform
 from mlless_nb.widgets import leaderboard
 from mlless_nb.widgets.live_leaderboard import Leaderboard
-from mlless_nb.widgets.parallel_coordinates import parallel_coordinates
+from mlless_nb.widgets.parallel_coordinates import axis_of, parallel_coordinates
 
 
 class FakeSweep:
@@ -106,6 +106,10 @@ def test_parallel_coordinates_have_an_axis_for_each_setting_and_the_loss() -> No
     assert texts[:5] == ["0.1", "0.316", "1", "3.16", "10"]
     assert (texts[-6], texts[-1]) == ("0.80", "0.90")
     assert {"a&lt;b", "–"} <= set(texts)
+
+
+def test_an_axis_of_large_numbers_has_them_written_out() -> None:
+    assert axis_of("rate", log_uniform(0.2, 2000.0), [1.0]).tick_texts == ["0.2", "2", "20", "200", "2,000"]
 
 
 def test_diverged_trials_leave_the_loss_axis_to_the_others() -> None:
