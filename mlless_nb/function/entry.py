@@ -158,8 +158,9 @@ def _begin(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid) -> boo
             if is_later and not log.claim(place_of(slot, invocation.invoked_s)):
                 return False
             if not invocation.is_successor and not log.claim(slot):
-                if is_later:
-                    log.refund(prepaid.granted_nusd - prepaid.spent_nusd, slot, unused_by(invocation))
+                # A late one has used up its grant; a supervisor's counts the servers, which the one that is there pays.
+                if is_later and (rest := prepaid.granted_nusd - prepaid.spent_nusd) > 0:
+                    log.refund(rest, slot, unused_by(invocation))
                 return False
             granted_nusd, money = log.start_grant(slot), log.money()
             prepaid.add(granted_nusd)
