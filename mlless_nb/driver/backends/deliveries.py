@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from ...errors import ServiceError
+from .remedies import POLICY
 
 #: Longest wait for AWS to accept an invocation, for a connection and for an answer, seconds.
 DELIVERY_S, CONNECT_S, ANSWER_S = 20.0, 5.0, 10.0
@@ -23,7 +24,7 @@ ACCEPTED = 202
 BUSY = 429
 #: What to do about a refusal, by its status.
 REMEDIES = {
-    403: "`mlless-nb policy aws` prints what an administrator has to allow",
+    403: POLICY,
     404: "`mlless-nb deploy aws` deploys it again",
 }
 _MESSAGE = re.compile(r'"[mM]essage"\s*:\s*"([^"]{1,300})')

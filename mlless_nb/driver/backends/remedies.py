@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+#: What to do about a right that is missing.
+POLICY = "`mlless-nb policy aws` prints what an administrator has to allow"
 #: Codes by what they mean.
 EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired")
 UNKNOWN_KEY = ("InvalidClientTokenId", "UnrecognizedClientException", "InvalidAccessKeyId", "AuthFailure")
@@ -36,7 +38,7 @@ def line(error: BaseException, doing: str, region: str = "") -> str:
         return "credentials: the secret key does not belong to the access key: run `aws configure` again"
     if code in DENIED:
         action = match[1] if (match := _ACTION.search(text)) else doing
-        return f"permission: {action} is denied: `mlless-nb policy aws` prints what an administrator has to allow"
+        return f"permission: {action} is denied: {POLICY}"
     if name == "NoRegionError" or name == "InvalidRegionError":
         return "region: none is set, or it is none: give --region, e.g. --region us-east-1, or set AWS_DEFAULT_REGION"
     if name in ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError"):
