@@ -123,8 +123,10 @@ def _draft(path: str, blob: bytes) -> str:
                 while rest:
                     rest = rest[file.write(rest) :]
             return draft
-        except FileNotFoundError:  # another process may remove the folder again, or one above it
-            with contextlib.suppress(FileNotFoundError):
+        except FileNotFoundError:
+            # Another process may remove the folder again, or one above it; if it does so between makedirs' two looks
+            # at it, the folder counts as a file that is in the way. A real one fails at the next try of open().
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
                 os.makedirs(folder, exist_ok=True)
         except BaseException:
             with contextlib.suppress(OSError):

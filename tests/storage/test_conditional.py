@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def test_no_change_of_processes_that_write_at_once_is_lost(tmp_path: Path) -> No
 
 
 def test_one_of_many_makes_an_object_whose_folder_others_remove(tmp_path: Path) -> None:
-    folder, made, start = Folder(str(tmp_path)), [], threading.Barrier(WRITERS + 1)
+    folder, made, start = Folder(str(tmp_path)), [], threading.Barrier(WRITERS + 1, timeout=60)
 
     def make(writer: int) -> None:
         for number in range(100):
@@ -134,6 +135,28 @@ def test_one_of_many_makes_an_object_whose_folder_others_remove(tmp_path: Path) 
     together([*(lambda writer=writer: make(writer) for writer in range(WRITERS)), remove])
     assert sorted(number for number, _ in made) == list(range(100))
     assert all(folder.get(f"runs/{number}/one") == str(writer).encode() for number, writer in made)
+
+
+def test_a_folder_that_is_removed_while_it_is_made_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.mkdir
+
+    def removed_at_once(path: str, mode: int = 0o777) -> None:
+        monkeypatch.setattr(os, "mkdir", make)
+        raise FileExistsError(path)  # another process had made it, and removes it again now
+
+    monkeypatch.setattr(os, "mkdir", removed_at_once)
+    folder = Folder(str(tmp_path))
+    folder.put("runs/a", b"1")
+    assert folder.get("runs/a") == b"1"
+
+
+def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path))
+    folder.put("runs", b"1")
+    with pytest.raises(NotADirectoryError):
+        folder.put("runs/a", b"1")
 
 
 def test_a_reader_sees_whole_objects(tmp_path: Path) -> None:
@@ -157,12 +180,10 @@ def test_a_reader_sees_whole_objects(tmp_path: Path) -> None:
 
 
 def together(works: list[Callable[[], None]]) -> None:
-    """Do all ``works`` at once."""
-    threads = [threading.Thread(target=work) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    """Do all ``works`` at once; raises what one of them raises."""
+    with ThreadPoolExecutor(len(works)) as threads:
+        for done in [threads.submit(work) for work in works]:
+            done.result(120)
 
 
 # The clock
