@@ -43,15 +43,19 @@ class Certificate(NamedTuple):
 
 
 def certificate_of(folder: Path, address: str = "127.0.0.1") -> Certificate:
-    """A certificate of a server at ``address``, by an authority of its own, made by the ``openssl`` program."""
+    """A certificate of a server at ``address``, by an authority of its own, made by the ``openssl`` program.
+
+    Python 3.13 and later insist on what RFC 5280 asks for: what the authority's key may be used for, and its identifier.
+    """
     made = Certificate(folder / "server.pem", folder / "server.key", folder / "authority.pem")
     kind = "IP" if address[0].isdigit() else "DNS"
-    (folder / "names").write_text(f"subjectAltName={kind}:{address}\n")
+    (folder / "names").write_text(f"subjectAltName={kind}:{address}\nauthorityKeyIdentifier=keyid\n")
+    signs = ["-addext", "keyUsage=critical,keyCertSign"]
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     signed_by = ["-CA", str(made.authority), "-CAkey", str(folder / "authority.key"), "-CAcreateserial"]
     request = str(folder / "request.pem")
     for command in (
-        ["req", "-x509", *key, "-subj", "/CN=authority", "-keyout", signed_by[3], "-out", str(made.authority)],
+        ["req", "-x509", *key, *signs, "-subj", "/CN=authority", "-keyout", signed_by[3], "-out", str(made.authority)],
         ["req", *key, "-subj", f"/CN={address}", "-keyout", str(made.key), "-out", request],
         ["x509", "-req", "-in", request, *signed_by, "-extfile", str(folder / "names"), "-out", str(made.certificate)],
     ):
