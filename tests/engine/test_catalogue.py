@@ -297,7 +297,12 @@ def test_redis_and_functions_are_lost_at_once(undisturbed: str) -> None:
     assert run.telemetry.state.events[-1].text.endswith(DONE)
 
 
-def test_functions_outlive_the_process_that_started_them(undisturbed: str) -> None:
+@pytest.mark.parametrize("interpreter", ["the test run's", "its own"])
+def test_functions_outlive_the_process_that_started_them(
+    undisturbed: str, interpreter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if interpreter == "its own":  # as outside of tests: its output goes through pipes that its functions hold as well
+        monkeypatch.setenv("MLLESS_TEST", "another environment than that of the test run's interpreter")
     run = mlless_nb.train(job(**STEADY))
     wait_for_step(run, 50)
     (group,) = services_of(run).launcher.process_groups

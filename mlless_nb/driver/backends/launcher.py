@@ -21,15 +21,14 @@ from ...storage.objects import LithopsObjects
 from . import deployed, lithops_paths
 from .bucket import require_bucket
 from .cloud_functions import CloudFunctions
+from .executors import is_free, jobs_of, opened
 from .interpreter import interpreter
 from .lithops_config import (
     LIFETIME_S,
     LOCAL_LIFETIME_S,
     can_functions_invoke,
     configured,
-    copied,
     for_cloud,
-    for_functions,
     for_local,
     secrets_of,
 )
@@ -92,7 +91,7 @@ class LithopsLauncher:
         remember(*secrets_of(config or {}))
         try:
             alone = lithops_paths.COPYING if self.is_local else contextlib.nullcontext()
-            self._open = partial(_open, config, name, alone)
+            self._open = partial(opened, config, name, alone)
             self._executor = self._open()
         except Exception as error:
             raise JobError(
@@ -182,15 +181,14 @@ class LithopsLauncher:
     def _free_executor(self) -> Any:
         """An executor that runs what it is given at once."""
         for executor in self._executors:
-            if all(process.poll() is not None for process in self._jobs_of(executor).values()):
+            if not self.is_local or is_free(executor):
                 return executor
         self._executors.append(self._open())
         return self._executors[-1]
 
     def _jobs_of(self, executor: Any) -> dict[str, subprocess.Popen[bytes]]:
         """The local processes of an executor by the key of their job; each call of `invoke` is a job."""
-        environment = getattr(executor.compute_handler, "env", None)
-        return environment.jobs if self.is_local and environment is not None else {}
+        return jobs_of(executor) if self.is_local else {}
 
     @property
     def _jobs(self) -> dict[str, subprocess.Popen[bytes]]:
@@ -333,16 +331,3 @@ class LithopsLauncher:
                     keys = self._storage.list_keys(self._storage.bucket, prefix)
                     if keys:
                         self._storage.delete_objects(self._storage.bucket, keys)
-
-
-def _open(config: Mapping[str, Any] | None, name: str | None, alone: contextlib.AbstractContextManager[Any]) -> Any:
-    """An executor of Lithops, which changes the configuration that it is given, opened while ``alone`` is held."""
-    import lithops
-
-    own = None if config is None else copied(config)
-    with alone:
-        executor = lithops.FunctionExecutor(config=own, backend=name, log_level=None)
-    # Lithops ships its configuration to the functions.
-    remember(*secrets_of(executor.config))
-    executor.invoker.config = for_functions(executor.config)
-    return executor
