@@ -7,6 +7,7 @@ still sees to is left to it.
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import shutil
@@ -83,7 +84,7 @@ def of_files(run: Places) -> Iterator[Leftover]:
     if run.storage == HERE and objects.exists():
         yield Leftover("objects", str(objects), run.run_id, size_of(objects), partial(remove_path, objects))
     names = (f"jobs/{run.executor}-*", f"logs/{run.executor}-*", f"modules/{run.executor}-*")
-    found = [path for name in (*names, f"{run.bucket}/lithops.jobs/{run.executor}*") for path in root.glob(name)]
+    found = [path for name in (*names, f"{run.bucket}/lithops.jobs/{run.executor}*") for path in _matching(root, name)]
     found = [path for path in found if path.name == run.executor or path.name.startswith(f"{run.executor}-")]
     if found and run.executor:
 
@@ -182,7 +183,10 @@ def of_watchdogs(processes: Collection[Process]) -> Iterator[Leftover]:
 def _watchdog_folders() -> list[Path]:
     bases = {tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", ""), *BASES} - {""}
     found = [
-        path for base in sorted(bases) for prefix in (PREFIX, REDIS_PREFIX) for path in Path(base).glob(prefix + "*")
+        path
+        for base in sorted(bases)
+        for prefix in (PREFIX, REDIS_PREFIX)
+        for path in _matching(Path(base), prefix + "*")
     ]
     own = []
     for path in found:
@@ -226,26 +230,44 @@ def remove_path(path: Path) -> None:
 def size_of(path: Path) -> int:
     """Bytes of a file, or of all files in a folder."""
     total = 0
-    for each in [path, *path.rglob("*")] if path.is_dir() else [path]:
+    for each in _with_content(path):
         with contextlib.suppress(OSError):
             total += each.lstat().st_size if not each.is_dir() else 0
     return total
 
 
+# Runs that end and watchdogs remove folders at any time: then `Path.glob` and `Path.rglob` raise.
+
+
+def _matching(root: Path, pattern: str) -> list[Path]:
+    """The paths below ``root`` that match ``pattern``, sorted."""
+    return [Path(found) for found in sorted(glob.glob(f"{glob.escape(str(root))}/{pattern}"))]
+
+
+def _with_content(path: Path) -> Iterator[Path]:
+    """A file, or a folder and all that is in it."""
+    yield path
+    for folder, folders, files in os.walk(path):
+        yield from (Path(folder, name) for name in (*folders, *files))
+
+
 def of_unknown(known: Collection[str]) -> Iterator[Leftover]:
     """Objects on this machine of runs that are not ``known``, not watched, and not written to for an hour."""
     watched = _watched_paths()
-    for path in _storage_root().glob("*/mlless-nb/runs/*"):
+    for path in _matching(_storage_root(), "*/mlless-nb/runs/*"):
         if path.name in known or str(path) in watched or not path.is_dir():
             continue
-        newest = [each.stat().st_mtime for each in [path, *path.rglob("*")] if each.exists()]
-        if newest and time.time() - max(newest) > OLD_S:
+        written_s = []
+        for each in _with_content(path):
+            with contextlib.suppress(OSError):
+                written_s.append(each.stat().st_mtime)
+        if written_s and time.time() - max(written_s) > OLD_S:
             yield Leftover("objects", str(path), path.name, size_of(path), partial(remove_path, path))
 
 
 def packed_data() -> dict[Path, int]:
     """Folders of packed minibatches on this machine, with their bytes."""
-    return {path: size_of(path) for path in sorted(_storage_root().glob("*/mlless-nb/datasets"))}
+    return {path: size_of(path) for path in _matching(_storage_root(), "*/mlless-nb/datasets")}
 
 
 def is_anything_watched() -> bool:

@@ -83,9 +83,13 @@ class Folder:
             found += [key for name in names if not name.startswith(".") and (key := start + name).startswith(prefix)]
         return sorted(found)
 
-    def size(self, key: str) -> int:
-        """Size of an object, bytes."""
-        return os.stat(self._path(key)).st_size
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """The sizes of the objects whose keys begin with ``prefix``, bytes, sorted by key."""
+        found = {}
+        for key in self.list(prefix):
+            with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+                found[key] = os.stat(self._path(key)).st_size
+        return found
 
     def sweep(self, prefix: str) -> None:
         """Remove what writers that were killed have left below the folder ``prefix``; nobody may be writing there."""

@@ -165,9 +165,8 @@ class LithopsObjects:
         self.count(puts=1)
         try:
             if self._folder is not None:
-                return {
-                    key[len(self._prefix) :]: self._folder.size(key) for key in self._folder.list(self._prefix + prefix)
-                }
+                sizes = self._folder.sizes(self._prefix + prefix)
+                return {key[len(self._prefix) :]: size for key, size in sizes.items()}
             found = self._storage.list_objects(self._bucket, self._prefix + prefix)
         except Exception as error:
             raise ServiceError(f"object storage: listing {prefix!r} in {self._bucket} failed: {error}") from error

@@ -139,7 +139,7 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
         If there is no such run, or it is live in another process.
     """
     is_live, ended = False, []
-    folders = sorted(runs_folder().glob(f"*/{END}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    folders = sorted(runs_folder().glob(f"*/{END}"), key=_written_s, reverse=True)
     for path in folders:
         driven = is_driven(path.parent)  # read first: the end is written before the lock is released
         try:
@@ -161,6 +161,13 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
         )
     newest = ", ".join(ended[:8]) or "none"
     raise CommandError(f"no ended run is called {run!r}; ended runs on this machine: {newest}")
+
+
+def _written_s(path: Path) -> float:
+    """When a file was written, unix time; 0 if another process has removed it meanwhile."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

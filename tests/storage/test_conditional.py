@@ -152,6 +152,15 @@ def test_a_folder_that_is_removed_while_it_is_made_is_made_again(
     assert folder.get("runs/a") == b"1"
 
 
+def test_an_object_that_is_removed_while_sizes_are_looked_up_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Folder(str(tmp_path))
+    folder.put("runs/a", b"1")
+    monkeypatch.setattr(folder, "list", lambda _: ["runs/a", "runs/b"])
+    assert folder.sizes("runs/") == {"runs/a": 1}
+
+
 def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path) -> None:
     folder = Folder(str(tmp_path))
     folder.put("runs", b"1")

@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,14 @@ def test_the_newest_of_a_name_is_found() -> None:
         os.utime(kept.folder / END, (1000.0 + number, 1000.0 + number))
     assert find("same")[0]["state"]["run_id"] == "id-2"
     assert find("id-0")[1].shape == (1, len(COLUMNS))
+
+
+def test_a_record_that_is_forgotten_meanwhile_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another notebook does by `forget`."""
+    ended = [kept.folder / END for kept in (keep("id-0", "same"), keep("id-1", "same"))]
+    monkeypatch.setattr(record, "runs_folder", lambda: SimpleNamespace(glob=lambda _: ended))
+    ended[1].unlink()
+    assert find("same")[0]["state"]["run_id"] == "id-0"
 
 
 def test_a_run_that_has_not_ended_is_not_found() -> None:
