@@ -79,8 +79,8 @@ def ask(address: str, port: int, path: str, patience_s: float = MASTER_S) -> str
     ConnectionError
         If it does not within ``patience_s`` seconds.
     """
-    give_up_at, why = time.monotonic() + patience_s, ""
-    while time.monotonic() < give_up_at:
+    give_up_at = time.monotonic() + patience_s
+    while True:
         line = http.client.HTTPConnection(address, port, timeout=ANSWER_S)
         try:
             line.request("GET", path)
@@ -92,8 +92,9 @@ def ask(address: str, port: int, path: str, patience_s: float = MASTER_S) -> str
             why = str(error) or type(error).__name__
         finally:
             line.close()
+        if time.monotonic() >= give_up_at:
+            raise ConnectionError(f"Lithops' master pod {address} does not answer: {why}")
         time.sleep(PAUSE_S)
-    raise ConnectionError(f"Lithops' master pod {address} does not answer: {why}")
 
 
 def run_job(asked: dict[str, Any]) -> None:
