@@ -7,16 +7,18 @@ from collections.abc import Callable
 
 from mlless_nb.bus import Bus
 
-#: Seconds in which a message that was sent has arrived, even on a busy machine.
+#: Seconds in which the next message has arrived, even on a busy machine.
 SOON_S = 20.0
 
 
 def receive(bus: Bus, topic: str, n: int) -> list[bytes]:
-    """The next ``n`` messages, or those that came soon."""
+    """The next ``n`` messages, or those until none came soon: many of them may take any time."""
     messages: list[bytes] = []
     deadline = time.monotonic() + SOON_S
     while len(messages) < n and time.monotonic() < deadline:
-        messages += bus.receive(topic, 1.0)
+        if more := bus.receive(topic, 1.0):
+            messages += more
+            deadline = time.monotonic() + SOON_S
     return messages
 
 
