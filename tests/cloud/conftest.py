@@ -30,6 +30,8 @@ BUCKET = "objects-of-kubernetes"
 MAKE = "import boto3, sys; boto3.client('s3').create_bucket(Bucket=sys.argv[1])"
 #: Longest wait for functions to end after their run, seconds.
 SETTLED_S = 60.0
+#: Longest wait for the user's process that trains: it waits for three minutes, and stops the run then.
+ENDED_S = 240.0
 #: What `mlless-nb deploy` writes, and `remove` removes.
 PROFILE = Path(".config", "mlless_nb", "clouds", "aws_lambda.json")
 COMMAND = "import sys; from mlless_nb.clouds.command import main; sys.exit(main(sys.argv[1:]))"
@@ -72,10 +74,10 @@ def deploy(box: Any, *words: str, **options: Any) -> str:
     return str(box.python("-c", COMMAND, "deploy", "aws", "--wheels", str(WHEELS), *words, **options))
 
 
-def trained(box: Any, wait_s: float = 150.0, path: Path | str = "", **options: Any) -> dict[str, Any]:
+def trained(box: Any, path: Path | str = "", **options: Any) -> dict[str, Any]:
     """How a run on the user's machine ended, there with the modules from ``path``."""
     script = str(Path(__file__).with_name("train.py"))
-    said = box.python(script, json.dumps(options), wait_s=wait_s, path=path)
+    said = box.python(script, json.dumps(options), wait_s=ENDED_S, path=path)
     return dict(json.loads(said.splitlines()[-1]))
 
 

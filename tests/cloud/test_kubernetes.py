@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cloud.conftest import COMMAND, IMAGE, SETTLED_S, Unbroken, configuration, pods, trained
+from cloud.conftest import COMMAND, ENDED_S, IMAGE, SETTLED_S, Unbroken, configuration, pods, trained
 
 pytestmark = pytest.mark.long
 
@@ -29,7 +29,7 @@ MAY_NOT = (
 def checked(box: Any) -> list[str]:
     """The lines of `mlless-nb runtime check`."""
     words = ["-c", COMMAND, "runtime", "check", "--config", str(box.home / "lithops.json")]
-    said, errors = box.user(sys.executable, *words).communicate(timeout=60)
+    said, errors = box.user(sys.executable, *words).communicate(timeout=180)
     assert errors == ""
     return said.splitlines()
 
@@ -77,7 +77,7 @@ def test_a_killed_pod_is_replaced_and_the_others_go_on(cluster: Any, image: str,
     assert json.loads(process.stdout.readline())["step"] < STEPS
     victim = pod_of(cluster, call=1, n_before=n_before)  # the supervisor has the first call
     assert cluster.ask(kill_pod=victim)
-    said, errors = process.communicate(timeout=170)
+    said, errors = process.communicate(timeout=ENDED_S)
     run = json.loads(said.splitlines()[-1])
     # Four functions, the new worker, and what the cluster has started for the killed one.
     ended = ended_functions(cluster, 6, n_ended)

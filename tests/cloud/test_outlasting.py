@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cloud.conftest import Unbroken, billed_usd, settled, slow_links, trained
+from cloud.conftest import ENDED_S, Unbroken, billed_usd, settled, slow_links, trained
 
 pytestmark = pytest.mark.long
 
@@ -42,7 +42,7 @@ def test_a_killed_supervisor_is_replaced(box: Any, unbroken: Unbroken) -> None:
         assert json.loads(process.stdout.readline())["step"] < STEPS
         (first,) = supervisors(box)
         assert box.ask(kill=first["request"])
-        said, errors = process.communicate(timeout=120)
+        said, errors = process.communicate(timeout=ENDED_S)
     run = json.loads(said.splitlines()[-1])
     _, second = supervisors(box)
     (killed,) = [each for each in box.invocations("killed") if each["request"] == first["request"]]
@@ -55,7 +55,7 @@ def test_a_killed_supervisor_is_replaced(box: Any, unbroken: Unbroken) -> None:
     assert run["functions_usd"] >= billed_usd(box)
 
 
-def outlasting(box: Any, steps: int, wait_s: float) -> dict[str, Any]:
+def outlasting(box: Any, steps: int) -> dict[str, Any]:
     """A run of functions that live for `LIFETIME_S`. Their environments are warm: a start must be short against it."""
     with slow_links(box, MEGABIT):
         box.python("-c", WARM)
@@ -63,7 +63,7 @@ def outlasting(box: Any, steps: int, wait_s: float) -> dict[str, Any]:
     box.n_before = len(box.invocations())
     box.ask(timeout=LIFETIME_S)
     try:
-        run = trained(box, config={"runtime_timeout": LIFETIME_S}, steps=steps, wait_s=wait_s)
+        run = trained(box, config={"runtime_timeout": LIFETIME_S}, steps=steps)
     finally:
         box.ask(timeout=900)
     ended = settled(box)
@@ -81,7 +81,7 @@ def outlasting(box: Any, steps: int, wait_s: float) -> dict[str, Any]:
 
 
 def test_lifetimes_are_passed_by_handing_over(box: Any, unbroken: Unbroken) -> None:
-    run = outlasting(box, STEPS, wait_s=150)
+    run = outlasting(box, STEPS)
     # On a busy machine supervisors take over more often, and one does so after more steps than the step log keeps.
     assert run["digest"] == unbroken(STEPS)["digest"]
     assert run["time_s"] > LIFETIME_S

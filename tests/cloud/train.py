@@ -13,7 +13,9 @@ import time
 from typing import Any
 
 #: Options that are not the job's.
-OWN = ("config", "rank", "removes", "says_step", "steps", "tuned", "wait_s")
+OWN = ("config", "rank", "removes", "says_step", "steps", "tuned")
+#: Longest wait for the run, seconds.
+PATIENCE_S = 180.0
 
 
 def main(asked: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
                 run.scale_in(worker_id=asked["removes"])
             break
         time.sleep(0.05)
-    run.wait(asked.get("wait_s", 100))
+    run.wait(PATIENCE_S)
     if is_live := run.telemetry.state.is_live:
         run.stop()
         run.wait(30)
