@@ -177,9 +177,9 @@ def loss_of(run: mlless_nb.TrainingRun) -> float:
 def leftovers(scene: Scene) -> list[str]:
     """What a run has left behind that has ended."""
     found = []
-    if not eventually(lambda: all(is_gone(group) for group in scene.groups), 10.0):
+    if not eventually(lambda: all(is_gone(group) for group in scene.groups)):
         found.append(f"processes left: {[group for group in scene.groups if not is_gone(group)]}")
-    if not eventually(lambda: not left_on_disk(scene.traces), 10.0):
+    if not eventually(lambda: not left_on_disk(scene.traces)):
         found.append(f"files left: {left_on_disk(scene.traces)}")
     servers, case = scene.servers, scene.case
     if case.place in ("redis", "redis+rabbitmq"):

@@ -80,6 +80,7 @@ def run(job: Job, crashes: list[Crash]) -> Rerun:
     bus = open_bus("memory://", f"crashing-{id(hub)}")
     ends: dict[int, Any] = {}
     dead: list[int] = []
+    failures: list[BaseException] = []
     told = threading.Event()
 
     def live(slot: int, nonce: str, dies_at: dict[int, bool]) -> None:
@@ -88,6 +89,8 @@ def run(job: Job, crashes: list[Crash]) -> Rerun:
             ends[slot] = work(job.invocation(slot), log, bus, objects, prepaid)
         except Died:
             dead.append(slot)
+        except BaseException as error:
+            failures.append(error)
         told.set()
 
     def start(slot: int, attempt: int) -> None:
@@ -100,6 +103,8 @@ def run(job: Job, crashes: list[Crash]) -> Rerun:
     while len(ends) < job.n_workers:
         assert told.wait(PATIENCE_S), "a worker hangs"
         told.clear()
+        if failures:
+            raise failures[0]
         assert time.monotonic() < give_up_at, "the job does not end"
         while dead:
             lost = [dead.pop()]

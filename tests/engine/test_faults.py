@@ -79,7 +79,7 @@ def left_of(paths: list[str]) -> list[str]:
     return [path for path in paths if os.path.exists(path)]
 
 
-def eventually(condition: object, within_s: float = 20.0) -> bool:
+def eventually(condition: object, within_s: float = 60.0) -> bool:
     """Whether ``condition()`` comes true in time."""
     give_up_at = time.monotonic() + within_s
     while not condition():  # type: ignore[operator]

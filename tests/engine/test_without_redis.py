@@ -94,7 +94,7 @@ def test_a_storage_that_refuses_requests_of_the_driver_is_asked_again(monkeypatc
         return get(key, *span)
 
     monkeypatch.setattr(objects, "get", refusing)
-    assert eventually(lambda: len(refused) == 5)
+    assert eventually(lambda: len(refused) >= 5)  # threads that ask at once may be refused one more
     wait_for_step(run, int(run.telemetry.state.step) + 10)
     run.stop()
     assert run.wait(PATIENCE_S) == "stopped", run.reason

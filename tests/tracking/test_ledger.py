@@ -31,6 +31,8 @@ import sys
 from pathlib import Path
 from mlless_nb.money.owner import Owner
 from mlless_nb.tracking import RunLedger, TrackedRun
+from mlless_nb.tracking import ledger as ledgers
+ledgers.BUSY_S = 100.0  # a slow disk with many writers: who waits is not always the next one
 ledger, who, n = RunLedger(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
 number = 0
 while not n or number < n:
