@@ -353,10 +353,10 @@ class Relay:
 def free_port() -> int:
     """A loopback port that nobody listens on.
 
-    Test runs side by side have other ports each, and none is one that the system gives a client of its own accord:
-    nobody takes it before the server does.
+    The processes of a test run have other ports each, and so has a test run of one process beside it; none is one that
+    the system gives a client of its own accord: nobody takes it before the server does.
     """
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw7").removeprefix("gw"))
     first = FIRST_PORT + number % 8 * PORTS
     while True:
         port = first + secrets.randbelow(PORTS)
