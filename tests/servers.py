@@ -45,7 +45,7 @@ class Certificate(NamedTuple):
 def certificate_of(folder: Path, address: str = "127.0.0.1") -> Certificate:
     """A certificate of a server at ``address``, by an authority of its own, made by the ``openssl`` program.
 
-    Python 3.13 and later insist on what RFC 5280 asks for: what the authority's key may be used for, and its identifier.
+    Python 3.13 and later insist on what RFC 5280 asks for: what the authority's key may be used for, and its id.
     """
     made = Certificate(folder / "server.pem", folder / "server.key", folder / "authority.pem")
     kind = "IP" if address[0].isdigit() else "DNS"
