@@ -313,6 +313,7 @@ class Hearing:
             plan = self._log.announce_stop("stopped", BY_USER)
             if plan.stop_after is None:
                 raise LostData(NOT_ANNOUNCED)
+            self._workers.stop()
             self._tell(f"Stopping after step {plan.stop_after}, as you asked")
         elif command.do == "budget":
             if not self._log.set_cap(command.nusd):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ..bus.messages import Failed, Invocation, Left
+from ..bus.messages import BY_USER, Failed, Invocation, Left
 from ..exchange import Coordinator
 from ..exchange.protocol import START_LEASES
 
@@ -47,6 +47,7 @@ class WorkerWatch:
         self._due_s: dict[int, float] = {}  # when functions that were invoked later must have started
         self._reported: dict[int, float] = {}  # when the driver was told that a slot was lost
         self._driver_since = math.inf  # since when the driver has no lease
+        self._stopped_at = math.inf  # when the user asked the run to stop
 
     @property
     def have_all_started(self) -> bool:
@@ -67,6 +68,10 @@ class WorkerWatch:
         self.note_abort(status, reason)
         self._log.abort(reason, self._job.n_workers, status)
 
+    def stop(self) -> None:
+        """The user has asked the run to stop: after a lease nobody waits for a function that is not there."""
+        self._stopped_at = min(self._stopped_at, self._clock())
+
     def told(self, slot: int) -> None:
         """The driver was told that the function of ``slot`` is lost."""
         self._reported.setdefault(slot, self._clock())
@@ -85,7 +90,8 @@ class WorkerWatch:
 
         If the driver has had no lease for the time of one, the run is stopped: servers that were away, or have lost the
         run's data, give it a moment to renew it. In good order if nobody is lost, else at once. If the driver was told
-        of a lost worker `REPLACE_LEASES` ago and the run was not restarted, it is aborted.
+        of a lost worker `REPLACE_LEASES` ago and the run was not restarted, it is aborted; and if the user asked for a
+        stop a lease ago, and somebody is missing, who may also have never started.
 
         Parameters
         ----------
@@ -94,11 +100,12 @@ class WorkerWatch:
         step : int
             The newest complete step.
         """
-        first_s = START_LEASES * self._job.lease_s
+        first_s, now = START_LEASES * self._job.lease_s, self._clock()
+        is_stopped = now - self._stopped_at > self._job.lease_s
         slots = [
             slot
             for slot in range(self._job.n_workers)
-            if slot in self.started or time_s > self._due_s.get(slot, first_s)
+            if slot in self.started or time_s > self._due_s.get(slot, first_s) or is_stopped
         ]
         waiting = [slot for slot in slots if slot not in self.ended]
         has_driver, *are_alive = self._log.alive(["driver", *map(str, waiting)])
@@ -113,6 +120,9 @@ class WorkerWatch:
             if is_alive:
                 self._missing_since.pop(slot, None)
             elif now - self._missing_since.setdefault(slot, now) > self._job.lease_s / 2:
+                if is_stopped:
+                    self.abort(BY_USER, "stopped")
+                    break
                 reason = f"worker {slot} " + (
                     f"was lost at step {step + 1}" if slot in self.started else "did not start"
                 )

@@ -316,6 +316,20 @@ def test_functions_outlive_the_process_that_started_them(
     assert eventually(lambda: is_gone(group))
 
 
+def test_a_run_is_stopped_whose_lost_worker_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invocations, "LEASE_S", 2.0)
+    run = mlless_nb.train(job(**STEADY | {"stop": Stop(steps=10**6)}))
+    wait_for_step(run, 60)
+    monkeypatch.setattr(LithopsLauncher, "invoke", lambda *_: None)
+    os.kill(int(services_of(run).log.at_work([1])[1].partition("-")[0]), signal.SIGKILL)
+    assert eventually(lambda: "worker 1 replaced" in told(run), PATIENCE_S)
+    run.stop()
+    assert run.wait(PATIENCE_S) == "stopped", run.reason
+    assert run.reason.startswith("stopped by you; the model is that of step ")
+    assert run.model.predict([0], [0]).shape == (1,)
+    assert told(run).endswith(DONE)
+
+
 @pytest.mark.proof
 def test_a_supervisor_whose_end_nobody_sees_is_found_by_its_lease(
     undisturbed: str, monkeypatch: pytest.MonkeyPatch

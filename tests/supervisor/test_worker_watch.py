@@ -1,4 +1,4 @@
-"""When a run is stopped because its driver is gone, and when it is given time."""
+"""When a run is stopped because its driver or a worker is gone, and when it is given time."""
 
 from __future__ import annotations
 
@@ -65,3 +65,27 @@ def test_a_run_that_lost_a_worker_and_its_driver_is_stopped_and_has_not_failed()
     now[0] = 11.0
     watch.check_leases(now[0], 4)
     assert log.aborted() == ("stopped", "the notebook that started the run has ended")
+
+
+def test_a_stop_waits_a_lease_for_functions_that_are_not_there() -> None:
+    watch, log, now = watch_of_two()
+    log.renew("driver", 1000.0)
+    watch.check_leases(0.0, 4)
+    watch.replace([0], 0.0)  # its function never starts
+    watch.stop()
+    for now[0] in (1.0, 9.0, 11.0, 16.0):
+        assert watch.check_leases(now[0], 4) == []
+        assert log.aborted() is None
+    now[0] = 16.5
+    assert watch.check_leases(now[0], 4) == []
+    assert log.aborted() == ("stopped", "stopped by you")
+
+
+def test_a_stop_aborts_nothing_if_everybody_is_there() -> None:
+    watch, log, now = watch_of_two()
+    log.renew("driver", 1000.0)
+    log.renew("0", 1000.0)
+    watch.stop()
+    for now[0] in (1.0, 11.0, 20.0, 900.0):
+        watch.check_leases(now[0], 4)
+    assert log.aborted() is None
