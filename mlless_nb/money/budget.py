@@ -157,8 +157,11 @@ class Prepaid:
 
     @property
     def _late_margin_s(self) -> float:
-        """Seconds before the end of the grant at which the deadline acts: it is woken late, and so is its question."""
-        return min(2 * self._late_s, LATE_MOST_S)
+        """Seconds before the end of the grant at which the deadline acts: it is woken late, and so is its question.
+
+        A started second of the servers is billed whole: whoever pays for them is answered before the grant ends.
+        """
+        return min(2 * self._late_s, LATE_MOST_S) + (ANSWER_S if self._with_servers else 0.0)
 
     def _is_over_after(self, wait_s: float) -> bool:
         """Wait for the end, at most ``wait_s`` seconds; by how much the wait is late counts for the next ones."""
