@@ -19,6 +19,8 @@ from typing import Any
 
 from servers import START_S
 
+from mlless_nb.driver.backends.processes import has_members
+
 SERVER = Path(__file__).with_name("runtime_server.py")
 #: What an interpreter looks at when it starts: where these are others, a run has an interpreter of its own.
 AT_START = ("MLLESS_", "NPY_", "PYTHON", "OMP_", "OPENBLAS_", "GLIBC_", "MALLOC_")
@@ -62,8 +64,10 @@ class Forked:
         return code
 
     def communicate(self) -> tuple[bytes, bytes]:
-        """Wait for the end; all that it writes goes to Lithops' log."""
+        """Wait for the end of all that a real one's output would go through: its functions may outlive the runner."""
         self.wait()
+        while has_members(self.pid):
+            time.sleep(0.01)
         return b"", b""
 
     def _await(self, timeout: float | None) -> int | None:

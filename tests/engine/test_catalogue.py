@@ -297,11 +297,11 @@ def test_redis_and_functions_are_lost_at_once(undisturbed: str) -> None:
     assert run.telemetry.state.events[-1].text.endswith(DONE)
 
 
-@pytest.mark.parametrize("interpreter", ["the test run's", "its own"])
+@pytest.mark.parametrize("interpreter", ["the test run's", pytest.param("its own", marks=pytest.mark.long)])
 def test_functions_outlive_the_process_that_started_them(
     undisturbed: str, interpreter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if interpreter == "its own":  # as outside of tests: its output goes through pipes that its functions hold as well
+    if interpreter == "its own":  # as outside of tests
         monkeypatch.setenv("MLLESS_TEST", "another environment than that of the test run's interpreter")
     run = mlless_nb.train(job(**STEADY))
     wait_for_step(run, 50)
