@@ -11,9 +11,9 @@ from ..money import Rates
 from ..money.budget import SLICE_S
 from ..storage.conditional import conditional
 from ..storage.objects import ObjectStore
-from .protocol import key_prefix
+from .protocol import Coordinator, key_prefix
 from .redis.coordinator import RedisCoordinator
-from .storage.coordinator import StorageCoordinator
+from .storage.coordinator import PAUSES_S, StorageCoordinator
 from .stores import REDIS, FrameStore, open_store
 from .stores.storage import StorageStore
 
@@ -22,6 +22,8 @@ from .stores.storage import StorageStore
 CHANGE_S = 1.0
 #: Seconds that what was read of the budget, of an abort and of leases is taken for current, if a request is billed.
 FRESHNESS_S = 1.0
+#: Seconds between two looks for a slot, if no request is billed.
+SLOT_POLL_S = 0.02
 
 #: Most reads and writes of one function beside those of its frames, at its start and at its end, and reads for each
 #: worker of the run: claim, leases, messages, budget.
@@ -39,8 +41,17 @@ def prepaid_nusd(rates: Rates, n_workers: int, redis_urls: list[str]) -> int:
 
 def slice_s(log: JobCoordinator, n_workers: int) -> float:
     """Seconds of running that a function requests at a time: more if all requests change one object of a cloud."""
-    is_shared = isinstance(log, StorageCoordinator) and not log.has_local_objects
-    return SLICE_S + CHANGE_S * (n_workers + 1) if is_shared else SLICE_S
+    return SLICE_S + CHANGE_S * (n_workers + 1) if _is_billed(log) else SLICE_S
+
+
+def slot_pauses_s(log: Coordinator) -> tuple[float, float]:
+    """Seconds of the first and of the longest pause between two looks for a slot; see `GROWTH` for those between."""
+    return PAUSES_S if _is_billed(log) else (SLOT_POLL_S, SLOT_POLL_S)
+
+
+def _is_billed(log: Coordinator) -> bool:
+    """Whether each request to the coordinator is."""
+    return isinstance(log, StorageCoordinator) and not log.has_local_objects
 
 
 def leave(log: JobCoordinator, job_id: str, store: str, objects: ObjectStore) -> None:

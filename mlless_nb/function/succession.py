@@ -8,10 +8,12 @@ import time
 from ..bus import Bus
 from ..bus.messages import Invocation, Ready
 from ..exchange import Coordinator
+from ..exchange.factory import slot_pauses_s
 from ..exchange.slots import heir_of
+from ..exchange.storage.rounds import GROWTH
 
-#: Longest wait for the slot, seconds, and the pause between two polls.
-PATIENCE_S, SLOT_POLL_S = 120.0, 0.02
+#: Longest wait for the slot, seconds.
+PATIENCE_S = 120.0
 #: The first part of refunds that do not settle the slot's money, since another function has the slot.
 UNUSED = 1 << 30
 
@@ -31,6 +33,7 @@ def await_slot(invocation: Invocation, log: Coordinator, bus: Bus, elapsed_s: fl
     ready_s = log.now_s() - invocation.launched_at_s
     bus.send("supervisor", Ready(invocation.slot, ready_s - elapsed_s, ready_s).encode())
     give_up_at, renewed_at = time.monotonic() + PATIENCE_S, -math.inf
+    pause_s, longest_s = slot_pauses_s(log)
     while not log.claim(invocation.slot):
         if log.settled([invocation.slot]) or log.aborted() or time.monotonic() > give_up_at:
             return False  # a function that has ended needs no successor
@@ -39,6 +42,7 @@ def await_slot(invocation: Invocation, log: Coordinator, bus: Bus, elapsed_s: fl
             if log.at_work([invocation.slot]).get(invocation.slot, holder) != holder:
                 return False  # another one has taken over
             log.renew(heir_of(invocation.slot), invocation.lease_s)
-        time.sleep(SLOT_POLL_S)
+        time.sleep(pause_s)
+        pause_s = min(GROWTH * pause_s, longest_s)
     log.bury(heir_of(invocation.slot))
     return True

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import uuid
+from types import SimpleNamespace
 
+import pytest
 from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD
 from mlless_nb.bus import open_bus
 from mlless_nb.exchange import FROM_THE_START, MemoryCoordinator, MemoryHub
+from mlless_nb.exchange.factory import JobCoordinator, open_coordinator
 from mlless_nb.exchange.plan import NO_PLAN
+from mlless_nb.exchange.storage import leases, state
+from mlless_nb.function import succession
 from mlless_nb.function.succession import await_slot, unused_by
+from mlless_nb.storage.conditional import MemoryConditional
+from mlless_nb.storage.objects import MemoryObjects
 
 
 def test_of_two_that_wait_for_a_slot_one_takes_over_and_the_other_leaves() -> None:
@@ -51,3 +59,55 @@ def test_each_invocation_for_a_slot_returns_the_money_that_it_does_not_need() ->
             MemoryCoordinator(hub).refund(10, 0, unused_by(invocation))
     assert hub.reserved == 70
     assert MemoryCoordinator(hub).settled([0]) == set()
+
+
+@pytest.mark.parametrize(
+    ("is_local", "longest_s", "most_gets", "most_puts"), [(True, 0.02, math.inf, math.inf), (False, 0.3, 300, 20)]
+)
+def test_a_successor_asks_for_its_slot_by_few_requests_where_they_are_billed(
+    is_local: bool, longest_s: float, most_gets: float, most_puts: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a cloud it asked by a write every twentieth of a second; where requests cost nothing it still comes at once."""
+    monkeypatch.setattr(MemoryConditional, "has_local_objects", is_local)
+    objects, now_s, pauses_s = MemoryObjects(), 0.0, [0.0]
+
+    def opened(nonce: str) -> JobCoordinator:
+        return open_coordinator([], "run", "generation", nonce, objects=objects)
+
+    def sleep(pause_s: float) -> None:
+        nonlocal now_s
+        now_s += pause_s
+        pauses_s.append(pause_s)
+        if now_s >= 60.0:
+            holder.hand_over(0, 5)
+
+    for module in (succession, leases, state):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=sleep))
+    holder = opened("10-a")
+    holder.create(cap_nusd=None, reserved_nusd=0)
+    assert holder.claim(0)
+    gets, puts = objects.gets, objects.puts
+    invocation = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
+    invocation = dataclasses.replace(invocation, is_successor=True, lease_s=15.0)
+    assert await_slot(invocation, opened("11-b"), open_bus("memory://", uuid.uuid4().hex), 0.0)
+    assert now_s < 60.0 + 2 * longest_s
+    assert max(pauses_s) == longest_s
+    assert objects.gets - gets <= most_gets
+    assert objects.puts - puts <= most_puts
+
+
+def test_who_has_a_slot_looks_whether_it_still_has_it_without_a_write() -> None:
+    """The supervisor does so five times a second: without a Redis that cost more than its function."""
+    objects = MemoryObjects()
+    log = open_coordinator([], "run", "generation", "10-a", objects=objects)
+    log.create(cap_nusd=None, reserved_nusd=0)
+    assert log.claim(-1)
+    puts = objects.puts
+    assert all(log.claim(-1) for _ in range(10))
+    assert objects.puts == puts
+    log.release(-1)
+    other = open_coordinator([], "run", "generation", "11-b", objects=objects)
+    assert other.claim(-1)
+    assert not log.claim(-1)
+    other.release(-1)
+    assert log.claim(-1)

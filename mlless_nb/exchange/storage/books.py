@@ -245,11 +245,11 @@ class Books:
     # -- functions
 
     def claim(self, slot: int) -> bool:
-        """See `Coordinator`."""
-        self._note(0, 1)
-        self._claims.pop(slot, None)
-        if self._storage.swap(self._claim_key(slot), self._nonce.encode()) is not None:
-            self._claims[slot] = self._nonce
+        """See `Coordinator`. A claim that was read before is read again, and written only if it is gone: that costs less."""
+        if self._claims.pop(slot, None) is None or self._claim_of(slot) is None:
+            self._note(0, 1)
+            if self._storage.swap(self._claim_key(slot), self._nonce.encode()) is not None:
+                self._claims[slot] = self._nonce
         return self._claim_of(slot) == self._nonce
 
     def _claim_key(self, slot: int) -> str:
