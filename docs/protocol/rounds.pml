@@ -282,7 +282,7 @@ end:
 }
 
 inline announce_checkpoint() {
-    atomic { checkpoint = (checkpoint == 0 || checkpoint < latest -> latest + 1 : checkpoint) }
+    atomic { checkpoint = (checkpoint > 0 && checkpoint == latest -> checkpoint : latest + 1) }
 }
 
 inline announce_hand_over(slot) {
@@ -292,7 +292,7 @@ inline announce_hand_over(slot) {
         :: hand[slot] > 0 && hand[slot] >= latest -> skip  /* some may know of it already, and others learn of it now */
 #endif
         :: else ->
-            checkpoint = (checkpoint > latest + 1 -> checkpoint : latest + 1);
+            checkpoint = latest + 1;
             hand[slot] = checkpoint
         fi
     }

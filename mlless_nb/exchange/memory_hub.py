@@ -91,18 +91,19 @@ class MemoryHub:
     def announce_checkpoint(self) -> Plan:
         """Announce a checkpoint for a step that no worker has reached; returns the plan.
 
-        One for the newest step or a later one stays: some workers may know of it, and the others must learn of it.
+        One for the newest step or the next one stays: some workers may know of it, and the others must learn of it. One
+        that lies further ahead is from before a restart, and would come late: nobody gets there without this plan.
         """
-        if not self.plan.checkpoint or self.plan.checkpoint < self.latest:
+        if not self.plan.checkpoint or not self.latest <= self.plan.checkpoint <= self.latest + 1:
             self.announce(checkpoint=self.latest + 1)
         return self.plan
 
     def announce_hand_over(self, slots: list[int]) -> Plan:
         """Announce that the functions of ``slots`` hand over after the next checkpoint; returns the plan.
 
-        Those that do so after the newest step or a later one keep theirs, as a checkpoint does.
+        Those that do so after the newest step or a later one keep theirs: a restart forgets them.
         """
-        step, announced = max(self.plan.checkpoint, self.latest + 1), self.plan.hand_overs
+        step, announced = self.latest + 1, self.plan.hand_overs
         more = {slot: step for slot in slots if not announced.get(slot) or announced[slot] < self.latest}
         if more:
             self.announce(checkpoint=step, hand_overs={**announced, **more})

@@ -148,6 +148,25 @@ def test_a_checkpoint_is_known_to_all_before_its_step_ends(make: Make) -> None: 
     assert driver.announce_hand_over([1]) == handed
 
 
+@pytest.mark.parametrize("what", ["a checkpoint", "a hand-over"])
+def test_after_a_restart_nothing_waits_for_a_checkpoint_that_was_planned_before_it(make: Make, what: str) -> None:  # noqa: F811
+    """It may lie minutes ahead: a function that was to hand over after it came to the end of its lifetime before."""
+    driver, logs = make("driver"), three(make)
+    for number in range(1, 8):
+        step(logs, number)
+    planned = driver.announce_checkpoint().checkpoint
+    restart = driver.roll_back(FROM_THE_START, 2, [], 3)
+    for log in logs:
+        log.join(restart)
+    step(logs, 3)
+    announce = driver.announce_checkpoint if what == "a checkpoint" else lambda: driver.announce_hand_over([1])
+    plan = announce()
+    assert 3 < plan.checkpoint < planned
+    assert plan.hand_overs == ({} if what == "a checkpoint" else {1: plan.checkpoint})
+    assert publish(logs[0], plan.checkpoint, 0).plan == plan  # in time
+    assert announce() == plan  # the others have not arrived
+
+
 def test_a_slot_is_handed_over(make: Make) -> None:  # noqa: F811
     driver, logs = make("driver"), three(make)
     step(logs, 1)

@@ -18,6 +18,7 @@ from seeds.world import World, simulate
 
 from mlless_nb import ServiceError
 from mlless_nb.bus.messages import Invocation, Message
+from mlless_nb.supervisor import checkpoint_times
 
 
 @pytest.mark.parametrize("keeps_messages", [True, False])
@@ -195,3 +196,17 @@ def test_a_replacement_whose_slot_a_waiting_successor_has_taken_returns_its_mone
     )
     assert not any(f"{replacement}: publish" in line for line in world.trace)
     assert any(f"{replacement}: refund(" in line for line in world.trace)
+
+
+def test_after_a_restart_a_hand_over_does_not_wait_for_a_checkpoint_that_was_planned_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The successors of worker 0 gave up one after the other: "the functions' lifetime of 900 s is nearly over"."""
+    monkeypatch.setattr(checkpoint_times, "SHARE", 0.00031)  # as of a large model: the second one is due after 500 s
+    killed = Fault("kill", 502.0, 1)  # before it has stored its part: all go back to step 2
+    limited: dict[str, Any] = {"is_local": False, "lifetime_s": 900.0, "step_s": 3.0}
+    _, outcome = run(Scenario(7, Problem("logistic", "BSP", 2, 150), (killed,), **limited), traces=True)
+    assert (outcome.status, outcome.last_step) == ("finished", 150)
+    assert any("training goes on from step 2" in text for text in outcome.told)
+    assert any("Worker 0 handed over" in text for text in outcome.told)
+    assert not any("successor of worker 0 was lost" in text for text in outcome.told)

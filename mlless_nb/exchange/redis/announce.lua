@@ -30,11 +30,12 @@ if ARGV[2] == 'leave' then
   if not changed then return state[3] end
   plan.leaves = leaves
 elseif ARGV[2] == 'checkpoint' then
-  -- One for the newest step stays, too: some workers know of it, and the others must learn of it.
-  if plan.checkpoint and plan.checkpoint >= latest then return state[3] end
+  -- One for the newest step stays, too: some workers know of it, and the others must learn of it. One that lies further
+  -- ahead than the next is from before a restart.
+  if plan.checkpoint and plan.checkpoint >= latest and plan.checkpoint <= latest + 1 then return state[3] end
   plan.checkpoint = latest + 1
 elseif ARGV[2] == 'hand_over' then
-  local hand_overs, changed, step = plan.hand_overs or {}, false, math.max(plan.checkpoint or 0, latest + 1)
+  local hand_overs, changed, step = plan.hand_overs or {}, false, latest + 1
   for i = 3, #ARGV do
     if (hand_overs[ARGV[i]] or -1) < latest then
       hand_overs[ARGV[i]] = step

@@ -245,7 +245,7 @@ class Books:
     # -- functions
 
     def claim(self, slot: int) -> bool:
-        """See `Coordinator`. A claim that was read before is read again, and written only if it is gone: that costs less."""
+        """See `Coordinator`. A claim that was read before is written only if it is gone: a read costs less."""
         if self._claims.pop(slot, None) is None or self._claim_of(slot) is None:
             self._note(0, 1)
             if self._storage.swap(self._claim_key(slot), self._nonce.encode()) is not None:
