@@ -112,7 +112,7 @@ def _run(invocation: Message, storage: Any) -> str:
         try:
             if invocation.is_successor:
                 if not await_slot(invocation, log, bus, prepaid.elapsed_s):
-                    log.refund(prepaid.granted_nusd - prepaid.spent_nusd, invocation.slot, unused_by(invocation))
+                    log.refund(prepaid.granted_nusd - prepaid.alone_nusd, invocation.slot, unused_by(invocation))
                     prepaid.end()
                     return ""
                 lease.start()
@@ -158,9 +158,8 @@ def _begin(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid) -> boo
             if is_later and not log.claim(place_of(slot, invocation.invoked_s)):
                 return False
             if not invocation.is_successor and not log.claim(slot):
-                # A late one has used up its grant; a supervisor's counts the servers, which the one that is there pays.
-                if is_later and (rest := prepaid.granted_nusd - prepaid.spent_nusd) > 0:
-                    log.refund(rest, slot, unused_by(invocation))
+                if is_later:
+                    _settle_late(invocation, log, prepaid)
                 return False
             granted_nusd, money = log.start_grant(slot), log.money()
             prepaid.add(granted_nusd)
@@ -171,6 +170,18 @@ def _begin(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid) -> boo
             if time.monotonic() > give_up_at:
                 raise
             time.sleep(RESTORED_POLL_S)
+
+
+def _settle_late(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid) -> None:
+    """Return what is left of the grant of a function that came too late for its slot.
+
+    What it has spent beyond its grant is reserved if the budget has room for it: the cap is never passed.
+    """
+    rest = prepaid.granted_nusd - prepaid.alone_nusd
+    if rest >= 0:
+        log.refund(rest, invocation.slot, unused_by(invocation))
+    else:
+        log.reserve(-rest)
 
 
 def _open_log(

@@ -125,6 +125,11 @@ class Prepaid:
         return self.cost_nusd(self._elapsed_s()) + self._requests_nusd()
 
     @property
+    def alone_nusd(self) -> int:
+        """The part of `spent_nusd` that is not for servers: if it leaves in vain, another supervisor pays for those."""
+        return self._rates.function_nusd(self._elapsed_s()) + self._requests_nusd()
+
+    @property
     def elapsed_s(self) -> float:
         """Seconds that are billed so far."""
         return self._elapsed_s()

@@ -7,6 +7,7 @@ import math
 import threading
 import uuid
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from engine.threads import Job
@@ -16,9 +17,12 @@ from mlless_nb.bus import open_bus
 from mlless_nb.exchange import FROM_THE_START, MemoryCoordinator, MemoryHub
 from mlless_nb.exchange.factory import JobCoordinator, open_coordinator
 from mlless_nb.exchange.plan import NO_PLAN
+from mlless_nb.exchange.slots import SUPERVISOR
 from mlless_nb.exchange.storage import leases, state
-from mlless_nb.function import succession
+from mlless_nb.function import entry, succession
 from mlless_nb.function.succession import await_slot, unused_by
+from mlless_nb.money import Rates, price_profile
+from mlless_nb.money.budget import Prepaid
 from mlless_nb.storage.conditional import MemoryConditional
 from mlless_nb.storage.objects import MemoryObjects
 
@@ -67,7 +71,7 @@ def test_each_invocation_for_a_slot_returns_the_money_that_it_does_not_need() ->
 def test_a_successor_asks_for_its_slot_by_few_requests_where_they_are_billed(
     is_local: bool, longest_s: float, most_gets: float, most_puts: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a cloud it asked by a write every twentieth of a second; where requests cost nothing it still comes at once."""
+    """In a cloud it asked by a write every 20 ms; where requests cost nothing it still does so."""
     monkeypatch.setattr(MemoryConditional, "has_local_objects", is_local)
     objects, now_s, pauses_s = MemoryObjects(), 0.0, [0.0]
 
@@ -111,3 +115,22 @@ def test_who_has_a_slot_looks_whether_it_still_has_it_without_a_write() -> None:
     assert not log.claim(-1)
     other.release(-1)
     assert log.claim(-1)
+
+
+@pytest.mark.parametrize(("is_supervisor", "elapsed_s"), [(True, 2.0), (False, 2.0), (True, 5.0), (False, 5.0)])
+@pytest.mark.parametrize("cap_s", [None, 4.6, 9.0])
+def test_a_function_that_comes_in_vain_leaves_what_it_has_spent_itself_in_the_books(
+    is_supervisor: bool, elapsed_s: float, cap_s: float | None
+) -> None:
+    """What a late one had spent beyond its grant was in no bill, and a supervisor kept money for servers of another."""
+    hub, rates, slot = MemoryHub(), Rates(price_profile("aws-lambda-x86"), 1769), SUPERVISOR if is_supervisor else 0
+    granted = rates.function_nusd(3.0) + (rates.servers_nusd(1.0) if is_supervisor else 0)
+    cap, spent = None if cap_s is None else rates.function_nusd(cap_s), rates.function_nusd(elapsed_s)
+    hub.create(cap, granted, FROM_THE_START, NO_PLAN)
+    assert MemoryCoordinator(hub, "10-a").claim(slot)
+    first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
+    late = dataclasses.replace(first, role="supervisor" if is_supervisor else "worker", slot=slot, invoked_s=4.0)
+    prepaid = Prepaid(rates, granted, lambda: elapsed_s, lambda: 0, with_servers=is_supervisor)
+    log: Any = MemoryCoordinator(hub, "11-b")
+    assert not entry._begin(late, log, prepaid)
+    assert hub.reserved == (spent if cap is None or spent <= cap else granted)
