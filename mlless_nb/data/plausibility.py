@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,10 @@ MOST_IDS_UNASKED, MOST_IDS_A_RATING = 10**7, 100
 FEW_IDS = 1000
 #: A column of at least so many texts is taken for ids if at least this share of them are different.
 FEW_TEXTS, IDS_SHARE = 1000, 0.9
+#: A column is taken for dates if so many of its first values are, or all if there are fewer.
+MOST_LOOKED_AT = 100
+#: A date of ISO 8601 with its dashes, and a time of the day after it.
+_ISO_DATE = re.compile(r"(\d{4}-\d\d-\d\d)([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?( ?(Z|UTC|[+-]\d\d(:?\d\d)?))?)?", re.ASCII)
 
 
 def check_id_range(field: str, count_field: str, n_ids: int, n_ratings: int) -> None:
@@ -104,7 +111,29 @@ def looks_like_ids(n_different: int, n: int) -> bool:
     return n >= FEW_TEXTS and n_different >= IDS_SHARE * n
 
 
-def doubt_of_table(column: str) -> str:
+def look_like_dates(values: Sequence[Any]) -> bool:
+    """Whether all ``values``, the first ones of a column, are texts of dates, or of points in time."""
+    return all(isinstance(value, str) and _is_date(value) for value in values)
+
+
+def _is_date(text: str) -> bool:
+    found = _ISO_DATE.fullmatch(text)
+    try:
+        return found is not None and bool(datetime.date.fromisoformat(found[1]))
+    except ValueError:  # such as 2024-13-01
+        return False
+
+
+def doubt_of_dates(column: str) -> str:
+    """The values of a feature `look_like_dates`."""
+    return (
+        f"column {column!r}: its texts are dates, and each of them is a category, of which nothing is learnt for other "
+        "dates; convert it with pandas.to_datetime and use the days since a date or the day of the week, which are "
+        f"numbers, or name it in time=, or leave it out by features=[...]; categorical=[{column!r}] where it is meant"
+    )
+
+
+def doubt_of_ids_column(column: str) -> str:
     """A feature of a table `looks_like_ids`."""
     return (
         f"column {column!r}: nearly every row has another text, as ids have, and nothing can be learnt from it for "

@@ -17,7 +17,7 @@ from ..frames.names import TableNames
 from ..frames.sources import CODED, NUMBER, NUMBERS, TEXT, TIME, TIMES, Batch, Source
 from ..plurals import count
 from .minibatches import Float32
-from .plausibility import looks_like_ids
+from .plausibility import MOST_LOOKED_AT, look_like_dates, looks_like_ids
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -37,15 +37,20 @@ class Found:
     times: NDArray[np.float64] | None = None
     groups: NDArray[np.int32] | None = None
     digest: str = ""
-    ids: tuple[str, ...] = ()  # features that have another value in (nearly) each row
+    dates: tuple[str, ...] = ()  # features that are dates written as texts
+    ids: tuple[str, ...] = ()  # other features that have another value in (nearly) each row
 
 
 class _Facts:
-    """Of a column: the sum of its numbers, or its categories, whether values are missing, or differ in all rows."""
+    """Of a column: the sum of its numbers, or its categories, whether values are missing, dates, or differ in all rows.
 
-    def __init__(self, name: str, *, is_number: bool, is_hashed: bool | None) -> None:
+    ``is_meant``: the user has said that it is a column of categories.
+    """
+
+    def __init__(self, name: str, *, is_number: bool, is_hashed: bool | None, is_meant: bool) -> None:
         self.name, self.is_number, self.is_hashed = name, is_number, is_hashed
         self.total, self.n, self.has_missing, self.is_id = 0.0, 0, False, False
+        self.is_date: bool | None = False if is_number or is_meant else None  # None: no value was seen yet
         self._seen = IdsBuilder(f"column {name!r}")
         self._values: set[Any] = set()
 
@@ -56,7 +61,11 @@ class _Facts:
         if self.is_number:
             self.total += float(values[~is_gone].sum())
             self.n += int(np.count_nonzero(~is_gone))
-        elif not self.is_hashed:
+            return
+        if self.is_date is None and not is_gone.all():
+            first, listed = values.codes[~is_gone][:MOST_LOOKED_AT], _listed(values)
+            self.is_date = look_like_dates([listed[place] for place in first.tolist()])
+        if not self.is_hashed:
             used, listed = np.unique(values.codes[~is_gone]), _listed(values)
             self.n += int(np.count_nonzero(~is_gone))
             new = sorted({listed[place] for place in used.tolist()} - self._values, key=str)
@@ -115,7 +124,8 @@ class TablePass:
         for name in names:
             is_number = columns[name] == NUMBERS and name not in categorical and name not in (hashed or ())
             is_hashed = None if hashed is None else name in hashed
-            self._facts.append(_Facts(name, is_number=is_number, is_hashed=is_hashed))
+            is_meant = name in categorical or name in (hashed or ())
+            self._facts.append(_Facts(name, is_number=is_number, is_hashed=is_hashed, is_meant=is_meant))
 
     @property
     def _roles(self) -> dict[str, str]:
@@ -187,7 +197,8 @@ class TablePass:
             tuple(facts.column(self._missing, buckets, parse_integers=is_text) for facts in self._facts)
         )  # fmt: skip
         found.digest = sha.hexdigest()
-        found.ids = tuple(facts.name for facts in self._facts if facts.is_id)
+        found.dates = tuple(facts.name for facts in self._facts if facts.is_date)
+        found.ids = tuple(facts.name for facts in self._facts if facts.is_id and not facts.is_date)
         if numbers:
             found.labels, found.classes = np.concatenate(numbers), known
         elif self._label is not None or self._given is not None:

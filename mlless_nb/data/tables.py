@@ -18,7 +18,7 @@ from ..validation import check_choice
 from .checks import checked_count
 from .csr import Csr
 from .openings import opened_table
-from .plausibility import doubt_of_table
+from .plausibility import doubt_of_dates, doubt_of_ids_column
 from .stream import CsrStream, Rows
 from .table_pass import Found, TablePass
 
@@ -106,8 +106,8 @@ def table(
     else:
         dataset = _stream(source, wanted, found)
     dataset.names, dataset.times, dataset.groups = names, found.times, found.groups
-    for column in found.ids:
-        warnings.warn(doubt_of_table(column), DataWarning, stacklevel=2)
+    for doubt in [*map(doubt_of_dates, found.dates), *map(doubt_of_ids_column, found.ids)]:
+        warnings.warn(doubt, DataWarning, stacklevel=2)
     return dataset
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,41 @@ def test_a_column_of_ids_is_doubted(tmp_path: Path) -> None:
     for known in ({"features": ["age"]}, {"hashed": ["who"]}):
         datasets.table(rows, "sold", **known)
     datasets.table(rows.assign(who=[f"C-{k % 1200}" for k in range(1500)]), "sold")
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_date"),
+    [
+        (["2024-01-31", None, "2024-02-29", "2024-01-31"], True),
+        (["2024-01-31 10:00", "2024-02-01 10:00:59.125", "2024-02-01", "2024-02-01"], True),
+        (["2024-01-31T10:00:00Z", "2024-02-01T10:00+01:00", "2024-02-01T10:00:00+0100", "2024-02-01 10:00 UTC"], True),
+        (["2024-01-31", "2024-02-01", "soon", "2024-02-01"], False),
+        (["2024-31-01", "2024-13-01", "2024-15-01", "2024-16-01"], False),
+        (["20240131", "20240201", "2024", "7"], False),
+        (["3-2024-01-31", "2024-01-31 a", "10:00", "may"], False),
+    ],
+)
+def test_texts_that_are_dates_are_doubted(texts: list[Any], is_date: bool) -> None:
+    frame = ROWS.assign(when=texts)
+    for form in (frame, pl.from_pandas(frame), {"when": np.array(texts, object), "sold": ["no", "yes", "yes", "no"]}):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for more in ({}, {"hashed": []}):
+                datasets.table(form, "sold", features=["when"], missing="mean", **more)
+            datasets.table(form, "sold", features=["when"], missing="mean", categorical=["when"])
+            known = datasets.table(form, "sold", features=["when"], missing="mean", hashed=["when"])
+            datasets.table(form, "sold", like=known)
+        told = [(each.category, each.filename) for each in caught]
+        assert told == [(DataWarning, __file__)] * 2 * is_date
+        assert all("column 'when': its texts are dates" in str(each.message) for each in caught)
+        assert all("pandas.to_datetime" in str(each.message) for each in caught)
+
+
+def test_dates_that_differ_in_all_rows_are_doubted_once() -> None:
+    days = pd.date_range("2000-01-01", periods=1500).strftime("%Y-%m-%d")
+    with pytest.warns(DataWarning) as caught:
+        datasets.table({"day": days, "age": range(1500)}, [0, 1] * 750)
+    assert [str(each.message).partition(",")[0] for each in caught] == ["column 'day': its texts are dates"]
 
 
 HOLED = ROWS.assign(age=[30.0, None, 50.0, 10.0], city=["Rome", "Oslo", None, "Bonn"])
