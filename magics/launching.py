@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 from IPython.display import display
 
-import mlless_nb
-
-from .. import adviser, widgets
+from .. import adviser, starting, widgets
 from ..adviser import foresight
 from ..driver import runs as registry
 from ..driver.run import TrainingRun
@@ -66,8 +64,11 @@ def start(
         html = f"{found._repr_html_()}{widgets.advice_chart(found.advice) if found.advice is not None else ''}"
         display({"text/html": html, "text/plain": repr(found)}, raw=True)
         return None
-    run = mlless_nb.train(job, resume=resume)
-    if frontend.detect() != "none":
+    is_shown = frontend.detect() != "none"
+    for doubt in starting.doubts(job) if is_shown else ():
+        print(f"warning: {doubt}", flush=True)
+    run = registry.train(job, resume=resume)
+    if is_shown:
         foresight.tell(run, run.job or job)
     shell.user_ns[variable] = run
     blocks = wait or blocks_by_itself(shell)

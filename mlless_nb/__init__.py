@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from .driver.comparison import compare
     from .driver.listing import forget, runs, spend
     from .driver.run import TrainingRun
-    from .driver.runs import attach, train
+    from .driver.runs import attach
     from .driver.spending import project, session
     from .errors import (
         BudgetError,
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         DataError,
         DataWarning,
         JobError,
+        JobWarning,
         MllessError,
         RunError,
         ServiceError,
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
         TorchModel,
     )
     from .search import Sweep, choice, integer, log_uniform, sweep, uniform
+    from .starting import train
 
 # In a checkout this folder lies where Python looks first, but the compiled kernels are in the installed package.
 if importlib.util.find_spec(f"{__name__}.kernels") is None:
@@ -119,6 +121,7 @@ __all__ = [
     "GradientAveraging",
     "ImplicitMF",
     "JobError",
+    "JobWarning",
     "KMeans",
     "LinearRegression",
     "LinearSVM",
@@ -167,6 +170,7 @@ _HOMES = {
         "DataError",
         "DataWarning",
         "JobError",
+        "JobWarning",
         "MllessError",
         "RunError",
         "ServiceError",
@@ -191,11 +195,12 @@ _HOMES = {
     "job.optimizers": ["FTRL", "SGD", "AdaGrad", "Adam"],
     "driver.comparison": ["compare"],
     "driver.listing": ["forget", "runs", "spend"],
-    "driver.runs": ["attach", "train"],
+    "driver.runs": ["attach"],
     "driver.cleaning": ["clean"],
     "driver.run": ["TrainingRun"],
     "driver.spending": ["project", "session"],
     "search": ["Sweep", "choice", "integer", "log_uniform", "sweep", "uniform"],
+    "starting": ["train"],
     "job.scale_in": ["ScaleIn"],
     "job.sync": ["ASP", "BSP", "DBW", "ISP", "SSP", "AdaSync", "BackupWorkers"],
 }

@@ -14,6 +14,7 @@
 
     WaitInterrupted (KeyboardInterrupt)    an interrupt ended a wait for a run
     DataWarning (UserWarning)              a dataset can be trained on, but looks wrong
+    JobWarning (UserWarning)               a job can be run, but a field of it looks wrong
 
 To print one clear line::
 
@@ -103,5 +104,10 @@ class DataWarning(UserWarning):
     """A dataset can be trained on, but looks wrong; the message says what was found and what would be valid."""
 
 
-# Show it at every call, not once a line, because a cell is run again after its data changed. The user's filters win.
-warnings.simplefilter("always", DataWarning, append=True)
+class JobWarning(UserWarning):
+    """A job can be run, but a field of it looks wrong; the message says what would be better, and why."""
+
+
+# Show them at every call, not once a line, because a cell is run again after its data changed. The user's filters win.
+for _category in (DataWarning, JobWarning):
+    warnings.simplefilter("always", _category, append=True)

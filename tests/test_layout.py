@@ -40,6 +40,7 @@ FLOORS = [
     ("function",),
     ("driver",),
     ("simulate", "adviser", "estimators", "clouds", "search"),
+    ("starting",),
     ("terminal",),
     ("__main__",),
 ]

@@ -58,6 +58,14 @@ def quick(job: TrainingJob) -> Estimate | None:
     return estimate(job, courses_of(job, sizes), planned(job, sizes.n_minibatches), None)
 
 
+def doubts_of_workers(job: TrainingJob) -> list[str]:
+    """What `quick` finds wrong with the number of workers, a sentence each; none if that is not possible."""
+    with contextlib.suppress(Exception):  # the start of the run says what is wrong
+        ahead = quick(job)
+        return [each for each in ahead.warnings if each.startswith("workers=")] if ahead is not None else []
+    return []
+
+
 def thorough(job: TrainingJob) -> tuple[Estimate, Advice]:
     """The estimate and the whole advice for ``job``; takes about a second, and up to ten more with a target.
 

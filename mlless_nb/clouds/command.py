@@ -2,12 +2,12 @@
 
 ::
 
+    mlless-nb policy aws [--region R]
     mlless-nb deploy aws [--region R] [--memory MB]... [--redis URL|none] [--redis-for-functions URL] [--wheel FILE]
                          [--dry-run]
-    mlless-nb remove aws [--region R] [--dry-run] [--yes]
     mlless-nb doctor [--insecure]
     mlless-nb verify aws [--memory MB] [--report FILE]
-    mlless-nb policy aws [--region R]
+    mlless-nb remove aws [--region R] [--dry-run] [--yes]
     mlless-nb runtime build k8s --image NAME [--output FILE] [--wheel FILE]
     mlless-nb runtime check [--config FILE]
 """
@@ -18,9 +18,9 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
 
 from ..bus.urls import mask_url
 from ..driver.backends import deployed
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A mistake or a refusal of the cloud is one line on the standard error, and status 1.
     """
-    return carry_out(parser()[0].parse_args(arguments))
+    return carry_out(parser().parse_args(arguments))
 
 
 def carry_out(given: argparse.Namespace) -> int:
@@ -164,14 +164,17 @@ def check_containers(given: argparse.Namespace) -> int:
     return int(not all(finding.is_good for finding in findings))
 
 
-def parser() -> tuple[argparse.ArgumentParser, Any]:
-    """The command line's parser, and what takes further subcommands."""
+def parser(first: Mapping[str, str] = MappingProxyType({})) -> argparse.ArgumentParser:
+    """The command line's parser; ``first``: what is carried out elsewhere, and its help, listed before the others."""
     whole = argparse.ArgumentParser(
         "mlless-nb", description="Trains from a terminal; deploys mlless_nb to a cloud, checks it, removes it again."
     )
     subcommands = whole.add_subparsers(
-        required=True, metavar="train | deploy | remove | doctor | verify | policy | runtime"
+        required=True, metavar="train | policy | deploy | doctor | verify | remove | runtime"
     )
+
+    for name, text in first.items():
+        subcommands.add_parser(name, help=text)
 
     def subcommand(name: str, act: object, text: str, has_cloud: bool = True) -> argparse.ArgumentParser:
         made = subcommands.add_parser(name, help=text, description=text)
@@ -180,6 +183,8 @@ def parser() -> tuple[argparse.ArgumentParser, Any]:
             made.add_argument("cloud", choices=["aws"])
         return made
 
+    made = subcommand("policy", policy, "print the permissions that a user needs")
+    made.add_argument("--region", default="", help="for regions in China and of the US government, e.g. cn-north-1")
     made = subcommand("deploy", deploy, "make what runs need, and a profile that backend='aws_lambda' uses")
     made.add_argument("--region", help="the region of AWS; default: the one that boto3 finds")
     made.add_argument("--memory", type=int, action="append", metavar="MB", help="of a function; again for more sizes")
@@ -191,10 +196,6 @@ def parser() -> tuple[argparse.ArgumentParser, Any]:
     made.add_argument("--wheel", type=Path, metavar="FILE", help="a wheel of mlless_nb for Linux on x86-64")
     made.add_argument("--wheels", type=Path, metavar="FOLDER", help="the other packages' wheels, instead of the index")
     made.add_argument("--dry-run", action="store_true", help="check and build, say what would be made, make nothing")
-    made = subcommand("remove", remove, "remove everything of ours from an account and region")
-    made.add_argument("--region", help="the region of AWS; default: the one that boto3 finds")
-    made.add_argument("--dry-run", action="store_true", help="say what would be removed")
-    made.add_argument("--yes", action="store_true", help="do not ask")
     made = subcommand("doctor", examine, "check the deployment, a line for each check", has_cloud=False)
     made.add_argument("--insecure", action="store_true", help="accept a Redis without TLS or password")
     made = subcommand("verify", verify, "one small run there, for a cent at most, and a report of it")
@@ -205,8 +206,10 @@ def parser() -> tuple[argparse.ArgumentParser, Any]:
     made.add_argument(
         "--report", type=Path, default=Path("mlless-nb-report.json"), metavar="FILE", help="default: %(default)s"
     )
-    made = subcommand("policy", policy, "print the permissions that a user needs")
-    made.add_argument("--region", default="", help="for regions in China and of the US government, e.g. cn-north-1")
+    made = subcommand("remove", remove, "remove everything of ours from an account and region")
+    made.add_argument("--region", help="the region of AWS; default: the one that boto3 finds")
+    made.add_argument("--dry-run", action="store_true", help="say what would be removed")
+    made.add_argument("--yes", action="store_true", help="do not ask")
     text = "the functions' image for Kubernetes: built without Docker, and checked with its configuration"
     runtimes = subcommands.add_parser("runtime", help=text, description=text).add_subparsers(required=True)
     made = runtimes.add_parser("build", help="write the image as a file")
@@ -221,4 +224,4 @@ def parser() -> tuple[argparse.ArgumentParser, Any]:
     made = runtimes.add_parser("check", help="check Lithops' configuration for containers, a line for each check")
     made.set_defaults(act=check_containers)
     made.add_argument("--config", type=Path, metavar="FILE", help="default: where Lithops looks for it")
-    return whole, subcommands
+    return whole

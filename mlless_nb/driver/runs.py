@@ -39,33 +39,7 @@ END_S = 10.0
 
 
 def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> TrainingRun:
-    """Start training and return at once with a handle on the run.
-
-    The job is checked before anything is launched or billed. With ``detach`` the run is driven by a process of its own,
-    and goes on when this one ends; else it ends with this one, in good order.
-
-    Parameters
-    ----------
-    job : TrainingJob
-    resume : TrainingRun or str, optional
-        An ended run to resume from, or the name or id of one on this machine. The new run starts from its last
-        parameters and, if the optimiser is of the same kind, its state. The job must have the same model on data of the
-        same shape; everything else may differ. Steps, epochs, seconds and dollars of the new run begin at 0. On the
-        same held-out rows its model is never worse than the earlier run's.
-
-    Returns
-    -------
-    TrainingRun
-
-    Raises
-    ------
-    JobError
-        If a field of the job is invalid, the budget does not pay for one step, or the target is met already.
-    ServiceError
-        If Redis, RabbitMQ, the object storage or the backend does not answer.
-    CommandError
-        If a live run has the job's name, or ``resume`` is live, unknown or left no model.
-    """
+    """Start training and return at once with a handle on the run, without the warnings of `mlless_nb.train`."""
     return start(job, resume)
 
 

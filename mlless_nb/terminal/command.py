@@ -17,8 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return train(words[1:])
         from ..clouds import command
 
-        parser, subcommands = command.parser()
-        subcommands.add_parser("train", help="train the job of a TOML file: mlless-nb train --help")
+        parser = command.parser({"train": "train the job of a TOML file: mlless-nb train --help"})
         return command.carry_out(parser.parse_args(words))
     except KeyboardInterrupt:
         return 130

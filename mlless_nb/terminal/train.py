@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..errors import CommandError, DataWarning, JobError, MllessError
+from ..errors import CommandError, DataWarning, JobError, JobWarning, MllessError
 
 if TYPE_CHECKING:
     from ..driver.run import TrainingRun
@@ -80,7 +80,7 @@ def main(words: Sequence[str]) -> int:
 
 def _train(given: argparse.Namespace) -> int:
     from ..adviser import dry_run, foresight
-    from ..driver.runs import train
+    from ..starting import train
     from .config import job_of
     from .settings import read
 
@@ -162,7 +162,7 @@ def _one_line_warnings(others: Any) -> Any:
     """Shows our own warnings as one line."""
 
     def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
-        if issubclass(category, DataWarning):
+        if issubclass(category, (DataWarning, JobWarning)):
             print(f"warning: {message}", file=sys.stderr, flush=True)
         else:
             others(message, category, *where)

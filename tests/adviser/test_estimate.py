@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlless_nb import PMF, LogisticRegression, Stop, TrainingJob, datasets
+import mlless_nb
+from mlless_nb import PMF, JobWarning, LogisticRegression, Stop, TrainingJob, datasets
 from mlless_nb.adviser import foresight
 from mlless_nb.adviser.descent import Descent, planned
 from mlless_nb.adviser.estimate import Course, count, estimate, seconds, usd
 from mlless_nb.data import numbers
 from mlless_nb.data.stream import CsrStream
+from mlless_nb.driver import runs
 
 RATINGS = datasets.synthetic_ratings(200, 150, 20_000, rank=3, seed=0)
 JOB = TrainingJob(model=PMF(rank=4), data=RATINGS, workers=2, minibatch=500, stop=Stop(epochs=10))
@@ -93,6 +96,22 @@ def test_too_many_workers_are_told_and_others_are_not() -> None:
     (told,) = estimate(with_(workers=8), crowded, 10.0, None).warnings
     assert told.startswith("workers=8: 2 workers would be quicker and cheaper (about $0.003 and 15 s for 10 epochs; 8")
     assert warned(with_(workers=8)) == ()
+
+
+def test_far_too_many_workers_are_told_before_they_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    monkeypatch.setattr(runs, "train", lambda job, resume: started.append(job.workers))
+    with pytest.warns(JobWarning, match=r"^workers=20: \d workers? would be quicker and cheaper") as caught:
+        mlless_nb.train(with_(workers=20))
+    assert [each.filename for each in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mlless_nb.train(with_(workers=2))
+        with pytest.raises(JobWarning):
+            mlless_nb.train(with_(workers=20))  # nothing is started if the user's filter makes it an error
+        monkeypatch.setattr(foresight, "QUICK_ROWS", 1000)
+        mlless_nb.train(with_(workers=20))  # takes too long to be measured
+    assert started == [20, 2, 20]
 
 
 def test_a_hopeless_target_is_told_with_what_was_seen() -> None:

@@ -104,7 +104,7 @@ class Stage:
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     stage = Stage()
-    monkeypatch.setattr(mlless_nb, "train", stage.train)
+    monkeypatch.setattr(registry, "train", stage.train)
     monkeypatch.setattr(registry, "handles", lambda: list(stage.runs))
     monkeypatch.setattr(mlless_nb, "attach", lambda name: FakeRun(name))
     monkeypatch.setattr(launching, "TrainingRun", FakeRun)

@@ -34,6 +34,21 @@ def test_what_it_will_take_is_computed_beside_it_where_somebody_sees_it(notebook
     assert len(stage.foretold) == 1
 
 
+def test_far_too_many_workers_are_told_above_the_run(notebook: InteractiveShell, stage: Any) -> None:
+    for frontend, line, begin in (
+        ("live", "--workers 20", "warning: workers=20: "),
+        ("live", "--workers 2", ""),
+        ("none", "--workers 20", ""),
+    ):
+        stage.frontend = frontend
+        with capture_output() as shown:
+            notebook.run_cell_magic("mlless", f"{line} --minibatch 10 --force", BODY)
+        assert bool(shown.stdout) == bool(begin)
+        assert shown.stdout.startswith(begin)
+        assert "JobWarning" not in shown.stderr
+    assert len(stage.runs) == 3
+
+
 def test_a_dry_run_checks_the_cell_and_starts_nothing(notebook: InteractiveShell, stage: Any) -> None:
     with capture_output() as shown:
         train(notebook, "--dry-run --epochs 3 --scale-in off")

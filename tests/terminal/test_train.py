@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from mlless_nb.errors import ServiceError
 from mlless_nb.models import load_model
 from mlless_nb.terminal import command, train
 
@@ -157,8 +159,28 @@ class TestWithoutARun:
         assert caught.value.code == train.BAD_INPUT
         assert capsys.readouterr().err.count("\n") == 1
 
-    def test_help_lists_train_beside_the_clouds_subcommands(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_help_lists_the_subcommands_as_they_are_met(self, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as caught:
             command.main(["--help"])
         assert caught.value.code == 0
-        assert {"train", "deploy", "doctor"} <= set(capsys.readouterr().out.split())
+        told = capsys.readouterr().out
+        listed = ["train", "policy", "deploy", "doctor", "verify", "remove", "runtime"]
+        assert re.findall(r"^    (\w+) ", told, re.MULTILINE) == listed
+        assert " | ".join(listed) in told
+
+    def test_far_too_many_workers_are_one_line_before_anything_is_started(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def start(job: Any, resume: str | None) -> Any:
+            said.append(capsys.readouterr().err)
+            raise ServiceError("not today")
+
+        said: list[str] = []
+        monkeypatch.setattr("warnings.showwarning", lambda *_: None)
+        monkeypatch.setattr("mlless_nb.driver.runs.train", start)
+        (tmp_path / "first.toml").write_text(CONFIG)
+        for workers in (20, 2):
+            assert command.main(["train", str(tmp_path / "first.toml"), "--set", f"workers={workers}"]) == train.FAILED
+        many, few = said
+        assert re.fullmatch(r"warning: workers=20: \d workers? would be quicker and cheaper .*\n", many)
+        assert "warning" not in few
