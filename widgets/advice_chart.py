@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT = 640, 330
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 44, 40
 #: Colours by place, readable on white and on dark grey.
-_COLOURS = ("#0072b2", "#d55e00", "#00795a", "#8a5a9e", "#7a7d82", "#b8860b", "#c2185b", "#5d4037")
+_COLOURS = ("#0072b2", "#d55e00", "#00795a", "#8a5a9e", "#7a7d82", "#b8860b", "#c2185b", "#9c6b55")
 _MUTED = "var(--jp-ui-font-color2,#5f6368)"
+#: Radius of a point, and the room that a digit and the line of a number take, generously; the fonts are not known here.
+_RADIUS, _DIGIT, _LINE = 4, 6.6, 9
+#: Left, top, right and bottom.
+Box = tuple[float, float, float, float]
 
 
 def advice_chart(advice: Advice) -> str:
@@ -29,8 +33,8 @@ def advice_chart(advice: Advice) -> str:
     series = dict.fromkeys(_series(option) for option in shown)
     colours = {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(series)}
     parts = [*_grid(x, y), _front(advice.pareto, x, y)]
-    labelled: list[tuple[float, float]] = []
-    parts += [_dot(option, x, y, colours[_series(option)], labelled) for option in shown]
+    numbers = _numbers(sorted(shown, key=lambda one: one not in advice.pareto), x, y, colours)
+    parts += [*(_dot(option, x, y, colours[_series(option)]) for option in shown), *numbers]
     parts += _legend(colours)
     label = escape(f"Seconds against US dollars: {advice.sentence}", quote=True)
     return (
@@ -86,15 +90,42 @@ def _front(options: Sequence[Option], x: _Axis, y: _Axis) -> str:
     return f'<polyline fill="none" stroke="{_MUTED}" stroke-dasharray="4 3" points="{points}"/>'
 
 
-def _dot(option: Option, x: _Axis, y: _Axis, colour: str, labelled: list[tuple[float, float]]) -> str:
-    """A point, with its number of workers unless another number is written near it already."""
+def _dot(option: Option, x: _Axis, y: _Axis, colour: str) -> str:
     across, up = _at(option, x, y)
     told = escape(f"{option.place}, {count(option.workers, 'worker')}: {option.time_s:.3g} s, {usd(option.usd)}")
-    number = ""
-    if all(abs(across - other) > 16 or abs(up - height) > 11 for other, height in labelled):
-        labelled.append((across, up))
-        number = f'<text fill="{colour}" x="{across + 6:.1f}" y="{up - 4:.1f}">{option.workers}</text>'
-    return f'<circle fill="{colour}" cx="{across:.1f}" cy="{up:.1f}" r="4"><title>{told}</title></circle>{number}'
+    return f'<circle fill="{colour}" cx="{across:.1f}" cy="{up:.1f}" r="{_RADIUS}"><title>{told}</title></circle>'
+
+
+def _numbers(options: Sequence[Option], x: _Axis, y: _Axis, colours: Mapping[str, str]) -> Iterator[str]:
+    """The points' numbers of workers, each beside its point; the first ones choose, and who finds no room has none."""
+    points = [_at(option, x, y) for option in options]
+    taken = [(across - _RADIUS, up - _RADIUS, across + _RADIUS, up + _RADIUS) for across, up in points]
+    for option, point in zip(options, points, strict=True):
+        text = str(option.workers)
+        box = next((one for one in _beside(*point, _DIGIT * len(text)) if _is_free(one, taken)), None)
+        if box is not None:
+            taken.append(box)
+            yield f'<text fill="{colours[_series(option)]}" x="{box[0]:.1f}" y="{box[3]:.1f}">{text}</text>'
+
+
+def _beside(across: float, up: float, width: float) -> Iterator[Box]:
+    """Where a number of this width may be written, the best place first: right of its point, left, above, below."""
+    right, left, middle = across + _RADIUS + 2, across - _RADIUS - 2 - width, across - width / 2
+    for begin, floor in (
+        *((begin, up + shift) for begin in (right, left) for shift in (-4, 4, _LINE + 4)),
+        (middle, up - _RADIUS - 2),
+        (middle, up + _RADIUS + 2 + _LINE),
+    ):
+        yield begin, floor - _LINE, begin + width, floor
+
+
+def _is_free(box: Box, taken: Sequence[Box]) -> bool:
+    """Whether ``box`` lies on the chart and touches none of those that are ``taken``."""
+    left, top, right, bottom = box
+    is_inside = left >= _LEFT and right <= _WIDTH and top >= _TOP and bottom <= _HEIGHT - _BOTTOM
+    return is_inside and all(
+        right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top for other in taken
+    )
 
 
 def _legend(colours: dict[str, str]) -> list[str]:

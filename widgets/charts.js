@@ -18,6 +18,32 @@ function xTicks({ span, prefix }, room) {
   }
 }
 
+/** Where the label of a level, whose line is at `y`, is written; one that is at the right moves if a curve crosses it. */
+function labelPlace(panel, { text, isRight, ...level }, y, w, h, curves) {
+  const length = CHARACTER_PX * text.length;
+  const over = isAbove(panel, { isRight, ...level });
+  const begins = isRight ? [[w - 3, "end"], [5, "start"], [w / 2, "middle"]] : [[5, "start"]];
+  const places = begins.flatMap(([x, anchor]) => [over, !over].map((up) => ({ x, anchor, shift: up ? -4 : 12 })));
+  // far from its line it still tells the value
+  places.push({ x: 5, anchor: "start", shift: 10 - y }, { x: w - 3, anchor: "end", shift: 10 - y });
+  const isFree = ({ x, anchor, shift }) => {
+    const left = x - length * { end: 1, start: 0, middle: 0.5 }[anchor];
+    const [top, bottom] = [y + shift - 10, y + shift + 2];
+    return top >= 0 && bottom <= h && !curves.some((curve) => crosses(curve, left, left + length, top, bottom));
+  };
+  return (isRight && places.find(isFree)) || places[0];
+}
+
+/** Whether a curve of points, in pixels, passes through a box. */
+function crosses(curve, left, right, top, bottom) {
+  return curve.some(([x1, y1], i) => {
+    const [x0, y0] = curve[Math.max(i - 1, 0)];
+    if (x1 < left || x0 > right) return false;
+    const at = (x) => y0 + ((y1 - y0) * (Math.min(Math.max(x, x0), x1) - x0)) / (x1 - x0 || 1);
+    return Math.max(at(left), at(right)) >= top && Math.min(at(left), at(right)) <= bottom;
+  });
+}
+
 /** Draw `panel` into `plot`, an element that holds an svg; colours are those of the style sheet. */
 function drawChart(plot, panel) {
   const [width, height] = [plot.clientWidth, plot.clientHeight];
@@ -50,6 +76,7 @@ function drawChart(plot, panel) {
     inner.push(`<polygon class="band" points="${[...there, ...back].join(" ")}"/>`);
     inner.push(`<path class="ahead" d="M${panel.band.map(([x, y]) => `${p(atX(x))},${p(atY(y))}`).join("L")}"/>`);
   }
+  const curves = panel.lines.map(({ x, y }) => x.map((along, i) => [atX(along), atY(y[i])]));
   for (const { x, y, style } of panel.lines) {
     if (!x.length) continue;
     let d = "";
@@ -64,8 +91,8 @@ function drawChart(plot, panel) {
   for (const level of panel.levels) {
     const y = atY(level.y);
     inner.push(`<line class="level ${level.hue}" stroke-dasharray="${level.dash}" x1="0" x2="${p(w)}" y1="${p(y)}" y2="${p(y)}"/>`);
-    const where = level.isRight ? `x="${p(w - 3)}" text-anchor="end"` : 'x="5"';
-    inner.push(`<text class="over ${level.hue}" ${where} y="${p(y + (isAbove(panel, level) ? -4 : 12))}">${escaped(level.text)}</text>`);
+    const { x, anchor, shift } = labelPlace(panel, level, y, w, h, curves);
+    inner.push(`<text class="over ${level.hue}" x="${p(x)}" text-anchor="${anchor}" y="${p(y + shift)}">${escaped(level.text)}</text>`);
   }
   if (panel.remark) {
     const where = panel.remark.isRight ? `x="${p(w - 3)}" text-anchor="end"` : 'x="5"';

@@ -48,7 +48,7 @@ def plotly_figure(comparison: Any) -> Any:
         ends = [math.log10(low) - 0.05, math.log10(DIVERGES * low)]
         drawn.update_yaxes(type="log", range=ends, dtick="D2", tickformat="~g")  # 0.5, 1, 2, 5, 10
     styled(drawn, 340)
-    dollars = {"tickprefix": "$", "exponentformat": "none", "nticks": 4, "tickfont": {"size": 10}}  # $0.0005, not $500µ
+    dollars = {"tickprefix": "$", "exponentformat": "none", "nticks": 5, "tickfont": {"size": 10}}  # $0.0005, not $500µ
     return drawn.update_xaxes(title_text="US dollars", row=1, col=2, **dollars)
 
 

@@ -16,14 +16,19 @@ function drawEvents({ events: box, eventsNote }, events) {
   if (!events.length) box.replaceChildren(element("span", "mlless-muted", "Nothing yet."));
 }
 
+const MOST_LABELS = 16; // of a strip; of more columns, which are narrow, every few have their number
+const FEW_LABELS = 8;
+
 /** One column per worker, as high as its step takes: computing, exchanging, waiting. */
 function drawStrip({ strip, stripNote }, entries, note) {
   setText(stripNote, note);
   const key = JSON.stringify(entries);
   if (strip.dataset.key === key) return;
   strip.dataset.key = key;
+  const isNarrow = entries.length > MOST_LABELS;
+  const every = isNarrow ? Math.ceil(entries.length / FEW_LABELS) : 1;
   strip.replaceChildren(
-    ...entries.map(({ label, shares, kind, text, mark }) => {
+    ...entries.map(({ label, shares, kind, text, mark }, at) => {
       const worker = element("div", "mlless-worker");
       worker.dataset.kind = kind;
       worker.title = text;
@@ -33,7 +38,10 @@ function drawStrip({ strip, stripNote }, entries, note) {
         bar.style.cssText = `height:${100 * shares[i]}%;background:${PARTS[name].hue}`;
         bars.append(bar);
       });
-      worker.append(element("b", "", mark), bars, element("span", "", entries.length <= 16 ? label : ""));
+      // of neighbours that are alike the first one has the sign of all
+      const isMarked = !isNarrow || entries[at - 1]?.mark !== mark;
+      const number = isNarrow ? label.split("-")[0] : label;
+      worker.append(element("b", "", isMarked ? mark : ""), bars, element("span", "", at % every ? "" : number));
       return worker;
     }),
   );

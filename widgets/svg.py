@@ -26,6 +26,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 17, 30, 37
 _ROWS = 240
 #: Largest distance between a simplified curve and one of its points, in units of the drawing.
 _NEAR = 0.2
+#: Width of a character, about.
+_CHARACTER = 6.0
 #: Room below and above the losses, and above them for a baseline that is told only, as shares of their range.
 _PAD, _REMARK_ROOM = 0.06, 0.16
 
@@ -96,6 +98,7 @@ class _Panel:
     def __post_init__(self) -> None:
         self.parts: list[str] = []
         self._levels: list[float] = []
+        self._curves: list[list[tuple[float, float]]] = []
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         x0, y0 = self.left + _LEFT, HEIGHT - _BOTTOM
@@ -133,6 +136,7 @@ class _Panel:
         if not points:
             return
         points = points if stair else _bends(points)
+        self._curves.append(points)
         path = f"M{points[0][0]:.1f},{points[0][1]:.1f}"
         for (_, before), (x, y) in pairwise(points):
             path += f"L{x:.1f},{y:.1f}" if not stair else f"H{x:.1f}V{y:.1f}" if y != before else ""
@@ -148,7 +152,7 @@ class _Panel:
             self.parts.append(f'<path style="stroke:none" class="{kind}" d="{path}V{floor:.1f}Z"/>')
 
     def level(self, kind: str, value: float, text: str, *, last: float | None = None) -> None:
-        """A line across the chart; its text is at the left, or away from a curve whose ``last`` value is given."""
+        """A line across the chart, its text at the left, or across no curve if the ``last`` value of one is given."""
         (x1, y), (x2, _) = self.at(self.x[0], value), self.at(self.x[1], value)
         self.parts.append(f'<line class="{kind}" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
         self._levels.append(y)
@@ -157,16 +161,38 @@ class _Panel:
         if last is not None:
             # at the right, where the loss is low, or above the line if the curve's last value is right below it
             is_near = 0 <= self.at(0, last)[1] - y < 30 and y > _TOP + 14
-            where = f'x="{x2 - 3:.1f}" y="{y + (12 if below and not is_near else -4):.1f}" text-anchor="end"'
+            shifts = (12, -4) if below and not is_near else (-4, 12)
+            begins = ((x2 - 3, "end", 1.0), (x1 + 5, "start", 0.0), ((x1 + x2) / 2, "middle", 0.5))
+            places = [(x, anchor, share, y + shift) for x, anchor, share in begins for shift in shifts]
+            places += [(x1 + 5, "start", 0.0, _TOP + 10.0), (x2 - 3, "end", 1.0, _TOP + 10.0)]  # it tells the value
+            x, anchor, _, at = next((place for place in places if self._is_free(text, *place)), places[0])
+            where = f'x="{x:.1f}" y="{at:.1f}" text-anchor="{anchor}"'
         else:
             where = f'x="{x1 + 5:.1f}" y="{y + (12 if below else -4):.1f}"'
         self.parts.append(f'<text class="o {kind}t" {where}>{escape(text)}</text>')
+
+    def _is_free(self, text: str, x: float, _anchor: str, share: float, y: float) -> bool:
+        """Whether ``text``, of which a ``share`` is left of ``x``, is written in the chart and across no curve."""
+        left = x - share * _CHARACTER * len(text)
+        right, top, bottom = left + _CHARACTER * len(text), y - 10, y + 2
+        is_inside = top >= _TOP and bottom <= HEIGHT - _BOTTOM
+        return is_inside and not any(_crosses(curve, left, right, top, bottom) for curve in self._curves)
 
     def end(self, x: float, y: float, text: str) -> None:
         """Write the last value of a line above its end, or below it if a level is above. Draw levels first."""
         x, y = self.at(x, y)
         y += 17 if any(y - 20 < level < y for level in self._levels) else -7
         self.parts.append(f'<text class="e o" x="{x + 4:.1f}" y="{y:.1f}" text-anchor="end">{escape(text)}</text>')
+
+
+def _crosses(curve: Sequence[tuple[float, float]], left: float, right: float, top: float, bottom: float) -> bool:
+    """Whether a curve of points passes through a box."""
+    for (x0, y0), (x1, y1) in pairwise(curve):
+        if x1 >= left and x0 <= right:
+            ends = [y0 + (y1 - y0) * (min(max(x, x0), x1) - x0) / ((x1 - x0) or 1.0) for x in (left, right)]
+            if max(ends) >= top and min(ends) <= bottom:
+                return True
+    return False
 
 
 def svg(state: RunState, rows: ViewRows) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -117,6 +118,35 @@ def test_the_chart_has_a_point_for_each_option_and_is_readable_without_it() -> N
     assert chart.count("<circle") >= len(advice.possible)
     assert "t2.medium alone" in chart
     assert "<script" not in chart
+
+
+@given(st.lists(st.tuples(st.floats(90, 170), st.floats(1e-3, 1e-2), st.integers(1, 128)), min_size=2, max_size=25))
+def test_numbers_in_the_chart_touch_no_other_number_or_point(drawn: list[tuple[float, float, int]]) -> None:
+    options = tuple(Option("functions", "Redis", w, time_s, 0.0, 0.0, usd) for time_s, usd, w in drawn)
+    chart = advice_chart(Advice(options, Sizes(1, 1, 1, 0.1, 0.1, 1.0, 1.0, 1.0), "as given", ()))
+    for one, other in combinations(_boxes(chart), 2):
+        assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+    points = [
+        (float(x), float(y))
+        for x, y in re.findall(r'<circle fill="#\w+" cx="([\d.]+)" cy="([\d.]+)" r="4"><title', chart)
+    ]
+    assert len(points) == len(options)
+    for left, top, right, bottom in _boxes(chart):
+        assert not any(left - 3 < x < right + 3 and top - 3 < y < bottom + 3 for x, y in points)
+        assert min(abs(x - (left + right) / 2) + abs(y - (top + bottom) / 2) for x, y in points) < 32  # beside its own
+
+
+def test_points_that_are_near_each_other_have_their_numbers() -> None:
+    options = tuple(Option("functions", "Redis", w, 130.0 + w / 16, 0.0, 0.0, 0.01 + w / 1e4) for w in (16, 32))
+    far = Option("functions", "Redis", 1, 900.0, 0.0, 0.0, 0.1)
+    sizes = Sizes(1, 1, 1, 0.1, 0.1, 1.0, 1.0, 1.0)
+    assert len(_boxes(advice_chart(Advice((*options, far), sizes, "as given", ())))) == 3
+
+
+def _boxes(chart: str) -> list[tuple[float, float, float, float]]:
+    """Of the points' numbers: left, top, right and bottom, by the least size of the letters."""
+    found = re.findall(r'<text fill="#\w+" x="([\d.]+)" y="([\d.]+)">(\d+)</text>', chart)
+    return [(float(x), float(y) - 8, float(x) + 6 * len(text), float(y)) for x, y, text in found]
 
 
 @pytest.mark.parametrize(

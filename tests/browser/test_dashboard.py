@@ -35,6 +35,28 @@ Path("go").unlink()"""
 ASLEEP = BUSY.format("time.sleep(0.05)")
 SPINNING = BUSY.format("for i in range(10_000): i * i")
 
+#: The words of a strip that touch each other, and those of the loss chart's baseline that a curve crosses.
+TOUCHING = """(root) => {
+    const words = (query) => [...root.querySelectorAll(query)].filter((e) => e.textContent);
+    const box = (e) => e.getBoundingClientRect();
+    const found = [];
+    for (const query of [".mlless-worker b", ".mlless-worker > span"]) {
+        words(query).forEach((e, i, all) => i && box(all[i - 1]).right > box(e).left && found.push(e.textContent));
+    }
+    const plot = root.querySelector(".mlless-plot");
+    const label = [...plot.querySelectorAll("text.over")].find((e) => e.textContent.startsWith("predicting"));
+    const { x: left, y: top, width, height } = label.getBBox();
+    for (const path of plot.querySelectorAll("path.line")) {
+        for (let at = 0; at <= path.getTotalLength(); at += 0.5) {
+            const { x, y } = path.getPointAtLength(at);
+            if (x < left || x > left + width || y < top + 2 || y > top + height - 2) continue;
+            found.push(label.textContent);
+            break;
+        }
+    }
+    return found;
+}"""
+
 Open = Callable[[list[str]], Notebook]
 
 
@@ -134,6 +156,35 @@ def test_the_best_evaluation_and_the_base_line_are_drawn(notebook: Open) -> None
     )
     dashboard(opened).get_by_role("button", name="Table").click()
     assert dashboard(opened).locator("tr.mlless-best").count() == 1
+
+
+@pytest.mark.long
+def test_words_in_narrow_charts_and_strips_do_not_touch(notebook: Open) -> None:
+    diverging = (
+        "run.diverges = 1.012\nrun.telemetry.update(baseline_loss=0.92, target=None)\nrun.advance(260)\nshow(run)"
+    )
+    made = "run = FakeRun(n_steps=100_000, budget_usd=50.0, workers=64, removes_at=(100, 150, 151, 152))"
+    opened = notebook([SETUP, f"{made}\n{diverging}"])
+    opened.run(0)
+    opened.run(1)
+    wait_for_rows(opened, 200)
+    for width in (900, 360):
+        dashboard(opened).evaluate("(e, width) => (e.style.width = `${width}px`)", width)
+        opened.page.wait_for_function(
+            "(width) => [...document.querySelectorAll('.mlless')].at(-1).offsetWidth === width", arg=width
+        )
+        # the charts are drawn anew once the page has noticed
+        opened.page.wait_for_function(
+            """() => {
+                const plot = [...document.querySelectorAll('.mlless')].at(-1).querySelector('.mlless-plot');
+                return Number(plot.querySelector('svg').getAttribute('viewBox').split(' ')[2]) === plot.clientWidth;
+            }"""
+        )
+        assert dashboard(opened).evaluate(TOUCHING) == []
+    marks = dashboard(opened).locator(".mlless-worker b").all_text_contents()
+    assert [mark for mark in marks if mark] == ["!", "✕"]
+    numbers = dashboard(opened).locator(".mlless-worker > span").all_text_contents()
+    assert [number for number in numbers if number] == [str(slot) for slot in range(0, 64, 8)]
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from fake_run import FakeRun
 
@@ -183,6 +184,25 @@ def test_a_base_line_out_of_sight_is_not_drawn() -> None:
     run.telemetry.update(baseline_loss=3.0)
     assert '<line class="z"' not in static_bundle(run)["image/svg+xml"]
     assert not any("predicting" in note.text for note in plot(run).layout.annotations)
+
+
+@pytest.mark.parametrize("diverges", [1.002, 1.006, 1.012, 1.03])
+@pytest.mark.parametrize("n_steps", [130, 200])
+def test_a_diverging_curve_does_not_cross_the_label_of_the_base_line(diverges: float, n_steps: int) -> None:
+    run = FakeRun(n_steps=1000, budget_usd=None, removes_at=())
+    run.diverges = diverges
+    run.telemetry.update(baseline_loss=0.92, target=None)
+    run.advance(n_steps)
+    picture = static_bundle(run)["image/svg+xml"]
+    label = re.search(r'class="o zt" x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)">(predicting [^<]*)', picture)
+    assert label is not None
+    width, y = 5.0 * len(label[4]), float(label[2])
+    left = float(label[1]) - width * {"start": 0.0, "middle": 0.5, "end": 1.0}[label[3]]
+    for path in re.findall(r'<path class="[vt]" d="M([^"]*)"', picture):
+        points = np.array([point.split(",") for point in path.split("L")], float)
+        xs = np.linspace(left, left + width, 500)
+        ys = np.interp(xs, *points.T, left=np.inf, right=np.inf)
+        assert not ((ys > y - 8) & (ys < y)).any()
 
 
 def test_a_base_line_out_of_sight_is_told_above_the_curve() -> None:
