@@ -104,7 +104,11 @@ class Environment:
         binds += [(function["code"], "/var/task"), (function["layers"], "/opt")]
         binds += [(str(SITE / name), f"/var/runtime/{name}") for name in RUNTIME if (SITE / name).exists()]
         binds += [(str(path), f"/var/runtime/{path.name}") for path in SITE.glob("runtime_client.*")]
-        binds += [("/etc/hosts", "/etc/hosts"), (str(folder / "bundle.pem"), "/etc/ssl/certs/ca-certificates.crt")]
+        bundle = str(folder / "bundle.pem")
+        binds += [("/etc/hosts", "/etc/hosts"), (bundle, "/etc/ssl/certs/ca-certificates.crt")]
+        # Where a function invokes others, Lithops looks at no variable for the authorities that it trusts.
+        if Path(function["layers"], own := "python/certifi/cacert.pem").exists():
+            binds += [(bundle, f"/opt/{own}")]
         asked = {
             "folder": str(self._folder),
             "groups": self._group.files(),

@@ -27,13 +27,31 @@ def names(buckets: tuple[str, ...]) -> list[str]:
     ]
 
 
+def _action(method: str, host: str, path: str, target: str) -> str:
+    """The action of IAM that AWS asks for, of what functions request."""
+    service = host.removesuffix(".amazonaws.com").removesuffix(".us-east-1").rpartition(".")[2]
+    if service == "lambda":
+        return "lambda:InvokeFunction" if path.endswith("/invocations") else f"lambda:{method} {path}"
+    if service == "s3":
+        key = path.strip("/")
+        if host.startswith("s3."):  # else the host's name begins with the bucket's
+            key = key.partition("/")[2]
+        of_bucket = {"GET": "ListBucket", "HEAD": "ListBucket", "POST": "DeleteObject"}
+        of_object = {"GET": "GetObject", "HEAD": "GetObject", "PUT": "PutObject", "DELETE": "DeleteObject"}
+        return f"s3:{(of_object if key else of_bucket).get(method, method)}"
+    return f"{service}:{target.partition('.')[2]}"
+
+
 class _Front(Handler):
     api: LambdaApi
     moto: Any
-    faults: dict[str, int]
+    called: set[str]
 
     def route(self) -> None:
         body, host = self.body(), self.headers.get("Host", "").split(":")[0]
+        if "Credential=ASIAFUNCTION/" in self.headers.get("Authorization", ""):
+            path = self.path.partition("?")[0]
+            self.called.add(_action(self.command, host, path, self.headers.get("X-Amz-Target", "")))
         if not host.startswith("lambda."):
             return self._ask_moto(body, host)
         try:
@@ -87,6 +105,8 @@ class Front:
     def __init__(self, certificate: Path, key: Path) -> None:
         self.moto = DomainDispatcherApplication(create_backend_app)
         self._certificate = certificate, key
+        #: The actions that functions have called.
+        self.called: set[str] = set()
 
     def object_of(self, bucket: str, key: str) -> bytes:
         """An object of the account's S3."""
@@ -97,7 +117,8 @@ class Front:
     def serve(self, api: LambdaApi) -> None:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(*self._certificate)
-        server = Server((network.AWS, 443), type("Front", (_Front,), {"api": api, "moto": self.moto}))
+        handler = type("Front", (_Front,), {"api": api, "moto": self.moto, "called": self.called})
+        server = Server((network.AWS, 443), handler)
         server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.broken = server.broken

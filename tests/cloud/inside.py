@@ -86,6 +86,10 @@ def main(folder: Path) -> None:
             case {"requests": _}:
                 said, api.requests[:] = list(api.requests), []
                 return said
+            case {"called": _}:
+                called = sorted(aws.called)
+                aws.called.clear()
+                return called
             case {"broken": _}:
                 return aws.broken
             case {"functions": _}:

@@ -34,7 +34,8 @@ def _bind(source: str, target: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
     else:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.touch()
+        if not target.exists():  # else it may be on what cannot be written
+            target.touch()
     _mount(source, target, flags=MS_BIND | MS_REC)
     _mount("none", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID)
 
