@@ -54,6 +54,7 @@ def follow(client: socket.socket) -> None:
         request = json.loads(lines.readline())
         pid = os.fork()
         if pid == 0:
+            lines.close()  # else it keeps the socket open: who waits for the runner would wait for all its functions
             client.close()
             os._exit(run(request))
         lines.write(f"{pid}\n")
