@@ -200,7 +200,7 @@ def test_a_function_that_never_starts_is_invoked_again(undisturbed: str, monkeyp
     monkeypatch.setattr(LithopsLauncher, "invoke", drop_one)
     run = finish(job(**STEADY))
     assert run.status == "finished", run.reason
-    assert "Worker 1 was lost at step 1; worker 1 replaced" in told(run)
+    assert "Worker 1 did not start; worker 1 replaced" in told(run)
     assert digest(run) == undisturbed
 
 

@@ -162,7 +162,7 @@ class Mending:
         if SUPERVISOR in lost:
             self._replace_supervisor()
         if workers or troubles:
-            causes = [trouble.reason for trouble in troubles if trouble.others or not workers]
+            causes = [trouble.reason for trouble in troubles if trouble.others or workers in ([], [trouble.slot])]
             reason = causes[0] if causes else _were_lost(workers, self._telemetry.state.step + 1)
             recovery.replace(workers, reason, goes_back=not all(trouble.is_lost for trouble in troubles))
 
