@@ -1,4 +1,4 @@
-"""The simulator finds bugs: five that are planted, each within a hundred seeds."""
+"""The simulator finds bugs: five that are planted, each within one or two hundred seeds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_fence_that_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
         log._restart = log._hub.restart
 
     monkeypatch.setattr(MemoryCoordinator, "_check", check)
-    assert "to replay it" in found()
+    assert "to replay it" in found(within=200)  # one seed in fifty shows it
 
 
 def test_a_plan_that_workers_learn_of_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
