@@ -87,6 +87,12 @@ def in_url(url: str) -> list[str]:
     return [form for form in dict.fromkeys([*found, *map(unquote, found)]) if form]
 
 
+def in_job(fields: Mapping[str, Any]) -> list[str]:
+    """The passwords and keys among the ``fields`` of what a function is invoked with."""
+    urls = [*fields.get("redis_urls", ()), fields.get("bus_url", ""), fields.get("store", "")]
+    return [fields.get("frame_key", ""), *(secret for url in urls for secret in in_url(url))]
+
+
 def in_configuration(config: Any, name: str = "") -> Iterator[str]:
     """The secrets in a configuration of a backend, by the names of its fields."""
     if isinstance(config, Mapping):

@@ -20,7 +20,7 @@ from ..job.sync import sync_from_json
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
 from ..preparation.messages import PartCall
-from ..redaction import in_configuration, in_url, remember, scrub
+from ..redaction import in_configuration, in_job, remember, scrub
 from ..stateless.messages import Call
 from ..storage.objects import LithopsObjects, ObjectStore
 from ..worker.attempts import work
@@ -57,19 +57,13 @@ def run_function(payload: str, storage: Any) -> str:
         Before the payload is read, whose fields may be others in another version.
     """
     invocation = Message.decode(checked(payload))
-    remember(*_secrets_in(invocation), *in_configuration([getattr(storage, "config", {}), dict(os.environ)]))
+    fields = getattr(invocation, "job", None) or vars(invocation)
+    remember(*in_job(fields), *in_configuration([getattr(storage, "config", {}), dict(os.environ)]))
     try:
         return _run(invocation, storage)
     except Exception as error:
         scrub(error)  # Lithops logs and stores it
         raise
-
-
-def _secrets_in(invocation: Message) -> list[str]:
-    """The passwords and keys that a function was invoked with."""
-    fields = getattr(invocation, "job", None) or vars(invocation)
-    urls = [*fields.get("redis_urls", ()), fields.get("bus_url", ""), fields.get("store", "")]
-    return [fields.get("frame_key", ""), *(secret for url in urls for secret in in_url(url))]
 
 
 def _run(invocation: Message, storage: Any) -> str:

@@ -164,7 +164,7 @@ class Prepaid:
     def _late_margin_s(self) -> float:
         """Seconds before the end of the grant at which the deadline acts: it is woken late, and so is its question.
 
-        A started second of the servers is billed whole: with a cap, who pays for them is answered before the grant ends.
+        A started second of the servers is billed whole: with a cap, who pays for them is answered before its end.
         """
         answer_s = ANSWER_S if self._with_servers and self._has_cap else 0.0
         return min(2 * self._late_s, LATE_MOST_S) + answer_s

@@ -14,6 +14,7 @@ from ..bus.messages import Invocation
 from ..exchange import RedisCoordinator
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
+from ..redaction import in_configuration, in_job, remember, scrub
 from ..storage.objects import LithopsObjects, ObjectStore
 from .events import EVENTS
 from .grants import LITHOPS_GETS, LITHOPS_PUTS
@@ -34,7 +35,14 @@ MAP_REDUCE: dict[str, Callable[[Stage], Made]] = {
 
 def run_payload(payload: str, storage: Any) -> str:
     """The entry point of functions that other functions invoke: do what the `Call` in ``payload`` says."""
-    return run_call(Call.decode(payload), LithopsObjects(storage)).encode().decode()
+    call, objects = Call.decode(payload), LithopsObjects(storage)
+    remember(*in_job(call.job), *in_configuration([getattr(storage, "config", {}), dict(os.environ)]))
+    try:
+        objects.part_connections()
+        return run_call(call, objects).encode().decode()
+    except Exception as error:
+        scrub(error)  # Lithops logs and stores it
+        raise
 
 
 def run_call(call: Call, objects: ObjectStore) -> Done:

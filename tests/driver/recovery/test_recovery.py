@@ -259,19 +259,6 @@ def begin(hub: MemoryHub, *slots: int) -> list[MemoryCoordinator]:
     return logs
 
 
-@pytest.mark.parametrize(
-    ("slots", "told"),
-    [([0], "Worker 0 did not start; worker 0 replaced"), ([0, 1], "Workers 0, 1 were lost at step 1; workers 0, 1")],
-)
-def test_what_became_of_a_lost_worker_is_told(slots: list[int], told: str) -> None:
-    mending, hub, _ = of_three(is_local=False)
-    hub.cap = None
-    begin(hub, SUPERVISOR, 0, 1, 2)
-    mending.troubles += [Trouble(slot, 0, f"worker {slot} did not start", is_lost=True) for slot in slots]
-    assert mending.mend(is_due=True) is None
-    assert mending._telemetry.state.events[-1].text.startswith(told)
-
-
 def test_a_worker_that_came_and_left_between_two_looks_is_invoked_again_where_it_is_needed() -> None:
     mending, hub, invoked = of_three(is_local=True)
     hub.cap, said = None, heard(mending)
