@@ -146,7 +146,7 @@ def _remove_queues(run_id: str, url: str) -> None:
 
 
 def of_storage(run: Places, backend: str | Mapping[str, Any] | None) -> Iterator[Leftover]:
-    """Objects in a cloud's storage, which Lithops' configuration or ``backend`` describes."""
+    """The run's objects and Lithops' in a cloud's storage, which Lithops' configuration or ``backend`` describes."""
     if run.storage in (HERE, ""):  # "": they stay on purpose
         return
     try:
@@ -156,10 +156,14 @@ def of_storage(run: Places, backend: str | Mapping[str, Any] | None) -> Iterator
         yield Leftover("objects, if any", why, run.run_id, 0, None)
         return
     try:
-        sizes = launcher.objects.sizes(f"runs/{run.run_id}/")
+        objects = launcher.files_of(run.bucket)
+        # With the separator: the id of another one may begin with this one's.
+        lithops = [f"lithops.jobs/{run.executor}{end}" for end in ("/", "-") if run.executor]
+        prefixes = [f"mlless-nb/runs/{run.run_id}/", *lithops]
+        sizes = {key: n_bytes for prefix in prefixes for key, n_bytes in objects.sizes(prefix).items()}
         if sizes:
             what, where = count(len(sizes), "object"), f"bucket {run.bucket}"
-            yield Leftover(what, where, run.run_id, sum(sizes.values()), lambda: launcher.objects.delete(list(sizes)))
+            yield Leftover(what, where, run.run_id, sum(sizes.values()), lambda: objects.delete(list(sizes)))
     finally:
         launcher.close()
 

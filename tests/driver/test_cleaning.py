@@ -139,15 +139,16 @@ def test_queues_go(rabbitmq_url: str) -> None:
 
 
 def test_objects_in_a_clouds_storage_go(s3: Any) -> None:
-    keep = "mlless-nb/runs/another/checkpoint"
-    for key in (f"mlless-nb/runs/{RUN.run_id}/checkpoint", keep):
+    keep = [f"lithops.jobs/{RUN.executor}1-M000/aggdata.pickle", "mlless-nb/runs/another/checkpoint"]
+    lithops = [f"lithops.jobs/{RUN.executor}{end}" for end in ("/function.pickle", "-M000/00000/status.json")]
+    for key in (f"mlless-nb/runs/{RUN.run_id}/checkpoint", *lithops, *keep):
         s3.put_object(Bucket=S3_BUCKET, Key=key, Body=bytes(100))
     dataclasses.replace(RUN, backend="localhost", storage="aws_s3", bucket=S3_BUCKET).write()
     found = survey(backend=S3_BACKEND)
-    assert [(each.what, each.n_bytes) for each in found.left] == [("1 object", 100)]
+    assert [(each.what, each.n_bytes) for each in found.left] == [("3 objects", 300)]
     assert mlless_nb.clean(backend=S3_BACKEND).left == []
     kept = [entry["Key"] for entry in s3.list_objects_v2(Bucket=S3_BUCKET)["Contents"]]
-    assert [key for key in kept if key.startswith("mlless-nb/runs/")] == [keep]
+    assert [key for key in kept if key.startswith(("lithops.jobs/", "mlless-nb/runs/"))] == keep
 
 
 ELSEWHERE = dataclasses.replace(GONE, host="elsewhere")
