@@ -215,7 +215,9 @@ def test_the_end_keeps_hover_zoom_and_axes_and_goes_on_in_its_place(notebook: Op
     reason = "the budget does not pay for another step; $0.000058 of $0.0007 is left, kept to end in good order"
     opened = shown_run(notebook, f"run.end('capped', {reason!r})", "print(run.commands)")
     wait_for_rows(opened, 10)
+    live = dashboard(opened).element_handle()
     opened.run(2)
+    wait_until_replaced(opened, live)
     wait_for_text(opened, "word", "Budget reached")
     (output,) = opened.save()["cells"][1]["outputs"]
     assert set(output["data"]) == {"image/svg+xml", "text/html", "text/plain"}  # what stays in the notebook
