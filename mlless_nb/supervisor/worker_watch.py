@@ -100,8 +100,8 @@ class WorkerWatch:
         step : int
             The newest complete step.
         """
-        first_s, now = START_LEASES * self._job.lease_s, self._clock()
-        is_stopped = now - self._stopped_at > self._job.lease_s
+        first_s = START_LEASES * self._job.lease_s
+        is_stopped = self._clock() - self._stopped_at > self._job.lease_s
         slots = [
             slot
             for slot in range(self._job.n_workers)
