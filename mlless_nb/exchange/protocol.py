@@ -116,30 +116,30 @@ class RoundRequest:
     kept_steps: int = 2
     quorum: int = 0
     read_step: int = 0
+    # What follows is computed once: each is asked several times in a step.
     #: The publishers without this slot: it reads their frames.
     peers: list[int] = field(init=False)
+    #: Number of arrivals that complete the round.
+    n_due: int = field(init=False)
+    #: The newest step whose frames are dropped: all workers have read them.
+    expired_step: int = field(init=False)
+    #: Whether another slot waits for the round.
+    is_awaited: bool = field(init=False)
+    #: The receiver under which the peers' frames for this slot are kept.
+    inbox: int | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.peers = [slot for slot in self.publishers if slot != self.slot]
-
-    @property
-    def n_due(self) -> int:
-        """Number of arrivals that complete the round."""
-        return self.quorum or len(self.publishers)
-
-    @property
-    def expired_step(self) -> int:
-        """The newest step whose frames are dropped: all workers have read them."""
-        return max(self.step - self.kept_steps, self.read_step)
+        self.peers = self.publishers.copy()
+        if self.slot in self.peers:
+            self.peers.remove(self.slot)
+        self.n_due = self.quorum or len(self.publishers)
+        self.expired_step = max(self.step - self.kept_steps, self.read_step)
+        self.is_awaited = bool(self.waiters) and self.waiters != [self.slot]
+        self.inbox = None if self.parts is None else self.slot
 
     def read_slots(self, slots: list[int] | None) -> list[int]:
         """The peers among ``slots``, the slots whose frames count (None: all)."""
         return self.peers if slots is None else [slot for slot in slots if slot != self.slot]
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether another slot waits for the round."""
-        return self.waiters != [self.slot] and bool(self.waiters)
 
     @property
     def outgoing(self) -> dict[int | None, bytes]:
@@ -147,11 +147,6 @@ class RoundRequest:
         if self.parts is None:
             return {None: self.frame}
         return {receiver: frame for receiver, frame in self.parts.items() if receiver != self.slot}
-
-    @property
-    def inbox(self) -> int | None:
-        """The receiver under which the peers' frames for this slot are kept."""
-        return None if self.parts is None else self.slot
 
 
 class Coordinator(Protocol):
@@ -345,3 +340,9 @@ def key_prefix(job_id: str) -> str:
 def frame_key(prefix: str, round_id: str, slot: int, receiver: int | None) -> str:
     """The key under which the frame of ``slot`` for ``receiver`` (None: for all) is kept."""
     return f"{prefix}frame:{round_id}:{slot}" if receiver is None else f"{prefix}frame:{round_id}:{slot}>{receiver}"
+
+
+def frame_keys(prefix: str, round_id: str, slots: Sequence[int], receiver: int | None) -> list[str]:
+    """The `frame_key` of each of ``slots``."""
+    begin, end = f"{prefix}frame:{round_id}:", "" if receiver is None else f">{receiver}"
+    return [f"{begin}{slot}{end}" for slot in slots]

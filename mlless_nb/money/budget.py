@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 
 from .meter import NUSD, Rates
-from .request import BudgetRequest
+from .request import NO_REQUEST, BudgetRequest
 
 #: Seconds of a plain exit that a function keeps prepaid, beside measured ones (evaluating, storing).
 EXIT_S = 0.35
@@ -197,7 +197,7 @@ class Prepaid:
         requests, horizon_s = self._ahead(step_s)
         least = self.cost_nusd(horizon_s) + requests - self.granted_nusd
         if least <= 0:
-            return BudgetRequest()
+            return NO_REQUEST
         return BudgetRequest(
             self.cost_nusd(horizon_s + max(self._slice_s, step_s)) + requests - self.granted_nusd, least
         )

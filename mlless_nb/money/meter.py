@@ -110,8 +110,13 @@ class Rates:
 
     def requests_nusd(self, gets: int, puts: int) -> int:
         """Bill of ``gets`` reads and ``puts`` writes of the object storage."""
-        usd = self.profile.requests["storage"].usd  # called in every step: quicker than `store_nusd`
-        return _up(gets * usd["get"] + puts * usd["put"])
+        get_usd, put_usd = self._storage_usd  # called in every step: quicker than `store_nusd`
+        return _up(gets * get_usd + puts * put_usd)
+
+    @cached_property
+    def _storage_usd(self) -> tuple[float, float]:
+        usd = self.profile.requests["storage"].usd
+        return usd["get"], usd["put"]
 
     def seconds_for(self, nusd: int, *, with_servers: bool = False) -> float:
         """How long ``nusd`` pays for a function, seconds, never overestimated; negative if not at all."""

@@ -22,3 +22,7 @@ class BudgetRequest(NamedTuple):
         if room_nusd < self.least_nusd:
             return 0
         return self.least_nusd + min(self.nusd - self.least_nusd, (room_nusd - self.least_nusd) // SHARES)
+
+
+#: The request of a function whose grant is sufficient.
+NO_REQUEST = BudgetRequest()

@@ -61,8 +61,9 @@ class Checkpoints:
 
     def is_due(self, step: int) -> bool:
         """Whether every worker stores its state after ``step``."""
-        is_due = self._membership.plan.is_checkpoint(step) or (self._every > 0 and step % self._every == 0)
-        return is_due and self._is_on
+        if not self._is_on:
+            return False
+        return self._membership.plan.is_checkpoint(step) or (self._every > 0 and step % self._every == 0)
 
     @property
     def is_writing(self) -> bool:

@@ -59,16 +59,14 @@ class Ending:
 
         ``quickest_s`` is the shortest computation time of a step so far.
         """
-        # Before the first evaluation, estimate it: a held-out row takes `ROW_SHARE` of a training row's time.
-        guess_s = ROW_SHARE * len(self._held_out.share(active)) * quickest_s
-        took_s = self._held_out.seconds
-        evaluating_s = guess_s if took_s is None else took_s
+        evaluating_s = self._held_out.seconds
+        if evaluating_s is None:  # estimate it: a held-out row takes `ROW_SHARE` of a training row's time
+            evaluating_s = ROW_SHARE * len(self._held_out.share(active)) * quickest_s
+        if self._slot != active[0]:
+            return 2 * evaluating_s
         # The last model, with the workers' state, and the best one.
-        n_state = len(self._replica.state)
-        if n_state and self._replica.is_state_local:
-            n_state *= len(active)
-        n_puts = 2 + n_state if self._slot == active[0] else 0
-        return 2 * evaluating_s + n_puts * self._put_s
+        n_state = self._replica.n_state_tables * (len(active) if self._replica.is_state_local else 1)
+        return 2 * evaluating_s + (2 + n_state) * self._put_s
 
     def n_puts(self, active: list[int]) -> int:
         """Writes to the storage that may still be made: two models."""

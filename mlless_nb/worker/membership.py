@@ -73,8 +73,7 @@ class Membership:
 
         What passes between two arrivals counts for a lease at most: while servers are away nobody can renew one.
         """
-        now = self._clock()
-        self._missed_from += max(now - self._asked_at - self._lease_s, 0.0)
+        now, asked_at = self._clock(), self._asked_at
         self._asked_at = now
         if is_there:
             if self._missed_from != math.inf:  # it is another one, perhaps
@@ -83,5 +82,7 @@ class Membership:
             return
         if self._missed_from == math.inf:
             self._missed_from = max(now, self._patient_until)
+        else:
+            self._missed_from += max(now - asked_at - self._lease_s, 0.0)
         if now - self._missed_from > MISSED_LEASES * self._lease_s:
             self._log.announce_stop("failed", f"the supervisor was lost by step {step}")

@@ -156,6 +156,8 @@ class OutgoingUpdate:
 
     def part(self, first: int) -> tuple[Int32 | None, Float32]:
         """The rows of the contribution from position ``first`` on, and their values."""
+        if not first:
+            return self._rows, self._values
         return self._rows[first:] if self._rows is not None else None, self._values[first:]
 
     def add_to(self, table: Float32) -> None:

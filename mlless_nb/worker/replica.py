@@ -45,12 +45,16 @@ class Replica:
     ownership : Ownership
         Which rows only this worker updates until they are handed over.
     algorithm : WorkerAlgorithm
+    divergence : Divergence
+        How this replica may differ from its peers' replicas.
     averages, averages_whole : bool
         Whether the replica of a leaving worker is averaged into those that stay; and without publishing its residual.
     staleness : int
         Steps by which this replica may be ahead of the newest peer updates that it has applied.
     rate_factor : float
         Factor of the learning rate. The training loop sets it to the same value on all replicas.
+    n_state_tables : int
+        Number of tables in `state`.
     is_state_local : bool
         See `mlless_nb.job.algorithm.Algorithm`.
     can_resume : bool
@@ -75,8 +79,9 @@ class Replica:
         n_users = shape[0] if manifest.n_shards > 1 else 0
         self.ownership = Ownership(self._slot, n_users, invocation.n_workers)
         # What is not published stays in the residual; a lossy codec leaves its rounding errors there.
-        self._is_lossy = invocation.codec != "float32"
-        filters = sync.filters or self._is_lossy
+        is_lossy = invocation.codec != "float32"
+        self.divergence = Divergence(n_users > 0, is_lossy or sync.threshold_at(1) > 0, sync.staleness)
+        filters = sync.filters or is_lossy
         keeps = filters or n_users > 0
         spec, algorithm = implementation(invocation.algorithm)
         names = spec.state_names(optimizer)
@@ -87,7 +92,7 @@ class Replica:
         state, own = dict(zip(names, tables[1:], strict=False)), self.ownership
         setting = Setting(self.params, state, spec, self.model, optimizer, manifest, own, self._local_steps)
         self.algorithm = algorithm(setting)
-        self.is_state_local = spec.is_state_local
+        self.n_state_tables, self.is_state_local = len(names), spec.is_state_local
         residual = tables[-1] if keeps else None
         self._outgoing = OutgoingUpdate(self.params, residual, own, self._slot, invocation.codec, filters=filters)
         self.rate_factor = 1.0
@@ -194,10 +199,11 @@ class Replica:
                 theirs = stats
             else:
                 theirs = apply_frame(next(rest), table)
-            loss_sum += theirs[0]
-            loss_count += theirs[1]
-            val_sum += theirs[2]
-            val_count += theirs[3]
+            losses, n_losses, val_losses, n_val_losses = theirs
+            loss_sum += losses
+            loss_count += n_losses
+            val_sum += val_losses
+            val_count += n_val_losses
         return loss_sum, loss_count, val_sum, val_count
 
     def apply_own(self) -> None:
@@ -252,12 +258,6 @@ class Replica:
             apply_frame(part, table[first:end], add=adds)
 
     # -- handing over
-
-    @property
-    def divergence(self) -> Divergence:
-        """How this replica may differ from its peers' replicas."""
-        residual = self._is_lossy or self._sync.threshold_at(1) > 0
-        return Divergence(self.ownership.n_users > 0, residual, self.staleness)
 
     def reassign(self, owners: Sequence[int | None]) -> None:
         """From now on the shards of users belong to ``owners``."""

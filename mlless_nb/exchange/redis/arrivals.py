@@ -60,6 +60,8 @@ class Arrivals:
 
     def __init__(self, prefix: str, generation: str, nonce: str, script: str, catch_up_script: str, ttl_s: int) -> None:
         self._prefix, self._generation, self._nonce = prefix, generation, nonce
+        self._job = f"{prefix}job"
+        self._known: dict[int, tuple[str, ...]] = {}  # keys and arguments that stay the same until a restart, by slot
         self.join(Restart())
         self.scripts = (script, catch_up_script)
         self._sha, self._catch_up_sha = (
@@ -73,10 +75,19 @@ class Arrivals:
     def join(self, restart: Restart) -> None:
         """From now on arrive at the rounds of ``restart``."""
         self._fence, self._rounds = fence_of(self._generation, restart), rounds_prefix(self._prefix, restart)
+        self._known.clear()
+
+    def _known_of(self, slot: int) -> tuple[str, ...]:
+        """The keys and arguments between those of a round, in the order of the script."""
+        if slot not in self._known:
+            names = "steps", f"lease:{slot}", f"claim:{slot}", "lease:supervisor", "wake"
+            keys = [f"{self._prefix}{name}" for name in names]
+            self._known[slot] = (*keys, self._rounds, self._fence, self._nonce)
+        return self._known[slot]
 
     def command(self, part: RoundRequest) -> tuple[Any, ...]:
         """The command that arrives at a round."""
-        now, prefix = time.monotonic(), self._prefix
+        now = time.monotonic()
         leased_at, refreshed_at = self._renewed.get(part.slot, (-math.inf, -math.inf))
         renews, refreshes = now - leased_at >= part.lease_s * LEASE_SHARE, now - refreshed_at >= REFRESH_S
         self._renewing = (now if renews else leased_at, now if refreshes else refreshed_at)
@@ -87,16 +98,9 @@ class Arrivals:
             "EVALSHA",
             self._sha,
             8,
-            f"{prefix}job",
+            self._job,
             f"{self._rounds}arrivals:{part.round_id}",
-            f"{prefix}steps",
-            f"{prefix}lease:{part.slot}",
-            f"{prefix}claim:{part.slot}",
-            f"{prefix}lease:supervisor",
-            f"{prefix}wake",
-            self._rounds,
-            self._fence,
-            self._nonce,
+            *self._known_of(part.slot),
             part.round_id,
             part.step,
             part.slot,
@@ -115,7 +119,8 @@ class Arrivals:
     def learnt(self, reply: Any, part: RoundRequest) -> Arrival:
         """The arrival from the script's reply. Only now is it certain that the renewals that were sent took effect."""
         code, told, granted, text, *rest = (1, reply, 0, b"") if isinstance(reply, int) else reply
-        self._check(code, text, part)
+        if code != 1:
+            raise self._refusal(code, text, part)
         self._renewed[part.slot] = self._renewing
         n_arrived, has_supervisor = divmod(told, 2)
         plan = Plan.decode(text) if text else None
@@ -124,16 +129,15 @@ class Arrivals:
             arrival = arrival._replace(closing=closing_of(*rest[:2]), read_step=rest[2])
         return arrival
 
-    def _check(self, code: int, text: bytes, part: RoundRequest) -> None:
-        """Raise what the code in a script's reply says: the run is over for this worker, or goes on elsewhere."""
+    def _refusal(self, code: int, text: bytes, part: RoundRequest) -> Exception:
+        """What a code other than 1 in a script's reply says: the run is over for this worker, or goes on elsewhere."""
         if code == -3:
-            raise aborted_of(text)
+            return aborted_of(text)
         if code == -4:
-            raise Aborted(f"worker {part.slot} is so late that round {part.round_id} is no longer kept")
+            return Aborted(f"worker {part.slot} is so late that round {part.round_id} is no longer kept")
         if code == -2:
-            raise Fenced(FENCED)
-        if code != 1:
-            raise Restarted(restart_of(text, self._generation))
+            return Fenced(FENCED)
+        return Restarted(restart_of(text, self._generation))
 
     def catching_up(self, part: RoundRequest) -> tuple[Any, ...]:
         """The command that asks for the complete rounds from that of ``part`` on."""
@@ -146,7 +150,8 @@ class Arrivals:
     def caught_up(self, reply: Any, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
         """The answer and the complete rounds, from the reply to `catching_up`."""
         code, has_supervisor, text, *rest = reply
-        self._check(code, text, part)
+        if code != 1:
+            raise self._refusal(code, text, part)
         found = [closing_of(slots, following) for slots, following in zip(rest[::2], rest[1::2], strict=True)]
         plan = Plan.decode(text) if text else None
         return Arrival(False, plan, 0, bool(has_supervisor)), [one for one in found if one is not None]

@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
-from ..protocol import Frame, FrameKey, RoundRequest, frame_key
+from ..protocol import Frame, FrameKey, RoundRequest, frame_key, frame_keys
 from ..restarts import LostData
 from .connection import PipelinedConnection
 
@@ -70,7 +70,7 @@ class Frames:
 
     def asking(self, part: RoundRequest, slots: list[int]) -> Command:
         """The command that reads the frames of ``slots`` in a round from one server."""
-        return ("MGET", *(frame_key(self._prefix, part.round_id, slot, part.inbox) for slot in slots))
+        return ("MGET", *frame_keys(self._prefix, part.round_id, slots, part.inbox))
 
     def fetch(self, part: RoundRequest, slots: list[int], found: dict[int, Frame | None]) -> list[Frame]:
         """The frames of ``slots``, in their order; those not in ``found`` are read, from all servers at once.

@@ -186,7 +186,8 @@ class Rounds:
         arriving = self._arrivals.command(part)
         if home is self._first:
             self._first.send([*storing, arriving, *behind])
-            self._read_all(home, storing)
+            for _ in storing:
+                home.read()
         else:
             if storing:
                 home.send(storing)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
-from ...money.request import BudgetRequest
+from ...money.request import NO_REQUEST
 from ...storage.conditional import Conditional
 from ..in_parts import exchange_in_parts
 from ..plan import NO_PLAN, Plan
@@ -271,7 +271,7 @@ class StorageCoordinator(Books):
         if part.slot == part.publishers[0]:
             self._complete(part)
         else:
-            self._learn(replace(part, wanted=BudgetRequest()))
+            self._learn(replace(part, wanted=NO_REQUEST))
             arrival = arrival._replace(plan=self._answer(part).plan)
         frames = self._rounds.frames(part, None) if part.peers else []
         return Exchanged(arrival, frames, published_at, complete_at, part.publishers)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...errors import DecodeError
-from ...money.request import BudgetRequest
+from ...money.request import NO_REQUEST
 from ...storage.conditional import Conditional
 from ..protocol import Closing, RoundRequest
 from ..quorum_rounds import QuorumRounds
@@ -76,7 +76,7 @@ class QuorumState(QuorumRounds):
             }
             if spec["open"]:
                 step, slot, publishers, quorum, kept_steps = spec["open"]
-                wanted = BudgetRequest()
+                wanted = NO_REQUEST
                 state._open = RoundRequest(
                     str(step), step, slot, publishers, [], b"", None, wanted, 0, 0.0, 0.0, None, kept_steps, quorum
                 )

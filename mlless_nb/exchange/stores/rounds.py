@@ -24,6 +24,7 @@ from ..protocol import (
     FrameKey,
     RoundRequest,
     frame_key,
+    frame_keys,
 )
 from ..restarts import Aborted, LostData, Restart, rounds_prefix
 from .base import FrameStore
@@ -133,7 +134,7 @@ class StoredRounds:
     def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
         """See `Coordinator`."""
         read = part.read_slots(slots)
-        found = self._store.get_many([frame_key(self._prefix, part.round_id, slot, part.inbox) for slot in read])
+        found = self._store.get_many(frame_keys(self._prefix, part.round_id, read, part.inbox))
         for slot, frame in zip(read, found, strict=True):
             if frame is None:
                 raise self._lost(part.round_id, slot)

@@ -90,7 +90,7 @@ class BaseOptimizer:
             Moves the significant values out of ``out`` in the same pass.
         """
         kernel, knobs = self._kernel(step, scale)
-        kernel(params, rows, grad, *(state[name] for name in self.state_names), *knobs, l2, l2_rows, out, split)
+        kernel(params, rows, grad, *map(state.__getitem__, self.state_names), *knobs, l2, l2_rows, out, split)
 
     def to_json(self) -> dict[str, Any]:
         """The optimiser as plain JSON."""
