@@ -13,6 +13,7 @@ enum { STEP_NONE, STEP_SGD, STEP_MOMENTUM, STEP_NESTEROV, STEP_ADAM, STEP_ADAGRA
 #define STEP_NARROW 8   /* rows narrower than this are gathered */
 #define STEP_AMONG 3    /* if on average at least one row in so many is touched, all rows between are processed */
 #define STEP_BLOCK 512  /* floats processed at a time, so that they stay in the first-level cache */
+#define STEP_FLAT 2048  /* the same of tables whose rows lie side by side, which are not copied */
 
 typedef struct {
     int kind;

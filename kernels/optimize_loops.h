@@ -245,7 +245,8 @@ static TARGET void LEVEL(run_pass)(update_pass *pass) {
                          (!splits || (pass->residual.stride == width && pass->params.stride == width)));
     const int is_gathered = !is_flat && width < STEP_NARROW;
     const int is_made = (pass->walks_all && pass->m < pass->n_rows) || pass->l2 != 0.0f; /* the gradient; see slope */
-    const ptrdiff_t most = is_flat && !is_made ? walked : width < STEP_BLOCK ? STEP_BLOCK / width : 1;
+    const ptrdiff_t floats = is_flat ? STEP_FLAT : STEP_BLOCK;
+    const ptrdiff_t most = is_flat && !is_made ? walked : width < floats ? floats / width : 1;
     const row_walk tables = {0, 0, 0, 0, NULL, pass->params, pass->first, pass->second, pass->residual};
     row_walk walk = tables;
     row_block block;
