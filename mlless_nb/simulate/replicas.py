@@ -39,6 +39,7 @@ class CurveReplica:
     rate_factor = 1.0
     ownership = Ownership(0, 0, 1)
     state: Sequence[Any] = ()
+    n_state_tables, is_state_local = 0, False
     residuals = NO_RESIDUALS
 
     def __init__(self, invocation: Invocation, manifest: Manifest, workload: Workload) -> None:
