@@ -153,7 +153,9 @@ def _begin(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid) -> boo
                 return False
             if not invocation.is_successor and not log.claim(slot):
                 if is_later:
-                    _settle_late(invocation, log, prepaid)
+                    # One that came too late may have spent more than its grant, and then the rest is below 0: what is
+                    # spent counts as reserved even if that is above the cap, so that the others get no more.
+                    log.refund(prepaid.granted_nusd - prepaid.alone_nusd, slot, unused_by(invocation))
                 return False
             granted_nusd, money = log.start_grant(slot), log.money()
             prepaid.add(granted_nusd)
@@ -164,18 +166,6 @@ def _begin(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid) -> boo
             if time.monotonic() > give_up_at:
                 raise
             time.sleep(RESTORED_POLL_S)
-
-
-def _settle_late(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid) -> None:
-    """Return what is left of the grant of a function that came too late for its slot.
-
-    What it has spent beyond its grant is reserved if the budget has room for it: the cap is never passed.
-    """
-    rest = prepaid.granted_nusd - prepaid.alone_nusd
-    if rest >= 0:
-        log.refund(rest, invocation.slot, unused_by(invocation))
-    else:
-        log.reserve(-rest)
 
 
 def _open_log(

@@ -133,4 +133,5 @@ def test_a_function_that_comes_in_vain_leaves_what_it_has_spent_itself_in_the_bo
     prepaid = Prepaid(rates, granted, lambda: elapsed_s, lambda: 0, with_servers=is_supervisor)
     log: Any = MemoryCoordinator(hub, "11-b")
     assert not entry._begin(late, log, prepaid)
-    assert hub.reserved == (spent if cap is None or spent <= cap else granted)
+    assert hub.reserved == spent  # above the cap, too: nobody else gets what it has spent
+    assert (log.reserve(1) == 0) == (cap is not None and spent >= cap)
