@@ -116,6 +116,7 @@ class Invocation(Message):
     store: str = field(default="redis", repr=False)  # its address may contain a token
     store_end_nusd: int = 0  # nano-dollars that a worker keeps for its last requests to the store
     coordination_nusd: int = 0  # nano-dollars that a function keeps for its last requests without a Redis
+    end_margin_nusd: int = 0  # nano-dollars of the first grant that are neither spent nor returned
     has_leader: bool = False  # whether one worker merges all updates, which the others then read
     start_key: str | None = None  # of the stored progress that the run continues from
     prepared_nusd: int = 0  # nano-dollars that functions spent on preparing the data

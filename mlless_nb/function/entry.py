@@ -229,7 +229,7 @@ def _prepaid(invocation: Invocation, log: JobCoordinator, objects: ObjectStore, 
     )
     prepaid = Prepaid(
         rates,
-        invocation.granted_nusd,
+        invocation.granted_nusd - invocation.end_margin_nusd,
         lambda: late_s + time.monotonic() - began,
         lambda: rates.requests_nusd(objects.gets, objects.puts) + (store.cost_nusd(rates) if store else 0),
         with_servers=invocation.role == "supervisor",

@@ -19,6 +19,7 @@ class FunctionPrice:
     """Price of a function: dollars per GB-second in quanta of ``quantum_s`` seconds, and dollars per invocation.
 
     ``core_mb`` is the memory that has a whole core, MB; ``tail_s`` is what such a function is billed after its return.
+    That may take ``tail_margin_s`` longer.
     """
 
     item: str
@@ -28,6 +29,7 @@ class FunctionPrice:
     minimum_s: float
     request_usd: float
     tail_s: float
+    tail_margin_s: float
     as_of: str
     source: str
 

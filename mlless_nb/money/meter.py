@@ -92,6 +92,13 @@ class Rates:
         quanta = math.ceil(max(span_s + self.tail_s, price.minimum_s) / price.quantum_s - 1e-9)
         return _up(quanta * price.quantum_s * self.function_usd_s + price.request_usd)
 
+    def late_end_nusd(self, *, with_servers: bool = False) -> int:
+        """The most by which a runtime that ends late raises the bill of its function, and of the servers meanwhile."""
+        price, servers = self.profile.function, self.servers_usd_s if with_servers else 0.0
+        late_s = math.ceil(price.tail_margin_s / price.quantum_s) * price.quantum_s
+        # The bills with and without it are rounded up, each.
+        return _up(late_s * self.function_usd_s) + _up(math.ceil(late_s) * servers) + 2
+
     def servers_nusd(self, span_s: float) -> int:
         """Bill of the servers' start-up and of ``span_s`` seconds, rounded up to whole ones."""
         return _up(math.ceil(span_s - 1e-9) * self.servers_usd_s + self.servers_start_usd)

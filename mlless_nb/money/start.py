@@ -63,6 +63,10 @@ class StartingMoney:
         """Seconds to be billed for a start that nobody hears of: on a cloud all that were granted."""
         return 0.0 if self.is_local else self.start_s
 
+    def end_margin_nusd(self, *, is_supervisor: bool) -> int:
+        """The part of a grant that is neither spent nor returned: a cloud's runtime may end later than is estimated."""
+        return 0 if self.is_local else self.rates.late_end_nusd(with_servers=is_supervisor)
+
     @property
     def _span_s(self) -> float:
         return self.start_s + EXIT_S + FIRST_STEP_S
@@ -72,14 +76,16 @@ class StartingMoney:
         # The first worker writes the checkpoints and the model.
         requests = self.rates.requests_nusd(6 + self.held_out_gets + self.is_resumed, 2 if slot == 0 else 0)
         requests += self.inviting_nusd * (slot < self.n_inviters)
-        return self.rates.function_nusd(self._span_s) + requests + self.store_end_nusd + self.coordination_nusd
+        requests += self.store_end_nusd + self.coordination_nusd
+        return self.rates.function_nusd(self._span_s) + requests + self.end_margin_nusd(is_supervisor=False)
 
     @property
     def supervisor_nusd(self) -> int:
         """Initial grant of the supervisor, nano-dollars, including the servers' time; it ends after the workers."""
         span_s = self._span_s + 2 * FIRST_STEP_S
         requests = self.rates.requests_nusd(1, 1) + self.coordination_nusd
-        return self.rates.function_nusd(span_s) + self.rates.servers_nusd(span_s) + requests
+        seconds = self.rates.function_nusd(span_s) + self.rates.servers_nusd(span_s)
+        return seconds + requests + self.end_margin_nusd(is_supervisor=True)
 
     def slice_nusd(self, from_s: float, span_s: float) -> dict[int, int]:
         """Nano-dollars by slot for ``span_s`` more seconds of start-up after ``from_s``; -1 is the supervisor."""

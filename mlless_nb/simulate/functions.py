@@ -82,7 +82,7 @@ class Function:
         invocation, timeline, rates = self.invocation, self._world.timeline, self.rates
         return Prepaid(
             rates,
-            invocation.granted_nusd,
+            invocation.granted_nusd - invocation.end_margin_nusd,
             lambda: timeline.now - invocation.launched_at_s,
             lambda: rates.requests_nusd(self.objects.gets, self.objects.puts),
             with_servers=invocation.role == "supervisor",

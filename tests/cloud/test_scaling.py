@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cloud.conftest import billed_usd, settled, slow_links, trained
+from cloud.conftest import billed_usd, busy, settled, slow_links, trained
 
 pytestmark = pytest.mark.long
 
@@ -49,3 +49,14 @@ def test_the_tuner_removes_workers_and_the_cap_holds(box: Any) -> None:
     assert billed <= run["functions_usd"]
     servers = sum(run["cost"].values()) - run["functions_usd"]
     assert billed + servers <= sum(run["cost"].values()) <= CAP_USD
+
+
+def test_a_cap_holds_beside_busy_loops(box: Any) -> None:
+    """Runtimes took twice as long to end as is estimated, and nothing was reserved for it."""
+    with busy(box), busy(box):
+        run = trained(box, steps=1_000_000, budget=CAP_USD)
+    print("capped", run.get("time_s"), run.get("functions_usd", 0) / billed_usd(box), run.get("told"))
+    assert run.get("status") == "capped", run
+    servers = sum(run["cost"].values()) - run["functions_usd"]
+    assert billed_usd(box) + servers <= CAP_USD
+    assert sum(run["cost"].values()) > 0.8 * CAP_USD

@@ -72,13 +72,18 @@ def invocations_of(
         "round_timeout_s": ROUND_TIMEOUT_S,
         **surroundings,
     }
-    return [
-        Invocation(role="supervisor", slot=SUPERVISOR, granted_nusd=money.supervisor_nusd, **common),
-        *(
-            Invocation(role="worker", slot=slot, granted_nusd=money.worker_nusd(slot), **common)
-            for slot in range(job.workers)
-        ),
-    ]
+
+    def invocation(slot: int) -> Invocation:
+        is_supervisor = slot == SUPERVISOR
+        return Invocation(
+            role="supervisor" if is_supervisor else "worker",
+            slot=slot,
+            granted_nusd=money.supervisor_nusd if is_supervisor else money.worker_nusd(slot),
+            end_margin_nusd=money.end_margin_nusd(is_supervisor=is_supervisor),
+            **common,
+        )
+
+    return [invocation(slot) for slot in (SUPERVISOR, *range(job.workers))]
 
 
 def _eval_every(job: Any, n_held_out: int) -> int:

@@ -1,0 +1,102 @@
+"""What functions are granted: it pays for runtimes that end as late as any was seen to, so that the cap holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mlless_nb.exchange import MemoryCoordinator, MemoryHub
+from mlless_nb.function import entry
+from mlless_nb.money import Rates, price_profile, profile_names
+from mlless_nb.money.budget import Prepaid
+from mlless_nb.money.meter import NUSD
+from mlless_nb.money.start import StartingMoney
+from mlless_nb.simulate import CLOUD, TWO_CORES, Machine, Workload
+from mlless_nb.simulate.functions import Function
+from mlless_nb.simulate.run import _Simulation
+from mlless_nb.storage.objects import MemoryObjects
+
+RATES = st.builds(
+    Rates, st.sampled_from(profile_names()).map(price_profile), st.sampled_from([128, 1769, 10_240]), st.integers(1, 3)
+)
+SHARES = st.floats(0, 1)
+
+
+def ending_after(rates: Rates, share: float) -> Rates:
+    """Prices of functions whose runtimes end by this ``share`` of the margin later than is estimated."""
+    price = rates.profile.function
+    tail_s = price.tail_s + share * price.tail_margin_s * rates.core_share
+    profile = dataclasses.replace(rates.profile, function=dataclasses.replace(price, tail_s=tail_s))
+    return dataclasses.replace(rates, profile=profile)
+
+
+def bill_nusd(rates: Rates, span_s: float, *, is_supervisor: bool) -> int:
+    """What a function of ``span_s`` seconds costs, and the servers meanwhile if it is the supervisor."""
+    return rates.function_nusd(span_s) + (rates.servers_nusd(span_s + rates.tail_s) if is_supervisor else 0)
+
+
+@given(RATES, st.floats(0, 900), SHARES, st.booleans())
+def test_the_margin_covers_a_late_end_of_the_runtime(
+    rates: Rates, span_s: float, share: float, is_supervisor: bool
+) -> None:
+    estimated, real = (
+        bill_nusd(each, span_s, is_supervisor=is_supervisor) for each in (rates, ending_after(rates, share))
+    )
+    margin = StartingMoney(rates, 1, is_local=False).end_margin_nusd(is_supervisor=is_supervisor)
+    assert estimated <= real <= estimated + margin
+
+
+@given(
+    rates=RATES,
+    room_s=st.floats(0, 20),
+    steps=st.lists(st.tuples(st.floats(0.01, 2), SHARES), max_size=20),
+    ends=st.lists(st.tuples(SHARES, SHARES), min_size=4, max_size=4),
+)
+@example(Rates(price_profile("aws-lambda-x86"), 1769), 0.0, [], [(1.0, 1.0)] * 4)
+def test_no_end_of_the_runtimes_up_to_the_longest_passes_the_cap(
+    rates: Rates, room_s: float, steps: list[tuple[float, float]], ends: list[tuple[float, float]]
+) -> None:
+    """A run passed its cap by the time that runtimes took on a busy machine after their functions had returned."""
+    money = StartingMoney(rates, len(ends) - 1, is_local=False)
+    least = money.least_nusd(0)
+    cap = least + round(room_s * (len(ends) * rates.function_usd_s + rates.servers_usd_s) * NUSD)
+    log = MemoryCoordinator(MemoryHub())
+    log.create(cap_nusd=cap, reserved_nusd=least)
+    spans_s = dict.fromkeys(range(-1, len(ends) - 1), 0.0)
+    living = {slot: prepaid(money, slot, spans_s) for slot in spans_s}
+    real_nusd = 0
+    for step_s, share in steps:
+        bought = [each.buy(step_s, log.reserve) for each in living.values()]
+        if not all(bought):
+            break
+        for slot in spans_s:
+            spans_s[slot] += share * step_s
+    for (slot, function), (left, late) in zip(living.items(), ends, strict=True):
+        spans_s[slot] += left * max(function.left_s, 0.0)
+        log.refund(function.granted_nusd - function.spent_nusd, slot)
+        real_nusd += bill_nusd(ending_after(rates, late), spans_s[slot], is_supervisor=slot < 0)
+    assert real_nusd <= log.money()[1] <= cap
+
+
+def prepaid(money: StartingMoney, slot: int, spans_s: dict[int, float]) -> Prepaid:
+    """The grant of the function of ``slot``, which makes no requests; its clock is in ``spans_s``."""
+    is_supervisor = slot < 0
+    granted = money.supervisor_nusd if is_supervisor else money.worker_nusd(slot)
+    granted -= money.end_margin_nusd(is_supervisor=is_supervisor)
+    return Prepaid(money.rates, granted, lambda: spans_s[slot], lambda: 0, with_servers=is_supervisor)
+
+
+@pytest.mark.parametrize("machine", [TWO_CORES, CLOUD], ids=["here", "cloud"])
+def test_a_function_can_neither_spend_nor_return_what_is_for_the_end_of_its_runtime(machine: Machine) -> None:
+    simulation = _Simulation(Workload(workers=2), machine, 0)
+    log: Any = MemoryCoordinator(MemoryHub())
+    for invocation in simulation._invocations():
+        margin = invocation.end_margin_nusd
+        assert (margin > 0) == (machine is CLOUD)
+        simulated = Function(simulation._world, simulation._cores, invocation, lambda function: None)
+        for function in (entry._prepaid(invocation, log, MemoryObjects(), None), simulated.prepaid):
+            assert function.granted_nusd == invocation.granted_nusd - margin
