@@ -65,8 +65,7 @@ def start(
         display({"text/html": html, "text/plain": repr(found)}, raw=True)
         return None
     is_shown = frontend.detect() != "none"
-    for doubt in starting.doubts(job) if is_shown else ():
-        print(f"warning: {doubt}", flush=True)
+    tell_doubts(job)
     run = registry.train(job, resume=resume)
     if is_shown:
         foresight.tell(run, run.job or job)
@@ -83,6 +82,12 @@ def start(
     if run.status == "failed":
         raise UsageError(f"{run.name}: {run.reason}")
     return run
+
+
+def tell_doubts(job: TrainingJob) -> None:
+    """Print a line for each doubt about ``job``, which is about to be started, where somebody sees it."""
+    for doubt in starting.doubts(job) if frontend.detect() != "none" else ():
+        print(f"warning: {doubt}", flush=True)
 
 
 def handle_name(name: str, variables: Mapping[str, object]) -> str:

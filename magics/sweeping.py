@@ -18,7 +18,7 @@ from ..search.launch import begin, sweeps
 from ..search.study import SAMPLERS
 from ..validation import nearest
 from ..widgets import leaderboard
-from .launching import blocks_by_itself
+from .launching import blocks_by_itself, tell_doubts
 from .messages import is_live, written_secrets_line
 from .options import OPTIONS, integer, job_options
 from .sweep_cell import recipe_of_cell
@@ -91,7 +91,7 @@ def start(shell: InteractiveShell, words: list[str], cell: str, filename: str) -
     first = recipe(lambda _, space: space.edges[0])
     if warning := written_secrets_line(f"{' '.join(words)}\n{cell}", first):
         print(warning)
-    begun = begin(recipe, own.pop("budget", None), **own)
+    begun = begin(recipe, own.pop("budget", None), tell_doubts, **own)
     shell.user_ns[variable] = begun
     if not waits and not blocks_by_itself(shell):
         leaderboard.show(begun)

@@ -1,4 +1,4 @@
-"""``mlless_nb.train``: starts a run, and warns before that if its workers are far too many."""
+"""``mlless_nb.train`` starts a run; `warn`, of a job whose workers are far too many, comes before every start."""
 
 from __future__ import annotations
 
@@ -42,9 +42,19 @@ def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> Training
     CommandError
         If a live run has the job's name, or ``resume`` is live, unknown or left no model.
     """
-    for doubt in doubts(job):
-        warnings.warn(doubt, JobWarning, stacklevel=2)
+    warn(job)
     return runs.train(job, resume)
+
+
+def warn(job: TrainingJob, stacklevel: int = 2) -> list[str]:
+    """Warn of what looks wrong with ``job``, which is about to be started; returns the `doubts`.
+
+    ``stacklevel`` is that of `warnings.warn` if the caller gave the warning itself: 2 is the line that has called it.
+    """
+    told = doubts(job)
+    for doubt in told:
+        warnings.warn(doubt, JobWarning, stacklevel=stacklevel + 1)
+    return told
 
 
 def doubts(job: TrainingJob) -> list[str]:

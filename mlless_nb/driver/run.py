@@ -185,6 +185,7 @@ class TrainingRun:
             If the run is live or left no model, or its job is not known here because the run was attached to: use
             `mlless_nb.train` with a job then.
         """
+        from ..starting import warn
         from .runs import train
 
         if self.job is None:
@@ -195,7 +196,11 @@ class TrainingRun:
         names = [entry.name for entry in dataclasses.fields(self.job)]
         if unknown := [name for name in changes if name not in names]:
             raise JobError(unknown[0], changes[unknown[0]], f"a field of a job: {', '.join(names)}")
-        return train(dataclasses.replace(self.job, **changes), resume=self)
+        job = dataclasses.replace(self.job, **changes)
+        doubts, run = warn(job), train(job, resume=self)
+        for doubt in doubts:  # a page shows no warnings
+            run.telemetry.tell(0.0, doubt)
+        return run
 
     # -- commands
 

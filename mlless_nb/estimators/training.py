@@ -14,6 +14,7 @@ from ..errors import JobError, RunError
 from ..job.job import TrainingJob
 from ..job.limits import Stop
 from ..models import FittedModel, Model
+from ..starting import warn
 
 
 class MLLessEstimator(BaseEstimator):  # type: ignore[misc]
@@ -61,7 +62,9 @@ class MLLessEstimator(BaseEstimator):  # type: ignore[misc]
             "validation": None,
             **(self.job or {}),
         }
-        run = train(TrainingJob(model, data=data, **fields))
+        job = TrainingJob(model, data=data, **fields)
+        warn(job, stacklevel=3)  # the line that has called `fit`
+        run = train(job)
         if run.wait() == "failed":
             raise RunError(f"fit failed: {run.reason}")
         self.cost_usd_ = float(run.cost.total)

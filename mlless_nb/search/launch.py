@@ -6,6 +6,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from ..driver import spending
 from ..driver.runs import handles
@@ -13,6 +14,7 @@ from ..errors import BudgetError, CommandError, JobError
 from ..job.job import TrainingJob
 from ..money.book import Book
 from ..money.meter import NUSD, to_nusd
+from ..starting import warn
 from ..telemetry.live import LIVE
 from ..validation import check_positive_integer, is_integer
 from .handle import Sweep, cap_nusd_of
@@ -85,12 +87,14 @@ def sweep(
     MllessError
         If Optuna is not installed.
     """
-    return begin(recipe_of(job, space), budget, trials, sampler, parallel, halving, seed, name)
+    by_caller = partial(warn, stacklevel=3)
+    return begin(recipe_of(job, space), budget, by_caller, trials, sampler, parallel, halving, seed, name)
 
 
 def begin(
     recipe: Recipe,
     budget: float | None,
+    warn_of: Callable[[TrainingJob], object],
     trials: int | None = None,
     sampler: str = "auto",
     parallel: int = 1,
@@ -98,7 +102,7 @@ def begin(
     seed: int = 0,
     name: str = "sweep",
 ) -> Sweep:
-    """`sweep` the jobs that ``recipe`` makes."""
+    """`sweep` the jobs that ``recipe`` makes; ``warn_of`` is called with the one of most workers before the start."""
     cap_nusd = cap_nusd_of(budget)
     for field, value, most in (("trials", trials, MOST_TRIALS), ("parallel", parallel, MOST_PARALLEL)):
         check_positive_integer(field, value, or_none=field == "trials")
@@ -109,11 +113,12 @@ def begin(
     if not is_integer(seed) or not 0 <= seed < 2**32:
         raise JobError("seed", seed, "an integer from 0 to 4294967295")
     _check_name(name)
-    job, spaces = tried(recipe)
+    job, spaces, widest = tried(recipe)
     if job.cap_usd is not None and job.stop.is_empty and to_nusd(job.cap_usd) >= cap_nusd:
         valid = f"less than the sweep's, or beside Stop(epochs=...): one trial would spend all ${cap_nusd / NUSD:g}"
         raise JobError("job.budget", job.cap_usd, valid)
     study = Study(spaces, sampler, trials, halving, seed)
+    warn_of(widest)
     begun = Sweep(name, job.model.metric, spaces, study, parallel)
     with spending.opened() as book:
         _check_room(book, cap_nusd)

@@ -81,8 +81,8 @@ def changed(job: TrainingJob, values: Mapping[tuple[str, ...], Any]) -> Training
     return dataclasses.replace(job, **changes)
 
 
-def tried(recipe: Recipe) -> tuple[TrainingJob, dict[str, Space]]:
-    """A job of the recipe, and what its settings are drawn from, once it was made at all edges.
+def tried(recipe: Recipe) -> tuple[TrainingJob, dict[str, Space], TrainingJob]:
+    """A job of the recipe, what its settings are drawn from, and, of the jobs at all edges, that with most workers.
 
     Raises
     ------
@@ -96,14 +96,16 @@ def tried(recipe: Recipe) -> tuple[TrainingJob, dict[str, Space]]:
             raise JobError(name, space, f"drawn from the same in all trials, {spaces[name]}")
         return space.edges[0]
 
-    job = recipe(first)
+    job = widest = recipe(first)
     _check(job, job)
     if not spaces:
         raise JobError("space", None, "at least one choice(...), uniform(...), log_uniform(...) or integer(...)")
     for name in list(spaces):
         for edge in spaces[name].edges[1:]:
-            _check(recipe(_with_one(name, edge, first)), job)
-    return job, spaces
+            made = recipe(_with_one(name, edge, first))
+            _check(made, job)
+            widest = max(widest, made, key=lambda each: each.workers or 0)
+    return job, spaces, widest
 
 
 def _with_one(name: str, value: Any, others: Draw) -> Draw:

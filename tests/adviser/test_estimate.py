@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mlless_nb
-from mlless_nb import PMF, JobWarning, LogisticRegression, Stop, TrainingJob, datasets
+from mlless_nb import PMF, JobWarning, LogisticRegression, Stop, TrainingJob, TrainingRun, datasets
 from mlless_nb.adviser import foresight
 from mlless_nb.adviser.descent import Descent, planned
 from mlless_nb.adviser.estimate import Course, count, estimate, seconds, usd
@@ -112,6 +112,18 @@ def test_far_too_many_workers_are_told_before_they_are_started(monkeypatch: pyte
         monkeypatch.setattr(foresight, "QUICK_ROWS", 1000)
         mlless_nb.train(with_(workers=20))  # takes too long to be measured
     assert started == [20, 2, 20]
+
+
+def test_far_too_many_workers_are_told_before_a_run_is_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "train", lambda job, resume: TrainingRun(job, "0002", "again"))
+    first = TrainingRun(JOB, "0001", "first")
+    with pytest.warns(JobWarning, match=r"^workers=20: ") as caught:
+        again = first.resume(workers=20)
+    assert [each.filename for each in caught] == [__file__]
+    assert [event.text for event in again.telemetry.state.events] == [str(each.message) for each in caught]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not first.resume(workers=3).telemetry.state.events
 
 
 def test_a_hopeless_target_is_told_with_what_was_seen() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from mlless_nb.errors import DataError, JobError
-from mlless_nb.estimators import MLLessClassifier, MLLessKMeans, MLLessPMF
+from mlless_nb import TrainingJob
+from mlless_nb.errors import DataError, JobError, JobWarning, ServiceError
+from mlless_nb.estimators import MLLessClassifier, MLLessKMeans, MLLessPMF, training
 
 pytestmark = pytest.mark.usefixtures("shared_runtime")
 
@@ -46,6 +48,27 @@ def test_three_classes_sparse_rows_and_hinge() -> None:
     assert two.score(X[:100], y[:100]) == 1.0
     with pytest.raises(AttributeError, match="loss='log_loss'"):
         two.predict_proba(X)
+
+
+def test_far_too_many_workers_are_told_before_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(job: TrainingJob) -> Any:
+        started.append(job.workers)
+        raise ServiceError("not today")
+
+    started: list[int | None] = []
+    monkeypatch.setattr(training, "train", train)
+    X, y = make_classification(2000, 6, random_state=0)
+    many, few = (MLLessClassifier(epochs=20, workers=workers, job={"minibatch": 50}) for workers in (20, 2))
+    with pytest.warns(JobWarning, match=r"^workers=20: \d workers? would be") as caught, pytest.raises(ServiceError):
+        many.fit(X, y)
+    assert [each.filename for each in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(JobWarning):
+            many.fit(X, y)
+        with pytest.raises(ServiceError):
+            few.fit(X, y)
+    assert started == [20, 2]
 
 
 def test_k_means_finds_blobs() -> None:

@@ -23,7 +23,7 @@ minibatch = 90
 
 
 def settings_of(cell: str, names: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-    return tried(recipe_of_cell(cell, {**NAMES, **(names or {})}, {}, {"epochs": 3}, "<cell>"))
+    return tried(recipe_of_cell(cell, {**NAMES, **(names or {})}, {}, {"epochs": 3}, "<cell>"))[:2]
 
 
 def test_a_cell_names_its_settings() -> None:
@@ -88,12 +88,33 @@ class FakeSweep(Sweep):
         self.asked = True
 
 
+def test_far_too_many_workers_are_told_above_the_sweep(
+    shell: InteractiveShell, stage: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def begin(recipe: Any, budget: float, warn_of: Any, **own: Any) -> FakeSweep:
+        warn_of(tried(recipe)[2])
+        return FakeSweep("sweep")
+
+    monkeypatch.setattr(sweeping, "begin", begin)
+    monkeypatch.setattr(sweeping, "blocks_by_itself", lambda shell: False)
+    monkeypatch.setattr(sweeping.leaderboard, "show", lambda sweep, wait=False: None)
+    shell.user_ns.update(NAMES)
+    cell = CELL.replace("minibatch = 90", "minibatch = 10")
+    told_of = "warning: workers=20: "
+    for frontend, workers, begins in (("live", "choice(2, 20)", told_of), ("live", "2", ""), ("none", "20", "")):
+        stage.frontend = frontend
+        shell.run_cell_magic("mlless", "sweep --budget 0.01 --epochs 3", f"{cell}workers = {workers}\n")
+        told = capsys.readouterr()
+        assert told.out.startswith(begins)
+        assert (told.out.count("\n"), told.err) == (bool(begins), "")
+
+
 def test_the_handle_becomes_a_variable_and_stop_finds_it(
     shell: InteractiveShell, stage: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     begun: list[Any] = []
 
-    def begin(recipe: Any, budget: float, **own: Any) -> FakeSweep:
+    def begin(recipe: Any, budget: float, _warn_of: Any, **own: Any) -> FakeSweep:
         begun.append((budget, own, tried(recipe)[0].workers))
         return FakeSweep(own.get("name", "sweep"))
 

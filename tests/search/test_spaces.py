@@ -94,7 +94,7 @@ def test_successive_halving_keeps_the_best_third() -> None:
 
 def test_fields_are_found_in_the_job_and_its_parts() -> None:
     space = {"learning_rate": choice(1.0, 2.0), "model.rank": choice(3), "workers": choice(2), "epochs": choice(4)}
-    job, spaces = tried(recipe_of(JOB, space))
+    job, spaces, _ = tried(recipe_of(JOB, space))
     assert job.optimizer == SGD(1.0)
     assert (job.model.rank, job.workers, job.stop.epochs) == (3, 2, 4)  # type: ignore[attr-defined]
     assert spaces == space

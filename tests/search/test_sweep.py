@@ -7,6 +7,7 @@ import dataclasses
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from mlless_nb import (
     BudgetError,
     CommandError,
     JobError,
+    JobWarning,
     RunError,
     ServiceError,
     Stop,
@@ -102,6 +104,21 @@ def test_weak_trials_stop_early_and_the_best_model_comes_back() -> None:
     assert list(sweep.to_pandas())[-1] == "learning_rate"
     with pytest.raises(CommandError, match="has ended"):
         sweep.budget = 0.1
+
+
+def test_far_too_many_workers_are_told_once_before_any_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner.Runner, "start", lambda self: self._sweep._end("stopped", "by the test"))
+    workers = {"workers": choice(2, 20, 3), "learning_rate": log_uniform(0.1, 1.0)}
+    with pytest.warns(JobWarning, match=r"^workers=20: \d workers? would be quicker and cheaper") as caught:
+        mlless_nb.sweep(JOB, workers, budget=0.02)
+    assert [each.filename for each in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mlless_nb.sweep(JOB, RATES, budget=0.02)
+        n_sweeps = len(sweeps())
+        with pytest.raises(JobWarning):
+            mlless_nb.sweep(JOB, workers, budget=0.02)
+        assert len(sweeps()) == n_sweeps
 
 
 @pytest.mark.parametrize(
