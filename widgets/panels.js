@@ -7,7 +7,7 @@ const WIDTH = COLUMNS.length;
 const [STEP, EPOCH, TIME, LOSS, VALIDATION, WORKERS, SPENT, SERVERS] = COLUMNS.keys();
 const AXES = { step: STEP, seconds: TIME, dollars: SPENT };
 const CAP_IN_SIGHT = 2; // as in view_model.py: a higher cap is shown as text, since its line would flatten the curve
-const REMARK_ROOM = 0.16; // as in svg.py: room above the losses for a baseline that is told only, as a share of their range
+const REMARK_ROOM = 0.16; // as in svg.py: room above the losses for the words on a baseline, as a share of their range
 const BASE_IN_SIGHT = 0.25; // as in view_model.py: most distance of a drawn baseline, as a share of the losses' range
 const MOST_POINTS = 800; // of a line on screen
 // as in loss_range.py: the loss axis ignores this share of the steps, if there are so many losses
@@ -119,7 +119,7 @@ function panels({ rows, status, earlier }, { against, zoom, log }) {
   // with room for its label if it is the lowest line; the axis may be logarithmic
   const under = isLog ? status.base / (high / status.base) ** 0.2 : status.base - 0.2 * (high - status.base);
   if (hasBase) [low, high] = [status.base < low ? under : low, Math.max(high, status.base)];
-  const isBaseTold = status.base != null && !hasBase && !clipped;
+  const isBaseTold = status.base != null && !clipped;
   const pad = (high - low) * 0.06 || Math.abs(high) * 0.05 || 1;
   const above = isBaseTold ? (high - low) * REMARK_ROOM || pad : pad;
   const range = isLog ? [low / (high / low) ** 0.04, high * (high / low) ** (isBaseTold ? REMARK_ROOM : 0.04)] : [low - pad, high + above];

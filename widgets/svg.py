@@ -28,7 +28,7 @@ _ROWS = 240
 _NEAR = 0.2
 #: Width of a character, about.
 _CHARACTER = 6.0
-#: Room below and above the losses, and above them for a baseline that is told only, as shares of their range.
+#: Room below and above the losses, and above them for the words on a baseline, as shares of their range.
 _PAD, _REMARK_ROOM = 0.06, 0.16
 
 # Light by default; dark if the page is dark and the image may follow it (color-scheme).
@@ -166,6 +166,7 @@ class _Panel:
             places = [(x, anchor, share, y + shift) for x, anchor, share in begins for shift in shifts]
             places += [(x1 + 5, "start", 0.0, _TOP + 10.0), (x2 - 3, "end", 1.0, _TOP + 10.0)]  # it tells the value
             x, anchor, _, at = next((place for place in places if self._is_free(text, *place)), places[0])
+            self._levels.append(at)
             where = f'x="{x:.1f}" y="{at:.1f}" text-anchor="{anchor}"'
         else:
             where = f'x="{x1 + 5:.1f}" y="{y + (12 if below else -4):.1f}"'
@@ -179,7 +180,7 @@ class _Panel:
         return is_inside and not any(_crosses(curve, left, right, top, bottom) for curve in self._curves)
 
     def end(self, x: float, y: float, text: str) -> None:
-        """Write the last value of a line above its end, or below it if a level is above. Draw levels first."""
+        """Write the last value of a line above its end, or below it if a level or words are above; these come first."""
         x, y = self.at(x, y)
         y += 17 if any(y - 20 < level < y for level in self._levels) else -7
         self.parts.append(f'<text class="e o" x="{x + 4:.1f}" y="{y:.1f}" text-anchor="end">{escape(text)}</text>')
@@ -268,8 +269,7 @@ def _padded(low: float, high: float, is_log: bool, above: float = _PAD) -> tuple
 
 def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[float, float]) -> _Panel:
     curves = [(column["step"], column[name]) for name in ("loss", "validation_loss")]
-    levels = [] if state.target is None else [state.target]
-    low, high, is_log, clipped = loss_range(curves, span[1], levels)
+    low, high, is_log, clipped = loss_range(curves, span[1], [] if state.target is None else [state.target])
     base = state.baseline_loss
     if base is not None and is_base_in_range(float(low), float(high), base):
         # with room for its label if it is the lowest line
@@ -277,8 +277,8 @@ def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[f
         low, high = under if base < low else low, max(high, base)
     else:
         base = None
-    is_base_told = state.baseline_loss is not None and base is None and clipped is None
-    y_range = _padded(float(low), float(high), is_log, _REMARK_ROOM if is_base_told else _PAD)
+    above = _REMARK_ROOM if state.baseline_loss is not None and clipped is None else _PAD
+    y_range = _padded(float(low), float(high), is_log, above)
     panel = _Panel(0, _WIDTHS[0], span, y_range, is_log)
     evaluated = np.isfinite(column["validation_loss"])
     panel.frame(loss_title(state.metric), ["validation", "training"] if evaluated.any() else ["training alone"])
@@ -294,12 +294,13 @@ def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[f
     at = column["step"][evaluated] if evaluated.any() else column["step"]
     if base is not None:
         panel.level("z", base, base_text(state), last=float(shown[-1]) if math.isfinite(shown[-1]) else base)
-    above = f"up to {clipped:.2g}" if clipped is not None else ""
-    if not above and state.baseline_loss is not None and state.baseline_loss > panel.y[1]:
-        above = base_text(state)
-    if above:
+    remark = f"up to {clipped:.2g}" if clipped is not None else ""
+    if not remark and state.baseline_loss is not None and state.baseline_loss > panel.y[1]:
+        remark = base_text(state)
+    if remark:
         x, y = panel.at(span[1], panel.y[1])
-        panel.parts.append(f'<text class="o" x="{x:.1f}" y="{y + 9:.1f}" text-anchor="end">↑ {escape(above)}</text>')
+        panel._levels.append(y + 9)
+        panel.parts.append(f'<text class="o" x="{x:.1f}" y="{y + 9:.1f}" text-anchor="end">↑ {escape(remark)}</text>')
     if math.isfinite(shown[-1]):
         panel.end(float(at[-1]), float(shown[-1]), metric(float(shown[-1])))
     return panel

@@ -159,12 +159,11 @@ def test_the_best_evaluation_and_the_base_line_are_drawn(notebook: Open) -> None
 
 
 @pytest.mark.long
-def test_words_in_narrow_charts_and_strips_do_not_touch(notebook: Open) -> None:
-    diverging = (
-        "run.diverges = 1.012\nrun.telemetry.update(baseline_loss=0.92, target=None)\nrun.advance(260)\nshow(run)"
-    )
+@pytest.mark.parametrize("curve", ["diverges = 1.012", "swings = 3.0"])
+def test_words_in_narrow_charts_and_strips_do_not_touch(notebook: Open, curve: str) -> None:
     made = "run = FakeRun(n_steps=100_000, budget_usd=50.0, workers=64, removes_at=(100, 150, 151, 152))"
-    opened = notebook([SETUP, f"{made}\n{diverging}"])
+    shown = "run.telemetry.update(baseline_loss=0.92, target=None)\nrun.advance(260)\nshow(run)"
+    opened = notebook([SETUP, f"{made}\nrun.{curve}\n{shown}"])
     opened.run(0)
     opened.run(1)
     wait_for_rows(opened, 200)

@@ -92,6 +92,8 @@ class FakeRun:
     _leaving = 0
     #: What the validation loss rises a step after step 300, and by which factor after step 100.
     rises, diverges = 0.0, 1.0
+    #: By how much the training loss goes up and down from step to step.
+    swings = 0.0
 
     # ------------------------------------------------------------------ what an engine does
     def advance(self, n: int = 1) -> None:
@@ -122,7 +124,7 @@ class FakeRun:
         self._spent += 4.6e-6 * self._n_workers + 6e-6
         validation = 0.8655 + 0.07 / (1 + step / 40) + self.rises * max(step - 300, 0)
         validation *= self.diverges ** max(step - 100, 0)
-        loss = validation - 0.012 + 0.006 * self._random.standard_normal() + 0.05 / step
+        loss = validation - 0.012 + 0.006 * self._random.standard_normal() + 0.05 / step + self.swings * (-1) ** step
         sent = 96e3 * self._n_workers
         row = dict.fromkeys(COLUMNS, 0.0) | {
             "step": step,
