@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 #: Options of runs that a sweep's trials cannot have.
-_NOT_OF_TRIALS = ("--resume", "--detach", "--force", "--name", "--budget")
+_NOT_OF_TRIALS = ("--resume", "--detach", "--force", "--dry-run", "--name", "--budget")
 #: The sweep's own.
 OWN = ("budget", "name", "trials", "sampler", "parallel", "halving", "wait", "on_interrupt")
 

@@ -54,6 +54,7 @@ def test_spaces_of_the_notebook_are_settings_if_the_cell_reads_them() -> None:
         ("--budget x", CELL, "argument --budget: invalid float value: 'x'"),
         ('--budget 0.01 --name "mine', CELL, "No closing quotation"),
         ("--budget 0.01 --trails 3", CELL, "not an option of a sweep; is --trials meant"),
+        ("--budget 0.01 --dry-run", CELL, "--dry-run: not an option of a sweep"),
         ("--budget 0.01 --sampler best", CELL, "must be one of auto, tpe, random, grid"),
         ("--budget 0.01 --trials 0", CELL, "trials=0: must be an integer >= 1"),
         ("--budget 0.01 --name print", CELL, "must not be a keyword or builtin"),
