@@ -22,6 +22,7 @@ from ..widgets.format import usd
 from . import budgets, cleaning, many, sweeping
 from .launching import handle_name
 from .messages import cost_so_far, detached_line, is_live, status_line
+from .options import words_of
 from .waiting import until_end
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def perform(line: str) -> None:
     MllessError
         If the run refuses the command.
     """
-    words = line.split() or ["status"]
+    words = words_of("%mlless", line) or ["status"]
     if words[0] not in COMMANDS:
         near = nearest(words[0], COMMANDS)
         hint = f"; is {near} meant?" if near else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -15,7 +14,7 @@ from .cell import FIELDS, at_its_line, read_cell, unused
 from .commands import perform
 from .launching import start
 from .messages import written_secrets_line
-from .options import BEHAVIOUR, OPTIONS, job_options
+from .options import BEHAVIOUR, OPTIONS, job_options, words_of
 
 
 def with_options(magic: Any) -> Any:
@@ -66,7 +65,7 @@ class MllessMagics(Magics):
                 from . import sweeping  # Optuna is an extra, and sweeps are rare
 
                 filename = self.shell.compile.cache(f"%%mlless {line}\n{cell}", self.shell.execution_count)
-                sweeping.start(self.shell, _words_of(line)[1:], cell, filename)
+                sweeping.start(self.shell, words_of("%%mlless", line)[1:], cell, filename)
                 return
             given, unknown = self.mlless.parser.parse_argstring(line, partial=True)
             _refuse_unknown(unknown)
@@ -83,13 +82,6 @@ class MllessMagics(Magics):
                 raise at_its_line(cell, error) from error
         except MllessError as error:
             raise UsageError(str(error)) from error
-
-
-def _words_of(line: str) -> list[str]:
-    try:
-        return shlex.split(line)
-    except ValueError as error:  # a quotation mark without another one
-        raise UsageError(f"%%mlless {line}: {error}") from None
 
 
 def _refuse_unknown(words: list[str]) -> None:

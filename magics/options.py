@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from IPython.core.error import UsageError
 
 from ..job.scale_in import ScaleIn
 
@@ -12,6 +15,14 @@ from ..job.scale_in import ScaleIn
 STOP_RULES = ("target", "epochs", "steps", "time_s", "patience", "confirmations")
 #: Options of the magic itself; all others are fields of the job.
 BEHAVIOUR = ("resume", "wait", "force", "on_interrupt", "dry_run")
+
+
+def words_of(magic: str, line: str) -> list[str]:
+    """The words of the ``line`` of a ``magic``, as a shell reads them: quotation marks hold one together."""
+    try:
+        return shlex.split(line)
+    except ValueError as error:  # a quotation mark without another one
+        raise UsageError(f"{magic} {line}: {error}") from None
 
 
 def number(text: str) -> float | int:

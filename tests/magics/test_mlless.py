@@ -11,6 +11,7 @@ from IPython.utils.capture import capture_output
 
 from mlless_nb import ISP, PMF, SGD, datasets
 from mlless_nb.errors import CommandError, JobError, ServiceError
+from mlless_nb.tracking import Runs
 
 BODY = "model = PMF(rank=3)\noptimizer = SGD(learning_rate=0.5)\ndata = ratings\n"
 LINE = "--minibatch 50 --workers 2"
@@ -285,6 +286,15 @@ class TestVerbs:
         assert len(said) == 6
         assert all(line.startswith("first: asked ") for line in said)
 
+    def test_names_may_be_quoted(self, notebook: InteractiveShell, stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        (run,) = stage.add("first")
+        notebook.run_line_magic("mlless", 'stop "first"')
+        assert run.commands == [("stop", None)]
+        asked: list[Any] = []
+        monkeypatch.setattr("mlless_nb.runs", lambda last, **options: asked.append(options) or Runs([]))
+        notebook.run_line_magic("mlless", "runs --project ''")
+        assert asked == [{"project": ""}]  # the runs of no project
+
     def test_the_only_live_run_is_meant(self, notebook: InteractiveShell, stage: Any) -> None:
         first, second, third = stage.add("first", "second", "third")
         first.end()
@@ -314,6 +324,7 @@ class TestVerbs:
             ("compare first", "%mlless compare: must name two runs or more, e.g. %mlless compare first second"),
             ("forget", "must name runs"),
             ("runs --porject x", "must be one of --project, --sweep"),
+            ('stop "first', '%mlless stop "first: No closing quotation'),
         ],
     )
     def test_mistakes_are_one_line(self, notebook: InteractiveShell, stage: Any, line: str, says: str) -> None:
