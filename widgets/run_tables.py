@@ -16,18 +16,22 @@ _HEAD = ("name", "began", "project", "trained", "best", "last", "time", "cost", 
 _WORDS = 4
 
 
-def runs_text(runs: Sequence[Any]) -> str:
-    """The newest of ``runs`` (`mlless_nb.tracking.TrackedRun`) as lines."""
+def runs_text(runs: Sequence[Any], n_others: int = 0) -> str:
+    """The newest of ``runs`` (`mlless_nb.tracking.TrackedRun`) as lines; ``n_others`` are not among them."""
     if not runs:
-        return "no run yet: a %%mlless cell starts one"
+        return _none(n_others)
     return "\n".join([text_table(_HEAD, list(map(_row, runs[-SHOWN:])), _WORDS), *_note(runs)])
 
 
-def runs_html(runs: Sequence[Any]) -> str:
-    """The newest of ``runs`` as a table."""
+def runs_html(runs: Sequence[Any], n_others: int = 0) -> str:
+    """As `runs_text`, as a table."""
     if not runs:
-        return "<i>no run yet: a %%mlless cell starts one</i>"
+        return f"<i>{_none(n_others)}</i>"
     return html_table(_HEAD, list(map(_row, runs[-SHOWN:])), _WORDS, note=" ".join(_note(runs)))
+
+
+def _none(n_others: int) -> str:
+    return f"none of {count(n_others, 'run')}" if n_others else "no run yet: a %%mlless cell starts one"
 
 
 def _note(runs: Sequence[Any]) -> list[str]:
@@ -47,14 +51,14 @@ def _row(run: Any) -> tuple[str, ...]:
 def spend_text(spend: Any) -> str:
     """`mlless_nb.tracking.listing.Spend` as lines, with the sum."""
     if not spend.rows:
-        return "nothing was spent: no run yet"
+        return "nothing was spent yet"
     return text_table(_SPEND_HEAD, _spend_rows(spend), 2)
 
 
 def spend_html(spend: Any) -> str:
     """`mlless_nb.tracking.listing.Spend` as a table, with the sum."""
     if not spend.rows:
-        return "<i>nothing was spent: no run yet</i>"
+        return "<i>nothing was spent yet</i>"
     return html_table(_SPEND_HEAD, _spend_rows(spend), 2, strong=len(spend.rows))
 
 

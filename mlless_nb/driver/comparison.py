@@ -93,7 +93,7 @@ def compare(*runs: TrainingRun | str) -> Comparison:
     JobError
         If there are fewer than two, or more than 20.
     CommandError
-        If one is unknown, live in another process, or has no record.
+        If one is unknown, or live in another process.
     """
     for run in runs:
         if not isinstance(run, (TrainingRun, str)):
@@ -119,9 +119,19 @@ def _entry(run: TrainingRun | str, entries: list[TrackedRun]) -> TrackedRun:
     return found
 
 
+def _recorded(entry: TrackedRun) -> NDArray[np.float64]:
+    """The rows of an ended run; none if it ended before its functions were invoked, which leaves no record."""
+    try:
+        return record.find(entry.id)[1]
+    except CommandError:
+        if entry.is_live:
+            raise
+        return record.to_array([])
+
+
 def _compared(entry: TrackedRun, label: str) -> ComparedRun:
     handle = next((each for each in handles() if each.id == entry.id), None)
-    rows = handle.telemetry.rows_since(0) if handle is not None else record.find(entry.id)[1]
+    rows = handle.telemetry.rows_since(0) if handle is not None else _recorded(entry)
     column = {name: rows[:, number] for number, name in enumerate(COLUMNS)}
     known_losses = np.isfinite(column["validation_loss"])
     is_validation = bool(known_losses.any())

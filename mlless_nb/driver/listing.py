@@ -48,13 +48,14 @@ def runs(last: int | None = None, *, project: str | None = None, sweep: str | No
     for name, value in (("project", project), ("sweep", sweep)):
         if value is not None and not isinstance(value, str):
             raise JobError(name, value, "a name or None")
+    entries = known()
     found = [
         run
-        for run in known()
+        for run in entries
         if (project is None or run.project == project)
         and (sweep is None or sweep in (run.sweep, run.sweep.rpartition("-")[0]))
     ]
-    return Runs(found[-last:] if last is not None else found)
+    return Runs(found[-last:] if last is not None else found, len(entries) - len(found))
 
 
 def spend(project: str | None = None) -> Spend:
@@ -138,7 +139,7 @@ def forget(*names: str, older_than_days: float | None = None) -> Runs:
         raise CommandError(f"run {live[0]!r} is live: stop it first")
     removed = [run for run in chosen if not run.is_live]
     _remove(removed)
-    return Runs(removed)
+    return Runs(removed, len(entries) - len(removed))
 
 
 def _remove(removed: Sequence[TrackedRun]) -> None:

@@ -16,10 +16,16 @@ class Runs:
 
     ``runs[-1]`` is the newest one, ``runs["first"]`` the newest one of that name or id, ``run in runs`` asks for a
     handle, a name or an id.
+
+    Parameters
+    ----------
+    entries : sequence of TrackedRun
+    n_others : int
+        Runs of the list that are not among them.
     """
 
-    def __init__(self, entries: Sequence[TrackedRun]) -> None:
-        self._entries = tuple(entries)
+    def __init__(self, entries: Sequence[TrackedRun], n_others: int = 0) -> None:
+        self._entries, self._n_others = tuple(entries), n_others
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -110,12 +116,12 @@ class Runs:
     def __repr__(self) -> str:
         from ..widgets.run_tables import runs_text
 
-        return runs_text(self._entries)
+        return runs_text(self._entries, self._n_others)
 
     def _repr_html_(self) -> str:
         from ..widgets.run_tables import runs_html
 
-        return runs_html(self._entries)
+        return runs_html(self._entries, self._n_others)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -158,6 +158,26 @@ def test_compare_reads_curves_from_records() -> None:
             mlless_nb.compare(*wrong)  # type: ignore[arg-type]
 
 
+def test_compare_takes_a_run_that_ended_before_its_functions_were_invoked() -> None:
+    recorded("20261124-100000-aaaaaaaa", "old")
+    RunLedger().begin(TrackedRun("20261124-110000-bbbbbbbb", "never-began", 1.0, status="starting"), GONE)
+    compared = mlless_nb.compare("old", "never-began")
+    assert [len(run.losses) for run in compared.runs] == [2, 0]
+    assert "failed" in repr(compared).splitlines()[2]
+    assert len(compared.plot().data) == 4
+    RunLedger().begin(TrackedRun("20261124-120000-cccccccc", "elsewhere", 2.0, status="running"), Owner.this())
+    with pytest.raises(CommandError):
+        mlless_nb.compare("old", "elsewhere")
+
+
+def test_a_part_of_the_list_in_which_there_is_none_says_so() -> None:
+    assert repr(mlless_nb.runs()) == "no run yet: a %%mlless cell starts one"
+    RunLedger().begin(TrackedRun("20261124-100000-aaaaaaaa", "old", 1.0, status="finished"))
+    for nothing in (mlless_nb.runs(project="thesis"), mlless_nb.forget(older_than_days=1e6)):
+        assert (repr(nothing), nothing._repr_html_()) == ("none of 1 run", "<i>none of 1 run</i>")
+    assert repr(mlless_nb.spend("thesis")) == "nothing was spent yet"
+
+
 def test_a_diverged_run_leaves_the_axis_to_the_others() -> None:
     for run_id in ("20261124-100000-aaaaaaaa", "20261124-110000-bbbbbbbb"):
         recorded(run_id, "old")
