@@ -73,10 +73,13 @@ def axis_of(name: str, space: Any, values: Sequence[Any]) -> Axis:
     """The axis of a setting: its numbers, the logarithms of these, or words one above the other."""
     is_numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
     if hasattr(space, "options") or not is_numeric:
-        labels = [shown(value) for value in getattr(space, "options", dict.fromkeys(map(str, values)))]
-        step = 1 / max(len(labels) - 1, 1)
-        places = [labels.index(shown(value)) * step if shown(value) in labels else 0.0 for value in values]
-        return Axis(name, places, [number * step for number in range(len(labels))], labels)
+        words = {repr(value): value for value in getattr(space, "options", values)}
+        if not words.keys() >= set(map(repr, values)):  # options that hold other settings, or none was drawn
+            words = {repr(value): value for value in values}
+        step = 1 / max(len(words) - 1, 1)
+        place_of = {word: number * step for number, word in enumerate(words)}
+        texts = [shown(value) for value in words.values()]
+        return Axis(name, [place_of[repr(value)] for value in values], list(place_of.values()), texts)
     if space.is_log:
         low, high = math.log10(space.low), math.log10(space.high)
         parts = [number / 4 for number in range(5)]

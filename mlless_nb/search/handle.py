@@ -147,14 +147,22 @@ class Sweep:
     # -- showing
 
     def to_pandas(self) -> Any:
-        """The trials as a ``pandas.DataFrame`` (needs pandas), a column for each setting."""
+        """The trials as a ``pandas.DataFrame`` (needs pandas), a column for each setting.
+
+        One that has the name of another column, e.g. "loss", is called "settings.loss".
+        """
         try:
             import pandas as pd
         except ModuleNotFoundError:
             raise MllessError("sweep.to_pandas() needs pandas; install it: pip install pandas") from None
         names = [entry.name for entry in dataclasses.fields(Trial) if entry.name != "settings"]
-        rows = [{name: getattr(trial, name) for name in names} | dict(trial.settings) for trial in self.trials]
-        return pd.DataFrame(rows, columns=[*names, *(name for name in self.spaces if name not in names)])
+        columns = {name: f"settings.{name}" if name in names else name for name in self.spaces}
+        rows = [
+            {name: getattr(trial, name) for name in names}
+            | {column: trial.settings.get(name) for name, column in columns.items()}
+            for trial in self.trials
+        ]
+        return pd.DataFrame(rows, columns=[*names, *columns.values()])
 
     def plot(self) -> Any:
         """The trials as a plotly ``Figure`` of parallel coordinates: a line for each, an axis for each setting."""
@@ -180,8 +188,9 @@ class Sweep:
         return as_html(self)
 
     def __repr__(self) -> str:
-        best = self.best_trial
-        found = f", best {self.metric} {best.loss:.4g} of {best.name}" if best is not None and best.loss else ""
+        best, found = self.best_trial, ""
+        if best is not None and best.loss is not None:
+            found = f", best {self.metric} {best.loss:.4g} of {best.name}"
         return f"<Sweep {self.name!r}: {self.status}, {len(self.trials)} of {count(self.n_trials, 'trial')}{found}>"
 
     # -- the runner's side

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from mlless_nb import PMF, SGD, Adam, JobError, LogisticRegression, Stop, TrainingJob, datasets
 from mlless_nb.errors import MllessError
-from mlless_nb.search import choice, integer, log_uniform, uniform
+from mlless_nb.search import Sweep, Trial, choice, integer, log_uniform, uniform
 from mlless_nb.search.recipe import recipe_of, tried
 from mlless_nb.search.rungs import Course
 from mlless_nb.search.space import combinations
@@ -129,6 +129,15 @@ def test_a_function_makes_jobs() -> None:
     other = TrainingJob(LogisticRegression(), data=clicks)
     with pytest.raises(JobError, match="one whose held-out loss is RMSE"):
         tried(recipe_of(lambda is_other: other if is_other else JOB, {"is_other": choice(False, True)}))
+
+
+def test_a_setting_called_like_a_column_has_its_own() -> None:
+    spaces = {"loss": choice("log", "hinge"), "rank": integer(2, 4)}
+    sweep = Sweep("kinds", "log loss", spaces, Study(spaces, "random", 1, None, 0), 1)
+    sweep._put(Trial(1, "kinds-1", settings={"loss": "hinge", "rank": 3}, status="finished", loss=0.0))
+    frame = sweep.to_pandas()
+    assert (frame["loss"].tolist(), frame["settings.loss"].tolist(), frame["rank"].tolist()) == ([0.0], ["hinge"], [3])
+    assert "best log loss 0 of kinds-1" in repr(sweep)
 
 
 @given(epochs=st.floats(1, 500), factor=st.integers(2, 5), at=st.floats(0, 2))

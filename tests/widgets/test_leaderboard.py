@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from mlless_nb import SGD, Adam
 from mlless_nb.search import Trial, choice, integer, log_uniform, uniform
 from mlless_nb.widgets import leaderboard
 from mlless_nb.widgets.live_leaderboard import Leaderboard
@@ -110,6 +111,18 @@ def test_parallel_coordinates_have_an_axis_for_each_setting_and_the_loss() -> No
 
 def test_an_axis_of_large_numbers_has_them_written_out() -> None:
     assert axis_of("rate", log_uniform(0.2, 2000.0), [1.0]).tick_texts == ["0.2", "2", "20", "200", "2,000"]
+
+
+def test_each_option_has_its_place_on_the_axis() -> None:
+    near = choice(1.00001, 1.00002)  # as texts they are the same
+    assert axis_of("rate", near, [1.00002, 1.00001]).places == [1.0, 0.0]
+    like = choice(SGD(0.1, momentum=0.9, nesterov=True), SGD(0.1, momentum=0.99, nesterov=True))
+    assert axis_of("optimizer", like, list(like.options)[::-1]).places == [1.0, 0.0]
+    # options that hold other settings, which trials draw: those of the first job are others
+    nested = axis_of("optimizer", choice(SGD(0.1), Adam(0.1)), [SGD(0.2), Adam(0.3), SGD(0.2)])
+    assert (nested.places, nested.tick_places) == ([0.0, 1.0, 0.0], [0.0, 1.0])
+    some = axis_of("momentum", uniform(0, 1), [0.123456, None, 0.5])  # of which a trial drew none
+    assert (some.places, some.tick_texts) == ([0.0, 0.5, 1.0], ["0.1235", "–", "0.5"])
 
 
 def test_diverged_trials_leave_the_loss_axis_to_the_others() -> None:
