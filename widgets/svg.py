@@ -35,7 +35,7 @@ _PAD, _REMARK_ROOM = 0.06, 0.16
 _STYLE = (
     "text{font:10px system-ui,'DejaVu Sans',sans-serif;fill:#5f6368}.h{font-size:12px;font-weight:600;fill:#1b1b1b}"
     ".n{font-size:12px}"
-    "path,line{fill:none}.g{stroke:#e3e5e8}.t{stroke:#0072b2;opacity:.65}.v{stroke:#0072b2;stroke-width:2}"
+    "path,line{fill:none}.g{stroke:#e3e5e8}.t{stroke:#0072b2;opacity:.45}.v{stroke:#0072b2;stroke-width:2}"
     ".e{font-size:11px;font-weight:600;fill:#1b1b1b}"
     ".d{fill:#0072b2}.b{fill:none;stroke:#0072b2;stroke-width:1.5}.z{stroke:#5f6368;stroke-dasharray:2 3}"
     ".y{stroke:#5f6368;stroke-dasharray:5 3}.w{stroke:#d55e00;stroke-width:2}.m{fill:#d55e00}"
