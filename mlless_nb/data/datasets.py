@@ -107,7 +107,10 @@ def ratings(
     if like is not None or any(_is_text(ids) for ids in (users, items)):
         _left_out("used with ids that begin at 0", **counts)
         arrays = {"users": users, "items": items, **({} if ratings is None else {"ratings": ratings})}
-        return ratings_of_table(arrays, "users", "items", None if ratings is None else "ratings", None, missing, like)
+        column = None if ratings is None else "ratings"
+        found = ratings_of_table(arrays, "users", "items", column, None, missing, like)
+        doubts = doubts_of_ratings(found.users, found.items, found.ratings) if column is not None else []
+        return _warned(found, doubts)
     if missing != "error":
         raise DataError("missing", missing, "used with a table, or with ids that are texts or UUIDs")
     user_ids, n_all_users = checked_ids("users", users, "n_users", n_users)

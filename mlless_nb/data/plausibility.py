@@ -17,6 +17,8 @@ from .minibatches import Float32, Int32
 MOST_IDS_UNASKED, MOST_IDS_A_RATING = 10**7, 100
 #: From this number of ids on, it is a sign if less than half of them are used.
 FEW_IDS = 1000
+#: Repeated pairs are counted among so many ratings, the first ones: to sort more would slow the reading of large files.
+MOST_COMPARED = 1 << 20
 #: A column of at least so many texts is taken for ids if at least this share of them are different.
 FEW_TEXTS, IDS_SHARE = 1000, 0.9
 #: A column is taken for dates if so many of its first values are, or all if there are fewer.
@@ -65,7 +67,7 @@ def _n_different(ids: Int32, n_ids: int) -> int:
 
 
 def doubts_of_ratings(users: Int32, items: Int32, ratings: Float32) -> list[str]:
-    """Signs that nothing, or little, can be learnt from the ratings."""
+    """Signs that nothing, or little, can be learnt from the ratings, or that users have rated items repeatedly."""
     doubts = [
         f"{field}: all {len(ids):,} ratings are of {field.removesuffix('s')} {ids[0]}; factors are learnt where "
         "several users have rated several items"
@@ -77,7 +79,22 @@ def doubts_of_ratings(users: Int32, items: Int32, ratings: Float32) -> list[str]
             f"ratings: all {len(ratings):,} are {ratings[0]:g}, so there is nothing to learn; ratings that differ "
             "were expected"
         )
+    n_compared = min(len(ratings), MOST_COMPARED)
+    if n_again := _n_repeated(users[:n_compared], items[:n_compared]):
+        first = "the first " if n_compared < len(ratings) else ""
+        doubts.append(
+            f"users, items: {n_again:,} of {first}{count(n_compared, 'rating')} "
+            f"{'is' if n_again == 1 else 'are'} of a user and an item that an earlier one is of, and all count; keep "
+            "one of each pair, as by frame.drop_duplicates([user, item]), or their mean, unless that is meant"
+        )
     return doubts
+
+
+def _n_repeated(users: Int32, items: Int32) -> int:
+    """Number of pairs that come after an equal one."""
+    pairs = users.astype(np.int64) << 32 | items
+    pairs.sort()
+    return int(np.count_nonzero(pairs[1:] == pairs[:-1]))
 
 
 def doubts_of_features(X: Any, y: Float32) -> list[str]:
@@ -124,18 +141,22 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def doubt_of_dates(column: str) -> str:
-    """The values of a feature `look_like_dates`."""
-    return (
-        f"column {column!r}: its texts are dates, and each of them is a category, of which nothing is learnt for other "
-        "dates; convert it with pandas.to_datetime and use the days since a date or the day of the week, which are "
-        f"numbers, or name it in time=, or leave it out by features=[...]; categorical=[{column!r}] where it is meant"
+def dates_refused(column: str, *, is_text: bool) -> DataError:
+    """What is said of a feature that holds dates: as categories, nothing would be learnt of them for other dates.
+
+    ``is_text``: as texts, which may be categories if that is meant.
+    """
+    meant = f"; categorical=[{column!r}] where each date is a category" if is_text else ""
+    valid = (
+        f"numbers or categories; drop=[{column!r}] leaves it out, and the days since a date, or the day of the week, "
+        f"are numbers (pandas.to_datetime){meant}"
     )
+    return DataError(f"features, column {column!r}", "dates", valid)
 
 
 def doubt_of_ids_column(column: str) -> str:
     """A feature of a table `looks_like_ids`."""
     return (
         f"column {column!r}: nearly every row has another text, as ids have, and nothing can be learnt from it for "
-        f"other rows; leave it out by features=[...], or hand in hashed=[{column!r}] where it is meant"
+        f"other rows; leave it out by drop=[{column!r}], or hand in hashed=[{column!r}] where it is meant"
     )

@@ -17,7 +17,7 @@ from ..frames.names import TableNames
 from ..frames.sources import CODED, NUMBER, NUMBERS, TEXT, TIME, TIMES, Batch, Source
 from ..plurals import count
 from .minibatches import Float32
-from .plausibility import MOST_LOOKED_AT, look_like_dates, looks_like_ids
+from .plausibility import MOST_LOOKED_AT, dates_refused, look_like_dates, looks_like_ids
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -37,8 +37,7 @@ class Found:
     times: NDArray[np.float64] | None = None
     groups: NDArray[np.int32] | None = None
     digest: str = ""
-    dates: tuple[str, ...] = ()  # features that are dates written as texts
-    ids: tuple[str, ...] = ()  # other features that have another value in (nearly) each row
+    ids: tuple[str, ...] = ()  # features that have another value in (nearly) each row
 
 
 class _Facts:
@@ -106,12 +105,27 @@ class TablePass:
         if len(self._extra) < len(extra):
             raise DataError("label, time, group", (label, time, group), "different columns")
 
-    def choose(self, features: Sequence[str] | None, categorical: Sequence[str], hashed: Sequence[str] | None) -> None:
+    def choose(
+        self,
+        features: Sequence[str] | None,
+        drop: Sequence[str],
+        categorical: Sequence[str],
+        hashed: Sequence[str] | None,
+    ) -> None:
         """Decide which columns are features, and which of them are categories."""
         columns = self.source.columns
-        listed = (
-            [name for name in columns if name not in self._extra] if features is None else _list("features", features)
-        )
+        left_out = {self.source.check_column("drop", name, *columns.values()) for name in _list("drop", drop)}
+        if used := [name for name in left_out if name in self._extra]:
+            raise DataError("drop", used[0], "columns other than label, time and group")
+        if left_out and features is not None:
+            raise DataError("drop", list(drop), "used without features=, which lists all columns that are used")
+        listed = [name for name in columns if name not in self._extra | left_out]
+        if features is not None:
+            listed = _list("features", features)
+        is_text = self.source.is_text_file
+        for name in listed:
+            if columns.get(name) == TIMES and not (is_text and (name in categorical or name in (hashed or ()))):
+                raise dates_refused(name, is_text=is_text)
         names = [self.source.check_column("features", name, NUMBERS, TEXT) for name in listed]
         if twice := [name for name in names if name in self._extra or names.count(name) > 1]:
             raise DataError("features", twice[0], "columns that differ from each other and from label, time and group")
@@ -171,6 +185,8 @@ class TablePass:
                 if facts.is_number:
                     no_infinite(facts.name, batch[facts.name], first)
                 facts.note(kept[facts.name])
+                if facts.is_date:
+                    raise dates_refused(facts.name, is_text=True)
             if (label := self._labels(batch, first, len(keep))) is not None:
                 self._check_kept(self._label or "label", label, first, keep)
                 if isinstance(label, Coded) and known is None:
@@ -197,8 +213,7 @@ class TablePass:
             tuple(facts.column(self._missing, buckets, parse_integers=is_text) for facts in self._facts)
         )  # fmt: skip
         found.digest = sha.hexdigest()
-        found.dates = tuple(facts.name for facts in self._facts if facts.is_date)
-        found.ids = tuple(facts.name for facts in self._facts if facts.is_id and not facts.is_date)
+        found.ids = tuple(facts.name for facts in self._facts if facts.is_id)
         if numbers:
             found.labels, found.classes = np.concatenate(numbers), known
         elif self._label is not None or self._given is not None:

@@ -18,7 +18,7 @@ from ..validation import check_choice
 from .checks import checked_count
 from .csr import Csr
 from .openings import opened_table
-from .plausibility import doubt_of_dates, doubt_of_ids_column
+from .plausibility import doubt_of_ids_column
 from .stream import CsrStream, Rows
 from .table_pass import Found, TablePass
 
@@ -33,6 +33,7 @@ def table(
     label: Any = None,
     *,
     features: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
     hashed: Sequence[str] | None = None,
     buckets: int = BUCKETS,
@@ -60,9 +61,11 @@ def table(
         Name of the label's column, or the labels of a table in memory. Numbers stay as they are. Other labels are
         numbered in ascending order, and the model answers with them. None: no labels, as for `KMeans`.
     features : sequence of str, optional
-        Columns to use; by default all but ``label``, ``time`` and ``group``.
+        Columns to use; by default all but ``label``, ``time`` and ``group``. None of them may hold dates.
+    drop : sequence of str
+        Columns that are left out, instead of ``features``.
     categorical : sequence of str
-        Columns of numbers that are categories.
+        Columns of numbers, or of dates written as texts, that are categories.
     hashed : sequence of str, optional
         The columns of categories that are hashed; all others then have a feature for each category.
     buckets : int
@@ -94,7 +97,7 @@ def table(
     known = _names_of(like)
     wanted = TablePass(source, label, time, group, missing, known)
     if known is None:
-        wanted.choose(features, categorical, hashed)
+        wanted.choose(features, drop, categorical, hashed)
     else:
         known.coding.check_columns(source, "like")
     found = wanted.first_pass(buckets)
@@ -106,7 +109,7 @@ def table(
     else:
         dataset = _stream(source, wanted, found)
     dataset.names, dataset.times, dataset.groups = names, found.times, found.groups
-    for doubt in [*map(doubt_of_dates, found.dates), *map(doubt_of_ids_column, found.ids)]:
+    for doubt in map(doubt_of_ids_column, found.ids):
         warnings.warn(doubt, DataWarning, stacklevel=2)
     return dataset
 

@@ -40,7 +40,7 @@ class Source(ABC):
     columns : dict of str
         By column, what it holds: `NUMBERS`, `TEXT`, `TIMES`, or the name of another type.
     is_text_file : bool
-        Whether whole numbers among texts are integers.
+        Whether whole numbers among texts are integers, and dates are texts where texts are wanted.
     is_in_memory : bool
     n_rows : int or None
         Number of rows, where that is known before they are read.
@@ -63,7 +63,9 @@ class Source(ABC):
         listed = ", ".join(list(self.columns)[:20]) + (", ..." if len(self.columns) > 20 else "")
         if not isinstance(column, str) or column not in self.columns:
             raise DataError(field, column, f"the name of a column; there are {listed}")
-        if (kind := self.columns[column]) not in others:
+        kind = self.columns[column]
+        is_dates_as_text = kind == TIMES and TEXT in others and self.is_text_file
+        if kind not in others and not is_dates_as_text:
             raise DataError(f"{field}, column {column!r}", kind, self.remedy(kind, others))
         return column
 

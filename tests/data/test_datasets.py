@@ -10,6 +10,7 @@ import pytest
 from scipy.sparse import coo_array, csr_array, csr_matrix
 
 from mlless_nb import datasets
+from mlless_nb.data import plausibility
 from mlless_nb.errors import DataError, DataWarning
 
 
@@ -112,6 +113,7 @@ def test_csr_with_an_index_outside_is_refused() -> None:
 
 
 IDS = np.arange(10) % 5
+FILMS = np.arange(10) // 2
 VARIED = np.arange(10) % 3 + 1.0
 
 
@@ -127,18 +129,18 @@ def said(make: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: datasets.ratings(IDS, IDS + 1, VARIED), ["items: ids begin at 1", "hand in items - 1"]),
-        (lambda: datasets.ratings(IDS + 1, IDS, VARIED), ["users: ids begin at 1", "user 0 has no ratings"]),
-        (lambda: datasets.ratings(IDS, IDS * 1000, VARIED), ["items: 5 ids are used of 0 to 4000", "n_items="]),
-        (lambda: datasets.ratings(IDS, IDS, IDS * 0 + 4), ["ratings: all 10 are 4", "ratings that differ"]),
-        (lambda: datasets.ratings(IDS * 0, IDS, VARIED), ["users: all 10 ratings are of user 0", "several users"]),
-        (lambda: datasets.ratings(IDS, IDS * 0, VARIED), ["items: all 10 ratings are of item 0"]),
+        (lambda: datasets.ratings(IDS, FILMS + 1, VARIED), ["items: ids begin at 1", "hand in items - 1"]),
+        (lambda: datasets.ratings(IDS + 1, FILMS, VARIED), ["users: ids begin at 1", "user 0 has no ratings"]),
+        (lambda: datasets.ratings(IDS, FILMS * 1000, VARIED), ["items: 5 ids are used of 0 to 4000", "n_items="]),
+        (lambda: datasets.ratings(IDS, FILMS, IDS * 0 + 4), ["ratings: all 10 are 4", "ratings that differ"]),
+        (lambda: datasets.ratings(IDS * 0, np.arange(10), VARIED), ["users: all 10 ratings are of user 0", "several"]),
+        (lambda: datasets.ratings(np.arange(10), IDS * 0, VARIED), ["items: all 10 ratings are of item 0"]),
         (lambda: datasets.csr(np.eye(3)[:, [0, 0, 2, 2]], [0, 1, 0]), []),
         (lambda: datasets.csr(np.eye(3)[:2], [0, 1]), ["X: 1 of 3 columns are 0 in every row, the first of them 2"]),
         (lambda: datasets.csr(np.zeros((2, 3)), [0, 1]), ["X: every value is 0", "features that differ"]),
         (lambda: datasets.csr(np.eye(3), [1, 1, 1]), ["y: all 3 labels are 1", "labels that differ"]),
-        (lambda: datasets.ratings(IDS, IDS, VARIED), []),
-        (lambda: datasets.ratings(IDS + 1, IDS + 1, VARIED, n_users=6, n_items=9), []),
+        (lambda: datasets.ratings(IDS, FILMS, VARIED), []),
+        (lambda: datasets.ratings(IDS + 1, FILMS + 1, VARIED, n_users=6, n_items=9), []),
         (lambda: datasets.synthetic_ratings(20, 30, 200), []),
     ],
 )
@@ -148,6 +150,23 @@ def test_rows_that_were_probably_meant_otherwise_are_told_in_a_line(make: Any, w
     for word in words:
         assert word in lines[0]
     assert said(make) == lines, "at every call"
+
+
+def test_pairs_that_are_rated_again_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    users = ["a", "b", "a", "b", "a"]
+    frame = {"user": users, "film": [7, 7, 7, 8, 7], "stars": VARIED[:5]}
+    columns = {"user": "user", "item": "film"}
+    for make in (
+        lambda: datasets.ratings(frame, **columns, rating="stars"),
+        lambda: datasets.ratings(users, frame["film"], VARIED[:5]),
+        lambda: datasets.ratings([0, 1, 0, 1, 0], [0, 0, 0, 1, 0], VARIED[:5]),
+    ):
+        (line,) = said(make)
+        assert "2 of 5 ratings are of a user and an item that an earlier one is of" in line
+    assert said(lambda: datasets.ratings(frame, **columns)) == [], "what was done again is no sign of a mistake"
+    monkeypatch.setattr(plausibility, "MOST_COMPARED", 3)
+    (line,) = said(lambda: datasets.ratings(frame, **columns, rating="stars"))
+    assert "1 of the first 3 ratings is of a user" in line
 
 
 def test_a_table_that_the_ratings_cannot_fill_is_refused_unless_it_is_asked_for() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +100,9 @@ def test_a_column_of_ids_is_doubted(tmp_path: Path) -> None:
     rows = pd.DataFrame({"who": [f"C-{k}" for k in range(1500)], "age": range(1500), "sold": [0, 1] * 750})
     rows.to_csv(tmp_path / "rows.csv", index=False)
     for form in (rows, tmp_path / "rows.csv"):
-        with pytest.warns(DataWarning, match=r"column 'who': nearly every row has another text.*features="):
+        with pytest.warns(DataWarning, match=r"column 'who': nearly every row has another text.*drop="):
             datasets.table(form, "sold")
-    for known in ({"features": ["age"]}, {"hashed": ["who"]}):
+    for known in ({"drop": ["who"]}, {"hashed": ["who"]}):
         datasets.table(rows, "sold", **known)
     datasets.table(rows.assign(who=[f"C-{k % 1200}" for k in range(1500)]), "sold")
 
@@ -119,27 +119,35 @@ def test_a_column_of_ids_is_doubted(tmp_path: Path) -> None:
         (["3-2024-01-31", "2024-01-31 a", "10:00", "may"], False),
     ],
 )
-def test_texts_that_are_dates_are_doubted(texts: list[Any], is_date: bool) -> None:
-    frame = ROWS.assign(when=texts)
-    for form in (frame, pl.from_pandas(frame), {"when": np.array(texts, object), "sold": ["no", "yes", "yes", "no"]}):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for more in ({}, {"hashed": []}):
-                datasets.table(form, "sold", features=["when"], missing="mean", **more)
-            datasets.table(form, "sold", features=["when"], missing="mean", categorical=["when"])
-            known = datasets.table(form, "sold", features=["when"], missing="mean", hashed=["when"])
-            datasets.table(form, "sold", like=known)
-        told = [(each.category, each.filename) for each in caught]
-        assert told == [(DataWarning, __file__)] * 2 * is_date
-        assert all("column 'when': its texts are dates" in str(each.message) for each in caught)
-        assert all("pandas.to_datetime" in str(each.message) for each in caught)
+def test_texts_that_are_dates_are_refused(tmp_path: Path, texts: list[Any], is_date: bool) -> None:
+    frame = ROWS.drop(columns="day").assign(when=texts)
+    listed = {"when": np.array(texts, object), "sold": ["no", "yes", "yes", "no"]}
+    for form in (*forms(frame, tmp_path), listed):
+        rule: dict[str, Any] = {"features": ["when"], "missing": "mean"}
+        for more in ({}, {"hashed": []}):
+            says = "features, column 'when'='dates': must be numbers or categories; drop=.*to_datetime.*categorical="
+            with pytest.raises(DataError, match=says) if is_date else contextlib.nullcontext():
+                datasets.table(form, "sold", **rule, **more)
+        for more in ({"categorical": ["when"]}, {"hashed": ["when"]}):
+            known = datasets.table(form, "sold", **rule, **more)
+            np.testing.assert_array_equal(dense(datasets.table(form, "sold", like=known)), dense(known))
+            np.testing.assert_array_equal(dense(datasets.table(listed, "sold", like=known)), dense(known))
 
 
-def test_dates_that_differ_in_all_rows_are_doubted_once() -> None:
-    days = pd.date_range("2000-01-01", periods=1500).strftime("%Y-%m-%d")
-    with pytest.warns(DataWarning) as caught:
-        datasets.table({"day": days, "age": range(1500)}, [0, 1] * 750)
-    assert [str(each.message).partition(",")[0] for each in caught] == ["column 'day': its texts are dates"]
+def test_columns_are_left_out_by_name(tmp_path: Path) -> None:
+    for form in forms(ROWS, tmp_path):
+        with pytest.raises(DataError, match=r"column 'day'='dates': must be .*; drop=\['day'\] leaves it out"):
+            datasets.table(form, "sold")
+        some = datasets.table(form, "sold", drop=["day", "who"], categorical=["zip"])
+        assert some.names.coding.features == FEATURES
+    for arguments, says in (
+        ({"drop": ["price"]}, "drop='price': must be the name of a column"),
+        ({"drop": ["sold"]}, "drop='sold': must be columns other than label"),
+        ({"drop": "day"}, r"drop='day': must be a list of columns"),
+        ({"drop": ["day"], "features": ["age"]}, r"drop=\['day'\]: must be used without features="),
+    ):
+        with pytest.raises(DataError, match=says):
+            datasets.table(ROWS, "sold", **arguments)
 
 
 HOLED = ROWS.assign(age=[30.0, None, 50.0, 10.0], city=["Rome", "Oslo", None, "Bonn"])
@@ -212,7 +220,7 @@ def test_other_rows_are_coded_like_the_first(tmp_path: Path) -> None:
         ({"features": ["age"], "categorical": ["zip"]}, "categorical='zip': must be one of the features: age"),
         ({"missing": "zero"}, "missing='zero': must be 'error' or 'mean' or 'indicator' or 'drop'"),
         ({"buckets": 0}, "buckets=0"),
-        ({"features": ["age", "day"]}, "features, column 'day'='times': must be numbers or text; the days since"),
+        ({"features": ["age", "day"]}, r"column 'day'='dates': must be numbers or categories; drop=\['day'\]"),
         ({"group": "day"}, "group, column 'day'"),
         ({"group": "sold"}, r"label, time, group=\('sold', None, 'sold'\): must be different columns"),
         ({"time": "city"}, "time, column 'city'='text': must be numbers or times"),
