@@ -10,6 +10,7 @@
     ├── CommandError (ValueError)      a command to a run cannot be carried out; the run is unaffected
     ├── ServiceError                   Redis, RabbitMQ, the object storage or the backend failed
     ├── DecodeError (ValueError)       bytes from another process or a file are invalid
+    ├── MissingFileError (FileNotFoundError)   there is no such file
     └── RunError                       a training run failed; the last checkpoint's model is kept
 
     WaitInterrupted (KeyboardInterrupt)    an interrupt ended a wait for a run
@@ -90,6 +91,10 @@ class ServiceError(MllessError):
 
 class DecodeError(MllessError, ValueError):
     """Bytes from another process or a file (a frame, a minibatch, a message) are invalid."""
+
+
+class MissingFileError(MllessError, FileNotFoundError):
+    """There is no file at a path that the user named."""
 
 
 class RunError(MllessError):

@@ -94,6 +94,8 @@ def load_model(path: str | Path) -> FittedModel:
     ------
     DecodeError
         When the file is not a model's file, or its arrays do not match.
+    MissingFileError
+        When there is no file; a FileNotFoundError, too.
     """
     kind, arrays = read_arrays(path)
     names = {name: array for name, array in arrays.items() if name.startswith(PREFIX)}

@@ -99,10 +99,11 @@ def onnx_linear(path: str | Path, weights: Float32, intercept: Float32, then: st
     Path(path).write_bytes(model.SerializeToString())
 
 
-def parquet_factors(path: Path, ids: NDArray[Any], factors: Float32, bias: Float32) -> None:
-    """Write one row for each id: "id", "bias" (float32), "factors" (a list of float32)."""
+def parquet_factors(path: Path, ids: NDArray[Any], factors: Float32, bias: Float32, mean: float) -> None:
+    """Write one row for each id: "id", "bias" (float32), "factors" (a list of float32), "mean" (float32)."""
     pyarrow = imported("pyarrow", "pyarrow", "parquet")
     parquet = imported("pyarrow.parquet", "pyarrow", "parquet")
     listed = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(factors.reshape(-1)), factors.shape[1])
     values = ids if ids.dtype.kind == "i" else [str(each) for each in ids.tolist()]
-    parquet.write_table(pyarrow.table({"id": pyarrow.array(values), "bias": bias, "factors": listed}), path)
+    columns = {"id": pyarrow.array(values), "bias": bias, "factors": listed}
+    parquet.write_table(pyarrow.table({**columns, "mean": np.full(len(bias), mean, np.float32)}), path)

@@ -70,7 +70,10 @@ class FittedModel:
         return numbers if classes is None else classes[numbers.astype(np.int64)]
 
     def coefficients(self) -> dict[str, float]:
-        """The coefficient of each feature by name, the largest first; for models with one coefficient a feature."""
+        """The coefficient of each feature by name, the largest first; for models with one coefficient a feature.
+
+        A coefficient is for one unit of its column, so the order depends on the units.
+        """
         weights = self.params.get("weights")
         if weights is None or weights.ndim != 1:
             raise TypeError(f"{type(self).__name__} has no single coefficient for each feature: see model.params")
@@ -91,7 +94,8 @@ class FittedModel:
     def to_sklearn(self) -> Any:
         """A fitted estimator of scikit-learn that predicts the same, on rows of features; of linear models and k-means.
 
-        ServiceError if scikit-learn is missing (``pip install 'mlless_nb[sklearn]'``).
+        Such rows of a table in memory are ``datasets.table(frame, like=model).X``. ServiceError if scikit-learn is
+        missing (``pip install 'mlless_nb[sklearn]'``).
         """
         raise TypeError(f"{type(self).__name__} has no counterpart in scikit-learn")
 
@@ -119,14 +123,14 @@ class FittedModel:
         self, data: Any, score: Callable[[Any], NDArray[Any]], *, needs_labels: bool = True
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """The labels of a dataset's rows, (n,), and the model's ``score`` of their features, (n, ...)."""
+        call = "datasets.table(frame, label=..., like=model)" if self.names else "datasets.csr(X, y)"
         if getattr(data, "kind", None) != "csr":
-            call = "datasets.table(frame, label=..., like=model)" if self.names else "datasets.csr(X, y)"
             raise DataError("data", described(data), f"a dataset of feature rows, e.g. {call}")
         if self.shape is not None and data.shape != self.shape:
             raise DataError("data", data, f"rows of {self.shape[0]} features")
         self.check_names(data)
         if needs_labels and not getattr(data, "has_labels", True):
-            raise DataError("data.y", None, "labels, with which the predictions are compared")
+            raise DataError("data.y", None, f"labels, with which the predictions are compared, e.g. {call}")
         blocks = data.blocks() if hasattr(data, "blocks") else [(data.X, data.y)]
         scores = [(np.asarray(y), score(X)) for X, y in blocks if len(y)]
         return np.concatenate([y for y, _ in scores]), np.concatenate([found for _, found in scores])

@@ -95,18 +95,18 @@ class PMFModel(FittedModel):
         return self.n_users, self.n_items
 
     def to_parquet(self, folder: str | Path) -> None:
-        """Write users.parquet and items.parquet into ``folder``, which is made: "id", "bias", "factors".
+        """Write users.parquet and items.parquet into ``folder``, which is made: "id", "bias", "factors", "mean".
 
-        The prediction of a pair is ``params["mean"]`` plus both biases and the product of the factors (`ImplicitModel`:
-        the sigmoid of it). ServiceError if pyarrow is missing.
+        The prediction of a pair is the mean, which is the same in all rows, plus both biases and the scalar product of
+        the factors (`ImplicitModel`: the sigmoid of it). ServiceError if pyarrow is missing.
         """
-        place, table = Path(folder), self._table()
+        place, table, mean = Path(folder), self._table(), float(self.params["mean"])
         place.mkdir(parents=True, exist_ok=True)
         sides = ("users", self._user_ids, table[: self.n_users]), ("items", self._item_ids, table[self.n_users :])
         for name, ids, rows in sides:
             numbers = np.arange(len(rows))
             named = numbers if ids is None else ids[numbers]
-            exports.parquet_factors(place / f"{name}.parquet", named, rows[:, :-1].copy(), rows[:, -1])
+            exports.parquet_factors(place / f"{name}.parquet", named, rows[:, :-1].copy(), rows[:, -1], mean)
 
     @property
     def _user_ids(self) -> Ids | None:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DecodeError
+from ..errors import DecodeError, MissingFileError
 
 _KIND = "kind"
 #: Most arrays of a model.
@@ -27,20 +27,27 @@ def write_arrays(path: str | Path, kind: str, params: dict[str, NDArray[Any]]) -
 
 
 def read_arrays(path: str | Path) -> tuple[str, dict[str, NDArray[Any]]]:
-    """The kind and params that ``write_arrays`` wrote; DecodeError if it is another kind of file."""
-    with Path(path).open("rb") as file:
-        if file.read(len(_MAGIC)) != _MAGIC:
-            raise _not_a_model(path, "this one is no .npz file")
-        file.seek(0)
-        try:
-            _check_sizes(file)
-            members = dict(np.load(file, allow_pickle=False))
-        except Exception as error:  # zipfile, zlib and NumPy each raise their own
-            raise _not_a_model(path, "this one is cut off or damaged, or holds other things than arrays") from error
+    """The kind and params that ``write_arrays`` wrote; DecodeError for another file, MissingFileError for none."""
+    try:
+        with Path(path).open("rb") as file:
+            members = _members(path, file)
+    except FileNotFoundError:
+        raise MissingFileError(f"{path}: there is no such file; model.save writes one") from None
     arrays = {name: member for name, member in members.items() if isinstance(member, np.ndarray)}  # not bytes
     if _KIND not in arrays:
         raise _not_a_model(path, f"this one holds {', '.join(arrays) or 'nothing'}")
     return str(arrays.pop(_KIND)), arrays
+
+
+def _members(path: str | Path, file: BinaryIO) -> dict[str, Any]:
+    if file.read(len(_MAGIC)) != _MAGIC:
+        raise _not_a_model(path, "this one is no .npz file")
+    file.seek(0)
+    try:
+        _check_sizes(file)
+        return dict(np.load(file, allow_pickle=False))
+    except Exception as error:  # zipfile, zlib and NumPy each raise their own
+        raise _not_a_model(path, "this one is cut off or damaged, or holds other things than arrays") from error
 
 
 def _check_sizes(file: BinaryIO) -> None:

@@ -131,7 +131,7 @@ def factors() -> PMFModel:
 def test_rows_that_predictions_cannot_be_compared_with_are_refused() -> None:
     models = (LogisticModel(LINEAR), LinearSVMModel(LINEAR), LinearRegressionModel(LINEAR), SOFTMAX)
     for model in models:
-        with pytest.raises(DataError, match=r"data\.y=None: must be labels, with which the predictions are compared"):
+        with pytest.raises(DataError, match=r"data\.y=None: must be labels, with which .*, e\.g\. datasets\."):
             model.evaluate(datasets.csr(X))
     for model, label, valid in (
         (models[0], 2, "0 or 1, or all labels -1 or 1"),
@@ -209,6 +209,11 @@ def test_factors_are_written_with_the_users_ids(tmp_path: Path) -> None:
     users, items = (pq.read_table(tmp_path / "out" / f"{side}.parquet").to_pydict() for side in ("users", "items"))
     assert (users["id"], users["factors"]) == (["a", "b"], [[1.0], [-1.0]])
     assert (items["id"], items["bias"]) == ([-1, 2, 3, 4], [0.0] * 4)
+    for at, user in enumerate(users["id"]):
+        products = np.array(items["factors"]) @ users["factors"][at]
+        found = users["mean"][at] + users["bias"][at] + np.array(items["bias"]) + products
+        np.testing.assert_allclose(found, factors().with_names(names).predict([user] * 4, items["id"]), rtol=1e-6)
+    assert items["mean"] == [3.0] * 4
 
 
 def test_torch_predicts_the_same() -> None:

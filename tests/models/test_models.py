@@ -16,7 +16,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlless_nb.errors import DecodeError, JobError
+from mlless_nb.errors import DecodeError, JobError, MllessError
 from mlless_nb.models import PMF, LogisticModel, LogisticRegression, PMFModel, load_model, model_from_json
 from mlless_nb.models.factors import N_SAMPLED
 
@@ -195,6 +195,12 @@ def test_saved_models_are_read_back(tmp_path: Path) -> None:
         for name, array in model.params.items():
             assert again.params[name].dtype == (bool if name.startswith("seen") else np.float32)
             np.testing.assert_array_equal(again.params[name], array)
+
+
+def test_a_missing_file_is_told_in_a_line(tmp_path: Path) -> None:
+    for kind in (MllessError, FileNotFoundError):
+        with pytest.raises(kind, match=r"^\S*none\.npz: there is no such file; model\.save writes one$"):
+            load_model(tmp_path / "none.npz")
 
 
 GOOD = PMF(rank=2).fitted(PMF(rank=2).init((3, 4), 3.0, 1), (3, 4), 3.0)
