@@ -24,6 +24,8 @@ INSTEAD = {"README.md": "tutorial.md"}
 #: Where the package's folders lie in the tree, as it is installed.
 ROOMS = {"mlless_nb": "mlless_nb", **{room: f"mlless_nb/{room}" for room in ("kernels", "magics", "widgets")}}
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^()\s:]+)\)")
+#: What a page says only where it is read in the repository.
+UNFILLED = re.compile(r"^> `make docs` fills this page, .*\n\n", re.MULTILINE)
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -81,6 +83,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         anchor = "" if target in INSTEAD else anchor
         return f"[{text}]({os.path.relpath(name, here or '.')}{'#' + anchor if anchor else ''})"
 
+    markdown = UNFILLED.sub("", markdown)
     markdown = markdown.replace("<!-- magic -->", magic()).replace("<!-- options -->", options())
     parts = FENCED.split(markdown)
     return "".join(part if part.startswith("```") else LINK.sub(pointed, part) for part in parts)

@@ -55,7 +55,7 @@ class KMeansModel(FittedModel):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """See `FittedModel`."""
+        """(n_features,)."""
         return self.params["centers"].shape[1:]
 
     def transform(self, X: Any) -> Float64:
@@ -79,7 +79,7 @@ class KMeansModel(FittedModel):
         return float(self.transform(X).min(1).sum())
 
     def to_sklearn(self) -> Any:
-        """See `FittedModel`."""
+        """A fitted ``KMeans`` of scikit-learn, for rows of features; see `FittedModel`."""
         return exports.sklearn_kmeans(self.params["centers"])
 
     def evaluate(self, data: Any) -> dict[str, float]:

@@ -49,7 +49,7 @@ class FittedLinearModel(FittedModel):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """See `FittedModel`."""
+        """(n_features,)."""
         return self.params["weights"].shape
 
     def _margins(self, X: Any) -> Float32:
@@ -65,11 +65,11 @@ class FittedLinearModel(FittedModel):
         return out
 
     def to_torch(self) -> Any:
-        """See `FittedModel`."""
+        """A ``torch.nn.Linear`` that maps rows of features to the score ``w.x + intercept``; see `FittedModel`."""
         return exports.torch_linear(self.params["weights"], self.params["intercept"])
 
     def to_onnx(self, path: str | Path) -> None:
-        """See `FittedModel`."""
+        """Write the model as ONNX: rows of features become probabilities of class 1, or scores; see `FittedModel`."""
         exports.onnx_linear(path, self.params["weights"], self.params["intercept"], self.link)
 
     def __repr__(self) -> str:

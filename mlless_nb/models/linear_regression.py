@@ -36,7 +36,7 @@ class LinearRegressionModel(FittedLinearModel):
         return self._margins(X)
 
     def to_sklearn(self) -> Any:
-        """See `FittedModel`."""
+        """A fitted ``LinearRegression`` of scikit-learn, for rows of features; see `FittedModel`."""
         params = self.params
         return exports.sklearn_linear("LinearRegression", params["weights"], params["intercept"], None)
 

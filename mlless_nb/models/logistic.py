@@ -56,7 +56,7 @@ class LogisticModel(FittedLinearModel):
         return found
 
     def to_sklearn(self) -> Any:
-        """See `FittedModel`."""
+        """A fitted ``LogisticRegression`` of scikit-learn, for rows of features; see `FittedModel`."""
         params = self.params
         return exports.sklearn_linear(
             "LogisticRegression", params["weights"], params["intercept"], self.class_labels(2)

@@ -48,7 +48,7 @@ class SoftmaxModel(FittedModel):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """See `FittedModel`."""
+        """(n_features,)."""
         return self.params["weights"].shape[1:]
 
     def decision_function(self, X: Any) -> Float64:
@@ -74,17 +74,17 @@ class SoftmaxModel(FittedModel):
         return classes
 
     def to_sklearn(self) -> Any:
-        """See `FittedModel`."""
+        """A fitted ``LogisticRegression`` of scikit-learn, for rows of features; see `FittedModel`."""
         params = self.params
         classes = self.class_labels(len(params["intercept"]))
         return exports.sklearn_linear("LogisticRegression", params["weights"], params["intercept"], classes)
 
     def to_torch(self) -> Any:
-        """See `FittedModel`."""
+        """A ``torch.nn.Linear`` that maps rows of features to the scores of the classes; see `FittedModel`."""
         return exports.torch_linear(self.params["weights"], self.params["intercept"])
 
     def to_onnx(self, path: str | Path) -> None:
-        """See `FittedModel`."""
+        """Write the model as ONNX: rows of features become the probabilities of the classes; see `FittedModel`."""
         exports.onnx_linear(path, self.params["weights"], self.params["intercept"], "Softmax")
 
     def evaluate(self, data: Any) -> dict[str, float]:

@@ -51,7 +51,7 @@ class LinearSVMModel(FittedLinearModel):
         return self.class_labels(2) if is_named else self.params["classes"].astype(np.int64)
 
     def to_sklearn(self) -> Any:
-        """See `FittedModel`."""
+        """A fitted ``LinearSVC`` of scikit-learn, for rows of features; see `FittedModel`."""
         params = self.params
         return exports.sklearn_linear("LinearSVC", params["weights"], params["intercept"], self._class_labels)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import pickle
 from collections.abc import Callable
@@ -17,7 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlless_nb.errors import DecodeError, JobError, MllessError
-from mlless_nb.models import PMF, LogisticModel, LogisticRegression, PMFModel, load_model, model_from_json
+from mlless_nb.models import (
+    PMF,
+    LogisticModel,
+    LogisticRegression,
+    PMFModel,
+    load_model,
+    model_from_json,
+    registered_models,
+)
 from mlless_nb.models.factors import N_SAMPLED
 
 INSTANCES = [PMF(), PMF(rank=3, l2=0.1, biases=False, init_scale=0.5), LogisticRegression(), LogisticRegression(l2=1)]
@@ -201,6 +210,13 @@ def test_a_missing_file_is_told_in_a_line(tmp_path: Path) -> None:
     for kind in (MllessError, FileNotFoundError):
         with pytest.raises(kind, match=r"^\S*none\.npz: there is no such file; model\.save writes one$"):
             load_model(tmp_path / "none.npz")
+
+
+def test_what_users_call_says_what_it_does() -> None:
+    for model in registered_models().values():
+        for name, member in inspect.getmembers(model.fitted_type):
+            if not name.startswith("_") and (callable(member) or isinstance(member, property)):
+                assert not (member.__doc__ or "See").startswith("See"), f"{model.fitted_type.__name__}.{name}"
 
 
 GOOD = PMF(rank=2).fitted(PMF(rank=2).init((3, 4), 3.0, 1), (3, 4), 3.0)
