@@ -46,7 +46,7 @@ def searched(job: TrainingJob, budget_usd: float, trials: int, halving: int | No
         job, SPACE, budget=budget_usd, trials=trials, sampler="grid", halving=halving, seed=seed, name="search"
     )
     found.wait()
-    best = found.best_trial
+    best = found.best_so_far
     if found.status != "finished" or best is None or best.loss is None or found.spent > budget_usd:
         raise SystemExit(f"{found!r} spent ${found.spent} of ${budget_usd}: {found.reason}")
     n_pruned = sum(trial.status == "pruned" for trial in found.trials)

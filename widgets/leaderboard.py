@@ -24,7 +24,7 @@ _WORDS = {"pruned": "stopped early", "capped": "budget reached"}
 
 def sentence(sweep: Any) -> str:
     """How far a sweep is, in one line."""
-    trials, best = sweep.trials, sweep.best_trial
+    trials, best = sweep.trials, sweep.best_so_far
     parts = [f"{sweep.name}: {sweep.status}, {len(trials)} of {count(sweep.n_trials, 'trial')} ({sweep.sampler})"]
     if best is not None:
         parts.append(f"best {sweep.metric} {metric(best.loss)} of trial {best.number} ({settings_text(best.settings)})")
@@ -62,7 +62,7 @@ def as_html(sweep: Any) -> str:
     head = f'<div style="margin-bottom:4px"><b>{escape(sentence(sweep))}</b></div>'
     rows = _rows(sweep)
     note = "" if sweep.is_live else sweep.reason
-    table = html_table(_head(sweep), rows, 1, strong=0 if sweep.best_trial is not None else None, note=note)
+    table = html_table(_head(sweep), rows, 1, strong=0 if sweep.best_so_far is not None else None, note=note)
     kinds = "mlless-leaderboard mathjax_ignore tex2jax_ignore"  # dollar signs are not formulas
     # a notebook's widgets have other line heights than its outputs
     return f'<div class="{kinds}" style="line-height:1.45" role="status">{head}{table if rows else ""}</div>'
@@ -135,7 +135,7 @@ def publish(sweep: Any) -> None:
 def static_bundles(sweep: Any) -> list[dict[str, Any]]:
     """The leaderboard and, if a trial has a loss, the parallel coordinates as mime bundles without a widget."""
     bundles: list[dict[str, Any]] = [{"text/html": as_html(sweep), "text/plain": as_text(sweep)}]
-    if sweep.best_trial is not None:
+    if sweep.best_so_far is not None:
         bundles.append(plotly_bundle(parallel_coordinates(sweep), f"parallel coordinates of {sweep.name}"))
     return bundles
 

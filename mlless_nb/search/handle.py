@@ -81,9 +81,23 @@ class Sweep:
         return sorted(self.trials, key=lambda trial: (trial.loss is None, trial.loss or 0.0, trial.number))
 
     @property
-    def best_trial(self) -> Trial | None:
-        """The trial with the lowest held-out loss so far; None before there is one."""
+    def best_so_far(self) -> Trial | None:
+        """The trial with the lowest held-out loss so far; None before there is one. Does not wait."""
         return next((trial for trial in self.ranked if trial.loss is not None), None)
+
+    @property
+    def best_trial(self) -> Trial:
+        """The trial with the lowest held-out loss; waits for the end of the sweep.
+
+        Raises
+        ------
+        RunError
+            If no trial has a loss.
+        """
+        self.wait()
+        if (found := self.best_so_far) is None:
+            raise RunError(f"sweep {self.name!r} has no trial with a loss: {self.reason}")
+        return found
 
     @property
     def best(self) -> TrainingRun:
@@ -188,7 +202,7 @@ class Sweep:
         return as_html(self)
 
     def __repr__(self) -> str:
-        best, found = self.best_trial, ""
+        best, found = self.best_so_far, ""
         if best is not None and best.loss is not None:
             found = f", best {self.metric} {best.loss:.4g} of {best.name}"
         return f"<Sweep {self.name!r}: {self.status}, {len(self.trials)} of {count(self.n_trials, 'trial')}{found}>"

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Literal
 
 from ..driver import spending
 from ..driver.runs import handles
@@ -40,7 +41,7 @@ def sweep(
     trials: int | None = None,
     sampler: str = "auto",
     parallel: int = 1,
-    halving: int | None = 3,
+    halving: int | Literal["off"] | None = 3,
     seed: int = 0,
     name: str = "sweep",
 ) -> Sweep:
@@ -66,9 +67,9 @@ def sweep(
         Optuna's sampler. "auto" is the grid if the trials can be all of it, else TPE.
     parallel : int
         Trials at once; each may then reserve its part of what is left.
-    halving : int or None
-        One trial in so many goes on at each comparison, whose distances grow by this factor. None: all run to their
-        ends.
+    halving : int, "off" or None
+        One trial in so many goes on at each comparison, whose distances grow by this factor. "off" or None: all run to
+        their ends.
     seed : int
         Of the sampler.
     name : str
@@ -98,7 +99,7 @@ def begin(
     trials: int | None = None,
     sampler: str = "auto",
     parallel: int = 1,
-    halving: int | None = 3,
+    halving: int | Literal["off"] | None = 3,
     seed: int = 0,
     name: str = "sweep",
 ) -> Sweep:
@@ -108,8 +109,9 @@ def begin(
         check_positive_integer(field, value, or_none=field == "trials")
         if value is not None and value > most:
             raise JobError(field, value, f"at most {most}")
-    if halving is not None and (not is_integer(halving) or not 2 <= halving <= 10):
-        raise JobError("halving", halving, "an integer from 2 to 10, or None")
+    factor = None if halving == "off" else halving
+    if factor is not None and (not is_integer(factor) or not 2 <= factor <= 10):
+        raise JobError("halving", halving, 'an integer from 2 to 10, or "off"')
     if not is_integer(seed) or not 0 <= seed < 2**32:
         raise JobError("seed", seed, "an integer from 0 to 4294967295")
     _check_name(name)
@@ -117,7 +119,7 @@ def begin(
     if job.cap_usd is not None and job.stop.is_empty and to_nusd(job.cap_usd) >= cap_nusd:
         valid = f"less than the sweep's, or beside Stop(epochs=...): one trial would spend all ${cap_nusd / NUSD:g}"
         raise JobError("job.budget", job.cap_usd, valid)
-    study = Study(spaces, sampler, trials, halving, seed)
+    study = Study(spaces, sampler, trials, factor, seed)
     warn_of(widest)
     begun = Sweep(name, job.model.metric, spaces, study, parallel)
     with spending.opened() as book:
@@ -127,7 +129,7 @@ def begin(
     begun._budget_usd = cap_nusd / NUSD
     with _registry:
         _known.add(begun)
-    runner = Runner(begun, study, recipe, halving or 3)
+    runner = Runner(begun, study, recipe, factor or 3)
     try:
         runner.start()
     except BaseException:  # an interrupt, too

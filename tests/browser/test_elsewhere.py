@@ -153,7 +153,7 @@ def test_the_leaderboard_is_drawn_and_its_stop_is_asked_for_until_it_is_confirme
         )
         trials: tuple[Any, ...] = ()
         ranked: tuple[Any, ...] = ()
-        best_trial, spaces = None, ()
+        best_so_far, spaces = None, ()
 
     load(page, Leaderboard(Sweep()))
     stop = page.get_by_role("button", name="Stop the sweep")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from mlless_nb import PMF, SGD, Adam, JobError, LogisticRegression, Stop, TrainingJob, datasets
-from mlless_nb.errors import MllessError
+from mlless_nb.errors import MllessError, RunError
 from mlless_nb.search import Sweep, Trial, choice, integer, log_uniform, uniform
 from mlless_nb.search.recipe import recipe_of, tried
 from mlless_nb.search.rungs import Course
@@ -138,6 +138,20 @@ def test_a_setting_called_like_a_column_has_its_own() -> None:
     frame = sweep.to_pandas()
     assert (frame["loss"].tolist(), frame["settings.loss"].tolist(), frame["rank"].tolist()) == ([0.0], ["hinge"], [3])
     assert "best log loss 0 of kinds-1" in repr(sweep)
+
+
+@pytest.mark.parametrize("loss", [0.5, None])
+def test_the_best_trial_is_waited_for(monkeypatch: pytest.MonkeyPatch, loss: float | None) -> None:
+    spaces = {"rank": integer(2, 4)}
+    sweep = Sweep("ranks", "RMSE", spaces, Study(spaces, "random", 1, None, 0), 1)
+    trial = Trial(1, "ranks-1", settings={"rank": 3}, status="finished", loss=loss)
+    monkeypatch.setattr(sweep, "wait", lambda: sweep._put(trial))
+    assert sweep.best_so_far is None
+    if loss is not None:
+        assert sweep.best_trial.settings == {"rank": 3}
+        return
+    with pytest.raises(RunError, match="sweep 'ranks' has no trial with a loss"):
+        _ = sweep.best_trial
 
 
 @given(epochs=st.floats(1, 500), factor=st.integers(2, 5), at=st.floats(0, 2))

@@ -89,7 +89,6 @@ def test_weak_trials_stop_early_and_the_best_model_comes_back() -> None:
     assert ended(sweep) == "finished", sweep.reason
     assert (len(sweep.trials), sweep.sampler) == (2, "grid")
     best = sweep.best_trial
-    assert best is not None
     assert best.settings == {"learning_rate": 1.0}
     assert best.status == "finished"
     assert sweep.best.name == best.name
@@ -114,7 +113,7 @@ def test_far_too_many_workers_are_told_once_before_any_trial(monkeypatch: pytest
     assert [each.filename for each in caught] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mlless_nb.sweep(JOB, RATES, budget=0.02)
+        mlless_nb.sweep(JOB, RATES, budget=0.02, halving="off")
         n_sweeps = len(sweeps())
         with pytest.raises(JobWarning):
             mlless_nb.sweep(JOB, workers, budget=0.02)
@@ -129,7 +128,8 @@ def test_far_too_many_workers_are_told_once_before_any_trial(monkeypatch: pytest
         (JOB, {"trials": 0}, JobError, "trials=0"),
         (JOB, {"parallel": 99}, JobError, "parallel=99: must be at most 32"),
         (JOB, {"sampler": "best"}, JobError, "sampler='best': must be 'auto' or"),
-        (JOB, {"halving": 1}, JobError, "halving=1: must be an integer from 2 to 10, or None"),
+        (JOB, {"halving": 1}, JobError, 'halving=1: must be an integer from 2 to 10, or "off"'),
+        (JOB, {"halving": "of"}, JobError, "halving='of': must be an integer from 2 to 10"),
         (JOB, {"name": "two words"}, JobError, "name='two words'"),
         (JOB, {"space": None}, JobError, "what settings are drawn from"),
         (dataclasses.replace(JOB, redis="redis://127.0.0.1:1/0"), {}, ServiceError, "127.0.0.1:1"),

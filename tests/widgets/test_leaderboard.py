@@ -43,7 +43,7 @@ class FakeSweep:
         return sorted(self.trials, key=lambda trial: (trial.loss is None, trial.loss or 0.0, trial.number))
 
     @property
-    def best_trial(self) -> Trial | None:
+    def best_so_far(self) -> Trial | None:
         return self.ranked[0] if self.ranked[0].loss is not None else None
 
     def stop(self) -> None:
