@@ -221,6 +221,7 @@ def _the_run(command: str, words: list[str], *, live: bool = False) -> TrainingR
     if words:
         named = [run for run in known if words[0] in (run.name, run.id)]
         if not named:
+            _check_sweep(command, words[0])
             names = ", ".join(dict.fromkeys(run.name for run in known))
             number = f" (a number must be {_NUMBERS[command]})" if command in _NUMBERS else ""
             there = f"there is {names}" if names else "none yet"
@@ -236,3 +237,11 @@ def _the_run(command: str, words: list[str], *, live: bool = False) -> TrainingR
     if live and not is_live(run):
         raise UsageError(f"%mlless {command}: {run.name} has ended ({run.status}); this needs a live run")
     return run
+
+
+def _check_sweep(command: str, name: str) -> None:
+    """Raise if a sweep of this process is called ``name``."""
+    for sweep in reversed(sweeps()):
+        if sweep.name == name:
+            kind = "a live sweep" if sweep.is_live else f"a sweep that has ended ({sweep.status})"
+            raise UsageError(f"%mlless {command}: {name} is {kind}; %mlless runs --sweep {name} lists its trials")

@@ -27,7 +27,8 @@ _ID = re.compile(r"[A-Za-z0-9_-]+")
 def runs(last: int | None = None, *, project: str | None = None, sweep: str | None = None) -> Runs:
     """All runs of this user on this machine, of this process and of others, live and ended, oldest first.
 
-    In a notebook the list shows as a table; ``to_pandas()`` and ``to_arrow()`` have all columns, and
+    In a notebook the list shows as a table, that of a sweep with the settings that differ and the best trial first.
+    ``to_pandas()`` and ``to_arrow()`` have all columns, and
     ``mlless_nb.attach(name)`` gives the handle of a run.
 
     Parameters
@@ -52,10 +53,9 @@ def runs(last: int | None = None, *, project: str | None = None, sweep: str | No
     found = [
         run
         for run in entries
-        if (project is None or run.project == project)
-        and (sweep is None or sweep in (run.sweep, run.sweep.rpartition("-")[0]))
+        if (project is None or run.project == project) and (sweep is None or run.is_trial_of(sweep))
     ]
-    return Runs(found[-last:] if last is not None else found, len(entries) - len(found))
+    return Runs(found[-last:] if last is not None else found, len(entries) - len(found), are_trials=bool(sweep))
 
 
 def spend(project: str | None = None) -> Spend:

@@ -12,12 +12,13 @@ import uuid
 from collections.abc import Collection
 from dataclasses import replace
 
-from ..errors import BudgetError, CommandError, JobError
+from ..errors import BudgetError, CommandError, JobError, ServiceError
 from ..exchange.stores import STORAGE
 from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from ..redaction import scrub
 from ..telemetry.live import LIVE
+from ..tracking import RunLedger
 from .backends import deployed
 from .detached import attaching, detached
 from .driver import Driver
@@ -195,7 +196,7 @@ def handles() -> list[TrainingRun]:
 
 
 def attach(run: str) -> TrainingRun:
-    """The handle on a run by name or id, from any process of this user on this machine.
+    """The handle on a run by name or id, from any process of this user on this machine; the newest of that name.
 
     A live run of this process, or of another one that was started with ``detach``: the handle has its history so far,
     follows it, and commands it like the one that `train` has returned. Several processes may do so at once. An ended
@@ -215,4 +216,19 @@ def attach(run: str) -> TrainingRun:
     if (known is None or known.status not in LIVE) and (folder := attaching.live(run)) is not None:
         with contextlib.suppress(OSError):  # it has just ended, or was killed
             return _enter(attaching.Attached(folder, _end).run)
-    return attaching.recorded(run) if known is None else known
+    if known is not None:
+        return known
+    try:
+        return attaching.recorded(run)
+    except CommandError:
+        if _is_sweep(run):
+            told = f"{run!r} is a sweep: mlless_nb.runs(sweep={run!r}) lists its trials, attach takes the name of one"
+            raise CommandError(told) from None
+        raise
+
+
+def _is_sweep(name: str) -> bool:
+    """Whether the list of runs has trials of a sweep of this name or id."""
+    with contextlib.suppress(ServiceError):
+        return bool(name) and any(entry.is_trial_of(name) for entry in RunLedger().read())
+    return False

@@ -70,6 +70,10 @@ class TrackedRun:
         """Whether it has not ended."""
         return self.status in LIVE
 
+    def is_trial_of(self, sweep: str) -> bool:
+        """Whether it is a trial of the sweep of this name or id; with "" whether it is one of none."""
+        return sweep in (self.sweep, self.sweep.rpartition("-")[0])
+
     @property
     def label(self) -> str:
         """What was trained, e.g. "PMF rank 20 · MovieLens-1M"."""

@@ -22,10 +22,12 @@ class Runs:
     entries : sequence of TrackedRun
     n_others : int
         Runs of the list that are not among them.
+    are_trials : bool
+        Whether they are trials of a sweep: the table then has the settings that differ, and the best one first.
     """
 
-    def __init__(self, entries: Sequence[TrackedRun], n_others: int = 0) -> None:
-        self._entries, self._n_others = tuple(entries), n_others
+    def __init__(self, entries: Sequence[TrackedRun], n_others: int = 0, *, are_trials: bool = False) -> None:
+        self._entries, self._n_others, self._are_trials = tuple(entries), n_others, are_trials
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -39,7 +41,7 @@ class Runs:
     def __getitem__(self, at: slice) -> Runs: ...
     def __getitem__(self, at: int | str | slice) -> TrackedRun | Runs:
         if isinstance(at, slice):
-            return Runs(self._entries[at])
+            return Runs(self._entries[at], are_trials=self._are_trials)
         if not isinstance(at, str):
             return self._entries[at]
         for run in reversed(self._entries):
@@ -116,12 +118,12 @@ class Runs:
     def __repr__(self) -> str:
         from ..widgets.run_tables import runs_text
 
-        return runs_text(self._entries, self._n_others)
+        return runs_text(self._entries, self._n_others, are_trials=self._are_trials)
 
     def _repr_html_(self) -> str:
         from ..widgets.run_tables import runs_html
 
-        return runs_html(self._entries, self._n_others)
+        return runs_html(self._entries, self._n_others, are_trials=self._are_trials)
 
 
 @dataclasses.dataclass(frozen=True)

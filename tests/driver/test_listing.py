@@ -190,3 +190,31 @@ def test_a_diverged_run_leaves_the_axis_to_the_others() -> None:
     drawn = dataclasses.replace(compared, runs=(good, wild)).plot().layout.yaxis
     assert (drawn.type, drawn.range[1]) == ("log", pytest.approx(math.log10(30 * 0.7)))
     assert dataclasses.replace(compared, runs=(good, good)).plot().layout.yaxis.type is None
+
+
+def test_the_trials_of_a_sweep_are_shown_with_their_settings_the_best_one_first() -> None:
+    for number, (rate, loss) in enumerate([(0.5, 0.9), (2.0, 0.7), (8.0, None)], 1):
+        settings = {"workers": 2, "optimizer": {"learning_rate": rate}}
+        figures: dict[str, Any] = {"metric": "RMSE", "best_loss": loss, "status": "finished"}
+        entry = TrackedRun(f"id-{number}", f"tuned-{number}", 1e9 + number, sweep="tuned-0a1b2c3d", settings=settings)
+        RunLedger().begin(dataclasses.replace(entry, **figures))
+    # of a live one the workers are not decided yet
+    live = TrackedRun("id-4", "tuned-4", 2e9, sweep="tuned-0a1b2c3d", status="running")
+    RunLedger().begin(live)
+    RunLedger().begin(TrackedRun("other", "other", 2e9, settings={"workers": 8}, status="finished"))
+    trials = mlless_nb.runs(sweep="tuned")
+    assert [run.name for run in trials] == ["tuned-1", "tuned-2", "tuned-3", "tuned-4"]
+    for shown in (trials, trials[:]):
+        head, *rows = repr(shown).splitlines()
+        assert head.split() == ["name", "began", "optimizer.learning_rate", "best", "last", "time", "cost", "status"]
+        assert [row.split()[0] for row in rows[:4]] == ["tuned-2", "tuned-1", "tuned-3", "tuned-4"]
+        assert [row.split()[3] for row in rows[:4]] == ["2", "0.5", "8", "\u2013"]
+        html = shown._repr_html_()
+        assert html.index("font-weight:600") < html.index("tuned-2") < html.index("tuned-1")
+    assert repr(mlless_nb.runs()).splitlines()[1].startswith("tuned-1")
+    for name in ("tuned", "tuned-0a1b2c3d"):
+        with pytest.raises(CommandError, match=f"^'{name}' is a sweep: mlless_nb.runs.sweep='{name}'. lists"):
+            mlless_nb.attach(name)
+    for name in ("tuned-9", ""):
+        with pytest.raises(CommandError, match="no ended run is called"):
+            mlless_nb.attach(name)

@@ -9,7 +9,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from mlless_nb import PMF, SGD, Adam, Stop, Sweep, choice, datasets, log_uniform
-from mlless_nb.magics import sweeping
+from mlless_nb.magics import commands, sweeping
 from mlless_nb.magics.sweep_cell import recipe_of_cell
 from mlless_nb.search.recipe import tried
 
@@ -137,3 +137,9 @@ def test_the_handle_becomes_a_variable_and_stop_finds_it(
     shell.run_line_magic("mlless", "stop")
     assert handle.asked
     assert "my-rates" in capsys.readouterr().out
+    monkeypatch.setattr(commands, "sweeps", lambda: [handle])
+    with pytest.raises(UsageError, match=r"%mlless report: my-rates is a live sweep; %mlless runs --sweep my-rates"):
+        shell.run_line_magic("mlless", "report my-rates")
+    handle.is_live, handle._status = False, "finished"
+    with pytest.raises(UsageError, match=r"%mlless stop: my-rates is a sweep that has ended \(finished\); "):
+        shell.run_line_magic("mlless", "stop my-rates")
