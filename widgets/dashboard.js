@@ -56,7 +56,7 @@ const BODY = `
   <form data-ref="budgetForm"><label>Budget $ <input data-ref="budget" inputmode="decimal" autocomplete="off" placeholder="no cap"></label><button type="submit" data-ref="apply">Apply</button></form>
   <button type="button" data-ref="tuner">Pause auto-tuner</button>
   <span class="mlless-pair"><button type="button" data-ref="remove">Remove a worker</button><small>cannot be undone</small></span>
-  <form data-ref="moreForm"><label>Continue with +$ <input data-ref="more" inputmode="decimal" autocomplete="off" value="0.05"></label><button type="submit" data-ref="resume">Continue</button></form>
+  <form data-ref="moreForm"><label>Continue with +$ <input data-ref="more" inputmode="decimal" autocomplete="off"></label><button type="submit" data-ref="resume">Continue</button></form>
   <span class="mlless-notice" data-ref="notice" aria-live="polite"></span>
 </div>
 <div class="mlless-spoken" role="status" aria-live="polite" data-ref="spoken"></div>`;
@@ -110,6 +110,7 @@ class View {
     remove.onclick = () => this.store.ask("scale_in", 1, "Asking for one worker less");
     tuner.onclick = () => this.store.ask("tune", this.store.status.tuner === "paused", "Asking the auto-tuner");
     budget.oninput = () => (budget.dataset.edited = "yes");
+    more.oninput = () => (more.dataset.edited = "yes");
     const onEnter = (form, act) => {
       form.onsubmit = (event) => {
         event.preventDefault();
@@ -209,6 +210,7 @@ class View {
     if (store.refused !== "budget" && !asking && !waiting && document.activeElement !== refs.budget) delete refs.budget.dataset.edited;
     // a refused text stays, so that it can be changed
     if (!refs.budget.dataset.edited && !status.refusal) refs.budget.value = status.budget_value ?? "";
+    if (!refs.more.dataset.edited) refs.more.value = status.more_value ?? "";
     const idle = isOver ? "" : [cannot.stop || cannot.scale_in, status.floor_text].filter(Boolean).join(" ");
     const refusal = status.refusal ? { text: `Refused: ${status.refusal}`, tone: "bad" } : null;
     const notice = store.notice || (waiting ? { text: waiting, tone: "pending" } : refusal || { text: idle, tone: "" });

@@ -91,6 +91,7 @@ def words_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict
         "events": [[duration(event.time_s), event.text] for event in reversed(state.events[-SHOWN_EVENTS:])],
         "cannot": _cannot(state, stop_asked),
         "next_text": "" if state.is_live else next_text(state),
+        "more_value": "" if has_settled(state) else more_value(state),
         "if_restarted": _if_restarted(state),
     }
 
@@ -107,7 +108,24 @@ def next_text(state: RunState) -> str:
     handle = name if name.isidentifier() else f"mlless_nb.attach({name!r})"
     if not state.step or (state.status == "failed" and shortfall(state)):
         return ""  # there is no model worth keeping
-    return f'{handle}.model.save("{name}.npz") keeps the model; %%mlless --resume {name} --budget 0.05 goes on from it.'
+    kept = f'{handle}.model.save("{name}.npz") keeps the model'
+    if has_settled(state):
+        return f"{kept}."
+    return f"{kept}; %%mlless --resume {name} --budget {more_value(state)} goes on from it."
+
+
+def has_settled(state: RunState) -> bool:
+    """Whether the run has ended as its loss did not get better: more dollars would hardly help."""
+    return state.status == "finished" and f"no better {state.metric} than" in state.reason
+
+
+def more_value(state: RunState) -> str:
+    """Dollars to go on with: as much again as the run has cost, rounded up, and what it takes to start: ``0.02``."""
+    amount = max(state.spent_usd, state.least_usd)
+    if not 0 < amount < math.inf:
+        return "0.05"
+    unit = 10.0 ** math.floor(math.log10(amount))
+    return usd(math.ceil(round(amount / unit, 6)) * unit, trim=True).lstrip("$").replace(",", "")
 
 
 def outlook_text(state: RunState) -> str:
@@ -132,7 +150,7 @@ def _if_restarted(state: RunState) -> dict[str, Any]:
         return {}
     name = state.name or state.run_id
     reason = f"the run was stopped and saved: mlless_nb.attach({name!r})"
-    next_text = f"%%mlless --resume {name} --budget 0.05 goes on from its last checkpoint."
+    next_text = f"%%mlless --resume {name} --budget {more_value(state)} goes on from its last checkpoint."
     if state.is_detached:
         reason, next_text = f"the run goes on: %mlless attach {name} shows it", ""
     return {

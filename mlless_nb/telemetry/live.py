@@ -97,6 +97,7 @@ class RunState:
     spent_usd: float = 0.0
     committed_usd: float = 0.0  # spent, or reserved by the functions to end cleanly
     budget_usd: float | None = None
+    least_usd: float = 0.0  # the least budget of such a run: what it takes to start, to take one step and to end
     rate_usd_s: float = 0.0  # dollars per second with the present number of workers
     price_profile: str = ""
     is_simulated_price: bool = True

@@ -238,6 +238,7 @@ def test_the_end_keeps_hover_zoom_and_axes_and_goes_on_in_its_place(notebook: Op
     dashboard(opened).locator(".mlless-tip").first.wait_for()
 
     more = dashboard(opened).get_by_label("Continue with +$")
+    assert f"--budget {more.input_value()} goes on" in text
     more.fill("a lot")
     more.press("Enter")
     opened.page.wait_for_selector(".mlless-notice[data-tone=bad]")

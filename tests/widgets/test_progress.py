@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlless_nb.job.stop_rules import StopRules
 from mlless_nb.money import Cost
 from mlless_nb.telemetry.live import COLUMNS, RunState
 from mlless_nb.widgets.forecast import forecast_lines, loss_text, progress_of, target_text
@@ -180,7 +181,7 @@ def test_a_run_that_diverges_has_a_logarithmic_axis_that_is_clipped() -> None:
 def test_the_end_says_what_is_next_and_what_it_cost() -> None:
     ended = view_of(changed(status="capped"), rows())
     assert ended["next_text"] == (
-        'first.model.save("first.npz") keeps the model; %%mlless --resume first --budget 0.05 goes on from it.'
+        'first.model.save("first.npz") keeps the model; %%mlless --resume first --budget 0.02 goes on from it.'
     )
     assert view_of(RUNNING, rows())["next_text"] == ""
     spoilt = changed(status="failed", validation_loss=2e19, loss=6e5, baseline_loss=0.99)
@@ -192,6 +193,34 @@ def test_the_end_says_what_is_next_and_what_it_cost() -> None:
     assert view_of(RUNNING, rows())["left_text"] == ""
     counted = view_of(changed(status="stopped", left={"processes": 0, "keys": 0, "files": 1}), rows())
     assert counted["left_text"] == "Left of the run: 0 processes, 0 keys and 1 temporary file"
+
+
+@pytest.mark.parametrize(
+    ("spent", "least", "more"),
+    [
+        (0.0009803, 0.0002, "0.001"),
+        (0.0002, 0.00034, "0.0004"),  # a short run costs less than its start may
+        (0.07, 0.0, "0.07"),
+        (1234.5, 1.8, "2000.00"),
+        (0.0, 0.0, "0.05"),
+    ],
+)
+def test_as_much_again_is_what_goes_on(spent: float, least: float, more: str) -> None:
+    ended = view_of(changed(status="stopped", spent_usd=spent, least_usd=least), rows())
+    assert ended["more_value"] == more
+    assert f"--budget {more} goes on" in ended["next_text"]
+
+
+def test_nothing_goes_on_once_the_loss_has_settled() -> None:
+    rules, verdict = StopRules({"patience": 2}, "RMSE"), None
+    for step in (1, 2, 3):
+        verdict = rules.observe(step, 1.0, 0.9, 0.9, True)
+    assert verdict is not None
+    settled = "the validation loss has settled: no better RMSE than 0.9000"  # without rules
+    for reason in (verdict.reason, settled):
+        ended = view_of(changed(status="finished", metric="RMSE", reason=reason), rows())
+        assert ended["next_text"] == 'first.model.save("first.npz") keeps the model.'
+        assert ended["more_value"] == ""
 
 
 def test_a_browser_knows_what_to_say_when_the_kernel_is_gone() -> None:

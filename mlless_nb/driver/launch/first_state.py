@@ -35,6 +35,7 @@ def first_state(
         "baseline_loss": data.baseline_loss,
         "n_workers": job.workers,
         "budget_usd": job.cap_usd,
+        "least_usd": plan.least_nusd / NUSD,
         # The cap cannot be lowered below this while the run starts.
         "committed_usd": plan.least_nusd / NUSD,
         "price_profile": plan.rates.profile.label,
