@@ -19,7 +19,7 @@ from .tables import html_table, text_table
 SHOWN = 25
 #: Longest wait for a change, seconds: so soon an interrupt is handled.
 _POLL_S = 0.05
-_WORDS = {"pruned": "stopped early", "capped": "budget reached"}
+_WORDS = {"capped": "budget reached"}
 
 
 def sentence(sweep: Any) -> str:
@@ -28,9 +28,9 @@ def sentence(sweep: Any) -> str:
     parts = [f"{sweep.name}: {sweep.status}, {len(trials)} of {count(sweep.n_trials, 'trial')} ({sweep.sampler})"]
     if best is not None:
         parts.append(f"best {sweep.metric} {metric(best.loss)} of trial {best.number} ({settings_text(best.settings)})")
-    stopped = sum(trial.status == "pruned" for trial in trials)
-    if stopped:
-        parts.append(f"{stopped} stopped early")
+    pruned = sum(trial.status == "pruned" for trial in trials)
+    if pruned:
+        parts.append(f"{pruned} pruned")
     parts.append(f"{usd(sweep.spent)} of {usd(sweep.budget, trim=True)}")
     return ", ".join(parts)
 

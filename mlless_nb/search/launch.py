@@ -48,9 +48,9 @@ def sweep(
     """Train a job with different settings under one budget, and stop weak trials early. Returns at once with a handle.
 
     Each trial is a run of its own, ``NAME-1``, ``NAME-2``..., whose budget lies within that of the sweep, and both
-    within those of the session and the project. After 1/27, 1/9 and 1/3 of its length a trial goes on only if its
-    held-out loss is among the best third of those that came so far (successive halving); the others are stopped in
-    good order.
+    within those of the session and the project. After 1/27, 1/9 and 1/3 of its length, and not before an epoch, a trial
+    goes on only if its held-out loss is among the best third of those that came so far (successive halving). The
+    others are pruned: stopped in good order.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..job.job import TrainingJob
 
-#: Comparisons before a trial's end: with a factor of 3 after 1/27, 1/9 and 1/3 of its length.
+#: Comparisons before a trial's end: with a factor of 3 after 1/27, 1/9 and 1/3 of its length, but after an epoch.
 N_RUNGS = 3
 
 
@@ -47,6 +47,11 @@ class Course:
         return self.share(row) == 1.0
 
     def resource(self, row: Mapping[str, float]) -> int:
-        """The same as a whole number: trials are compared where it is a power of the factor, first where it is 1."""
+        """The same as a whole number: trials are compared where it is a power of the factor, first where it is 1.
+
+        It is 0 in the first pass over the data, when a loss says little: low learning rates would always lose.
+        """
+        if row["epoch"] < 1 - 1e-9:
+            return 0
         share = self.share(row)
         return int(row["epoch"]) if share is None else int(share * self.factor**N_RUNGS + 1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import threading
@@ -18,6 +19,7 @@ from ..job.job import TrainingJob
 from ..money.meter import NUSD
 from ..plurals import all_done
 from ..telemetry.live import COLUMNS
+from ..tracking import RunLedger
 from .recipe import Recipe
 from .rungs import Course
 from .study import Asked, Study
@@ -170,7 +172,8 @@ class Runner:
         """Follow a trial to its end."""
         sweep, course = self._sweep, None
         n_rows = seen = last = 0
-        loss, weak_at, is_stopped = math.inf, "", False
+        loss, is_stopped = math.inf, False
+        weak_at: float | None = None  # the epoch of the comparison that it lost
         while True:
             seen = run.telemetry.wait_for_change(seen, ROW_WAIT_S)
             is_live = run.telemetry.state.is_live  # before the rows: those of the end are read, too
@@ -183,7 +186,7 @@ class Runner:
                 if course.resource(row) > last and not course.is_over(row):
                     last = course.resource(row)
                     if self._study.report(asked, loss, last) and is_live and not is_stopped:
-                        weak_at, is_stopped = f"at epoch {row['epoch']:.3g}", True
+                        weak_at, is_stopped = row["epoch"], True
                         run.stop()
             if len(rows):
                 trial = self._seen(trial, run, course, loss, dict(zip(COLUMNS, rows[-1].tolist(), strict=True)))
@@ -207,12 +210,17 @@ class Runner:
             usd=run.telemetry.state.spent_usd,
         )
 
-    def _conclude(self, trial: Trial, asked: Asked, run: TrainingRun, weak_at: str, last: int) -> None:
-        state, is_pruned = run.telemetry.state, bool(weak_at) and run.status == "stopped"
+    def _conclude(self, trial: Trial, asked: Asked, run: TrainingRun, weak_at: float | None, last: int) -> None:
+        state, status, reason = run.telemetry.state, run.status, run.reason
+        if weak_at is not None and status == "stopped":
+            status = PRUNED
+            reason = f"others were better at epoch {weak_at:.3g}; it ended at epoch {trial.epoch:.3g}"
+            with contextlib.suppress(Exception):  # whatever it is, the sweep is worth more than this entry
+                RunLedger().change(run.id, status=status, reason=reason)
         trial = dataclasses.replace(
             trial,
-            status=PRUNED if is_pruned else run.status,
-            reason=f"stopped: others were better {weak_at}" if is_pruned else run.reason,
+            status=status,
+            reason=reason,
             loss=run.best.loss if run.best is not None and math.isfinite(run.best.loss) else None,
             seconds=state.time_s,
             usd=run.cost.total,

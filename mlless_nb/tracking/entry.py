@@ -44,7 +44,7 @@ class TrackedRun:
     seconds, usd : float
         From the invocation of its functions to its end; all that was billed. So far, while it is live.
     status, reason : str
-        One of starting, running, finished, stopped, capped, failed; and one sentence on why.
+        One of starting, running, finished, stopped, pruned (by its sweep), capped, failed; and one sentence on why.
     """
 
     id: str

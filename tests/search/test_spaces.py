@@ -160,7 +160,15 @@ def test_how_far_a_trial_is(epochs: float, factor: int, at: float) -> None:
     row = dict.fromkeys(COLUMNS, 0.0) | {"epoch": at * epochs}
     assert course.share(row) == pytest.approx(min(at, 1.0))
     assert 0 <= course.resource(row) <= factor**3
-    assert (course.resource(row) >= 1) == (course.share(row) * factor**3 + 1e-9 >= 1)  # type: ignore[operator]
+    has_come = course.share(row) * factor**3 + 1e-9 >= 1  # type: ignore[operator]
+    assert (course.resource(row) >= 1) == (has_come and row["epoch"] >= 1 - 1e-9)
+
+
+def test_no_trials_are_compared_before_an_epoch() -> None:
+    course = Course({"epoch": 20.0}, 3)  # 1/27 of it is epoch 0.74
+    row = dict.fromkeys(COLUMNS, 0.0)
+    assert [course.resource(row | {"epoch": epoch}) for epoch in (0.75, 0.99, 1.0, 2.3)] == [0, 0, 1, 3]
+    assert Course({"step": 40.0}, 3).resource(row | {"step": 20.0, "epoch": 0.5}) == 0
 
 
 def test_the_length_of_a_trial_is_what_ends_it_first() -> None:

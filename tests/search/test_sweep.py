@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import signal
 import threading
 import warnings
@@ -94,12 +95,15 @@ def test_weak_trials_stop_early_and_the_best_model_comes_back() -> None:
     assert sweep.best.name == best.name
     assert sweep.best.model.predict([0], [0]).shape == (1,)
     assert [trial.status for trial in sweep.trials] == ["finished", "pruned"]
+    weak = sweep.trials[1]
+    assert re.fullmatch(r"others were better at epoch \d+; it ended at epoch [\d.]+", weak.reason)
     assert_within(sweep, 0.02)
     assert session.spent == pytest.approx(sweep.spent, abs=2e-9)
     assert session.reserved == 0
     listed = mlless_nb.runs(sweep="rates")
     assert [run.name for run in listed] == ["rates-1", "rates-2"]
     assert {run.sweep for run in listed} == {sweep.id}
+    assert [(run.status, run.reason) for run in listed] == [(trial.status, trial.reason) for trial in sweep.trials]
     assert list(sweep.to_pandas())[-1] == "learning_rate"
     with pytest.raises(CommandError, match="has ended"):
         sweep.budget = 0.1

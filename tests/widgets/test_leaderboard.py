@@ -58,10 +58,10 @@ def test_the_best_trial_stands_first() -> None:
     lines = leaderboard.as_text(FakeSweep()).splitlines()
     assert lines[0] == (
         "rates: running, 4 of 9 trials (tpe), best RMSE 0.8000 of trial 2 (rate=3, rank=4, l2=0.5, kind=a<b), "
-        "1 stopped early, $0.01250 of $0.05"
+        "1 pruned, $0.01250 of $0.05"
     )
     assert [line.split()[0] for line in lines[1:]] == ["trial", "rates-2", "rates-1", "rates-3", "rates-4"]
-    assert "stopped early" in lines[3]
+    assert lines[3].endswith("pruned")
 
 
 def test_html_is_escaped_and_the_best_is_bold() -> None:
