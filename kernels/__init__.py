@@ -12,6 +12,7 @@ which stays with the worker. The *frame codec* encodes an update as bytes, a fra
     codec.pyx         the frame codec; frame_header.py has the layout of a frame
     merge.pyx         sums frames
     cutting.pyx       sorts ratings into minibatches
+    authenticate.pyx  the authenticator of frames
     resp.pyx          parses Redis replies; it is here because it is compiled
     reference.py reference_frames.py reference_products.py   the same functions in NumPy, for the tests to compare with
 
@@ -21,6 +22,7 @@ from run to run; between instruction sets they may differ in the last bits. Noth
 """
 
 try:
+    from .authenticate import poly1305
     from .codec import (
         apply_frame,
         crc32c,
@@ -78,6 +80,7 @@ __all__ = [
     "pmf_predict",
     "pmf_sgd_pass",
     "pmf_squared_error",
+    "poly1305",
     "read_header",
     "rows_product",
     "sgd_update",

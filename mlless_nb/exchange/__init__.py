@@ -23,7 +23,7 @@ Terms:
     slots.py          the numbers of a run's functions
     step_report.py    a worker's report of one step, and the entries of the step log
     stats.py          sums of losses and their row counts, in the header of a frame
-    seals.py          authenticates frames by HMAC, on every server but the private Redis
+    seals.py          authenticates frames by Poly1305, on every server but the private Redis
     in_parts.py       a round as three calls, for a coordinator without a faster way
     quorum_rounds.py  rounds that end after their first k arrivals, in memory
 
