@@ -44,7 +44,7 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from . import one_line
+from . import one_line, unix_user
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -97,6 +97,8 @@ if importlib.util.find_spec(f"{__name__}.kernels") is None:
     raise ImportError(f"{__path__[0]} is source code of mlless_nb, not the installed package: start Python elsewhere")
 
 __version__ = "0.1.0"
+
+unix_user.set_user()  # before anything imports Lithops
 
 __all__ = [
     "ADMM",

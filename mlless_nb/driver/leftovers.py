@@ -25,6 +25,7 @@ from ..exchange.protocol import key_prefix
 from ..money.owner import Owner
 from ..plurals import count
 from .backends.launcher import LithopsLauncher, is_local
+from .backends.lithops_paths import keep_private
 from .backends.processes import Process, kill
 from .servers.embedded_redis import PREFIX as REDIS_PREFIX
 from .servers.places import Places
@@ -298,6 +299,4 @@ def _watched(folder: Path, kind: str) -> set[str]:
 
 
 def _storage_root() -> Path:
-    from lithops.constants import LITHOPS_TEMP_DIR
-
-    return Path(LITHOPS_TEMP_DIR)
+    return Path(keep_private())

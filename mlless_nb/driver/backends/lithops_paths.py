@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import threading
+
+from ...errors import ServiceError
 
 #: Held while Lithops copies its runner into its folder: the file it renames has the process' name, not the thread's.
 COPYING = threading.Lock()
@@ -33,10 +36,26 @@ def remove(paths: list[str]) -> None:
             os.remove(path)
 
 
-def keep_private() -> None:
-    """Make Lithops' folder private: payloads in it hold URLs with passwords."""
-    from lithops.constants import LITHOPS_TEMP_DIR
+def keep_private() -> str:
+    """Make Lithops' folder private, and return it: payloads in it hold URLs with passwords.
 
-    os.makedirs(LITHOPS_TEMP_DIR, exist_ok=True)
+    Raises
+    ------
+    ServiceError
+        If it belongs to another user.
+    """
+    try:
+        from lithops.constants import LITHOPS_TEMP_DIR  # importing Lithops makes the folder
+
+        folder = str(LITHOPS_TEMP_DIR)
+        os.makedirs(folder, exist_ok=True)
+        if os.stat(folder).st_uid != os.getuid():
+            raise PermissionError(errno.EPERM, "of another user", folder)
+    except PermissionError as error:
+        raise ServiceError(
+            f"backend: {error.filename} cannot be used, it belongs to another user: "
+            "set TMPDIR to a folder of your own before Python starts"
+        ) from None
     with contextlib.suppress(OSError):
-        os.chmod(LITHOPS_TEMP_DIR, 0o700)
+        os.chmod(folder, 0o700)
+    return folder

@@ -27,9 +27,9 @@ def get_ready(view: str | None = None) -> None:
 
 
 def _get_ready(view: str | None) -> None:
-    for name in AHEAD:
-        importlib.import_module(name)
-    with contextlib.suppress(Exception):  # the launch will make the copy then, and report errors
+    with contextlib.suppress(Exception):  # the launch will do it then, and report errors
+        for name in AHEAD:
+            importlib.import_module(name)
         from lithops.localhost.v1.localhost import DefaultEnvironment
 
         keep_private()
