@@ -21,7 +21,8 @@ from .analytic import Option, pareto
 from .constants import Constants, Link, constants
 from .descent import epochs_of
 from .earlier_run import epochs_of_run
-from .estimate import usd
+from .estimate import NEAR, usd
+from .estimate import count as of_epochs
 from .here import here
 from .probe import probe
 from .sizes import Sizes
@@ -38,6 +39,9 @@ CLOUD_SPEED = 0.7
 LIFETIME_S = 900.0
 #: Bytes per second of the faster link of the what-if, and seconds to read data that are in memory already.
 FAST_BYTES_S = 10e9
+#: Why an option cannot be done, and within what it cannot.
+TOO_LONG, TOO_DEAR = "longer than a function lives", "above the budget"
+WITHIN = {TOO_LONG: "a function's life of 15 minutes", TOO_DEAR: "the budget"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,7 +95,9 @@ class Advice:
                 parts[-1] += f" ({_workers(cheapest)} would be cheapest: {_about(cheapest)})"
         functions, vms = self._best("functions"), self._best("vm", "cluster")
         if not functions:
-            parts.append("no number of functions can do it within a function's life of 15 minutes")
+            limits = {option.limit for option in self.options if option.kind == "functions"}
+            within = " and ".join(words for limit, words in WITHIN.items() if limit in limits)
+            parts.append(f"in a cloud no number of functions can do it within {within}")
         else:
             parts.append(f"in a cloud {_workers(functions[0])} over {functions[0].place}: {_about(functions[0])}")
         if vms:
@@ -115,7 +121,7 @@ class Advice:
         sizes, link = self.sizes, self.measured
         linked = f", Redis {link.latency_s * 1e3:.3g} ms and {link.bytes_s / 1e6:.3g} MB/s as measured" if link else ""
         return (
-            f"{count(f'{sizes.epochs:.3g}', 'epoch')} ({self.epochs_from}); "
+            f"{of_epochs(sizes.epochs)} ({self.epochs_from}); "
             f"a minibatch takes {sizes.minibatch_s * 1e3:.3g} ms here, "
             f"an update has {sizes.update_bytes / 1e6:.3g} MB{linked}"
         )
@@ -132,7 +138,7 @@ class Advice:
 
 
 def advise(
-    job: TrainingJob, *, epochs: float | TrainingRun | str | None = None, workers: Sequence[int] = WORKERS
+    job: TrainingJob, *, epochs: float | TrainingRun | str | None = None, workers: Sequence[int] | None = None
 ) -> Advice:
     """What ``job`` would take and cost: measured here for some seconds, then LambdaML's analytic model.
 
@@ -145,8 +151,9 @@ def advise(
     epochs : float, TrainingRun or str, optional
         Passes over the training rows; or an ended run, its name or its id: as many as that one took, with a target
         until it reached that. None: from the stop rules, or estimated.
-    workers : sequence of int
-        Numbers of workers to compare; those for which there are not enough minibatches are left out.
+    workers : sequence of int, optional
+        Numbers of workers to compare; those for which there are not enough minibatches are left out. None: 1, 2, 4 up
+        to 64, and that of the job.
 
     Returns
     -------
@@ -170,7 +177,7 @@ def advise(
         check_number("epochs", epochs, least=0.0, or_none=True)
         if epochs is not None:
             known = epochs, "as given"
-    numbers = _checked(workers)
+    numbers = None if workers is None else _checked(workers)
     sizes = probe(job)
     found, epochs_from = known or epochs_of(job, sizes)
     return compare(job, dataclasses.replace(sizes, epochs=found), epochs_from, numbers)
@@ -186,8 +193,9 @@ def _checked(workers: Any) -> list[int]:
     return numbers
 
 
-def compare(job: TrainingJob, sizes: Sizes, epochs_from: str, workers: Sequence[int] = WORKERS) -> Advice:
+def compare(job: TrainingJob, sizes: Sizes, epochs_from: str, workers: Sequence[int] | None = None) -> Advice:
     """The advice for ``job`` of these sizes, with their epochs, see `advise`."""
+    workers = sorted({*WORKERS, job.workers}) if workers is None else workers
     known, rates, speed = constants_for(job), rates_of(job), speed_of(job)
     most = max(job.n_minibatches // job.local_steps, 1)
     asked = [w for w in workers if w <= most]
@@ -196,10 +204,10 @@ def compare(job: TrainingJob, sizes: Sizes, epochs_from: str, workers: Sequence[
     options = [here(w, sizes, rates) for w in asked] if is_local(job.backend) else []
     for store in known.channels:
         options += [analytic.functions(store, w, sizes, rates, known, speed=speed) for w in asked]
-    options = [_limited(option) for option in options]
     for vm in known.vms.values():
         options.append(analytic.one_vm(vm, sizes, known, speed=CLOUD_SPEED))
         options += [analytic.cluster(vm, n, sizes, known, speed=CLOUD_SPEED) for n in CLUSTERS if n * vm.cores <= most]
+    options = [_limited(option, job.cap_usd) for option in options]
     return Advice(tuple(options), sizes, epochs_from, _what_ifs(asked, sizes, rates, speed), measured_link(job))
 
 
@@ -244,9 +252,12 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return f"<table>{shown}</table>"
 
 
-def _limited(option: Option) -> Option:
-    is_cloud = option.kind == "functions"
-    return replace(option, limit="longer than a function lives") if is_cloud and option.time_s > LIFETIME_S else option
+def _limited(option: Option, cap_usd: float | None = None) -> Option:
+    """``option`` with why it cannot be done; a budget is compared within the accuracy of the figures."""
+    if option.kind == "functions" and option.time_s > LIFETIME_S:
+        return replace(option, limit=TOO_LONG)
+    is_too_dear = cap_usd is not None and option.usd > (1.0 + NEAR) * cap_usd
+    return replace(option, limit=TOO_DEAR) if is_too_dear else option
 
 
 def _what_ifs(workers: Sequence[int], sizes: Sizes, rates: Rates, speed: float) -> tuple[Option, ...]:

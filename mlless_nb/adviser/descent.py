@@ -84,8 +84,15 @@ def epochs_of(job: TrainingJob, sizes: Sizes) -> tuple[float, str]:
         if most is None:
             raise JobError("stop.target", stop.target, NOT_REACHED.format(SAMPLE_S, found.rows))
     if most is not None:
-        return most, "the stop rule"
+        return most, _most_from(job)
     return dataclasses.replace(job, stop=Stop(), budget=None).stop_rules.epochs or 1.0, "the default's most"
+
+
+def _most_from(job: TrainingJob) -> str:
+    """Where the most epochs of ``job`` come from."""
+    if not job.stop.is_empty:
+        return "the stop rule"
+    return "at most, or until the loss has settled" if job.ends_settled else "the default"
 
 
 def descend(job: TrainingJob, sizes: Sizes, most: float | None = None) -> Descent:

@@ -16,7 +16,7 @@ from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from .advice import WORKERS as NUMBERS
 from .advice import Advice, as_run, compare, constants_for
-from .descent import descend, planned
+from .descent import Descent, descend, planned
 from .estimate import Course, Estimate, estimate
 from .foreseen import ForeseenRows
 from .probe import STEPS_S, probe, probe_head
@@ -32,8 +32,10 @@ QUICK_S, QUICK_SAMPLE = 0.06, 0.0
 QUICK_ROWS = 5_000_000
 #: What is said of stored files whose rows functions have not counted yet.
 UNCOUNTED = "not known before functions have counted the rows; a dry run estimates it from the first ones"
-#: Epochs between the two points that an epoch's figures are computed from.
+#: Epochs between the two points that an epoch's figures are computed from, at first.
 EPOCHS = 100.0
+#: Estimates at most, each about the epochs of the one before: the more epochs, the fewer checkpoints there are in one.
+ROUNDS = 4
 
 
 def quick(job: TrainingJob) -> Estimate | None:
@@ -55,7 +57,7 @@ def quick(job: TrainingJob) -> Estimate | None:
         return None
     if sizes is None:
         return None
-    return estimate(job, courses_of(job, sizes), planned(job, sizes.n_minibatches), None)
+    return estimated(job, sizes)
 
 
 def doubts_of_workers(job: TrainingJob) -> list[str]:
@@ -77,10 +79,8 @@ def thorough(job: TrainingJob) -> tuple[Estimate, Advice]:
     sizes = probe(job)
     most, target = planned(job, sizes.n_minibatches), job.stop_rules.target
     descent = descend(job, sizes, most) if target is not None else None
-    if job.execution == WORKERS:
-        ahead = estimate(job, courses_of(job, sizes), most, descent)
-    else:
-        ahead = stateless_estimate(job, most, descent)
+    is_lasting = job.execution == WORKERS
+    ahead = estimated(job, sizes, descent) if is_lasting else stateless_estimate(job, most, descent)
     return ahead, compare(job, dataclasses.replace(sizes, epochs=ahead.epochs), "as above")
 
 
@@ -104,20 +104,30 @@ def of_stored(job: TrainingJob, rows: ForeseenRows) -> tuple[TrainingJob, Estima
         raise JobError(
             "minibatch", job.minibatch, f"at most {most_rows}, the first rows{a_step}, for them to be measured"
         )
-    most = planned(job, sizes.n_minibatches)
     if job.execution == WORKERS:
-        ahead = estimate(job, courses_of(job, sizes), most, None)
+        ahead = estimated(job, sizes)
     else:
-        ahead = stateless_estimate(job, most)
+        ahead = stateless_estimate(job, planned(job, sizes.n_minibatches))
     return job, ahead, compare(job, dataclasses.replace(sizes, epochs=ahead.epochs), "as above")
 
 
-def courses_of(job: TrainingJob, sizes: Sizes) -> dict[int, Course]:
-    """``job`` with its own and with other numbers of workers, where it runs."""
+def estimated(job: TrainingJob, sizes: Sizes, descent: Descent | None = None) -> Estimate:
+    """The estimate of ``job`` of these sizes; ``descent``: what a sample has shown of the target."""
+    most, epochs = planned(job, sizes.n_minibatches), EPOCHS
+    for _ in range(ROUNDS):
+        ahead = estimate(job, courses_of(job, sizes, epochs), most, descent)
+        if ahead.epochs <= 2 * epochs:
+            break
+        epochs = ahead.epochs / 2
+    return ahead
+
+
+def courses_of(job: TrainingJob, sizes: Sizes, epochs: float = EPOCHS) -> dict[int, Course]:
+    """``job`` with its own and with other numbers of workers, where it runs, for about 2 ``epochs``."""
     most, known = max(job.n_minibatches // job.local_steps, 1), constants_for(job)
-    once, twice = (dataclasses.replace(sizes, epochs=epochs) for epochs in (EPOCHS, 2 * EPOCHS))
+    once, twice = (dataclasses.replace(sizes, epochs=each) for each in (epochs, 2 * epochs))
     counts = sorted({job.workers, *(n for n in NUMBERS if n <= most)})
-    return {n: Course.through(as_run(job, n, once, known), as_run(job, n, twice, known), EPOCHS) for n in counts}
+    return {n: Course.through(as_run(job, n, once, known), as_run(job, n, twice, known), epochs) for n in counts}
 
 
 def tell(run: TrainingRun, job: TrainingJob) -> threading.Thread:

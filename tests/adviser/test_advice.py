@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import mlless_nb
 from mlless_nb import ISP, PMF, SGD, JobError, LogisticRegression, Stop, TrainingJob, datasets
-from mlless_nb.adviser import Advice, Option, descent, probe
+from mlless_nb.adviser import Advice, Option, descent, foresight, probe
+from mlless_nb.adviser.estimate import count
 from mlless_nb.adviser.sizes import Sizes
 from mlless_nb.widgets import advice_chart
 
@@ -52,6 +53,24 @@ def test_every_place_is_compared_and_nothing_is_started() -> None:
     assert "$" in advice.sentence
     assert shown.startswith('<div class="mathjax_ignore tex2jax_ignore">'), "dollars would be read as formulas"
     assert shown.endswith("</div>")
+
+
+def test_what_a_budget_buys_costs_no_more_in_the_advice() -> None:
+    ahead, advice = foresight.thorough(dataclasses.replace(JOB, stop=Stop(), budget=0.02))
+    (own,) = [option for option in advice.options if option.place == "this machine" and option.workers == JOB.workers]
+    assert own.usd == pytest.approx(0.02, rel=0.03)
+    assert all(option.usd <= 1.05 * 0.02 for option in advice.possible)
+    assert "above the budget" in repr(advice)
+    assert repr(advice).startswith(f"{count(ahead.epochs)} (as above); ")
+    dear = mlless_nb.advise(dataclasses.replace(JOB, budget=1e-6))
+    assert dear.possible == []
+    assert dear.sentence == "In a cloud no number of functions can do it within the budget"
+
+
+def test_the_jobs_own_number_of_workers_is_compared_and_the_default_is_no_rule() -> None:
+    advice = mlless_nb.advise(dataclasses.replace(JOB, workers=3, stop=Stop()))
+    assert {option.workers for option in advice.options if option.place == "Redis"} == {1, 2, 3, 4, 8, 16, 32}
+    assert "epochs (at most, or until the loss has settled); " in repr(advice)
 
 
 def test_the_epochs_to_a_target_are_estimated_on_a_sample() -> None:
