@@ -320,7 +320,7 @@ def test_a_torch_model_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"store": f"server://:planted-secret@localhost/{'0' * 64}"}, "store", "that functions of 'aws_lambda' reach"),
         ({"bus": "memory://"}, "bus", "that functions of 'aws_lambda' reach"),
         ({"stop": Stop(target=9.0), "backend": "embedded", "redis": None}, "stop.target", "before any training"),
-        ({"budget": 1e-7, "backend": "embedded", "redis": None}, "budget", "what it takes to start 3 workers"),
+        ({"budget": 1e-7, "backend": "embedded", "redis": None}, "budget", "what is set aside for 3 workers"),
     ],
     ids=lambda value: None if isinstance(value, dict) else value[:20],
 )

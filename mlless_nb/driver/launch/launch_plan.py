@@ -130,8 +130,9 @@ class LaunchPlan:
             raise BudgetError(
                 "budget",
                 job.cap_usd,
-                f"at least {least_usd(least):g} (US dollars): what it takes to start {count(job.workers, 'worker')} "
-                f"and {others}, take one step and end, priced as {self.rates.profile.label}",
+                f"at least {least_usd(least):g} (US dollars): what is set aside for {count(job.workers, 'worker')} "
+                f"and {others} to start, take one step and end, also if that is slow, "
+                f"priced as {self.rates.profile.label}; only what is used is billed",
             )
 
     def put_start(self, run_id: str) -> str | None:
