@@ -290,7 +290,7 @@ class Supervisor:
     def _send_update(self) -> None:
         time_s = self._time_s
         self._outgoing.note(
-            status="running" if self._workers.started else "starting",
+            status=self._workers.status(self._rows.step),
             step=self._rows.step,
             epoch=self._rows.epoch,
             time_s=time_s,

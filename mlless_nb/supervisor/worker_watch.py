@@ -54,6 +54,10 @@ class WorkerWatch:
         """Whether every worker has reported its start."""
         return len(self.started) == self._job.n_workers
 
+    def status(self, step: int) -> str:
+        """The run's status before its end; after a ``step`` it has started, also while every worker is replaced."""
+        return "running" if self.started or step else "starting"
+
     @property
     def have_all_ended(self) -> bool:
         """Whether every worker has sent its final message."""

@@ -41,6 +41,13 @@ def watch_of_two() -> tuple[WorkerWatch, MemoryCoordinator, list[float]]:
     return watch, log, now
 
 
+def test_a_run_whose_workers_are_all_replaced_does_not_start_again() -> None:
+    watch, _, _ = watch_of_two()
+    assert watch.status(0) == "running"
+    watch.replace([0, 1], 9.0)
+    assert [watch.status(step) for step in (0, 56)] == ["starting", "running"]
+
+
 def test_a_lost_worker_is_named_until_the_driver_was_told_of_it() -> None:
     watch, log, now = watch_of_two()
     log.renew("driver", 1000.0)
