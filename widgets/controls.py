@@ -84,8 +84,10 @@ class Controls:
     @property
     def cannot_resume(self) -> str:
         """Why the run cannot be continued from here; an empty sentence if it can."""
-        if getattr(self._run, "job", None) is None or not self._run.telemetry.state.step:
+        if not self._run.telemetry.state.step:
             return "There is nothing to go on from here."
+        if getattr(self._run, "job", None) is None:
+            return f'Its data is not known here: mlless_nb.train(job, resume="{self._run.name}") goes on from it.'
         return "It goes on as another run." if self._is_resumed else ""
 
     def _resume(self, usd: float) -> tuple[bool, str]:

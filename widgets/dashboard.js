@@ -37,9 +37,9 @@ const BODY = `
 <div class="mlless-tabs" data-ref="tabs">
   <span id="mlless-against">against</span>
   <span class="mlless-segments" role="group" aria-labelledby="mlless-against" data-ref="axes"></span>
+  <button type="button" class="mlless-bare" data-ref="log" aria-pressed="false" title="The loss on a logarithmic axis">log scale</button>
   <span class="mlless-space"></span>
   <button type="button" class="mlless-bare" data-ref="reset" title="Show the whole run again; a double click does the same">reset<span class="mlless-more"> zoom</span></button>
-  <button type="button" class="mlless-bare" data-ref="log" aria-pressed="false" title="The loss on a logarithmic axis">log scale</button>
 </div>
 <div class="mlless-body" data-ref="body">
   <div class="mlless-charts" data-ref="charts"></div>
@@ -211,7 +211,7 @@ class View {
     // a refused text stays, so that it can be changed
     if (!refs.budget.dataset.edited && !status.refusal) refs.budget.value = status.budget_value ?? "";
     if (!refs.more.dataset.edited) refs.more.value = status.more_value ?? "";
-    const idle = isOver ? "" : [cannot.stop || cannot.scale_in, status.floor_text].filter(Boolean).join(" ");
+    const idle = isOver ? cannot.resume || "" : [cannot.stop || cannot.scale_in, status.floor_text].filter(Boolean).join(" ");
     const refusal = status.refusal ? { text: `Refused: ${status.refusal}`, tone: "bad" } : null;
     const notice = store.notice || (waiting ? { text: waiting, tone: "pending" } : refusal || { text: idle, tone: "" });
     setText(refs.notice, notice.text);

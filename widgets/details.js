@@ -5,6 +5,8 @@ const PARTS = {
   exchange: { hue: "var(--orange)", word: "exchanging", meaning: "publishing the own update, reading and applying those of the others" },
   wait: { hue: "var(--grey)", word: "waiting", meaning: "for slower workers" },
 };
+/** What a worker without others does in place of the exchange. */
+const ALONE = { word: "reporting", meaning: "telling the supervisor of the step and applying its update" };
 
 const element = (tag, className, text) => Object.assign(document.createElement(tag), { className, textContent: text ?? "" });
 
@@ -55,8 +57,9 @@ function drawExchange({ exchange: block, stepNote, parts, exchangeText }, exchan
   setText(exchangeText, exchange.text);
   parts.replaceChildren(
     ...exchange.parts.map(([name, , text]) => {
-      const part = element("span", "mlless-part", `${PARTS[name].word} ${text}`);
-      part.title = PARTS[name].meaning;
+      const { word, meaning } = exchange.is_alone && name === "exchange" ? ALONE : PARTS[name];
+      const part = element("span", "mlless-part", `${word} ${text}`);
+      part.title = meaning;
       part.style.setProperty("--part", PARTS[name].hue);
       return part;
     }),

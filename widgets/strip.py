@@ -27,12 +27,12 @@ def strip_of(worker_times: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def note_of(worker_times: Sequence[Sequence[Any]], strip: Sequence[dict[str, Any]]) -> str:
-    """What is unusual about the workers of a ``strip``, in one line: ``Worker 3 computes 1.8x as long · 2 left``."""
+    """What is unusual about the workers of a ``strip``, in one line: ``Worker 3 computes 1.8x as long · 2 removed``."""
     notes = []
     slow = [entry for entry in strip if entry["kind"] == "slow"]
     if slow:
         notes.append(slow[0]["text"].partition(";")[0] + (f" and {len(slow) - 1} more" if len(slow) > 1 else ""))
-    for at, word in ((7, "leaving"), (5, "left"), (8, "replaced")):
+    for at, word in ((7, "leaving"), (5, "removed"), (8, "replaced")):
         if n := sum(entry[at] for entry in worker_times):
             notes.append(f"{n} {word}")
     return " · ".join(notes)

@@ -258,16 +258,20 @@ def exchange_of(recent: Rows) -> dict[str, Any] | None:
     workers = [max(n, 1.0) for n in column["n_workers"]]
     sent, received = (_median([a / n for a, n in zip(column[name], workers, strict=True)]) for name in _SENT)
     share = _median(column["sent_fraction"])
+    is_alone = _median(workers) == 1.0
     parts = [
         f"{size(sent)} out, {size(received)} in per worker and step",
         f"{percent(share)} of parameters sent",
     ]
+    if is_alone and not sent:
+        parts = ["one worker alone has nobody to exchange updates with"]
     # a row's times arrive with the next step, so a run's last row has none
     is_timed = any(map(math.isfinite, column["compute_s"]))
     times = {name: _median(column[f"{name}_s"]) if is_timed else 0.0 for name in ("compute", "exchange", "wait")}
     total = sum(times.values())
     return {
         "text": " · ".join(parts),
+        "is_alone": is_alone,
         "n_steps": len(recent),
         "step_text": short_time(total),
         "parts": [[name, t / total if total > 0 else 0.0, short_time(t)] for name, t in times.items()],

@@ -139,6 +139,19 @@ def test_one_crosshair_for_all_charts_zoom_axes_and_a_run_that_diverges(notebook
     assert log.get_attribute("aria-pressed") == "true"
     texts = dashboard(opened).locator(".mlless-plot").first.locator("text").all_text_contents()
     assert {"1e1", "1e6"} <= set(texts)
+    button, loss = log.bounding_box(), plots.first.bounding_box()
+    assert button is not None
+    assert loss is not None
+    assert button["x"] + button["width"] < loss["x"] + loss["width"], "it would look like one of another chart"
+    events = dashboard(opened).locator(".mlless-events")
+    free, *shadows = events.evaluate(
+        """(box) => {
+            const { lineHeight, fontSize, backgroundSize } = getComputedStyle(box);
+            const [above, below] = backgroundSize.split(", ").slice(-2).map((size) => parseFloat(size.split(" ")[1]));
+            return [(parseFloat(lineHeight) - parseFloat(fontSize)) / 2, above, below];
+        }"""
+    )
+    assert max(shadows) <= free, "a shadow would lie over a line's text"
     assert any(text.startswith("↑ up to") for text in texts)
     log.click()
     assert log.get_attribute("aria-pressed") == "false"

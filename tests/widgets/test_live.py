@@ -110,6 +110,15 @@ def test_an_ended_run_is_continued_once() -> None:
     started[0].stop()
 
 
+def test_a_run_that_was_attached_to_says_how_it_is_continued() -> None:
+    run = FakeRun(n_steps=3)
+    run.advance(3)
+    run.job = None
+    assert Controls(run).cannot_resume == (
+        f'Its data is not known here: mlless_nb.train(job, resume="{run.name}") goes on from it.'
+    )
+
+
 def test_nothing_is_asked_of_a_run_that_has_ended() -> None:
     run = FakeRun(n_steps=2)
     run.advance(2)

@@ -143,7 +143,7 @@ def test_each_worker_is_shown_with_what_is_special_about_it() -> None:
     assert strip[0]["text"] == "Worker 0 computes 15 ms, exchanges 8.0 ms, waits 4.0 ms"
     assert strip[2]["text"] == "Worker 2 left after step 231"
     assert strip[4]["text"] == "Worker 4 was replaced 2 times"
-    assert note_of(times, strip) == "Worker 1 computes 1.8x as long as the median · 1 leaving · 1 left · 2 replaced"
+    assert note_of(times, strip) == "Worker 1 computes 1.8x as long as the median · 1 leaving · 1 removed · 2 replaced"
     assert (strip_of([]), note_of([], [])) == ([], "")
 
 

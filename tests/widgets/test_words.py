@@ -125,6 +125,14 @@ def test_exchange_is_told_per_worker_and_its_times_add_up() -> None:
     assert exchange_of(NO_ROWS) is None
 
 
+def test_one_worker_alone_is_said_to_exchange_with_nobody() -> None:
+    row = dict.fromkeys(COLUMNS, 0.0) | {"n_workers": 1, "compute_s": 0.0001, "exchange_s": 0.0003}
+    exchange = exchange_of(np.array([[row[c] for c in COLUMNS]] * 3))
+    assert exchange is not None
+    assert exchange["is_alone"]
+    assert exchange["text"] == "one worker alone has nobody to exchange updates with"
+
+
 BEST = RunState(
     status="running",
     step=2900,
