@@ -116,8 +116,8 @@ class TrainingJob:
         Memory of a function, MB; clouds price by it.
     speculation : float | "off"
         A worker whose steps take this many times those of the median worker, for long enough that a duplicate pays,
-        is replaced by one: see `mlless_nb.supervisor.policy.speculation`. Protocols with backup workers, and `ASP`, do
-        not wait for stragglers, and have no duplicates.
+        is replaced by one: see `mlless_nb.supervisor.policy.speculation`. Protocols with backup workers do not wait for
+        stragglers, and have no duplicates.
     insecure : bool
         Allow Redis or RabbitMQ on another machine without TLS and a password.
     detach : bool, optional

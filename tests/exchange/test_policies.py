@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from mlless_nb import BSP, PMF, SGD, JobError, LogisticRegression, ScaleIn, Stop, TrainingJob, datasets
-from mlless_nb.exchange.policies import CompletedRound, RoundPolicy, Step, base, register_policy
+from mlless_nb import ASP, BSP, PMF, SGD, JobError, LogisticRegression, ScaleIn, Stop, TrainingJob, datasets
+from mlless_nb.exchange.policies import CompletedRound, RoundPolicy, Step, base, policy_of, register_policy
+from mlless_nb.exchange.stats import NO_STATS
 from mlless_nb.job.sync import Sync, register_sync, sync_from_json
 from mlless_nb.job.sync import base as protocols
+from mlless_nb.job.sync.asp import MOST_AHEAD
+from mlless_nb.kernels import encode_update
 from mlless_nb.simulate import TWO_CORES, SlowWorkers, simulate
 from mlless_nb.validation import specification
 
@@ -101,3 +105,28 @@ def test_a_registered_policy_is_known_everywhere(all_but_one: type[Sync]) -> Non
         TrainingJob(PMF(rank=2), SGD(1.0), datasets.synthetic_ratings(40, 30, 500), sync=sync, partition="user")
     with pytest.raises(JobError, match=r"'nsp'.*'bsp', .*'ssp'"):
         sync_from_json({"kind": "nsp"})
+
+
+def test_with_a_shared_model_a_worker_waits_for_the_first_time_when_it_is_too_far_ahead() -> None:
+    params = np.zeros((2, 1), np.float32)
+    told = encode_update(np.empty(0, np.int32), np.empty((0, 1), np.float32), 1, 1, 2, NO_STATS)
+    replica = SimpleNamespace(params=params, apply_own=lambda: None, encode_stats=lambda step, stats: told)
+    awaited: list[Any] = []
+
+    def wait_for_any(request: Any, keys: list[Any], pay: Any) -> list[Any]:
+        awaited.append(keys[0])
+        return [told, *[None] * (len(keys) - 1)]
+
+    log = SimpleNamespace(
+        put_model=lambda frame: None,
+        publish_and_poll=lambda request, keys: (None, [None] * len(keys)),  # the peer has published nothing
+        wait_for_any=wait_for_any,
+    )
+    policy = policy_of("shared-model")(log, replica, ASP(shared=True), lambda n: False, lambda: 0.0)
+    for number in range(1, MOST_AHEAD + 4):
+        step = SimpleNamespace(number=number, active=[0, 1], epoch=0.0, stats=NO_STATS, slot=0, waited_s=0.0)
+        step.request = lambda frame, number=number: SimpleNamespace(step=number, slot=0, peers=[1])
+        step.is_last = step.is_checkpoint = lambda: False
+        step.leaving, step.learn, step.pay = list, lambda arrival: None, lambda: None
+        policy.exchange(step)
+        assert awaited == [(str(due), 1) for due in range(1, number - MOST_AHEAD + 1)]

@@ -8,7 +8,7 @@ A protocol (`mlless_nb.job.sync`) names its policy. The coordinator transports t
     lockstep.py            waits for all updates of the step: BSP, ISP
     stale.py               applies updates on arrival, waits only for peers that are too many steps behind: SSP, ASP,
                            ISP with staleness
-    shared_model.py        waits for nobody; one model in the store: ASP(shared=True)
+    shared_model.py        waits like ``stale``; one model in the store: ASP(shared=True)
     quorum.py              waits for the first k updates: BackupWorkers, DBW, AdaSync
     outstanding_rounds.py  the rounds of ``stale`` with peer updates that are not applied yet    pure
     gradient_spread.py     size and spread of the gradients of a step, for DBW

@@ -1,6 +1,7 @@
-"""One model in the store: a worker reads it, takes a step and writes it back, and nobody waits.
+"""One model in the store: a worker reads it, takes a step and writes it back, without waiting for what others write.
 
-The last write wins: what others wrote since the read is lost. The rounds carry the stats of the steps only.
+The last write wins: what others wrote since the read is lost. The rounds carry the stats of the steps only, which are
+kept for a bounded number of steps. So a worker waits, as in `BoundedStaleness`, if it is too far ahead of another one.
 
 References
 ----------

@@ -22,7 +22,7 @@ class ASP(Sync):
 
     Every worker publishes its update and applies its peers' as they arrive. Updates commute, so none is lost: at the
     end each worker waits for those that are missing, and all replicas are equal up to rounding. Only a worker that is
-    16 steps ahead of another one waits.
+    16 steps ahead of another one waits, with ``shared``, too; and all wait before a checkpoint.
 
     Two runs differ, because the model depends on the workers' timing.
 
@@ -53,11 +53,6 @@ class ASP(Sync):
     def policy(self) -> str:
         """See `Sync`."""
         return "shared-model" if self.shared else "stale"
-
-    @property
-    def waits_for_slowest(self) -> bool:
-        """See `Sync`."""
-        return not self.shared
 
     def rate_factor(self, epoch: float) -> float:
         """``1 / sqrt(epoch)``, with the 1-based number of the epoch."""
