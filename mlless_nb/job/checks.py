@@ -12,7 +12,7 @@ from ..bus.urls import is_loopback, mask_url
 from ..data.dataset import Dataset
 from ..data.ratings import Ratings
 from ..errors import DataError, JobError
-from ..exchange.stores import check_store, store_kind
+from ..exchange.stores import check_store, most_frame_bytes, store_kind
 from ..frames.sources import column_names, described, is_frame
 from ..models import Model, registered_models
 from ..money.catalogue import price_profile, profile_names
@@ -20,7 +20,7 @@ from ..plurals import count
 from ..redaction import in_configuration, remember
 from ..validation import check_choice, check_positive_integer, is_integer
 from .algorithm import Algorithm, DecidedSteps
-from .execution import EXECUTIONS
+from .execution import EXECUTIONS, WORKERS
 from .limits import Stop
 from .optimizers import OPTIMIZERS, SGD
 from .rate_schedule import SCHEDULES
@@ -217,11 +217,13 @@ def check_memory(job: TrainingJob) -> None:
 
 def check_frames(job: TrainingJob) -> None:
     """Raise unless the store takes a frame of every parameter, as workers hand them over at the end."""
-    kind, (n_rows, width) = store_kind(job.store), job.model.table_shape(job.data.shape)
+    if job.execution != WORKERS or job.workers == 1:  # updates are in the object storage, or none is exchanged
+        return
+    most_bytes, (n_rows, width) = most_frame_bytes(job.store), job.model.table_shape(job.data.shape)
     n_bytes = 4 * n_rows * width + HEADER_BYTES
-    if kind is not None and job.workers > 1 and n_bytes > kind.max_frame_bytes:
+    if n_bytes > most_bytes:
         most = f"one that takes frames of {n_bytes} bytes ({n_rows:,} x {width} parameters); this one takes at most"
-        raise JobError("store", mask_url(job.store), f"{most} {kind.max_frame_bytes}")
+        raise JobError("store", mask_url(job.store), f"{most} {most_bytes}")
 
 
 def check_workers(job: TrainingJob) -> None:

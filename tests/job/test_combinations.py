@@ -254,6 +254,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"store": "dynamodb://frankfurt"}, "store", "'dynamodb', or with a region"),
     ({"store": "disk"}, "store", "one of 'redis', "),
     ({"store": "dynamodb", "prices": "ibm-paper"}, "prices", "one with a price of dynamodb: 'aws-lambda-x86'"),
+    (vast(1 << 29), "store", "this one takes at most 536870912"),
     (vast(1 << 30) | {"store": "dynamodb"}, "store", "this one takes at most 1073741824"),
     (vast(1 << 31) | {"store": "memcached://localhost"}, "store", "this one takes at most 2147483648"),
     (vast(1 << 31) | {"store": f"server://:t@localhost/{'0' * 64}"}, "store", "this one takes at most 2147483648"),

@@ -24,6 +24,8 @@ from ..protocol import Frame
 REDIS = "redis"
 #: The object storage, the store that can do without a Redis.
 STORAGE = "storage"
+#: Size of the largest value that a Redis server takes unless it is configured otherwise (``proto-max-bulk-len``).
+REDIS_FRAME_BYTES = 512 << 20
 _Kind = TypeVar("_Kind", bound="type[FrameStore]")
 _registered: dict[str, type[FrameStore]] = {}
 
@@ -180,6 +182,12 @@ def shown(store: object) -> object:
 def store_kind(store: str) -> type[FrameStore] | None:
     """The class of the job's ``store``; None for Redis."""
     return _registered.get(_split(store)[0])
+
+
+def most_frame_bytes(store: str) -> int:
+    """Size of the largest frame that the job's ``store`` takes."""
+    kind = store_kind(store)
+    return kind.max_frame_bytes if kind is not None else REDIS_FRAME_BYTES
 
 
 def _split(store: str) -> tuple[str, str]:
