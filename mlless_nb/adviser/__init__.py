@@ -9,7 +9,6 @@ Nothing is launched or billed. `advise` and `dry_run` are the public entries.
     foresight.py          measures a job and makes its estimate: quickly at the start of a run, thoroughly for a dry run
     estimate.py           time, cost and likely mistakes of the job as it is written, in one line    pure
     stateless_estimate.py the same line for map-reduce and event-driven runs                         pure
-    foreseen.py           stored files whose rows no function has counted yet: the first rows, and an estimated number
     sizes.py              what the models of time and cost need to know of a job
     probe.py              measures these sizes on this machine; timing.py times steps and the start of functions
     descent.py            number of epochs: from the stop rules, or by training one replica on a sample to the target

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 
+from ..data.foreseen import ForeseenRows, foreseen
 from ..data.spans import Files
 from ..data.stored_files import StoredFiles
 from ..driver.rehearsal import rehearse
@@ -16,7 +17,6 @@ from ..money import price_profile
 from ..plurals import count
 from .advice import Advice
 from .estimate import Estimate
-from .foreseen import ForeseenRows, foreseen
 from .foresight import of_stored, thorough
 
 

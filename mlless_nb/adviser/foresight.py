@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from ..data.csr import Csr
+from ..data.foreseen import ForeseenRows
 from ..data.ratings import Ratings
 from ..data.stored_files import StoredFiles
 from ..data.stream import CsrStream
@@ -18,7 +19,6 @@ from .advice import WORKERS as NUMBERS
 from .advice import Advice, as_run, compare, constants_for
 from .descent import Descent, descend, planned
 from .estimate import Course, Estimate, estimate
-from .foreseen import ForeseenRows
 from .probe import STEPS_S, probe, probe_head
 from .sizes import Sizes
 from .stateless_estimate import stateless_estimate

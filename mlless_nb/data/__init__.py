@@ -18,6 +18,7 @@ Tables of the user::
 Files in the object storage, which functions read::
 
     stored_files.py   `StoredFiles`, and the registry of formats
+    foreseen.py       the first rows, before functions have counted all, and an estimated number of them
     format.py         the interface of a file format: csv.py libsvm.py parquet.py criteo.py implement it
     numbers.py        text files of numbers, read in blocks of lines
     spans.py          byte ranges of text files, one for each function

@@ -75,7 +75,10 @@ class Algorithm:
         return None
 
     def check(self, job: Any) -> None:
-        """Raise JobError if a setting of ``job`` (a TrainingJob) is incompatible with the algorithm."""
+        """Raise JobError if a setting of ``job`` (a TrainingJob) is incompatible with the algorithm.
+
+        Unless ``job.is_counted``, nothing is known of its rows, and an optimiser that was left open is None.
+        """
 
     def goes_on_from(self, earlier: dict[str, Any]) -> bool:
         """Whether a run can use the state of a run whose algorithm was ``earlier``, as JSON."""

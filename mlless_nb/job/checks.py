@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..bus.urls import is_loopback, mask_url
 from ..data.dataset import Dataset
 from ..data.ratings import Ratings
+from ..data.stored_files import StoredFiles
 from ..errors import DataError, JobError
 from ..exchange.stores import check_store, most_frame_bytes, store_kind
 from ..frames.sources import column_names, described, is_frame
@@ -152,6 +153,13 @@ def _check_store(job: TrainingJob) -> None:
         raise JobError("store", mask_url(job.store), valid)
 
 
+def check_kinds(job: TrainingJob) -> None:
+    """Raise unless data and validation set are of the kind that the model is trained on."""
+    job.model.check_kind(job.data)
+    if isinstance(job.validation, Dataset):
+        job.model.check_kind(job.validation, "validation")
+
+
 def check_data(job: TrainingJob) -> None:
     """Raise unless the model can be trained on the rows, and the rows are not all the same."""
     job.model.check_data(job.data)
@@ -163,6 +171,9 @@ def check_validation_set(job: TrainingJob) -> None:
     """Raise unless a given validation set has the kind and shape of the training rows."""
     validation = job.validation
     if not isinstance(validation, Dataset):
+        return
+    if isinstance(validation, StoredFiles):  # their shape is known when functions have read them
+        job.model.check_kind(validation, "validation")
         return
     if validation.kind != job.data.kind or validation.shape != job.data.shape:
         raise JobError(

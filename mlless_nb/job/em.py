@@ -74,14 +74,14 @@ class EM(Algorithm):
             raise JobError("codec", job.codec, "'float32' with EM, whose sums must not be rounded")
         if job.aggregate != "mean":
             raise JobError("aggregate", job.aggregate, "left out with EM, which adds statistics and divides by counts")
-        optimizer = job.optimizer
+        optimizer = job.optimizer or SGD(1.0)
         if not isinstance(optimizer, SGD) or (optimizer.learning_rate, optimizer.momentum) != (1.0, 0.0):
             raise JobError("optimizer", optimizer, "left out with EM, which has none")
         if job.scale_in.global_minibatch != "keep":
             raise JobError(
                 "ScaleIn.global_minibatch", job.scale_in.global_minibatch, "'keep' with EM, whose steps take all rows"
             )
-        if job.n_train < job.model.k:
+        if job.is_counted and job.n_train < job.model.k:
             raise JobError("KMeans.k", job.model.k, f"at most {job.n_train}, the number of training rows")
 
     def __str__(self) -> str:

@@ -35,7 +35,7 @@ def settle(job: Any) -> None:
     replaced: list[tuple[str, Any, Any]] = [("partition", "auto", "rows")] if is_stateless else []
     if is_stateless or not job.sync.counts_all:
         replaced.append(("scale_in", ScaleIn(), ScaleIn.off()))
-    if job.execution == EVENTS:
+    if job.execution == EVENTS and job.is_counted:
         n_rows, _ = job.model.table_shape(job.data.shape)
         replaced.append(("reducers", None, min(-(-job.workers // WORKERS_PER_REDUCER), n_rows)))
     for name, default, value in replaced:
@@ -50,9 +50,10 @@ def check_execution(job: Any) -> None:
         raise JobError("reducers", job.reducers, f"None with execution={job.execution!r}")
     if job.execution == WORKERS:
         return
-    n_rows, _ = job.model.table_shape(job.data.shape)
-    if job.reducers is not None and job.reducers > n_rows:
-        raise JobError("reducers", job.reducers, f"at most {n_rows}, the rows of the model's table")
+    if job.reducers is not None and job.is_counted:
+        n_rows, _ = job.model.table_shape(job.data.shape)
+        if job.reducers > n_rows:
+            raise JobError("reducers", job.reducers, f"at most {n_rows}, the rows of the model's table")
     if job.model.algorithm is not None:
         raise JobError("execution", job.execution, f"{WORKERS!r} with {job.model}: no stage runs {job.algorithm}")
     how = f"with execution={job.execution!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -171,19 +172,35 @@ class TrainingJob:
         checks.check_values(self)
         if self.budget is not None and not isinstance(self.budget, Budget):
             object.__setattr__(self, "budget", Budget(self.budget))
-        if self.is_stored:
-            return  # all else depends on the rows, which are counted when a run starts; the job is made again then
+        if not self.is_counted:  # what depends on the rows is decided and checked when a run has counted them
+            checks.check_kinds(self)
+            self._without_rows()._check_settings()
+            return
         checks.check_data(self)
         self._decide()
         checks.check_validation_set(self)
+        self._check_settings()
+        checks.check_memory(self)
+        checks.check_frames(self)
+        checks.check_workers(self)
+
+    def _check_settings(self) -> None:
+        """Raise unless model, algorithm, protocol and functions suit each other, as far as the rows are known."""
         checks.check_partition(self)
         checks.check_algorithm(self)
         self.algorithm.check(self)
         self.sync.check(self)
         check_execution(self)
-        checks.check_memory(self)
-        checks.check_frames(self)
-        checks.check_workers(self)
+
+    def _without_rows(self) -> TrainingJob:
+        """A copy in which is decided what does not depend on the rows; of the workers it has the most there can be."""
+        known = copy.copy(self)
+        for name, value in (("algorithm", defaults.algorithm(self.model)), ("workers", defaults.WORKERS)):
+            if getattr(known, name) is None:
+                object.__setattr__(known, name, value)
+        known._take_steps(known.algorithm.given_steps(known))
+        settle(known)
+        return known
 
     def _decide(self) -> None:
         """Replace None by values. The learning rate and the penalty are chosen later, by `defaults.resolved`."""
@@ -219,8 +236,13 @@ class TrainingJob:
 
     @property
     def is_stored(self) -> bool:
-        """Whether functions are to prepare the rows. Then what depends on them is not yet decided."""
+        """Whether functions are to prepare rows."""
         return isinstance(self.data, StoredFiles) or isinstance(self.validation, StoredFiles)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the training rows are known. If not, what depends on them is not yet decided."""
+        return not isinstance(self.data, StoredFiles)
 
     @property
     def straggles_from(self) -> float:

@@ -122,10 +122,14 @@ class Model(ABC):
     def table_of(self, model: Any) -> Float32:
         """The parameters of a fitted model: the inverse of `fitted`, without the mean."""
 
-    def check_data(self, dataset: Any, field: str = "data") -> None:
-        """Raise JobError for ``field`` unless the model can be trained on ``dataset``: its kind, shape and labels."""
+    def check_kind(self, dataset: Any, field: str = "data") -> None:
+        """Raise JobError for ``field`` unless ``dataset`` is of the kind that the model is trained on."""
         if dataset.kind != self.data_kind:
             raise JobError(field, dataset, DATA_KINDS[self.data_kind].format(type(self).__name__))
+
+    def check_data(self, dataset: Any, field: str = "data") -> None:
+        """Raise JobError for ``field`` unless the model can be trained on ``dataset``: its kind, shape and labels."""
+        self.check_kind(dataset, field)
         if self.needs_labels and not getattr(dataset, "has_labels", True):
             raise JobError(f"{field}.y", None, f"labels for {type(self).__name__}, as by datasets.csr(X, y)")
         check_table(field, dataset, self.table_shape(dataset.shape))

@@ -15,9 +15,9 @@ from mlless_nb import PMF, DataError, JobError, LogisticRegression, Stop, Stored
 from mlless_nb.adviser import foresight
 from mlless_nb.adviser.descent import Descent
 from mlless_nb.adviser.estimate import usd
-from mlless_nb.adviser.foreseen import ForeseenRows, foreseen
 from mlless_nb.adviser.stateless_estimate import UNKNOWN, stateless_estimate
 from mlless_nb.data import format as format_module
+from mlless_nb.data.foreseen import ForeseenRows, foreseen
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.meter import NUSD
 from mlless_nb.telemetry.live import Telemetry

@@ -21,6 +21,7 @@ from mlless_nb import (
     DataError,
     JobError,
     LogisticRegression,
+    NumpyModel,
     ScaleIn,
     Stop,
     StoredFiles,
@@ -251,6 +252,30 @@ def test_functions_that_are_lost_twice_end_the_run(bucket: Path, monkeypatch: py
     assert run.status == "failed"
     assert "of the preparation's 'scatter' was lost or failed 2 times: no report" in run.reason
     assert run.cost.preparation > 0
+    assert not left_in_storage()
+
+
+class Undefined:
+    """A model whose loss is no number."""
+
+    def parameters(self, n_features: int, seed: int) -> dict[str, Any]:
+        return {"w": np.zeros(n_features)}
+
+    def loss(self, params: dict[str, Any], X: Any, y: Any) -> float:
+        return float("nan")
+
+    def gradients(self, params: dict[str, Any], X: Any, y: Any) -> dict[str, Any]:
+        return {"w": np.zeros_like(params["w"])}
+
+
+def test_a_written_model_is_tried_on_the_first_rows_before_a_function_is_invoked(
+    bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invoked: list[Any] = []
+    monkeypatch.setattr(LithopsLauncher, "invoke", lambda self, payloads: invoked.append(payloads))
+    with pytest.raises(JobError, match=r"model='Undefined': .* whose loss is a finite number"):
+        train(job(stored(bucket, LINES), model=NumpyModel(Undefined), budget=0.5))
+    assert not invoked
     assert not left_in_storage()
 
 

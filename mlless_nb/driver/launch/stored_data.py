@@ -9,11 +9,13 @@ import uuid
 from collections.abc import Callable
 
 from ...data.dataset import Dataset
+from ...data.foreseen import foreseen
 from ...data.stored_files import StoredFiles, StoredRows
 from ...errors import DataError
 from ...exchange import RedisCoordinator
 from ...exchange.stores import store_servers
 from ...job.job import TrainingJob
+from ...models.written import WrittenModel
 from ...money import Rates, price_profile
 from ...money.meter import NUSD, to_nusd
 from ...money.start import StartingMoney
@@ -87,6 +89,8 @@ class StoredData:
 
     def scanned(self, job: TrainingJob) -> TrainingJob:
         """``job`` with the rows of its files, and with all that depends on them decided."""
+        if isinstance(job.model, WrittenModel) and isinstance(job.data, StoredFiles):  # before a function is invoked
+            job.model.check_data(foreseen(job.data, self.services.launcher.files_of))
         data, validation = (
             self._scanned(each) if isinstance(each, StoredFiles) else each for each in (job.data, job.validation)
         )

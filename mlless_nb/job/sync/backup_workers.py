@@ -137,7 +137,7 @@ class DBW(FirstUpdates):
         """See `Sync`."""
         super().check(job)
         if self.measures_gradients and not isinstance(job.optimizer, SGD):
-            name = type(job.optimizer).__name__
+            name = type(job.optimizer).__name__ if job.optimizer is not None else "the default optimiser"
             raise JobError("sync", job.sync, f"DBW(gain='blind') with {name}: the gain of an SGD step is estimated")
 
     def __str__(self) -> str:

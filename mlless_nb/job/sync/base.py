@@ -71,7 +71,10 @@ class Sync:
         return 1.0
 
     def check(self, job: Any) -> None:
-        """Raise JobError if a setting of ``job`` (a TrainingJob) is incompatible with the protocol."""
+        """Raise JobError if a setting of ``job`` (a TrainingJob) is incompatible with the protocol.
+
+        Unless ``job.is_counted``, nothing is known of its rows, and an optimiser that was left open is None.
+        """
 
     def to_json(self) -> dict[str, Any]:
         """The protocol as plain JSON."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.csr import Csr
-from ..data.format import BadLine
-from ..data.spans import Files
-from ..data.stored_files import StoredFiles, listed
-from ..data.stream import CsrStream, Rows
 from ..plurals import count
+from .csr import Csr
+from .format import BadLine
+from .spans import Files
+from .stored_files import StoredFiles, listed
+from .stream import CsrStream, Rows
 
 
 class ForeseenRows(CsrStream):
