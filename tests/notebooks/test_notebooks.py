@@ -128,8 +128,16 @@ def test_the_designs_notebook_walks_through_all_of_them(tmp_path: Path) -> None:
     assert "equal, bit for bit: True" in done.stdout
     for design in ("ADMM, 10 scans", "object storage, one leader", "SSP 3", "map-reduce", "events", "SVM: "):
         assert design in done.stdout
-    charts = [out for cell in document.cells for out in cell.get("outputs", []) if "text/html" in out.get("data", {})]
-    assert any("<svg" in out["data"]["text/html"] for out in charts)
+    shown = [(cell.source, out.data) for cell in document.cells for out in cell.get("outputs", []) if "data" in out]
+    drawn = [source.splitlines()[0] for source, data in shown if "<svg" in data.get("text/html", "")]
+    assert drawn == ["%mlless advise job", 'runs["events"].workflow()']
+    figures = [data["application/vnd.plotly.v1+json"] for _, data in shown if "application/vnd.plotly.v1+json" in data]
+    curves = {figure["layout"]["title"]["text"]: figure["data"] for figure in figures}
+    assert list(curves) == ["Algorithms", "Protocols", "Stores and patterns", "Executions"]
+    assert len(curves["Algorithms"]) == 3
+    assert len(curves["Protocols"]) == 6
+    assert {len(part["x"]) for part in curves["Stores and patterns"]} == {5}
+    assert {len(part["x"]) for part in curves["Executions"]} == {3}
 
 
 @pytest.mark.long
