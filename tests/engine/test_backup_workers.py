@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from engine.jobs import digest, finish, ratings
-from engine.threads import Job, train
+from engine.jobs import PATIENCE_S, digest, finish, ratings, wait_for_step
+from engine.test_faults import eventually, function_processes, group_of
+from engine.threads import Job, Outcome, train
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+import mlless_nb
 from mlless_nb import (
     ADMM,
     BSP,
@@ -26,10 +34,13 @@ from mlless_nb import (
     ScaleIn,
     Stop,
     TrainingJob,
+    TrainingRun,
     datasets,
 )
 from mlless_nb.job.sync import Sync
+from mlless_nb.kernels import decode_frame
 from mlless_nb.simulate import TWO_CORES, SlowWorkers, simulate
+from mlless_nb.telemetry import record
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(2000, 8)).astype(np.float32)
@@ -80,13 +91,26 @@ def test_replicas_are_equal_bit_for_bit_whoever_is_late_or_leaves(
 
 def test_a_late_update_counts_for_nothing_and_the_others_for_1_over_k() -> None:
     one = Job(PMF(rank=2), SGD(0.2), BackupWorkers(3), 4, 12, "mean", {}, slow=(2,))
-    outcome = train(one)
-    initial = one.model.init(one.manifests[0].shape, one.manifests[0].mean, 3)
-    moved = outcome.last[0].params.ravel() - initial.ravel()
+    outcome, of_all = train(one), train(replace(one, sync=BSP(), steps=1, slow=()))
+    initial = one.model.init(one.manifests[0].shape, one.manifests[0].mean, 3).ravel()
+    moved = outcome.last[0].params.ravel() - initial
     published = sum(worker.log.published for worker in outcome.workers)
-    dropped = [entry for entry in outcome.hub.steps if 2 not in entry.reports]
-    assert dropped
+    assert any(2 not in entry.reports for entry in outcome.hub.steps)
     assert not np.allclose(moved, published, atol=1e-6)  # those of worker 2 are missing
+    counted = sum(update(outcome, entry.step, slot) for entry in outcome.hub.steps for slot in entry.reports)
+    np.testing.assert_allclose(moved, counted, atol=1e-6)
+    # All begin with the same model, and each with the minibatch that it has under BSP, whose mean is over all workers.
+    for slot in outcome.hub.steps[0].reports:
+        np.testing.assert_allclose(3 * update(outcome, 1, slot), 4 * update(of_all, 1, slot), rtol=1e-4, atol=1e-7)
+        assert update(outcome, 1, slot).any()
+
+
+def update(outcome: Outcome, step: int, slot: int) -> NDArray[np.float64]:
+    """What ``slot`` published in ``step``."""
+    positions, values = decode_frame(outcome.workers[slot].log.own_frames[step])
+    found = np.zeros(outcome.workers[slot].params.size)
+    found[positions] = values
+    return found
 
 
 @pytest.mark.redis
@@ -112,6 +136,39 @@ def test_a_run_trains_and_its_model_is_what_all_workers_evaluated(sync: Sync) ->
     log_loss = -np.mean(np.where(Y[:400] > 0, np.log(p), np.log1p(-p)))
     assert log_loss == pytest.approx(losses.min(), rel=1e-5)
     assert "Everything is shut down" in run.telemetry.state.events[-1].text
+
+
+@pytest.mark.redis
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at processes through /proc")
+def test_dbw_stops_waiting_for_a_real_worker_that_is_slow_and_tells_why() -> None:
+    run = mlless_nb.train(job(DBW(gain="blind"), validation=None, stop=Stop(steps=1_000_000)))
+    try:
+        wait_for_step(run, 1)
+        slow = function_processes(group_of(run))[3]
+        assert eventually(lambda: hinder(slow) or told_of(run), PATIENCE_S)
+        wait_for_step(run, run.telemetry.state.step + 5)
+    finally:
+        run.stop()
+    assert run.wait(PATIENCE_S) == "stopped", run.reason
+    assert run.history["n_updates"][0] == 4
+    assert run.history["n_updates"].min() < 4
+    first = next(one for one in map(json.loads, (record.runs_folder() / run.id / record.EVENTS).open()))
+    assert first["kind"] == "quorum"
+    assert 1 <= first["numbers"]["quorum"] < 4
+    assert first["numbers"]["time_s"] < first["numbers"]["time_of_all_s"]
+    assert first["text"] == told_of(run)[0]
+
+
+def hinder(pid: int) -> None:
+    """Let a worker stand still for many of its steps."""
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.1)
+    os.kill(pid, signal.SIGCONT)
+
+
+def told_of(run: TrainingRun) -> list[str]:
+    """The events of ``run`` that are about the number of updates that a step waits for."""
+    return [event.text for event in run.telemetry.state.events if "steps wait for" in event.text]
 
 
 def test_dbw_leaves_slow_workers_behind_and_tells_why() -> None:

@@ -149,6 +149,7 @@ class Witness(MemoryCoordinator):
         super().__init__(hub, f"invocation of {slot}")
         self.shared, self._leaves = hub, leaves
         self.published = np.zeros(n_values)
+        self.own_frames: dict[int, bytes] = {}  # of its own updates, by step
 
     def count(self, frame: bytes, first: int) -> None:
         """Add a frame of values from position ``first`` on to what was published."""
@@ -161,6 +162,7 @@ class Witness(MemoryCoordinator):
         # state is no update.
         if part.parts is None and part.frame and not part.round_id.endswith(("m", "p", "c", "b", "q", "e", "f", "u")):
             self.count(part.frame, 0)
+            self.own_frames[part.step] = part.frame
         with self.shared.changed:
             arrival = super().publish(part)
             if arrival.is_complete and part.report is not None:
