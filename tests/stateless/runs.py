@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from engine.jobs import ratings
+from engine.test_faults import eventually
 
 from mlless_nb import (
     BSP,
@@ -25,7 +28,9 @@ from mlless_nb import (
     datasets,
 )
 from mlless_nb.bus.messages import Message
+from mlless_nb.stateless import event_run, run
 from mlless_nb.stateless.event_run import EventRun
+from mlless_nb.stateless.keys import model_key
 from mlless_nb.stateless.messages import Begun, Done
 from mlless_nb.stateless.run import StatelessRun
 
@@ -107,18 +112,40 @@ def lose_one_of_each_stage(patch: pytest.MonkeyPatch, lost: set[str]) -> None:
 
 
 def stall_one_update(patch: pytest.MonkeyPatch) -> None:
-    """From now on stop one update function as it begins, and say that its part is late."""
-    messages = EventRun.messages
+    """From now on stop one update function as it begins, and move the driver's clock on until the part is late."""
+    messages = StatelessRun.messages
     stalled: list[int] = []
+    ahead_s: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + sum(ahead_s))
 
-    def stall(self: EventRun, timeout_s: float) -> list[Message]:
+    def stall(self: StatelessRun, timeout_s: float) -> list[Message]:
+        if stalled and not ahead_s:  # what was heard before is taken in by now
+            ahead_s.append(self.patience_s("update"))
         found = messages(self, timeout_s)
         for message in found:
-            task = (message.step, message.stage, message.index) if isinstance(message, Begun) else (0, "", 0)
-            if not stalled and task[1] == "update" and task in self._late_at:
-                stalled.append(message.pid)  # type: ignore[attr-defined]
-                os.kill(stalled[0], signal.SIGSTOP)
-                self._late_at[task] = 0.0
+            if isinstance(message, Begun) and message.stage == "update" and not stalled:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(message.pid, signal.SIGSTOP)
+                    stalled.append(message.pid)
         return found
 
-    patch.setattr(EventRun, "messages", stall)
+    patch.setattr(StatelessRun, "messages", stall)
+    for module in (run, event_run):
+        patch.setattr(module, "time", clock)
+
+
+def keep_the_driver_away(patch: pytest.MonkeyPatch, last_step: int) -> list[bool]:
+    """Let the driver of an event-driven run only keep its lease, from the first call until ``last_step`` is done.
+
+    Returns a list that will say whether that step was reached meanwhile.
+    """
+    messages, is_done = StatelessRun.messages, list[bool]()
+
+    def wait(self: StatelessRun, timeout_s: float) -> list[Message]:
+        if not is_done:
+            key = model_key(self.job.job_id, last_step)
+            is_done.append(eventually(lambda: self._look() or self.objects.list(key)))  # type: ignore[func-returns-value]
+        return messages(self, timeout_s)
+
+    patch.setattr(EventRun, "messages", wait)
+    return is_done

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ import pytest
 import redis
 from engine.jobs import PATIENCE_S, digest, finish, wait_for_step
 from engine.test_faults import eventually, left_of, services_of, traces_of
-from stateless.runs import job, lose_one_of_each_stage, losses, stall_one_update
+from stateless.runs import job, keep_the_driver_away, lose_one_of_each_stage, losses, stall_one_update
 
 import mlless_nb
 from mlless_nb import BudgetError, JobError, Stop, TrainingRun
 from mlless_nb.driver import stateless_driver
 from mlless_nb.driver.backends.launcher import LithopsLauncher
 from mlless_nb.exchange import RedisCoordinator
+from mlless_nb.stateless.run import StatelessRun
 
 pytestmark = pytest.mark.usefixtures("shared_runtime")
 LONG = Stop(steps=1_000_000)
@@ -75,14 +77,33 @@ def test_a_lost_function_of_any_stage_is_replaced_and_the_bits_stay(model: str) 
         assert lost == stages
 
 
-def test_a_straggler_is_overtaken_by_another_function(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_step_needs_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = finish(job("workers"))
+    is_done = keep_the_driver_away(monkeypatch, 3)
+    ours = finish(job("events", reducers=2))
+    assert is_done == [True]
+    check_alike(ours, theirs)
+    assert ours.history["step"].tolist() == [1.0, 2.0, 3.0]
+    assert not [entry for entry in ours.trace if entry["attempt"]]
+
+
+def test_a_function_is_late_after_a_multiple_of_the_longest_so_far() -> None:
+    ours = SimpleNamespace(money=SimpleNamespace(start_s=2.0), ledger=SimpleNamespace(longest_s={"update": 25.0}))
+    assert StatelessRun.patience_s(ours, "update") == 100.0  # type: ignore[arg-type]
+    assert StatelessRun.patience_s(ours, "reduce") == 30.0  # type: ignore[arg-type]
+    ours.money.start_s = 60.0  # a slow start is not late
+    assert StatelessRun.patience_s(ours, "reduce") == 90.0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("execution", ["map-reduce", "events"])
+def test_a_straggler_is_overtaken_by_another_function(execution: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stateless_driver, "LAST_FUNCTIONS_S", 0.2)
     is_overtaken = False
     for _ in range(10):  # on a busy machine a function may have done its part before it is stopped
         if not is_overtaken:
             with pytest.MonkeyPatch.context() as patch:
                 stall_one_update(patch)
-                run = finish(job("events", stop=Stop(steps=2)))
+                run = finish(job(execution, stop=Stop(steps=2)))
             assert run.status == "finished", run.reason
             assert run.telemetry.state.events[-1].text.endswith("Everything is shut down")
             is_overtaken = any(entry["attempt"] == 1 and not entry["error"] for entry in run.trace)
