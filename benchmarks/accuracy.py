@@ -21,7 +21,7 @@ from typing import Any
 import ddp
 import libraries
 import numpy as np
-from contenders import DDP_KINDS, DDP_WORKERS, OURS, TARGETS, TRAINING_MSE, ddp_label, ddp_task
+from contenders import DDP_KINDS, DDP_WORKERS, OURS, TARGETS, TRAINING_MSE, ddp_label, ddp_tasks, settings_of
 from report import Report, first_in_bold, median, number, parser, runs_of
 from runs import measure, packing_s
 from sets import Split, folder_of_sets, named
@@ -29,6 +29,8 @@ from sets import Split, folder_of_sets, named
 from mlless_nb import Stop
 
 QUICK_EPOCHS = 2
+#: Runs of DDP at most, which take two thirds of the time of this benchmark.
+DDP_RUNS = 2
 #: What our runs import, in an interpreter that has NumPy and SciPy already, as the peers' has.
 IMPORTED = """
 import time, numpy, scipy.sparse
@@ -37,6 +39,9 @@ import mlless_nb
 from mlless_nb import PMF, SGD, LogisticRegression, AdaGrad, Adam, ISP, Stop, TrainingJob, datasets
 print(time.perf_counter() - began)
 """
+
+#: Of our contenders, as far as they are told.
+SETTINGS = ("model", "optimizer", "schedule", "sync", "minibatch", "local_steps", "aggregate", "partition", "epochs")
 
 #: A curve: rows of (seconds of training, training loss, held-out loss); NaN where it was not measured.
 Curve = np.ndarray
@@ -78,20 +83,28 @@ def ours(split: Split, job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def peer(split: Split, task: dict[str, Any]) -> dict[str, Any] | str:
-    """PyTorch DDP's curve and what came before it, or why there is none; evaluations are not in its seconds."""
-    ranks = ddp.train(split, **task)
-    if isinstance(ranks, str):
-        return ranks
-    curves, first = np.array([rank["curve"] for rank in ranks]), ranks[0]
-    curve = np.column_stack([curves[0, :, 0], curves[:, :, 1].mean(0), curves[0, :, 2]])
-    return {
-        "curve": curve.tolist(),
-        "import_s": first["import_s"],
-        "startup_s": first["ready_s"],  # the import, and making tensors of the data, are part of it
-        "before_s": first["ready_s"],
-        "whole_s": first["ready_s"] + float(curve[-1, 0]),
-    }
+def peer(split: Split, tasks: list[dict[str, Any]]) -> dict[str, Any] | str:
+    """PyTorch DDP's curve and what came before it, or why there is none; evaluations are not in its seconds.
+
+    Of several tasks, which differ by their learning rates and epochs, the others are told under "others".
+    """
+    found: list[dict[str, Any]] = []
+    for task in tasks:
+        ranks = ddp.train(split, **task)
+        if isinstance(ranks, str):
+            return ranks
+        curves, first = np.array([rank["curve"] for rank in ranks]), ranks[0]
+        curve = np.column_stack([curves[0, :, 0], curves[:, :, 1].mean(0), curves[0, :, 2]])
+        found.append(
+            {
+                "curve": curve.tolist(),
+                "import_s": first["import_s"],
+                "startup_s": first["ready_s"],  # the import, and making tensors of the data, are part of it
+                "before_s": first["ready_s"],
+                "whole_s": first["ready_s"] + float(curve[-1, 0]),
+            }
+        )
+    return found[0] | {"others": found[1:]}
 
 
 def library(split: Split, fit: Any, quick: bool) -> dict[str, Any] | str:
@@ -112,7 +125,7 @@ def library(split: Split, fit: Any, quick: bool) -> dict[str, Any] | str:
 def contenders(name: str, kind: str) -> dict[str, int]:
     """Names of all, and how often each is run at most: the slow ones less often."""
     found = dict.fromkeys(OURS[name], 99)
-    found |= {ddp_label(name, gradients, workers): 1 for gradients in DDP_KINDS for workers in DDP_WORKERS}
+    found |= {ddp_label(name, gradients, workers): DDP_RUNS for gradients in DDP_KINDS for workers in DDP_WORKERS}
     return found | {label: most for label, _, most in libraries.FITS[kind]}
 
 
@@ -124,8 +137,8 @@ def run(name: str, label: str, options: Any) -> dict[str, Any] | str:
     for gradients in DDP_KINDS:
         for workers in DDP_WORKERS:
             if label == ddp_label(name, gradients, workers):
-                task = ddp_task(name, gradients, workers)
-                return peer(split, task | ({"epochs": QUICK_EPOCHS} if quick else {}))
+                tasks = ddp_tasks(name, gradients, workers)
+                return peer(split, [tasks[0] | {"epochs": QUICK_EPOCHS}] if quick else tasks)
     fit = next(fit for one, fit, _ in libraries.FITS[split.train.kind] if one == label)
     return library(split, fit, quick)
 
@@ -150,15 +163,17 @@ def reached_s(curve: Curve, column: int, target: float) -> float:
 
 
 def figures_of(found: list[dict[str, Any]], targets: tuple[float, ...]) -> dict[str, Any]:
-    """Medians over the runs of one contender; NaN where one of them did not reach a target."""
+    """What the runs of one contender took: of each to the targets, NaN where it did not reach one; and medians."""
     curves = [np.array(one["curve"], float) for one in found]
 
-    def middle(values: list[float]) -> float:
-        return float("nan") if np.isnan(values).any() else median(values)
-
-    def reached(column: int, target: float) -> tuple[float, float]:
-        trained = [reached_s(curve, column, target) for curve in curves]
-        return middle(trained), middle([s + one["before_s"] for s, one in zip(trained, found, strict=True)])
+    def reached(column: int, target: float) -> tuple[list[float], list[float]]:
+        # Where there are several learning rates, each target is that of the best.
+        seconds = []
+        for run in found:
+            ways = (run, *run.get("others", ()))
+            taken = [(reached_s(np.array(one["curve"], float), column, target), one["before_s"]) for one in ways]
+            seconds.append(min((one for one in taken if one[0] == one[0]), default=(float("nan"), 0.0)))
+        return [s for s, _ in seconds], [s + before_s for s, before_s in seconds]
 
     held_out = [curve[~np.isnan(curve[:, 2])] for curve in curves]
     both = {f"{target:g}": reached(2, target) for target in targets}
@@ -166,7 +181,7 @@ def figures_of(found: list[dict[str, Any]], targets: tuple[float, ...]) -> dict[
         "trained_s": {target: seconds[0] for target, seconds in both.items()},
         "from_nothing_s": {target: seconds[1] for target, seconds in both.items()},
         "training_mse_s": reached(1, TRAINING_MSE)[0],
-        "best": median(curve[:, 2].min() for curve in held_out),
+        "best": [float(curve[:, 2].min()) for curve in held_out],
         "end_s": median(curve[-1, 0] for curve in held_out),
         "runs": len(found),
         **{
@@ -193,17 +208,25 @@ def compare(report: Report, name: str, options: Any, cold: str) -> dict[str, Any
         missing = next((one for one in runs if isinstance(one, str)), None)
         if missing is not None:
             figures[label] = missing
-            trained.append([label, missing, *[None] * (len(targets) + 5 + (not is_csr))])
+            trained.append([label, missing, *[None] * (len(targets) + 6 + (not is_csr))])
             from_nothing.append([label, missing, *[None] * len(targets)])
             continue
         one = figures[label] = figures_of(runs, targets)
         reached = [*one["trained_s"].values(), *([] if is_csr else [one["training_mse_s"]])]
-        trained.append([label, *map(cell, reached), four(one["best"]), one["end_s"], four(one["returned"])])
-        trained[-1] += [one["import_s"], one["form_s"], one["startup_s"]]
-        from_nothing.append([label, *map(cell, one["from_nothing_s"].values()), cell(one["whole_s"])])
+        trained.append([label, *map(cell, reached), losses(one["best"]), one["end_s"], four(one["returned"])])
+        trained[-1] += [one["runs"], one["import_s"], one["form_s"], one["startup_s"]]
+        from_nothing.append([label, *map(cell, one["from_nothing_s"].values()), cell([one["whole_s"]])])
     heads = [f"{target:g}" for target in targets]
     mse = [] if is_csr else [f"training MSE {TRAINING_MSE:g}"]
-    rest = (f"best {metric}", "training, s", "returned model", "import, s", "packing or own form, s", "start-up, s")
+    rest = (
+        f"best {metric} (range)",
+        "training, s",
+        "returned model",
+        "runs",
+        "import, s",
+        "packing or own form, s",
+        "start-up, s",
+    )
     report.table(
         f"{split.label}: seconds of training to a held-out {metric}", ["contender", *heads, *mse, *rest], trained
     )
@@ -215,9 +238,17 @@ def compare(report: Report, name: str, options: Any, cold: str) -> dict[str, Any
     return figures
 
 
-def cell(seconds: float) -> str:
-    """Seconds to a target as a cell."""
-    return f"{number(seconds)} s" if seconds == seconds else "not reached"
+def cell(seconds: list[float]) -> str:
+    """Seconds to a target as a cell: the median and the range of the runs, all of which must have reached it."""
+    if any(one != one for one in seconds):
+        return "not reached"
+    middle = f"{number(median(seconds))} s"
+    return f"{middle} ({number(min(seconds))} to {number(max(seconds))})" if len(seconds) > 1 else middle
+
+
+def losses(values: list[float]) -> str:
+    """The median and the range of losses, as a cell."""
+    return four(median(values)) + (f" ({four(min(values))} to {four(max(values))})" if len(values) > 1 else "")
 
 
 def four(value: float) -> str:
@@ -235,18 +266,30 @@ def main() -> None:
         print(json.dumps(run(options.data[0], options.child, options)))
         return
     report = Report("accuracy", "How many seconds does a held-out quality take, here and elsewhere?")
+    report.table(
+        "The settings of ours; what is not said is left open",
+        ["contender", *SETTINGS],
+        [
+            [label, *(str(settings_of(job).get(setting, "-")) for setting in SETTINGS)]
+            for name in options.data
+            for label, job in OURS[name].items()
+        ],
+    )
     with tempfile.TemporaryDirectory(prefix="mlless-cold-") as cold:
         figures = {name: compare(report, name, options, cold) for name in options.data}
+    n_ours, n_ddp = runs_of(options), runs_of(options, DDP_RUNS)
     report.remark(
         "Every run is a new interpreter for which nothing is packed. From nothing is from the moment at which the "
-        "arrays of the data are in memory: import, the library's own form of the data, start-up, training. Our packing "
-        "is measured by itself after the run, and is part of the start-up too, from the call of `train` to the end of "
-        "the first step. DDP's start-up is from the launch of its processes to the first step, with the import and the "
-        "making of tensors in it; it has tuned rates of its own (`rates.py`) and as many epochs as our minibatches. A "
-        "library that fits anew is given the number of iterations that will do. Ours: held-out figures along the way "
-        "are the run's own validation history, whose evaluations are in its seconds; the returned model's is computed "
-        "here, on the held-out rows. The others' are computed here, and are not in their seconds. Training MSE is a "
-        "mean over 10 steps for ours and DDP, over all rows for libraries."
+        "arrays of the data are in memory: import, the library's own form of the data, start-up, training. Our "
+        "packing is measured by itself after the run, and is part of the start-up too, from the call of `train` to "
+        "the end of the first step. DDP's start-up is from the launch of its processes to the first step, with the "
+        "import and the making of tensors in it; it has as many epochs as our minibatches, and for each target the "
+        "best of the rates that were tried (`rates.py`); its best loss and its whole run are those at the rate for "
+        f"the hardest target. Ranges are of all runs: {n_ours} of ours, {n_ddp} of DDP, which takes longer; the column "
+        "says it of each. A library that fits anew is given the number of iterations that will do. Ours: held-out "
+        "figures along the way are the run's own validation history, whose evaluations are in its seconds; the "
+        "returned model's is computed here, on the held-out rows. The others' are computed here, and are not in their "
+        "seconds. Training MSE is a mean over 10 steps for ours and DDP, over all rows for libraries."
     )
     report.end(sets=figures)
 

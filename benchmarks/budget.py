@@ -9,6 +9,7 @@ import itertools
 from typing import Any
 
 from report import Report, median, parser, runs_of, span
+from runs import lazy
 from sets import ml1m
 
 import mlless_nb
@@ -53,7 +54,12 @@ def used(data: Dataset, workers: int, usd: float, scale_in: ScaleIn) -> dict[str
     run.wait()
     if run.cost.total > usd or run.status != "capped" or not run.history.n_steps:
         raise SystemExit(f"${run.cost.total} of ${usd} and {run.history.n_steps} steps, {run.status}: {run.reason}")
-    return {"share": run.cost.total / usd, "steps": run.history.n_steps, "left": run.history["n_workers"][-1]}
+    return {
+        "lazy": lazy(run),
+        "share": run.cost.total / usd,
+        "steps": run.history.n_steps,
+        "left": run.history["n_workers"][-1],
+    }
 
 
 def main() -> None:
@@ -77,7 +83,7 @@ def main() -> None:
         for one in asked:
             workers, usd, tuner = one
             found[one].append(used(split.train, workers, usd, tuners[tuner]))
-    rows, cases = [], []
+    rows, cases, laziness = [], [], {one["lazy"] for all_of in found.values() for one in all_of}
     for (workers, usd, tuner), all_of in found.items():
         shares = [one["share"] for one in all_of]
         steps = median(one["steps"] for one in all_of)
@@ -93,14 +99,14 @@ def main() -> None:
         cases.append({"P": workers, "tuner": tuner, "mUSD": usd * 1e3, "times_least": usd / least[workers]})
         cases[-1] |= {"shares": shares, "steps": steps}
     report.table(
-        f"{split.label}, the cell of the README with a budget and no rule to end it",
+        f"{split.label}, the cell of the README with a budget and no rule to end it, {', '.join(sorted(laziness))}",
         ["P, tuner", "budget, thousandths of a dollar", "x the least", "used, % (range)", "steps"],
         rows,
     )
     report.remark(
         "By the metered price. What is not used was kept to end in good order (to hand over, evaluate, store the "
-        "models and say goodbye) and not needed, or is less than the next second of the servers, which are billed by "
-        "the second. No run passed its budget: the benchmark fails where one does."
+        "models and end the functions) and not needed, or is less than the next second of the servers, which are "
+        "billed by the second. No run passed its budget: the benchmark fails where one does."
     )
     report.end(runs=runs, cases=cases)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -78,7 +79,8 @@ GRID: dict[str, dict[str, tuple[float, ...]]] = {
     "ml1m": {"dense": (5.0, 10.0, 20.0), "sparse": (0.0015, 0.003, 0.006)},
     "criteo": {"dense": (0.003, 0.006, 0.012), "sparse": (0.003, 0.006, 0.012)},
 }
-#: Which of them `rates.py` chose, by data, kind of gradients and processes; it writes them.
+#: Which of them `rates.py` chose, by data, kind of gradients, processes and target, with the epochs that they need; it
+#: writes them.
 CHOSEN = Path(__file__).resolve().parent / "rates.json"
 #: As many epochs as ours at most.
 _TASK: dict[str, dict[str, Any]] = {
@@ -86,6 +88,9 @@ _TASK: dict[str, dict[str, Any]] = {
     "criteo": {"minibatch": 1250, "epochs": 6, "eval_every": 8},
 }
 MOMENTUM = 0.9
+#: At a rate that is the best for easier targets only, so many times the epochs are trained that these need: in
+#: `rates.py` one process stands for all.
+ENOUGH = 1.5
 
 
 def grid(name: str, kind: str, workers: int) -> list[float]:
@@ -94,9 +99,19 @@ def grid(name: str, kind: str, workers: int) -> list[float]:
     return [float(f"{rate * scale:.3g}") for rate in GRID[name][kind]]
 
 
-def chosen_rate(name: str, kind: str, workers: int) -> float:
-    """The best rate of the grid, as `rates.py` found it."""
-    return float(json.loads(CHOSEN.read_text(encoding="utf-8"))[name][kind][str(workers)])
+def chosen_rates(name: str, kind: str, workers: int) -> dict[float, float]:
+    """By rate, the epochs to train with it.
+
+    First is the best one for the hardest target that any reaches, with all epochs; then those that are better for
+    easier targets.
+    """
+    chosen = json.loads(CHOSEN.read_text(encoding="utf-8"))[name][kind][str(workers)]
+    *easier, hardest = (chosen[target] for target in sorted(chosen, key=float, reverse=True))
+    most = float(_TASK[name]["epochs"])
+    epochs = {float(hardest["rate"]): most}
+    for one in easier:
+        epochs[one["rate"]] = max(epochs.get(one["rate"], 0.0), min(ENOUGH * one["epochs"], most))
+    return epochs
 
 
 def is_sgd(name: str, kind: str) -> bool:
@@ -104,16 +119,37 @@ def is_sgd(name: str, kind: str) -> bool:
     return name == "ml1m" and kind == "dense"
 
 
-def ddp_task(name: str, kind: str, workers: int, rate: float | None = None) -> dict[str, Any]:
-    """Fields of a task of `ddp.train`, ``workers`` among them, at its own rate unless another is given."""
+def ddp_task(name: str, kind: str, workers: int, rate: float) -> dict[str, Any]:
+    """Fields of a task of `ddp.train`, ``workers`` among them."""
     task = {**_TASK[name], "workers": workers, "sparse": kind == "sparse"}
     task["eval_every"] //= workers
     if is_sgd(name, kind):
         task["momentum"] = MOMENTUM
-    return task | {"learning_rate": rate or chosen_rate(name, kind, workers)}
+    return task | {"learning_rate": rate}
 
 
 def ddp_label(name: str, kind: str, workers: int) -> str:
     """The name of such a contender."""
     optimizer = "Nesterov" if is_sgd(name, kind) else "SparseAdam" if kind == "sparse" else "Adam"
     return f"PyTorch DDP, P={workers}, {kind} gradients, {optimizer}"
+
+
+def ddp_tasks(name: str, kind: str, workers: int) -> list[dict[str, Any]]:
+    """The tasks of such a contender, one for each of its `chosen_rates`."""
+    rates = chosen_rates(name, kind, workers)
+    return [ddp_task(name, kind, workers, rate) | {"epochs": epochs} for rate, epochs in rates.items()]
+
+
+def settings_of(job: dict[str, Any]) -> dict[str, Any]:
+    """What a job of ours is told, for a table: of the optimiser and the model all that is not their default."""
+    model, optimizer = (
+        ", ".join(
+            f"{field.name}={getattr(one, field.name)}"
+            for field in dataclasses.fields(one)
+            if getattr(one, field.name) != field.default
+        )
+        for one in (job["model"], job["optimizer"])
+    )
+    rest = {name: value for name, value in job.items() if name not in ("model", "optimizer", "eval_every")}
+    optimizer = f"{type(job['optimizer']).__name__}({optimizer})"
+    return {"model": f"{type(job['model']).__name__}({model})", "optimizer": optimizer, **rest}

@@ -211,8 +211,10 @@ def main() -> None:
         every += tested
         forecasts.append(_forecast_row(f"{name}, to {work.target:g}", tested))
     forecasts.append(_forecast_row("all", every))
+    optimizers = ", ".join(dict.fromkeys(str(WORKLOADS[name].fields["optimizer"]) for name in options.data))
     report.table(
-        "Error of the projected loss, %: median, 95 %; predicted every 10 steps from the knee on",
+        "Error of the projected loss, %: median, 95 %; predicted every 10 steps from the knee on; by workload, "
+        f"{optimizers}",
         [
             "workload, what is fitted, family",
             *(f"{ahead} steps ahead, relied on" for ahead in AHEAD),

@@ -3,7 +3,7 @@
     python benchmarks/departures.py [--workers 8] [--runs 5] [--quick]
 
 The protocol is written out here, over replicas in one process: what is asked is which loss a rule leads to, not how
-long it takes, and a run is the same whatever else the machine does. Rows are dealt out, so that everything is
+long it takes, and a run is the same whatever else the machine does. Rows are sharded, so that everything is
 exchanged. A replica is ``shared + own``, what all have applied and what this one has beside it. The rules, for a worker
 ``p`` that leaves and each ``q`` that stays, ``r`` being what a worker has not published:
 
@@ -196,7 +196,7 @@ def main() -> None:
         rows.append([label, *(f"{loss:.4f}" for loss in middle.values()), f"{min(ends):.4f} to {max(ends):.4f}"])
         rows[-1].append(f"{100 * (middle[steps] / base - 1):+.2f} %")
     report.table(
-        f"{split.label}, P={options.workers} at first, rows dealt out, {SYNC}, {OPTIMIZER}, minibatches of "
+        f"{split.label}, P={options.workers} at first, partition='rows', {SYNC}, {OPTIMIZER}, minibatches of "
         f"{MINIBATCH:,}: held-out RMSE after so many steps, medians of {len(seeds)} seeds",
         ["departures", *map(str, figures[ENGINE]["losses"]), f"range after {steps}", "against nobody leaving"],
         rows,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from report import Report, amount, parser, runs_of, span, times
-from runs import Measured, measure, medians
+from runs import SEALED, Measured, measure, medians
 from sets import ml1m
 
 from mlless_nb import BSP, ISP, PMF, SGD
@@ -101,7 +101,7 @@ def main() -> None:
                         ]
                     )
         report.table(
-            f"{split.label}, {sync}, minibatches of 6,250, rows dealt out, {JOB['optimizer']}",
+            f"{split.label}, {sync}, minibatches of 6,250, partition='rows', {JOB['optimizer']}",
             [
                 "P, pattern, servers",
                 "step, ms (range)",
@@ -117,6 +117,7 @@ def main() -> None:
     report.remark(
         "Workers share this machine's cores: beyond one a core, the step's time grows with their number all the same."
     )
+    report.remark(SEALED)
     report.remark(PAPER)
     report.end(runs=runs, cases=cases)
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from report import Report, amount, median, number, parser, runs_of, span, times
-from runs import measure, packing_s
+from runs import SEALED, measure, packing_s
 from sets import Split, ml1m
 
 from mlless_nb import BSP, ISP, PMF, SGD, Stop
@@ -202,7 +202,7 @@ def main() -> None:
                     ]
                 )
             report.table(
-                f"{split.label}, P={options.workers}, rows dealt out, {JOB['optimizer']}, {rate} in either direction "
+                f"{split.label}, P={options.workers}, partition='rows', {JOB['optimizer']}, {rate} in either direction "
                 f"in front of Redis: to a held-out RMSE of {target:g}",
                 [
                     "variant",
@@ -221,6 +221,7 @@ def main() -> None:
         "top, and packing once for the data. Workers, Redis and the link share this machine; the link is a token "
         "bucket on a veth pair. What has no range was run once."
     )
+    report.remark(SEALED)
     report.end(target=target, cases=cases)
 
 

@@ -234,6 +234,7 @@ def main() -> None:
         "overhead", "What do leases, checkpoints, checksums and the watch for lost and slow functions cost?"
     )
     split, rows, turned, cases = named("ml1m", folder_of_sets(options.sets)), [], [], []
+    optimizer = options_of(split, False)["optimizer"]
     n_runs, shorter = runs_of(options), 4 if options.quick else 1
     for workers in options.workers:
         for sync in (BSP(), ISP(0.7)):
@@ -263,7 +264,7 @@ def main() -> None:
             rows.append([name, *figures, f"{number(100 * trust)} %", f"{number(100 * with_telemetry)} %"])
             cases.append({**case, **medians})
     report.table(
-        f"{split.label}, microseconds of a step without trust and with it: wall time, and CPU a worker",
+        f"{split.label}, {optimizer}, microseconds of a step without trust and with it: wall time, and CPU a worker",
         ["P, protocol", "pairs of turns", "wall, off", "on", "cost of trust", "CPU, off", "on", "cost of trust"],
         turned,
     )
@@ -276,7 +277,7 @@ def main() -> None:
         f"The range has {LIKELY} % of the means of resampled pairs: what other load did to these."
     )
     report.table(
-        f"{split.label}, CPU-microseconds a worker and step",
+        f"{split.label}, {optimizer}, CPU-microseconds a worker and step",
         ["P, protocol", *each[0], "trust", "with telemetry"],
         rows,
     )

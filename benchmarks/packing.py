@@ -135,9 +135,10 @@ def main() -> None:
     columns = ("packing, s", "CPU-s", "memory", "packed", "first step seen, s", "objects", "requests", "% of the bill")
     report.table(f"First runs, minibatches of {MINIBATCH:,} rows", ["data", *columns], rows)
     report.remark(
-        "Packing is that of the training rows, users dealt out, into a storage that keeps nothing; memory is what it "
-        "took beyond the data's. Requests are those of the whole run: packing, reading, checkpoints, the model. The "
-        "run is a new one, for which nothing is packed; its first step is seen so long after the call of `train`."
+        "Packing is that of the training rows, users sharded across workers, into a storage that keeps nothing; "
+        "memory is what it took beyond the data's. Requests are those of the whole run: packing, reading, "
+        "checkpoints, the model. The run is a new one, for which nothing is packed; its first step is seen so long "
+        "after the call of `train`."
     )
     report.end(cases=cases)
 

@@ -1,4 +1,4 @@
-"""The learning rates that PyTorch DDP is given: the one of a grid that is soonest at a held-out quality.
+"""The learning rates that PyTorch DDP is given: for each held-out quality the one of a grid that is soonest there.
 
     python benchmarks/rates.py [--data ml1m criteo] [--sets FOLDER] [--quick]
 
@@ -27,8 +27,11 @@ FEWER = 3
 #: Rates beyond the grid that are tried one after the other.
 MOST_BEYOND = 2
 
+#: Epochs to each target, NaN where it is not reached, and the best held-out loss.
+Outcome = tuple[list[float], float]
 
-def outcome(asked: tuple[str, str, int, float], sets: str | None, quick: bool) -> tuple[list[float], float]:
+
+def outcome(asked: tuple[str, str, int, float], sets: str | None, quick: bool) -> Outcome:
     """(epochs to each target, NaN where it is not reached; the best held-out loss) at one rate."""
     name, kind, workers, rate = asked
     task = ddp_task(name, kind, workers, rate)
@@ -43,13 +46,29 @@ def outcome(asked: tuple[str, str, int, float], sets: str | None, quick: bool) -
     return [float(epochs[there[0]]) if there.size else float("nan") for there in reached], float(np.nanmin(losses))
 
 
-def best_of(found: dict[float, tuple[list[float], float]]) -> float:
+def best_for(found: dict[float, Outcome], target: int) -> float | None:
+    """The rate that is soonest at the target of this number; None where no rate reaches it."""
+    there = {rate: epochs[target] for rate, (epochs, _) in found.items() if epochs[target] == epochs[target]}
+    return min(there, key=lambda rate: there[rate]) if there else None
+
+
+def best_of(found: dict[float, Outcome]) -> float:
     """The rate that is soonest at the hardest target that any of them reaches; else that with the least loss."""
     for target in reversed(range(len(next(iter(found.values()))[0]))):
-        there = {rate: epochs[target] for rate, (epochs, _) in found.items() if epochs[target] == epochs[target]}
-        if there:
-            return min(there, key=lambda rate: there[rate])
+        best = best_for(found, target)
+        if best is not None:
+            return best
     return min(found, key=lambda rate: found[rate][1])
+
+
+def chosen_of(found: dict[float, Outcome], targets: tuple[float, ...], epochs: float) -> dict[str, dict[str, float]]:
+    """By target that any rate reaches, the best rate and the epochs that it needs; if there is none, by the hardest."""
+    chosen = {}
+    for number_, target in enumerate(targets):
+        best = best_for(found, number_)
+        if best is not None:
+            chosen[f"{target:g}"] = {"rate": best, "epochs": round(found[best][0][number_], 3)}
+    return chosen or {f"{targets[-1]:g}": {"rate": best_of(found), "epochs": epochs}}
 
 
 def outcomes_of(name: str, sets: str | None, quick: bool) -> dict[tuple[str, int], dict[float, Any]]:
@@ -96,10 +115,10 @@ def main() -> None:
         for kind in DDP_KINDS:
             for workers in DDP_WORKERS:
                 found = outcomes[kind, workers]
-                best = best_of(found)
-                chosen[name][kind][str(workers)] = best
+                chosen_here = chosen_of(found, TARGETS[name], ddp_task(name, kind, workers, 1.0)["epochs"])
+                chosen[name][kind][str(workers)] = chosen_here
                 for rate, (epochs, loss) in found.items():
-                    mark = "chosen" if rate == best else "-"
+                    mark = ", ".join(target for target, one in chosen_here.items() if one["rate"] == rate) or "-"
                     cells = [number(one) if one == one else "not reached" for one in epochs]
                     rows.append([ddp_label(name, kind, workers), f"{rate:g}", *cells, f"{loss:.4f}", mark])
                     figures[f"{rows[-1][0]}, {rate:g}"] = {"epochs": epochs, "best": loss, "mark": mark}
@@ -107,14 +126,15 @@ def main() -> None:
         label, epochs = named(name, folder_of_sets(options.sets)).label, ddp_task(name, "dense", 1, 1.0)["epochs"]
         report.table(
             f"{label}, {QUICK_EPOCHS if options.quick else epochs} epochs",
-            ["contender", "rate", *heads, "best held-out loss", ""],
+            ["contender", "rate", *heads, "best held-out loss", "chosen for"],
             rows,
         )
     if not options.quick:
         CHOSEN.write_text(json.dumps(chosen, indent=2) + "\n", encoding="utf-8")
     report.remark(
-        "The chosen rate is the one that is soonest at the hardest target that any reaches; `accuracy.py` trains with "
-        "it. P processes are stood for by one with minibatches P times as large."
+        "For each target the rate is chosen that is soonest there; `accuracy.py` trains with all that are chosen. "
+        "Where the best one for the hardest target is at a grid's edge, rates beyond it are tried. P processes are "
+        "stood for by one with minibatches P times as large."
     )
     report.end(rates=figures)
 

@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import statistics
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -52,6 +53,22 @@ def best_instructions() -> str:
 def load() -> float:
     """How many processes wanted a core over the last minute: other load shows here."""
     return round(os.getloadavg()[0], 1)
+
+
+def busy(look_s: float) -> float:
+    """The share of this machine's cores that was taken over ``look_s`` seconds; NaN where there is no /proc."""
+
+    def ticks() -> tuple[int, int]:
+        user, nice, system, idle, waiting, *rest = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9])
+        return idle + waiting, user + nice + system + idle + waiting + sum(rest)
+
+    try:
+        idle, every = ticks()
+        time.sleep(look_s)
+        idle_then, every_then = ticks()
+    except OSError:
+        return math.nan
+    return 1 - (idle_then - idle) / max(every_then - every, 1)
 
 
 def version(distribution: str) -> str | None:
@@ -116,13 +133,13 @@ def times(slower: float, faster: float) -> str:
 
 
 def first_in_bold(rows: list[list[Any]], count: int) -> list[list[Any]]:
-    """Rows whose cells 1 to ``count`` are seconds ("1.23 s"): the least of each column, where there is one, in bold."""
+    """Rows whose cells 1 to ``count`` are seconds ("1.23 s", a range behind it): the least of each column in bold."""
     rows = [list(row) for row in rows]
     for column in range(1, count + 1):
-        known = [row for row in rows if re.fullmatch(r"[\d.,]+ s", str(row[column]))]
+        known = [row for row in rows if re.match(r"[\d.,]+ s\b", str(row[column]))]
         if known:
-            first = min(known, key=lambda row: float(row[column][:-2].replace(",", "")))
-            first[column] = f"**{first[column]}**"
+            first = min(known, key=lambda row: float(row[column].split(" ")[0].replace(",", "")))
+            first[column] = re.sub(r"^[\d.,]+ s", r"**\g<0>**", first[column])
     return rows
 
 

@@ -21,12 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import readme
-from report import load, machine, parser, versions
+from report import busy, load, machine, parser, versions
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULTS = HERE / "RESULTS.md"
 QUICK_RESULTS = ROOT / "out" / "RESULTS.quick.md"
+#: Before a section: seconds over which the machine is looked at, the share of its cores that others may take, and
+#: seconds after which it is measured all the same. The load average would have the section before in it for minutes.
+LOOK_S, QUIET, MOST_WAIT_S = 3.0, 0.1, 180.0
 #: What a section ends with; its commit is read back from here.
 STAMP = re.compile(r"^Measured by `(?P<command>[^`]+)` at commit (?P<commit>\S+)", re.MULTILINE)
 
@@ -89,8 +92,18 @@ def command_of(name: str, options: list[str]) -> str:
     return shlex.join(["python", f"benchmarks/{name}.py", *options])
 
 
-def section(name: str, options: list[str]) -> tuple[str, bool]:
-    """(the section that running benchmark ``name`` makes, whether it ran)."""
+def waited(most_s: float) -> float:
+    """Wait until little else runs on this machine, ``most_s`` seconds at most; the share of its cores that is taken."""
+    give_up_at = time.monotonic() + most_s
+    while True:
+        taken = busy(LOOK_S)
+        if not taken > QUIET or time.monotonic() > give_up_at:
+            return taken
+
+
+def section(name: str, options: list[str], wait_s: float) -> tuple[str, bool]:
+    """(the section that running benchmark ``name`` makes, whether it ran); it begins when little else runs."""
+    taken = waited(wait_s)
     before, began = load(), time.monotonic()
     done = subprocess.run(
         [sys.executable, str(HERE / f"{name}.py"), *options], stdout=subprocess.PIPE, text=True, check=False
@@ -102,10 +115,11 @@ def section(name: str, options: list[str]) -> tuple[str, bool]:
         text = f"{done.stdout.strip()}\n\nThis run failed with status {done.returncode}.".strip()
     else:
         json.loads(last)  # a benchmark that was cut off has no last line
+    others = f"others took {100 * taken:.0f} % of the cores before it; " if taken == taken else ""
     text += (
         f"\n\nMeasured by `{command_of(name, options)}` at commit {commit()} on {now()}, "
-        f"in {time.monotonic() - began:.0f} s; load average {before:g} before, {load():g} after, its own included; "
-        f"{machine()}."
+        f"in {time.monotonic() - began:.0f} s; {others}load average {before:g} before, that of the section "
+        f"before included, {load():g} after, its own included; {machine()}."
     )
     return f"## {BENCHMARKS[name].title} (`{name}.py`)\n\n{text}\n", done.returncode == 0
 
@@ -150,11 +164,12 @@ def write(path: Path, sections: dict[str, str]) -> None:
         "# Benchmark results\n\n"
         f"Written by `make bench` on {now()}. {origin(ordered)}\n\n"
         f"- Machine: {machine()}\n- Versions: {versions()}\n\n"
-        "Peers run in the same run as ours, on the same data. Medians, with the range in brackets; other load on the "
-        "machine moves wall times much and CPU time little, so read ratios and CPU-ms. MovieLens-1M is real data; "
-        "what has the shape of MovieLens-10M or of Criteo is generated, and says so. *Lazy* says of an optimiser of "
-        "ours that momentum, moments and penalty leave rows alone that a minibatch does not touch (`lazy=True`): a "
-        "little less arithmetic than the exact one, which PyTorch's dense optimisers do.\n"
+        "Peers run in the same run as ours, on the same data. Medians, with the range in brackets. Each section "
+        f"waits, {MOST_WAIT_S / 60:g} minutes at most, until others take less than {100 * QUIET:g} % of the cores; "
+        "load on the machine moves wall times much and CPU time little, so read ratios and CPU-ms. MovieLens-1M is "
+        "real data; what has the shape of MovieLens-10M or of Criteo is generated, and says so. *Lazy* says of an "
+        "optimiser of ours that momentum, moments and penalty leave rows alone that a minibatch does not touch "
+        "(`lazy=True`): a little less arithmetic than the exact one, which PyTorch's dense optimisers do.\n"
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([head, *ordered.values()]), encoding="utf-8")
@@ -177,7 +192,7 @@ def main() -> None:
         if options.resume and is_measured(sections.get(name), command_of(name, passed_on), at):
             continue
         print(f"# {name}", file=sys.stderr, flush=True)
-        sections[name], is_well = section(name, passed_on)
+        sections[name], is_well = section(name, passed_on, 0.0 if options.quick else MOST_WAIT_S)
         failed += [] if is_well else [name]
         write(path, sections)
         if path == RESULTS:

@@ -12,6 +12,7 @@ from typing import Any
 
 from libraries import rmse
 from report import Report, median, parser, runs_of
+from runs import lazy
 from sets import Split, named
 
 import mlless_nb
@@ -53,6 +54,7 @@ def train(split: Split, budget: float, workers: int, seed: int, is_told: bool, w
         rmse(model.predict(held_out.users, held_out.items), held_out.ratings) for model in (run.model, run.last_model)
     ]
     return {
+        "lazy": lazy(run),
         "returned": losses[0],
         "last": losses[1],
         "steps": run.history.n_steps,
@@ -100,15 +102,22 @@ def main() -> None:
                 best = min(median(run["returned"] for run in runs) for runs in found.values())
                 behind = median(run["returned"] for run in first) / best - 1
                 cells += ["-"] * (len(options.only) - len(cells)) if number == 0 else []
-                rows.append([f"${budget:g}, P={workers}", *cells, f"{worst:.4f}", f"{100 * spent:.1f} %"])
+                rows.append([f"${budget:g}, P={workers}", *cells, len(first), f"{worst:.4f}", f"{100 * spent:.1f} %"])
                 rows[-1].append(f"{100 * behind:.2f} %")
         ways = options.only if number == 0 else options.only[:1]
-        heads = ["budget", *ways, f"worst, {ways[0]}", "of the cap spent, least", f"{ways[0]} behind the best"]
+        heads = [
+            "budget",
+            *ways,
+            f"runs, {ways[0]}",
+            f"worst, {ways[0]}",
+            "of the cap spent, least",
+            f"{ways[0]} behind the best",
+        ]
         report.table(f"{split.label}: RMSE of the model returned; to know the best by: {HELD_OUT[number]}", heads, rows)
     report.remark(
         "PMF of rank 20, l2 0.05, SGD with rate 30 and Nesterov momentum 0.9, ISP(0.7), no rule but the budget; "
-        f"medians of {runs_of(options)} runs of the default, of ${MOST_RUNS_USD:g} together at most, and of "
-        f"{options.others} of the others. "
+        f"medians of the runs of the default (as many as the column says: ${MOST_RUNS_USD:g} together at most), and of "
+        f"{options.others} of the others. {', '.join(dict.fromkeys(one['lazy'] for one in figures))}. "
         "Dollars are of AWS Lambda's list prices for the time that runs take here: a slower machine buys fewer steps."
     )
     report.end(runs=runs_of(options), cases=figures)

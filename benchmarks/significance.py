@@ -129,7 +129,7 @@ def main() -> None:
             ],
         )
     report.remark(
-        'Users of MovieLens are dealt out to the workers (`partition="auto"`), and but for its end only items are '
+        'Users of MovieLens are sharded across the workers (`partition="auto"`), and but for its end only items are '
         "exchanged; by rows, users are exchanged too."
     )
     report.remark(PAPER)

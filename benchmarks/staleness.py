@@ -21,7 +21,7 @@ from typing import Any
 import link
 import numpy as np
 from report import Report, descendants, median, number, parser, span, times
-from runs import STARTS_ALIKE, WARM_UP, measure, packing_s
+from runs import SEALED, STARTS_ALIKE, WARM_UP, measure, packing_s
 from sets import Split, ml1m
 
 from mlless_nb import BSP, ISP, PMF, SGD, SSP
@@ -187,6 +187,7 @@ def main() -> None:
         f"workers, in steps. The laggard is stopped every {PERIOD_S * 1e3:g} ms. Updates are broadcast throughout."
     )
     report.remark(f"{JOB['optimizer']}. {STARTS_ALIKE}")
+    report.remark(f"Over the link: {SEALED}")
     report.remark(PAPER)
     report.end(loopback=loopback, shaped=shaped, target=TARGET, rate=options.rate, stopped=options.stopped)
 

@@ -16,6 +16,7 @@ import time
 from typing import Any
 
 import ddp
+from accuracy import IMPORTED
 from IPython.core.interactiveshell import InteractiveShell
 from report import Report, median, parser, runs_of, span
 from sets import ml1m
@@ -111,10 +112,9 @@ def in_fresh_interpreter(how: str, workers: int, cold: str) -> list[dict[str, fl
 
 
 def import_s() -> float:
-    """Seconds that importing the package takes in a new interpreter."""
-    program = "import time; began = time.perf_counter(); import mlless_nb; print(time.perf_counter() - began)"
+    """Seconds that importing what a run needs takes in a new interpreter."""
     # -P: run beside the checkout's own folders, the package would be taken from there.
-    answer = subprocess.run([sys.executable, "-P", "-c", program], stdout=subprocess.PIPE, check=True, text=True)
+    answer = subprocess.run([sys.executable, "-P", "-c", IMPORTED], stdout=subprocess.PIPE, check=True, text=True)
     return float(answer.stdout)
 
 
@@ -151,20 +151,23 @@ def compare(options: Any, cold: str) -> None:
             phases = {phase: median(answer[index][phase] for answer in answers) for phase in PHASES}
             first_steps = span(answer[index][PHASES[-1]] for answer in answers)
             cells = [phases[phase] for phase in PHASES[:-1]]
-            rows.append([f"{workers}, {which}", *cells, first_steps, against if index == 0 else "-"])
-            cases.append({"P": workers, "which": which, **phases, "ddp_s": against if index == 0 else None})
+            is_cold = index == 0
+            rows.append([f"{workers}, {which}", imports_s if is_cold else "-", *cells, first_steps])
+            rows[-1] += [imports_s + phases[PHASES[-1]], against] if is_cold else ["-", "-"]
+            cases.append({"P": workers, "which": which, **phases, "ddp_s": against if is_cold else None})
     report.table(
         f"Seconds; {split.label}, ISP(0.7), {OPTIMIZER}, users sharded",
-        ["P", *PHASES[:-1], f"{PHASES[-1]} (range)", "DDP: first step"],
+        ["P", "import", *PHASES[:-1], f"{PHASES[-1]} (range)", "with the import", "DDP: first step"],
         rows,
     )
     report.remark(
-        f"Cold: a new interpreter, whose import of the package takes {imports_s:.2f} s before the call, and nothing "
-        f"packed. A notebook's first cell comes {PAUSE_S:g} s after its `%load_ext`, which imports in the background "
-        "what a run needs, and finds nothing packed either; it returns with the run. The second run finds its data "
-        "packed. Invoked, and first step seen, are from the call and have the way of the word to the notebook in them; "
-        "ready, loaded and done are from the invocation. DDP's first step has the import of PyTorch in it; it was not "
-        f"started with more than {MOST_DDP} processes."
+        "Cold: a new interpreter, which imports the package and the names that a job needs before the call, and "
+        f"nothing packed. A notebook's first cell comes {PAUSE_S:g} s after its `%load_ext`, which imports in the "
+        "background what a run needs, and finds nothing packed either; it returns with the run. The second run finds "
+        "its data packed. Invoked, and first step seen, are from the call and have the way of the word to the "
+        "notebook in them; ready, loaded and done are from the invocation. DDP's first step has the import of "
+        "PyTorch in it, as ours has that of the package in the column before. DDP was not started with more than "
+        f"{MOST_DDP} processes."
     )
     report.end(runs=runs, import_s=imports_s, cases=cases)
 

@@ -98,7 +98,7 @@ def compare(report: Report, options: Any, runs: int) -> list[dict[str, Any]]:
             ]
         )
     report.table(
-        f"{split.label}, PMF of rank 20, {OPTIMIZER}, BSP, rows dealt out, minibatches of 6,250 for each worker",
+        f"{split.label}, PMF of rank 20, {OPTIMIZER}, BSP, partition='rows', minibatches of 6,250 for each worker",
         [
             "P, execution",
             "step, ms (range)",

@@ -17,7 +17,7 @@ from mlless_nb import BSP, ISP, PMF, SGD, Adam, LogisticRegression
 
 #: The same hyper-parameters on both sides; ours keeps momentum and moments on touched rows only, unless ``--exact``.
 RANK, L2, RATE, MOMENTUM, ADAM_RATE = 20, 0.02, 8.0, 0.8, 0.01
-#: From so many workers on a factorisation is measured a second time, its data dealt out by user.
+#: From so many workers on a factorisation is measured a second time, its users sharded across the workers.
 BY_USER_WORKERS = 4
 #: DDP processes with sparse gradients at most: gloo gathers them all, so that it grows with their square.
 MOST_SPARSE = 4

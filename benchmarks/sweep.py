@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from report import Report, median, number, parser, runs_of
+from runs import lazy
 from sets import ml1m
 
 import mlless_nb
@@ -73,7 +74,8 @@ def main() -> None:
         scale_in=ScaleIn.off(),
     )
     report = Report("sweep", "What does a search cost that stops weak trials early, and what does it miss?")
-    mlless_nb.train(replace(job, stop=Stop(steps=1))).wait()  # packs the data
+    packed = mlless_nb.train(replace(job, stop=Stop(steps=1)))  # packs the data
+    packed.wait()
     rows, cases = [], []
     for seed in range(runs_of(options, 3)):
         early = searched(job, options.budget, trials, 3, seed)
@@ -98,7 +100,8 @@ def main() -> None:
         cases.append({"seed": seed, "loss": early.loss, "whole_loss": whole.loss, "behind": behind, "share": share})
         cases[-1] |= {"mUSD": early.usd * 1e3, "whole_mUSD": whole.usd * 1e3, "pruned": early.n_pruned}
     report.table(
-        f"{split.label}, {trials} trials of {options.epochs:g} epochs, cap ${options.budget:g}: held-out RMSE and cost",
+        f"{split.label}, {trials} trials of {options.epochs:g} epochs, cap ${options.budget:g}, {lazy(packed)}: "
+        "held-out RMSE and cost",
         [
             *("trials in", "best", "best of whole trials", "behind", "thousandths of a dollar", "whole trials"),
             *("share", "stopped early", "time", "whole trials' time", "the best settings"),

@@ -53,6 +53,7 @@ def train(split: Split, work: Workload, seed: int, scale_in: ScaleIn, most_steps
     first = np.flatnonzero(history["n_workers"] < WORKERS)
     return {
         "time_s": float(history["time_s"][-1]),
+        "startup_s": float(history["time_s"][0]),
         "usd": run.cost.total,
         "perf_usd": 1 / (float(history["time_s"][-1]) * run.cost.total),
         "loss": float(run.telemetry.state.validation_loss or np.nan),
@@ -84,7 +85,7 @@ def latency_ms(has_validation: bool) -> list[float]:
 
 
 def cases_of(names: list[str]) -> dict[str, Workload]:
-    """The workloads, and factorisations once more with rows dealt out to the workers instead of users."""
+    """The workloads, and factorisations once more with rows sharded across the workers instead of users."""
     cases = {}
     for name in names:
         cases[name] = work = WORKLOADS[name]
@@ -127,6 +128,7 @@ def main() -> None:
                 f"{median(run['loss'] for run in off):.4f}, {median(run['loss'] for run in on):.4f}",
                 f"{median(run['steps'] for run in off):.0f}, {median(run['steps'] for run in on):.0f}",
                 number(median(run["workers"] for run in on)),
+                median(run["startup_s"] for run in on + off),
                 packed_s,
                 work.paper,
             ]
@@ -144,6 +146,7 @@ def main() -> None:
             "held-out loss, off, on",
             "steps, off, on",
             "workers at the end",
+            "of these seconds, to the first step",
             "packing, s",
             "the paper (P=24)",
         ],

@@ -23,14 +23,19 @@ SETTINGS = re.compile(
 )
 
 
-@pytest.fixture(scope="module")
-def readme() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("benchmarks_readme", BENCHMARKS / "readme.py")
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", BENCHMARKS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for it
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def readme() -> ModuleType:
+    return loaded("readme")
 
 
 def test_the_pages_quote_the_results(readme: ModuleType) -> None:
@@ -118,3 +123,14 @@ Of another table, which is not there:
         "| | s |\n|---|---|\n| eight | **0.22** |",
     ]
     assert len(missing) == 3
+
+
+def test_the_first_of_a_column_is_bold_beside_its_range(readme: ModuleType) -> None:
+    rows = [["a", "1.30 s (1.20 to 1.40)"], ["b", "0.900 s (0.800 to 2.00)"], ["c", "not reached"], ["d", "1.10 s"]]
+
+    bold = loaded("report").first_in_bold(rows, 1)
+
+    assert [row[1] for row in bold] == [rows[0][1], "**0.900 s** (0.800 to 2.00)", "not reached", "1.10 s"]
+    lines = ["| contender | 0.86 |", "| --- | --- |", *(f"| {' | '.join(row)} |" for row in bold)]
+    results = "## Time (`time.py`)\n\n**To a loss**\n\n" + "\n".join(lines) + "\n"
+    assert readme.render("{{time > To > b > 0.86}}, {{time > To > b > 0.86 > high}}", results) == "**0.900**, 2.00"
