@@ -267,7 +267,7 @@ def main() -> None:
         return
     report = Report("accuracy", "How many seconds does a held-out quality take, here and elsewhere?")
     report.table(
-        "The settings of ours; what is not said is left open",
+        "The settings of ours; what is not said is the default",
         ["contender", *SETTINGS],
         [
             [label, *(str(settings_of(job).get(setting, "-")) for setting in SETTINGS)]
