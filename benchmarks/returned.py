@@ -114,10 +114,11 @@ def main() -> None:
             f"{ways[0]} behind the best",
         ]
         report.table(f"{split.label}: RMSE of the model returned; to know the best by: {HELD_OUT[number]}", heads, rows)
+    laziness = dict.fromkeys(f"P={one['P']}: {one['lazy']}" for one in figures)
     report.remark(
         "PMF of rank 20, l2 0.05, SGD with rate 30 and Nesterov momentum 0.9, ISP(0.7), no rule but the budget; "
         f"medians of the runs of the default (as many as the column says: ${MOST_RUNS_USD:g} together at most), and of "
-        f"{options.others} of the others. {', '.join(dict.fromkeys(one['lazy'] for one in figures))}. "
+        f"{options.others} of the others. {'; '.join(laziness)}. "
         "Dollars are of AWS Lambda's list prices for the time that runs take here: a slower machine buys fewer steps."
     )
     report.end(runs=runs_of(options), cases=figures)
