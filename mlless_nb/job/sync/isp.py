@@ -19,7 +19,8 @@ class ISP(Sync):
 
     Per parameter ``i``, with ``delta_i`` the sum of the worker's updates since ``i`` was last published: ``delta_i`` is
     published (and reset) iff ``|delta_i| > v_t * |x_i|`` with ``v_t = threshold / sqrt(t)``; the rest stays in the
-    worker's residual and is published at the end of training at the latest. ``ISP(0)`` is BSP, bit for bit.
+    worker's residual and is published at the end of training at the latest. ``ISP(0)`` is BSP, bit for bit, with the
+    same ``pattern``.
 
     Parameters
     ----------

@@ -16,8 +16,8 @@ class SSP(Sync):
     """Stale-synchronous parallel: a worker publishes its whole update, and waits only when it is too far ahead.
 
     When a worker begins step ``t``, it has applied its peers' updates of all steps up to ``t - 1 - staleness``, and the
-    updates of later steps, up to ``t - 1``, that had arrived. ``SSP(0)`` is BSP, bit for bit; with more staleness the
-    model depends on the workers' timing, and two runs differ.
+    updates of later steps, up to ``t - 1``, that had arrived. ``SSP(0)`` is BSP, bit for bit, with the same
+    ``pattern``; with more staleness the model depends on the workers' timing, and two runs differ.
 
     Parameters
     ----------
