@@ -9,6 +9,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
+from ..exchange.stores import store_forms
 from ..job.scale_in import ScaleIn
 
 #: Rules of `mlless_nb.Stop` that are options.
@@ -118,7 +119,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--store",
         "NAME",
         str,
-        "where updates are kept: redis (default), storage, memcached://..., dynamodb, server://...",
+        f"where updates are kept: {', '.join(store_forms())} (default redis)".replace("'", ""),
     ),
     _option("--partition", "BY", str, "how data is sharded across workers: rows, user or auto (default)"),
     _option(

@@ -31,6 +31,8 @@ class Algorithm:
     ----------
     kind : str
         The algorithm's name in JSON.
+    form : str
+        How a job writes it, for messages.
     takes_whole_shards : bool
         Whether a step takes all minibatches of a worker's shard, which are the same ones in every step.
     is_state_local : bool
@@ -41,6 +43,7 @@ class Algorithm:
     """
 
     kind: ClassVar[str]
+    form: ClassVar[str]
     takes_whole_shards: ClassVar[bool] = False
     is_state_local: ClassVar[bool] = False
     n_work_tables: ClassVar[int] = 0
@@ -98,6 +101,8 @@ def refuse_given_steps(job: Any, algorithm: str) -> None:
 def register_algorithm(kind: Kind) -> Kind:
     """Class decorator that makes the `Algorithm` class ``kind`` known to jobs and functions."""
     _registered[kind.kind] = kind
+    if "form" not in vars(kind):
+        kind.form = f"{kind.__name__}(...)"
     return kind
 
 
@@ -128,6 +133,7 @@ class GradientAveraging(Algorithm):
     """
 
     kind: ClassVar[str] = "gradient-averaging"
+    form: ClassVar[str] = "GradientAveraging()"
 
     def state_names(self, optimizer: Any) -> tuple[str, ...]:
         """The names of the optimiser's state."""

@@ -20,13 +20,13 @@ from ..money.catalogue import price_profile, profile_names
 from ..plurals import count
 from ..redaction import in_configuration, remember
 from ..validation import check_choice, check_positive_integer, is_integer
-from .algorithm import Algorithm, DecidedSteps
+from .algorithm import Algorithm, DecidedSteps, registered_algorithms
 from .execution import EXECUTIONS, WORKERS
 from .limits import Stop
 from .optimizers import OPTIMIZERS, SGD
 from .rate_schedule import SCHEDULES
 from .scale_in import ScaleIn
-from .sync import Sync
+from .sync import Sync, registered_syncs
 
 if TYPE_CHECKING:
     from .job import TrainingJob
@@ -60,11 +60,11 @@ def check_types(job: TrainingJob) -> None:
             ", ".join(f"{optimizer.__name__}(...)" for optimizer in OPTIMIZERS.values()) + " or None",
         ),
         ("data", (Dataset,), ""),
-        ("sync", (Sync,), "BSP(), ISP(threshold), SSP(staleness), ASP(), BackupWorkers(k), DBW() or AdaSync()"),
+        ("sync", (Sync,), _any_of(*(kind.form for kind in registered_syncs().values()))),
         (
             "algorithm",
             (Algorithm, type(None)),
-            "GradientAveraging(), ModelAveraging(...), ADMM(...), EM() for KMeans, or None",
+            _any_of(*(kind.form for kind in registered_algorithms().values()), "None"),
         ),
         ("stop", (Stop,), "Stop(target=..., epochs=..., ...)"),
         ("scale_in", (ScaleIn,), "ScaleIn(...) or ScaleIn.off()"),
@@ -86,6 +86,11 @@ def check_types(job: TrainingJob) -> None:
         raise JobError("bus", _masked(job.bus), "a string or None")
     if not isinstance(job.name, (str, type(None))):
         raise JobError("name", job.name, "a string or None")
+
+
+def _any_of(*forms: str) -> str:
+    """``forms`` as what is valid: ``"BSP(), ASP() or None"``."""
+    return f"{', '.join(forms[:-1])} or {forms[-1]}"
 
 
 def _no_dataset(value: object, model: Model) -> JobError:

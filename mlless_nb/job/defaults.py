@@ -18,7 +18,7 @@ from ..data.ratings import Ratings
 from ..data.stored_files import StoredRows
 from ..data.stream import CsrStream
 from ..models import LinearRegression, Model
-from . import em  # noqa: F401 - registers the algorithm
+from . import admm, em, model_averaging  # noqa: F401 - registers the algorithms, for messages, too
 from .algorithm import Algorithm, algorithm_from_json
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
 from .units import stored_squared_length

@@ -37,6 +37,7 @@ class EM(Algorithm):
     """
 
     kind: ClassVar[str] = "em"
+    form: ClassVar[str] = "EM() for KMeans"
     n_work_tables: ClassVar[int] = 3  # the sums of all workers, and the own ones, in float64
 
     def given_steps(self, job: Any) -> int:

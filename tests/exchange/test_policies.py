@@ -101,6 +101,8 @@ def test_a_policy_that_waits_for_all_every_time_is_bsp_bit_for_bit(all_but_one: 
 def test_a_registered_policy_is_known_everywhere(all_but_one: type[Sync]) -> None:
     sync = all_but_one(5)  # type: ignore[call-arg]
     assert sync_from_json(sync.to_json()) == sync
+    with pytest.raises(JobError, match=r"must be BSP\(\), .*BackupWorkers\(k\), DBW\(\), .* or AllButOne\(\.\.\.\)"):
+        job("all but one")  # type: ignore[arg-type]
     with pytest.raises(JobError, match="partition='user': must be 'auto' or 'rows' with all but one"):
         TrainingJob(PMF(rank=2), SGD(1.0), datasets.synthetic_ratings(40, 30, 500), sync=sync, partition="user")
     with pytest.raises(JobError, match=r"'nsp'.*'bsp', .*'ssp'"):

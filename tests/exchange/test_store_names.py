@@ -10,7 +10,15 @@ from exchange import dict_store  # noqa: F401 - registers the store "dict"
 
 import mlless_nb
 from mlless_nb import PMF, SGD, JobError, ServiceError, TrainingJob, datasets
-from mlless_nb.exchange.stores import MemcachedStore, StorageStore, check_store, open_store
+from mlless_nb.exchange.stores import (
+    DynamoDBStore,
+    MemcachedStore,
+    ServerStore,
+    StorageStore,
+    check_store,
+    open_store,
+)
+from mlless_nb.magics.options import OPTIONS
 from mlless_nb.storage.objects import MemoryObjects
 
 
@@ -45,6 +53,12 @@ def test_a_wrong_store_is_refused_in_one_line(store: Any, valid: str) -> None:
     assert caught.value.field == "store"
     assert valid in caught.value.valid
     assert "\n" not in str(caught.value)
+
+
+def test_the_help_of_the_cell_names_each_store() -> None:
+    said = dict(OPTIONS)["--store"]["help"]
+    for kind in (DynamoDBStore, MemcachedStore, ServerStore, StorageStore):
+        assert kind.form.strip("'") in said
 
 
 def test_the_forms_of_a_store_that_are_valid() -> None:

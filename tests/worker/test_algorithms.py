@@ -80,6 +80,9 @@ def test_a_registered_algorithm_is_known_everywhere(idle: type[Algorithm]) -> No
     assert algorithm_from_json(spec.to_json()) == spec
     with pytest.raises(JobError, match=r"Idle\.rows=9: must be at most 4"):
         job(algorithm=idle(9))  # type: ignore[call-arg]
+    others = r"GradientAveraging\(\), .*ADMM\(\.\.\.\), .*EM\(\) for KMeans, .*"
+    with pytest.raises(JobError, match=rf"algorithm='idle': must be {others}Idle\(\.\.\.\) or None"):
+        job(algorithm="idle")
 
 
 def test_what_is_no_algorithm_is_refused_by_name() -> None:

@@ -179,6 +179,11 @@ def shown(store: object) -> object:
     return re.sub(r"(://[^:@/?]*):.*@", r"\1:***@", store, flags=re.DOTALL) if isinstance(store, str) else store
 
 
+def store_forms() -> list[str]:
+    """How a job writes each store, the default one first."""
+    return [repr(REDIS), *(kind.form for _, kind in sorted(_registered.items()))]
+
+
 def store_kind(store: str) -> type[FrameStore] | None:
     """The class of the job's ``store``; None for Redis."""
     return _registered.get(_split(store)[0])
@@ -208,8 +213,7 @@ def check_store(store: object) -> None:
         return
     kind = store_kind(store) if isinstance(store, str) else None
     if kind is None:
-        forms = [repr(REDIS), *(kind.form for _, kind in sorted(_registered.items()))]
-        raise JobError("store", shown(store), "one of " + ", ".join(forms))
+        raise JobError("store", shown(store), "one of " + ", ".join(store_forms()))
     assert isinstance(store, str)
     kind.check_address(store, _split(store)[1])
     if kind.package and importlib.util.find_spec(kind.package) is None:

@@ -5,12 +5,17 @@ for each other: one of ``exchange/policies``, or a new one there. ``base`` is th
 `BackupWorkers`, `DBW` and `AdaSync`, and each other file has one protocol.
 """
 
-from .asp import ASP
-from .backup_workers import DBW, AdaSync, BackupWorkers
 from .base import MOST_STALENESS, Sync, register_sync, registered_syncs, sync_from_json
+
+# Messages name them in this order.
+# isort: off
 from .bsp import BSP
 from .isp import ISP
 from .ssp import SSP
+from .asp import ASP
+from .backup_workers import DBW, AdaSync, BackupWorkers
+
+# isort: on
 
 __all__ = [
     "ASP",

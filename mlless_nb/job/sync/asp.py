@@ -40,6 +40,7 @@ class ASP(Sync):
 
     shared: bool = False
     kind: ClassVar[str] = "asp"
+    form: ClassVar[str] = "ASP()"
 
     def __post_init__(self) -> None:
         check_flag("ASP.shared", self.shared)

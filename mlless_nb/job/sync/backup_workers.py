@@ -76,6 +76,7 @@ class BackupWorkers(FirstUpdates):
 
     k: int
     kind: ClassVar[str] = "backup-workers"
+    form: ClassVar[str] = "BackupWorkers(k)"
 
     def __post_init__(self) -> None:
         check_positive_integer("BackupWorkers.k", self.k)
@@ -120,6 +121,7 @@ class DBW(FirstUpdates):
 
     gain: str = "estimated"
     kind: ClassVar[str] = "dbw"
+    form: ClassVar[str] = "DBW()"
 
     def __post_init__(self) -> None:
         check_choice("DBW.gain", self.gain, GAINS)
@@ -163,6 +165,7 @@ class AdaSync(FirstUpdates):
 
     first: int = 1
     kind: ClassVar[str] = "adasync"
+    form: ClassVar[str] = "AdaSync()"
 
     def __post_init__(self) -> None:
         check_positive_integer("AdaSync.first", self.first)

@@ -29,6 +29,8 @@ class Sync:
     ----------
     kind : str
         The protocol's name in JSON.
+    form : str
+        How a job writes it, for messages.
     policy : str
         The name of its round policy.
     filters : bool
@@ -42,6 +44,7 @@ class Sync:
     """
 
     kind: ClassVar[str]
+    form: ClassVar[str]
     filters: ClassVar[bool] = False
     counts_all: ClassVar[bool] = True
     averages: bool | str = False
@@ -84,6 +87,8 @@ class Sync:
 def register_sync(kind: Kind) -> Kind:
     """Class decorator that makes the `Sync` class ``kind`` known to jobs and functions."""
     _registered[kind.kind] = kind
+    if "form" not in vars(kind):
+        kind.form = f"{kind.__name__}(...)"
     return kind
 
 

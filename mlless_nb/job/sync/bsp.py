@@ -16,6 +16,7 @@ class BSP(Sync):
     """Bulk-synchronous parallel: every worker publishes its whole update and waits for its peers', every step."""
 
     kind: ClassVar[str] = "bsp"
+    form: ClassVar[str] = "BSP()"
 
     def __str__(self) -> str:
         return "BSP"

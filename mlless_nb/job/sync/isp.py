@@ -46,6 +46,7 @@ class ISP(Sync):
     staleness: int = 0
     averages: bool | str = False
     kind: ClassVar[str] = "isp"
+    form: ClassVar[str] = "ISP(threshold)"
     filters: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -32,6 +32,7 @@ class SSP(Sync):
 
     staleness: int = 3
     kind: ClassVar[str] = "ssp"
+    form: ClassVar[str] = "SSP(staleness)"
 
     def __post_init__(self) -> None:
         check_staleness("SSP", self.staleness)
