@@ -25,6 +25,7 @@ from mlless_nb.driver import leftovers, spending
 from mlless_nb.driver.backends.processes import all_processes
 from mlless_nb.driver.cleaning import survey
 from mlless_nb.driver.servers.places import CONTROL, Places, all_places
+from mlless_nb.money import Rates, price_profile
 from mlless_nb.telemetry.record import runs_folder
 
 #: A notebook that starts a run, says its id once it has taken steps, and then does nothing.
@@ -158,7 +159,9 @@ def test_the_notebook_and_a_worker_are_killed_and_two_others_go_on(notebook: Cal
     assert other.stdout.split() == ["stopped", str(n_steps), str(run.cost.total)], other.stderr
     assert run.history["step"].tolist() == list(range(1, n_steps + 1))
     assert digest(run) == digest(finish(job(stop=Stop(steps=n_steps), checkpoint_every=20)))
-    assert run.cost.total > 0
+    # All functions but the worker that was killed have lived from the first step to the last one.
+    times_s, rates = run.history["time_s"], Rates(price_profile("aws-lambda-x86"), 1769)
+    assert run.cost.total > (times_s[-1] - times_s[0]) * (4 * rates.function_usd_s + rates.servers_usd_s)
     assert "Everything is shut down" in run.telemetry.state.events[-1].text
     assert_nothing_is_left(places)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ import mlless_nb
 from mlless_nb import BSP, ISP, BudgetError, CommandError, JobError, ScaleIn, Stop
 from mlless_nb.driver import driver, runs
 from mlless_nb.driver.launch import data_preparation
+from mlless_nb.money import Rates, price_profile
 
 LONG = Stop(steps=100_000)
+#: The prices of a job that names none.
+RATES = Rates(price_profile("aws-lambda-x86"), 1769)
 
 
 def test_stop_ends_the_run_with_its_model() -> None:
@@ -180,11 +184,15 @@ def test_a_budget_too_small_for_a_step_says_the_smallest_that_would_do() -> None
 
 
 def test_the_cost_is_the_sum_of_its_components() -> None:
+    began_s = time.monotonic()
     run = finish(job(stop=Stop(steps=5)))
-    cost = run.cost
+    lasted_s, cost = time.monotonic() - began_s, run.cost
     assert cost.total == pytest.approx(cost.workers + cost.supervisor + cost.redis + cost.broker + cost.storage)
     assert cost.workers > cost.supervisor > 0
-    assert cost.redis > 0
+    # Redis is billed by the second, for as long as the run and the end of its functions last.
+    billed_s = cost.redis / RATES.servers_usd_s
+    assert run.history["time_s"][-1] <= billed_s <= lasted_s + RATES.tail_s + 1.0
+    assert billed_s == pytest.approx(round(billed_s), abs=1e-3)
     assert cost.broker == 0
 
 
