@@ -200,7 +200,8 @@ def check_partition(job: TrainingJob) -> None:
             others = " or ".join(repr(choice) for choice in CHOICES[name] if choice not in without)
             raise JobError(name, chosen, f"{others} with {job.sync}, whose workers are not at the same step")
     if isinstance(job.optimizer, SGD) and job.optimizer.per_sample and not hasattr(job.model, "sgd_pass"):
-        raise JobError("SGD.per_sample", True, f"False with {job.model}: it is for PMF")
+        able = " and ".join(kind.__name__ for kind in registered_models().values() if hasattr(kind, "sgd_pass"))
+        raise JobError("SGD.per_sample", True, f"False with {job.model}: it is for {able}")
     if job.partition == "user":
         if not isinstance(job.data, Ratings):
             raise JobError("partition", job.partition, "'auto' or 'rows', or ratings as data")

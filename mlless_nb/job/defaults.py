@@ -17,7 +17,7 @@ from ..data.dataset import Dataset
 from ..data.ratings import Ratings
 from ..data.stored_files import StoredRows
 from ..data.stream import CsrStream
-from ..models import LinearRegression, Model
+from ..models import Model
 from . import admm, em, model_averaging  # noqa: F401 - registers the algorithms, for messages, too
 from .algorithm import Algorithm, algorithm_from_json
 from .optimizers import FTRL, SGD, AdaGrad, Adam, Optimizer
@@ -153,7 +153,7 @@ def _pmf_rate(optimizer: Optimizer, share: float, rows: int) -> float:
 def _linear_rate(model: Model, optimizer: Optimizer, train: Any) -> float:
     """Learning rate for rows of features; coefficients of a squared loss are as long as the labels are spread."""
     squared_length = _squared_length(train)
-    if not isinstance(model, LinearRegression):
+    if not model.has_squared_loss:
         return _logistic_rate(optimizer, squared_length)
     if isinstance(optimizer, SGD):
         return (1.0 - optimizer.momentum) * SQUARED_SGD_RATE / squared_length

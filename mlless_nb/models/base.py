@@ -45,6 +45,8 @@ class Model(ABC):
         The penalty; None if it is chosen when a run starts.
     is_convex : bool
         Whether the loss is convex in the parameters.
+    has_squared_loss : bool
+        Whether the loss is the squared error of a number, so that default learning rates depend on the labels' spread.
     algorithm : str or None
         The ``kind`` of the only algorithm that trains it; None for a model with gradients.
     needs_labels : bool
@@ -57,6 +59,7 @@ class Model(ABC):
     data_kind: ClassVar[str]
     fitted_type: ClassVar[type[FittedModel]]
     is_convex: ClassVar[bool] = False
+    has_squared_loss: ClassVar[bool] = False
     l2: float | None
     algorithm: ClassVar[str | None] = None
     needs_labels: ClassVar[bool] = True

@@ -58,8 +58,10 @@ class Factorization(Model):
         super().check_data(dataset, field)
 
     def kept_of(self, dataset: Any) -> dict[str, NDArray[Any]]:
-        """The number of ratings of each item."""
-        return {"item_counts": np.bincount(dataset.items, minlength=dataset.shape[1])}
+        """The number of ratings of each item, and which users and items have some."""
+        users, items = dataset.seen()
+        counts = np.bincount(dataset.items, minlength=dataset.shape[1])
+        return {"item_counts": counts, "seen_users": users, "seen_items": items}
 
     def table_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """(n_users + n_items, rank + 1); without biases, the width is rank."""

@@ -69,6 +69,7 @@ class LinearRegression(LinearModel):
     kind: ClassVar[str] = "linear regression"
     metric: ClassVar[str] = "mean squared error"
     loss: ClassVar[str] = "squared"
+    has_squared_loss: ClassVar[bool] = True
     fitted_type: ClassVar[type[FittedLinearModel]] = LinearRegressionModel
 
     def __post_init__(self) -> None:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from mlless_nb import BSP, SGD, JobError, ScaleIn, Stop, TrainingJob, datasets
+from mlless_nb import BSP, SGD, Adam, JobError, LinearRegression, ScaleIn, Stop, TrainingJob, datasets
+from mlless_nb.job.defaults import resolved
 from mlless_nb.models import LogisticModel, Model, base, load_model, model_from_json, register_model
 from mlless_nb.simulate import TWO_CORES, simulate
 from mlless_nb.validation import specification
@@ -103,6 +104,17 @@ def test_a_registered_model_is_known_everywhere(ridge: type[Model], tmp_path: Pa
     assert load_model(tmp_path / "model.npz").params["weights"].tolist() == [1.0, 1.0]
     with pytest.raises(JobError, match="feature rows with labels for Ridge"):
         TrainingJob(model, SGD(0.1), datasets.synthetic_ratings(9, 8, 40))
+
+
+def test_a_registered_model_says_that_its_loss_is_squared(ridge: type[Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Learning rates are then chosen as for `LinearRegression`: others would diverge."""
+    monkeypatch.setattr(ridge, "has_squared_loss", True)
+    rng = np.random.default_rng(0)
+    data = datasets.csr(rng.normal(size=(600, 4)).astype(np.float32), rng.normal(0, 30, 600))
+    for optimizer in (SGD(), Adam()):
+        jobs = [TrainingJob(model, optimizer, data) for model in (ridge(), LinearRegression(l2=0.0, scale=False))]
+        rates = [resolved(job, data).optimizer.learning_rate for job in jobs]
+        assert rates[0] == rates[1]
 
 
 def test_what_is_not_registered_is_refused_by_name() -> None:

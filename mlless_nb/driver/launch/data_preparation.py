@@ -21,7 +21,7 @@ from ...job.job import TrainingJob
 from ...job.partitioning import is_by_user
 from ...job.stop_rules import SMOOTHED_STEPS
 from ...job.units import units_of
-from ...models import FittedModel, PMFModel
+from ...models import FittedModel
 from ...preparation.run import Preparation
 from ...storage.objects import ObjectStore
 
@@ -67,7 +67,6 @@ class JobData:
         self.job = self._job = job = resolved(job, self._train_set)
         self.shape, self.mean = self._train_set.shape, self._train_set.mean
         self._kept = job.model.kept_of(self._train_set)
-        self._seen = self._train_set.seen() if isinstance(self._train_set, Ratings) else None
         self.owners: Owners | None = None
         if is_by_user(job) and isinstance(self._train_set, Ratings):
             if self._train_set.n_raters < job.workers:
@@ -123,14 +122,12 @@ class JobData:
             raise JobError("stop.target", target, f"below {loss:.4f}, the {job.model.metric} {when}")
 
     def restored(self, model: FittedModel | None) -> FittedModel | None:
-        """``model``, fitted in the units of training, in the data's own; PMF also gets users and items with rows."""
+        """``model``, fitted in the units of training, in the data's own, with what it keeps of the data."""
         if model is None:
             return None
         model = self._units.restore(model)
         if self._kept:
             model = type(model)({**model.params, **self._kept})
-        if isinstance(model, PMFModel) and self._seen is not None:
-            model = model.with_seen(*self._seen)
         return model.with_names(self.names)
 
     def n_puts(self, objects: ObjectStore) -> int:
