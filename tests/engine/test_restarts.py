@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from engine.crashing import Crash, crashes, run
-from engine.threads import Job, jobs
+from engine.threads import RATINGS, Job, jobs
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -45,12 +45,15 @@ def test_the_bits_are_those_of_a_run_in_which_nobody_died(disturbed: tuple[Job, 
         )
 
 
-@pytest.mark.parametrize("sync", [SSP(2), ISP(0.7, staleness=2), BackupWorkers(2)])
+@pytest.mark.parametrize(("sync", "share"), [(SSP(2), 0.05), (ISP(0.7, staleness=2), 0.05), (BackupWorkers(2), 0.75)])
 @pytest.mark.parametrize("crash", [Crash(0, 6, False), Crash(2, 9, True)])
-def test_runs_whose_workers_do_not_wait_for_each_other_end_too(sync: Sync, crash: Crash) -> None:
+def test_runs_whose_workers_do_not_wait_for_each_other_end_too(sync: Sync, share: float, crash: Crash) -> None:
+    """Their models differ by a small share of what training changes; with backup workers, by the updates dropped."""
     job = dataclasses.replace(BY_USER, sync=sync, by_user=False, optimizer=SGD(0.2), steps=14)
     plain, mended = run(job, []), run(job, [crash])
     assert mended.n_restarts == 1
     assert all(end.step == 14 for end in mended.ends.values())
     assert np.isfinite(mended.model.params).all()
-    np.testing.assert_allclose(mended.model.params, plain.model.params, atol=0.5)
+    start = job.model.init(RATINGS.shape, RATINGS.mean, seed=3)
+    changed = np.linalg.norm(plain.model.params - start)
+    assert np.linalg.norm(mended.model.params - plain.model.params) < share * changed
