@@ -75,6 +75,14 @@ def test_recommendations_are_in_the_users_ids(tmp_path: Path, model: Any) -> Non
             each.similar_items(4)
 
 
+@pytest.mark.parametrize("model", [PMF(rank=2), ImplicitMF(rank=2)])
+def test_a_model_of_ratings_keeps_which_users_and_items_have_some(model: Any) -> None:
+    made = fitted(model, datasets.ratings([0, 2, 2], [0, 3, 0], [1.0, 2.0, 4.0]))
+    assert made.params["seen_users"].tolist() == [True, False, True]
+    assert made.params["seen_items"].tolist() == [True, False, False, True]
+    assert made.params["item_counts"].tolist() == [2, 0, 0, 1]
+
+
 def test_unknown_ids_are_users_and_items_without_ratings_if_asked() -> None:
     """Also of models whose ids are numbers from 0."""
     ids = datasets.ratings([0, 1, 2, 0], [0, 1, 1, 2], [1.0, 2.0, 3.0, 4.0])
