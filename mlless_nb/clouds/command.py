@@ -76,6 +76,8 @@ def deploy(given: argparse.Namespace) -> int:
             return 0
         deploying.deploy(account, completed, built, found, concurrency, folder, print)
     print('ready: backend="aws_lambda" runs there. Nothing costs while no run is on, but what the bucket holds.')
+    if completed.redis is None:
+        print('it has no Redis: jobs need store="storage", which keeps updates in the bucket, or a redis of their own')
     print("mlless-nb doctor checks it, mlless-nb remove aws removes it.")
     return 0
 

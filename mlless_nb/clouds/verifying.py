@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ..data import datasets
+from ..driver.backends import deployed
 from ..driver.runs import train
 from ..errors import RunError
+from ..exchange.stores import REDIS, STORAGE
 from ..job.job import TrainingJob
 from ..job.limits import Stop
 from ..job.optimizers import SGD
@@ -33,7 +35,8 @@ WORKERS, STEPS = 2, 20
 
 
 def job(backend: str | Mapping[str, Any], redis: str | None = None, memory_mb: int = 1024) -> TrainingJob:
-    """The run: two workers, twenty steps, on generated ratings."""
+    """The run: two workers, twenty steps, on generated ratings; without a Redis updates are in the bucket."""
+    is_without_redis = deployed.find(backend) is not None and redis is None and not deployed.servers_of(backend)
     return TrainingJob(
         model=PMF(rank=4, l2=0.02),
         optimizer=SGD(learning_rate=2.0),
@@ -45,6 +48,7 @@ def job(backend: str | Mapping[str, Any], redis: str | None = None, memory_mb: i
         scale_in=ScaleIn.off(),
         backend=backend,
         redis=redis,
+        store=STORAGE if is_without_redis else REDIS,
         memory_mb=memory_mb,
         budget=CAP_USD,
         detach=False,

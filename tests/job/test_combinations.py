@@ -313,7 +313,11 @@ def test_a_torch_model_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("fields", "field", "valid"),
     [
-        ({"backend": "aws_lambda"}, "redis", "the URL of a Redis server that the functions of this backend can reach"),
+        (
+            {"backend": "aws_lambda"},
+            "redis",
+            "functions of this backend can reach, or none with store='storage', which",
+        ),
         ({"redis": "redis://localhost"}, "redis", "that functions of 'aws_lambda' reach; this one is on this machine"),
         ({"redis": "unix:///run/redis.sock"}, "redis", "that functions of 'aws_lambda' reach"),
         ({"bus": "amqp://me:planted-secret@127.0.0.1"}, "bus", "that functions of 'aws_lambda' reach"),

@@ -15,7 +15,7 @@ from ...errors import JobError
 from ...exchange.factory import open_coordinator
 from ...exchange.protocol import key_prefix
 from ...exchange.stores import REDIS, for_functions, open_store, store_hosts
-from ...job.execution import is_without_redis
+from ...job.execution import WORKERS, is_without_redis
 from ...job.job import TrainingJob, backend_name
 from ...money.owner import Owner
 from ...redaction import in_url, remember
@@ -260,7 +260,10 @@ def _check_reach(job: TrainingJob) -> None:
     if is_local(job.backend):
         return
     if job.redis_urls is None and not is_without_redis(job):
-        raise JobError("redis", None, "the URL of a Redis server that the functions of this backend can reach")
+        valid = "the URL of a Redis server that the functions of this backend can reach"
+        if job.store == REDIS and job.execution == WORKERS and not job.is_stored:
+            valid += ", or none with store='storage', which keeps updates in the bucket"
+        raise JobError("redis", None, valid)
     name = backend_name(job.backend)
     if isinstance(job.backend, Mapping) and name == backend_name({}):
         return  # Lithops chooses the backend of a configuration that names none
