@@ -18,7 +18,7 @@ from mlless_nb.clouds.account import open_account
 from mlless_nb.driver.backends import deployed
 from mlless_nb.driver.backends.launcher import LithopsLauncher
 from mlless_nb.driver.launch import launch_plan
-from mlless_nb.errors import JobError, ServiceError
+from mlless_nb.errors import ServiceError
 from mlless_nb.job.sync import BSP
 
 Command = Callable[..., tuple[int, str, str]]
@@ -180,13 +180,6 @@ def test_lithops_finds_the_deployment_and_makes_nothing_of_its_own(cloud: Aws, r
     assert cloud.names() == there
 
 
-def test_a_run_larger_than_the_quota_is_refused_before_anything_is_invoked(cloud: Aws, run: Command) -> None:
-    cloud.concurrency = 3
-    deployed_here(run, "--memory", "512")
-    with pytest.raises(JobError, match=r"workers=3: must be at most 2: aws_lambda runs 3 functions at once"):
-        LithopsLauncher("aws_lambda", 4, 512)
-
-
 @pytest.mark.parametrize("status", [pytest.param(202, marks=pytest.mark.long), 403])
 def test_an_invocation_that_is_refused_fails_the_launch(cloud: Aws, run: Command, status: int) -> None:
     """Lithops sends it in a thread whose failure it tells nobody."""
@@ -211,15 +204,6 @@ def test_an_invocation_that_is_refused_fails_the_launch(cloud: Aws, run: Command
     finally:
         launcher.close()
     assert len(sent) == 2
-
-
-def test_the_quota_is_asked_for_before_each_run(cloud: Aws, run: Command) -> None:
-    """It may be another one than when the functions were deployed."""
-    deployed_here(run, "--memory", "512")
-    cloud.concurrency = 3
-    launcher = LithopsLauncher("aws_lambda", 4, 512)
-    with pytest.raises(JobError, match=r"workers=3: must be at most 2: aws_lambda runs 3 functions at once"):
-        launcher.prepare()
 
 
 def test_a_quota_below_the_smallest_run_is_refused_before_anything_is_made(cloud: Aws, run: Command) -> None:

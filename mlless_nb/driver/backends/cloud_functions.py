@@ -77,8 +77,15 @@ class CloudFunctions:
                 return int(limits.get("UnreservedConcurrentExecutions", limits["ConcurrentExecutions"]))
         return None
 
+    def allow(self, n: int) -> None:
+        """Have Lithops invoke up to ``n`` functions at once, whatever its configuration says."""
+        self._executor.invoker.max_workers = n
+
     def begin(self) -> None:
         """To be called before functions are invoked."""
+        if hasattr(self._executor.invoker, "running_workers"):
+            # Lithops keeps calls back while those before run, and hears of none that has ended: its monitor is stopped.
+            self._executor.invoker.running_workers = 0
         if self._deliveries is not None:
             self._deliveries.begin()
         if self._pods is not None and self._n_invoked:  # else it has just been started

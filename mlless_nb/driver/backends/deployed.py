@@ -46,7 +46,7 @@ class Profile:
     memory_mb : list of int
         The memory of the functions that are there, one for each size.
     concurrency : int
-        Functions that the account runs at once.
+        Functions that the account ran at once when it was written.
     wrapper : str
         The path of the layer's preload.
     redis : str or None

@@ -105,7 +105,9 @@ class LithopsLauncher:
         self.cloud = None if self.is_local else CloudFunctions(self._executor, memory_mb)
         limits = self._executor.config.get(self._executor.backend, {})
         self._backend, self._field, self._n_functions = backend_name(backend), field, n_functions
-        self._check_room(limits.get("max_workers", n_functions))
+        self._most = limits.get("max_workers")
+        if profile is None:  # a profile has the quota of the day of its deployment; see `prepare`
+            self._check_room(self._most)
         timeout_s = LOCAL_LIFETIME_S if self.is_local else limits.get("runtime_timeout", LIFETIME_S)
         self.lifetime_s = float(timeout_s)
 
@@ -128,7 +130,10 @@ class LithopsLauncher:
         """
         if self.cloud is None:
             return
-        self._check_room(self.cloud.quota)
+        quota = self.cloud.quota
+        self._check_room(self._most if quota is None else quota)
+        if quota is not None:
+            self.cloud.allow(quota)
         try:
             self.cloud.deploy()
         except JobError:
