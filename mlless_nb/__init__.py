@@ -35,7 +35,8 @@ What they work with::
     kernels/       compiled inner loops
     server.py      the frame server, for ``store="server://..."``
 
-All folders use ``errors``, ``validation``, ``redaction``, ``one_line`` and ``file_locks``.
+All folders use ``errors``, ``validation``, ``redaction``, ``one_line`` and ``file_locks``; ``remedies``
+is what there is to say of errors of AWS.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..driver.backends import remedies
+from .. import remedies
 from ..errors import JobError, ServiceError
 
 #: Longest wait for a connection and for an answer, seconds; a layer of 20 MB is sent within the latter.

@@ -151,7 +151,7 @@ class S3Conditional:
         except Exception as error:
             if _status_of(error) == 404:
                 return None
-            raise ServiceError(f"object storage: reading {key!r} failed: {error}") from error
+            raise self.objects.failed(f"reading {key!r}", "GetObject", error) from error
 
     def swap(self, key: str, blob: bytes, tag: str | None = None) -> str | None:
         """See `Conditional`."""
@@ -165,7 +165,7 @@ class S3Conditional:
             # If-Match of an object that was removed is answered with 404.
             if _status_of(error) in NOT_MET or (tag is not None and _status_of(error) == 404):
                 return None
-            raise ServiceError(f"object storage: writing {key!r} failed: {error}") from error
+            raise self.objects.failed(f"writing {key!r}", "PutObject", error) from error
         finally:
             self._wanted.headers = {}
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from .. import remedies
 from ..errors import ServiceError
 from .folder import Folder
 
@@ -124,6 +125,23 @@ class LithopsObjects:
             self.gets += gets
             self.puts += puts
 
+    def failed(self, what: str, action: str, error: Exception) -> ServiceError:
+        """The error to raise when ``what`` failed with ``error``; S3's has the remedy.
+
+        Parameters
+        ----------
+        what : str
+            E.g. "reading 'model'".
+        action : str
+            As IAM calls it: "GetObject".
+        error : Exception
+        """
+        said = ""
+        if self.backend == "aws_s3":
+            region = getattr(getattr(self.client, "meta", None), "region_name", "")
+            said = remedies.known(error, f"s3:{action}", region)
+        return ServiceError(f"object storage: {what} failed: {said or error}")
+
     def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
         """See `ObjectStore`."""
         self.count(gets=1)
@@ -135,7 +153,7 @@ class LithopsObjects:
         except Exception as error:
             if type(error).__name__ == "StorageNoSuchKeyError":
                 raise KeyError(key) from None
-            raise ServiceError(f"object storage: reading {key!r} failed: {error}") from error
+            raise self.failed(f"reading {key!r}", "GetObject", error) from error
 
     def put(self, key: str, blob: bytes) -> None:
         """See `ObjectStore`."""
@@ -146,7 +164,7 @@ class LithopsObjects:
             else:
                 self._storage.put_object(self._bucket, self._prefix + key, bytes(blob))
         except Exception as error:
-            raise ServiceError(f"object storage: writing {key!r} failed: {error}") from error
+            raise self.failed(f"writing {key!r}", "PutObject", error) from error
 
     def list(self, prefix: str) -> list[str]:
         """See `ObjectStore`."""
@@ -157,7 +175,7 @@ class LithopsObjects:
             else:
                 keys = self._storage.list_keys(self._bucket, self._prefix + prefix)
         except Exception as error:
-            raise ServiceError(f"object storage: listing {prefix!r} failed: {error}") from error
+            raise self.failed(f"listing {prefix!r}", "ListBucket", error) from error
         return sorted(key[len(self._prefix) :] for key in keys)
 
     def sizes(self, prefix: str) -> dict[str, int]:
@@ -169,7 +187,7 @@ class LithopsObjects:
                 return {key[len(self._prefix) :]: size for key, size in sizes.items()}
             found = self._storage.list_objects(self._bucket, self._prefix + prefix)
         except Exception as error:
-            raise ServiceError(f"object storage: listing {prefix!r} in {self._bucket} failed: {error}") from error
+            raise self.failed(f"listing {prefix!r} in {self._bucket}", "ListBucket", error) from error
         return {entry["Key"][len(self._prefix) :]: int(entry["Size"]) for entry in found}
 
     def delete(self, keys: Sequence[str]) -> None:
@@ -183,7 +201,7 @@ class LithopsObjects:
         try:
             self._storage.delete_objects(self._bucket, [self._prefix + key for key in keys])
         except Exception as error:
-            raise ServiceError(f"object storage: deleting {keys[0]!r} failed: {error}") from error
+            raise self.failed(f"deleting {keys[0]!r}", "DeleteObject", error) from error
 
     def sweep(self, prefix: str) -> None:
         """Remove what killed processes of this machine have left of unfinished writes below ``prefix``, a folder."""

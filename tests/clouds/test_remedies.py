@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnectionError, NoCredentialsError
 
-from mlless_nb.driver.backends import remedies
+from mlless_nb import remedies
 
 
 def refused(code: str, message: str = "Refused.") -> ClientError:

@@ -18,7 +18,7 @@ from mlless_nb.storage.objects import LithopsObjects, MemoryObjects, ObjectStore
 class Bucket:
     """A storage as Lithops makes it, in memory."""
 
-    bucket = "bucket"
+    bucket, backend = "bucket", ""
 
     def __init__(self) -> None:
         self.blobs: dict[tuple[str, str], bytes] = {}
@@ -57,6 +57,7 @@ class Bucket:
 
     def delete_objects(self, bucket: str, keys: list[str]) -> None:
         """Remove blobs."""
+        self._answer()
         for key in keys:
             self.blobs.pop((bucket, key), None)
 
@@ -150,6 +151,42 @@ def test_a_storage_that_does_not_answer_is_said_to_and_what_was_asked_of_it() ->
         objects.put("a", b"")
     with pytest.raises(ServiceError, match=r"object storage: listing 'a' failed"):
         objects.list("a")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("AccessDenied", "permission: s3:{action} is denied: `mlless-nb policy aws` prints what an administrator has"),
+        ("ExpiredToken", "credentials: they have expired: log in again"),
+        ("SlowDown", "AWS is busy: s3:{action} was put off too often"),
+        ("Other", "An error occurred (Other) when calling the"),
+    ],
+)
+def test_what_s3_refuses_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch, code: str, said: str) -> None:
+    from botocore.exceptions import ClientError
+
+    bucket = Bucket()
+    objects = LithopsObjects(bucket)
+    for ask, action in (
+        (lambda: objects.get("a"), "GetObject"),
+        (lambda: objects.put("a", b""), "PutObject"),
+        (lambda: objects.list("a"), "ListBucket"),
+        (lambda: objects.sizes("a"), "ListBucket"),
+        (lambda: objects.delete(["a"]), "DeleteObject"),
+    ):
+        bucket.error = ClientError({"Error": {"Code": code, "Message": "Refused."}}, "Operation")
+        bucket.backend = "aws_s3"
+        with pytest.raises(ServiceError, match=r"^object storage: .* failed: ") as refused:
+            ask()
+        assert said.format(action=action) in str(refused.value)
+        # MinIO has the same codes, and its rights are another one's to give.
+        bucket.backend = "minio"
+        with pytest.raises(ServiceError, match=rf"failed: An error occurred \({code}\)"):
+            ask()
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "mlless")
+    bucket.backend = "aws_s3"
+    with pytest.raises(ServiceError, match="deploy aws" if code == "AccessDenied" else "failed"):
+        objects.delete(["a"])
 
 
 def test_all_keys_lie_below_one_prefix() -> None:

@@ -11,7 +11,6 @@
     cloud_functions.py   deploys, counts and invokes functions on a cloud; uses deliveries.py and pods.py
     deployed.py          the profile that ``mlless-nb deploy`` wrote
     bucket.py            AWS: whether the bucket of the deployment is there
-    remedies.py          AWS: an error as one line that says what to do
     deliveries.py        AWS Lambda: an invocation that is not accepted in time is an error
     pods.py              Kubernetes: pods that cannot start are an error
     cluster_rights.py    Kubernetes: checks the user's rights

@@ -5,12 +5,12 @@ Lithops would make a bucket of that name if it is gone, without the tag by which
 
 from __future__ import annotations
 
+from ... import remedies
 from ...errors import JobError, ServiceError
-from . import remedies
 from .deployed import Profile
 
-#: Longest wait for a connection and for an answer, seconds.
-CONNECT_S, ANSWER_S = 5.0, 10.0
+#: Longest wait for a connection and for an answer, seconds, and tries: AWS is silent for less than 20 s.
+CONNECT_S, ANSWER_S, TRIES = 5.0, 5.0, 3
 
 
 def require_bucket(profile: Profile) -> None:

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from ... import remedies
 from ...errors import ServiceError
 from ...stateless import nested
 from .call_failures import Failure, failures_in, n_notes
 from .deliveries import Deliveries, deliveries_of
-from .pods import Pods, check_image, pods_of
+from .pods import Pods, check_image, pods_of, said
 
 #: An invocation that waits longer in AWS' queue, seconds, is dropped: its run has replaced it.
 QUEUED_S = 60
 #: Polls of the last notes of functions, each a request, and seconds between two.
 NOTES_POLLS, NOTES_POLL_S = 5, 0.5
+
+
+def said_of(error: Exception, config: Mapping[str, Any] | None, name: str | None = None) -> str:
+    """An error of Lithops in one line, with the remedy if it is one of AWS.
+
+    ``config`` is Lithops' configuration, ``name`` that of a backend where there is none. Other clouds have errors with
+    AWS' codes, too, and other remedies.
+    """
+    general = (config or {}).get("lithops", {})
+    is_aws = any(str(each).startswith("aws_") for each in (general.get("backend"), general.get("storage"), name))
+    return (is_aws and remedies.known(error)) or said(error)
 
 
 class CloudFunctions:

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from ...errors import ServiceError
-from .remedies import POLICY
+from ...remedies import POLICY
 
 #: Longest wait for AWS to accept an invocation, for a connection and for an answer, seconds.
 DELIVERY_S, CONNECT_S, ANSWER_S = 20.0, 5.0, 10.0

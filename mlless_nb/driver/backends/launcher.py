@@ -20,7 +20,7 @@ from ...redaction import remember
 from ...storage.objects import LithopsObjects
 from . import deployed, lithops_paths
 from .bucket import require_bucket
-from .cloud_functions import CloudFunctions
+from .cloud_functions import CloudFunctions, said_of
 from .executors import is_free, jobs_of, opened
 from .interpreter import interpreter
 from .lithops_config import (
@@ -32,7 +32,6 @@ from .lithops_config import (
     for_local,
     secrets_of,
 )
-from .pods import said
 from .processes import has_members, is_running
 
 #: Longest wait for Lithops to start the process of local functions, seconds.
@@ -94,8 +93,9 @@ class LithopsLauncher:
             self._open = partial(opened, config, name, alone)
             self._executor = self._open()
         except Exception as error:
+            why = said_of(error, config, name)
             raise JobError(
-                "backend", backend_name(backend), f"a working Lithops backend; Lithops says: {error}"
+                "backend", backend_name(backend), f"a working Lithops backend; Lithops says: {why}"
             ) from None
         # Locally an executor runs one job after the other: those invoked while others run have executors of their own.
         self._executors = [self._executor]
@@ -141,7 +141,10 @@ class LithopsLauncher:
             raise
         except Exception as error:
             self.close()
-            raise ServiceError(f"backend: the functions could not be deployed: {said(error)}") from None
+            raise ServiceError(f"backend: the functions could not be deployed: {self._said(error)}") from None
+
+    def _said(self, error: Exception) -> str:
+        return said_of(error, self._executor.config)
 
     def files_of(self, bucket: str) -> LithopsObjects:
         """All objects of another bucket of the same storage."""
@@ -171,7 +174,7 @@ class LithopsLauncher:
                 exclude_modules=["mlless_nb"],
             )
         except Exception as error:
-            raise ServiceError(f"backend: the functions could not be invoked: {said(error)}") from error
+            raise ServiceError(f"backend: the functions could not be invoked: {self._said(error)}") from error
         # Leases and final messages show the functions' state; Lithops' polling of the storage would only add cost.
         for executor in self._executors:
             executor.job_monitor.stop()

@@ -8,13 +8,14 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from engine.jobs import job
 
 import mlless_nb
-from mlless_nb.driver.backends import interpreter
+from mlless_nb.driver.backends import interpreter, launcher
 from mlless_nb.driver.backends.launcher import LithopsLauncher
 from mlless_nb.errors import JobError, ServiceError
 
@@ -78,6 +79,54 @@ def test_a_backend_whose_packages_are_missing_says_what_to_install(
         mlless_nb.train(job(backend=backend, redis="rediss://:planted-secret@redis.example", detach=False))
 
 
+def denied(operation: str, code: str = "AccessDenied") -> Exception:
+    from botocore.exceptions import ClientError
+
+    return ClientError({"Error": {"Code": code, "Message": "Refused."}}, operation)
+
+
+def on_storage(storage: str) -> dict[str, Any]:
+    """A configuration of a user's own."""
+    return {"lithops": {"backend": "k8s", "storage": storage}, "k8s": {}, storage: {}}
+
+
+@pytest.mark.parametrize(
+    ("error", "storage", "said"),
+    [
+        (denied("HeadBucket", "403"), "aws_s3", "permission: HeadBucket is denied: `mlless-nb policy aws` prints"),
+        (denied("GetCallerIdentity", "ExpiredToken"), "aws_s3", "credentials: they have expired: log in again"),
+        (denied("HeadBucket", "403"), "minio", "An error occurred \\(403\\) when calling the HeadBucket operation"),
+        (OSError("no route"), "aws_s3", "no route"),
+    ],
+)
+def test_what_aws_refuses_of_lithops_is_told_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, storage: str, said: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(launcher, "opened", refuse)
+    with pytest.raises(JobError, match=f"backend=.*: must be a working Lithops backend; Lithops says: {said}"):
+        LithopsLauncher(on_storage(storage), 2, 256)
+
+
+def test_what_aws_refuses_of_a_launch_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise denied("CreateFunction", "AccessDeniedException")
+
+    monkeypatch.setattr(launcher, "opened", lambda *_: executor)
+    monkeypatch.setattr(launcher, "CloudFunctions", lambda *_: cloud)
+    cloud = SimpleNamespace(quota=None, deploy=refuse, begin=refuse)
+    executor = SimpleNamespace(config=on_storage("aws_s3"), backend="k8s", storage=SimpleNamespace(bucket="bucket"))
+    functions = LithopsLauncher(on_storage("aws_s3"), 2, 256)
+    monkeypatch.setattr(functions, "close", lambda: None)
+    for ask, what in ((functions.prepare, "deployed"), (lambda: functions.invoke(["{}"]), "invoked")):
+        with pytest.raises(
+            ServiceError, match=f"could not be {what}: permission: CreateFunction is denied: `mlless-nb p"
+        ):
+            ask()
+
+
 def test_local_launchers_are_opened_by_several_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a sweep's trials do, and a first run while what it needs is still prepared."""
     from lithops.localhost import utils  # type: ignore[import-untyped]
@@ -93,5 +142,5 @@ def test_local_launchers_are_opened_by_several_threads_at_once(monkeypatch: pyte
     monkeypatch.setattr(utils.shutil, "copyfile", slowly)
     with ThreadPoolExecutor(4) as pool:
         launchers = list(pool.map(lambda _: LithopsLauncher("embedded", 2, 256), range(4)))
-    for launcher in launchers:
-        launcher.close()
+    for each in launchers:
+        each.close()
