@@ -87,12 +87,13 @@ class JobsApi:
         return self._api.delete_namespaced_job(_request_timeout=(CONNECT_S, ANSWER_S), **options)
 
     def create_namespaced_job(self, namespace: str, body: dict[str, Any], **options: Any) -> Any:
-        """Create a job; Lithops' other ones, with a pod that no other one replaces, as they are."""
+        """Create a job, within a deadline; Lithops' other ones, with a pod that no other one replaces, as they are."""
         spec = body["spec"]
         given = {each["name"]: each.get("value") for each in spec["template"]["spec"]["containers"][0]["env"]}
         if given.get("ACTION") == "run_job":
             spec["backoffLimit"] = MOST_FAILED
-        return self._api.create_namespaced_job(namespace=namespace, body=body, **options)
+        limits = {"_request_timeout": (CONNECT_S, ANSWER_S)} | options
+        return self._api.create_namespaced_job(namespace=namespace, body=body, **limits)
 
 
 class Pods:

@@ -39,6 +39,41 @@ def test_functions_get_their_storage_and_no_other_secret() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("backend", "lifetimes"),
+    [
+        ("aws_lambda", {"runtime_timeout": 900}),
+        ("k8s", {"runtime_timeout": 86_400, "master_timeout": 86_400}),
+    ],
+)
+def test_functions_live_as_long_as_the_cloud_lets_them_unless_the_user_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, lifetimes: dict[str, int]
+) -> None:
+    """Lithops' own defaults are three minutes and ten."""
+    general = {"backend": backend, "storage": "aws_s3"}
+    given: dict[str, Any] = {"lithops": general, backend: {"runtime": "image"}}
+    found = lithops_config.for_cloud(lithops_config.copied(given), None)
+    assert found == {"lithops": general, backend: {"runtime": "image", **lifetimes}}
+    own = dict.fromkeys(lifetimes, 60)
+    assert lithops_config.for_cloud({"lithops": general, backend: own.copy()}, None) == {
+        "lithops": general,
+        backend: own,
+    }
+    # The same for a name, whose configuration is Lithops' file.
+    path = tmp_path / "lithops.json"
+    path.write_text(json.dumps(given))
+    monkeypatch.setenv("LITHOPS_CONFIG_FILE", str(path))
+    named = lithops_config.for_cloud(None, backend)
+    assert named is not None
+    assert named[backend] == {"runtime": "image", **lifetimes}
+    assert lithops_config.for_cloud(None, "another") is None
+
+
+def test_other_backends_keep_lithops_defaults() -> None:
+    given = {"lithops": {"backend": "code_engine"}, "code_engine": {"runtime": "image"}}
+    assert lithops_config.for_cloud(lithops_config.copied(given), None) == given
+
+
 def test_the_payload_of_local_functions_has_no_other_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Lithops writes it for its runner."""
     monkeypatch.setenv("HOME", str(tmp_path))

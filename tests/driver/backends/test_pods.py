@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from mlless_nb.clouds.container import tag_of
 from mlless_nb.driver.backends import cloud_functions, pods
 from mlless_nb.driver.backends.cluster_rights import ACTIONS, ALWAYS
-from mlless_nb.driver.backends.pods import MOST_FAILED, WATCH_S, JobsApi, Pods, check_image, said
+from mlless_nb.driver.backends.pods import ANSWER_S, CONNECT_S, MOST_FAILED, WATCH_S, JobsApi, Pods, check_image, said
 from mlless_nb.errors import JobError, ServiceError
 from mlless_nb.function.package_digest import digest_here
 
@@ -121,8 +122,13 @@ def test_what_the_cluster_refuses_is_one_line() -> None:
 
 
 def test_a_pod_that_fails_does_not_end_the_others_of_a_run() -> None:
-    created: list[dict[str, Any]] = []
-    api = SimpleNamespace(create_namespaced_job=lambda namespace, body: created.append(body), api_client="client")
+    created, limits = list[dict[str, Any]](), list[Any]()
+
+    def create(namespace: str, body: dict[str, Any], **options: Any) -> None:
+        created.append(body)
+        limits.append(options.get("_request_timeout"))
+
+    api = SimpleNamespace(create_namespaced_job=create, api_client="client")
     jobs = JobsApi(api)
     for action in ("run_job", "run_master"):
         container = {"env": [{"name": "ACTION", "value": action}, {"name": "POD_IP", "valueFrom": {}}]}
@@ -130,6 +136,7 @@ def test_a_pod_that_fails_does_not_end_the_others_of_a_run() -> None:
             "default", {"spec": {"backoffLimit": 0, "template": {"spec": {"containers": [container]}}}}
         )
     assert [body["spec"]["backoffLimit"] for body in created] == [MOST_FAILED, 0]
+    assert limits == [(CONNECT_S, ANSWER_S)] * 2  # a cluster that does not answer holds no run up
     assert jobs.api_client == "client"
 
 
