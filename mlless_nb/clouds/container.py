@@ -31,8 +31,8 @@ _NAME = re.compile(r"[a-z0-9]+([._:/-]+[a-z0-9]+)*")
 
 
 def tag_of(sources: str) -> str:
-    """The tag of the image with this digest of mlless_nb's sources: another version has another image."""
-    return f"mlless-{sources[:TAGGED]}"
+    """The tag of the image with this Python and digest of mlless_nb's sources: another version has another image."""
+    return f"mlless-py3.{sys.version_info.minor}-{sources[:TAGGED]}"
 
 
 def build(folder: Path, name: str, archive: Path, wheel: Path | None = None, wheels: Path | None = None) -> oci.Image:

@@ -79,7 +79,7 @@ def _image(section: dict[str, Any]) -> str:
     except JobError as error:
         raise UnfitError(str(error)) from None
     is_ours = TAG.fullmatch(image.rpartition(":")[2]) is not None
-    return f"{image}, {'this mlless_nb' if is_ours else 'whose mlless_nb is compared when functions start'}"
+    return f"{image}, {'this Python and mlless_nb' if is_ours else 'whose mlless_nb is compared when functions start'}"
 
 
 def _cluster(section: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -30,17 +31,20 @@ FORBIDDEN = 403
 MOST_FAILED = 1000
 #: Longest that one question for the state of a job lasts, seconds: Lithops looks at the answer when it is over.
 WATCH_S = 1
-#: The tag of an image that `mlless-nb runtime build` has built: part of the digest of its mlless_nb.
-TAG = re.compile(r"mlless-([0-9a-f]{12})")
+#: The tag of an image that `mlless-nb runtime build` has built: its Python, and part of the digest of its mlless_nb.
+TAG = re.compile(r"mlless-(?:py(3\.\d+)-)?([0-9a-f]{12})")
 
 
 def check_image(image: str) -> None:
-    """Raise JobError if ``image`` was built from another version of mlless_nb than this."""
-    tag = TAG.fullmatch(image.rpartition(":")[2])
-    if tag is not None and not digest_here().startswith(tag[1]):
-        raise JobError(
-            "runtime", image, "built again (mlless-nb runtime build k8s): it has another version of mlless_nb"
-        )
+    """Raise JobError if ``image`` was built with another version of Python or mlless_nb than this."""
+    tag, python = TAG.fullmatch(image.rpartition(":")[2]), f"3.{sys.version_info.minor}"
+    if tag is None:
+        return
+    again = "built again (mlless-nb runtime build k8s): it has"
+    if tag[1] not in (None, python):
+        raise JobError("runtime", image, f"{again} Python {tag[1]}, and this is {python}")
+    if not digest_here().startswith(tag[2]):
+        raise JobError("runtime", image, f"{again} another version of mlless_nb")
 
 
 def said(error: Exception) -> str:

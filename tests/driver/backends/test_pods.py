@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -249,9 +250,18 @@ def test_a_user_who_may_not_list_pods_is_told_so(monkeypatch: pytest.MonkeyPatch
 
 def test_an_image_of_another_version_is_refused() -> None:
     check_image("registry:5000/mlless:mine")
-    check_image(f"registry/mlless:mlless-{digest_here()[:12]}")
+    check_image(f"registry/mlless:{tag_of(digest_here())}")
     with pytest.raises(JobError, match=r"runtime='r/mlless:mlless-0+': must be built again \(mlless-nb runtime build"):
         check_image(f"r/mlless:mlless-{'0' * 12}")
+
+
+def test_an_image_with_another_python_is_refused() -> None:
+    """Lithops itself would say so when the run's clock runs, and name a remedy of its own."""
+    other = tag_of(digest_here()).replace(f"py3.{sys.version_info.minor}-", "py3.99-")
+    here = rf"3\.{sys.version_info.minor}"
+    said = rf"must be built again \(mlless-nb runtime build k8s\): it has Python 3\.99, and this is {here}"
+    with pytest.raises(JobError, match=said):
+        check_image(f"registry/mlless:{other}")
 
 
 def test_only_clusters_have_pods() -> None:
