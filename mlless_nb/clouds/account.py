@@ -12,6 +12,11 @@ from ..errors import JobError, ServiceError
 
 #: Longest wait for a connection and for an answer, seconds; a layer of 20 MB is sent within the latter.
 CONNECT_S, ANSWER_S = 5.0, 120.0
+#: Longest wait for an answer to a question, seconds, and tries of a request: since every command begins with a question
+#: a cloud that is silent is told within 20 s. What changes something is not given up so soon: it may be under way.
+LOOK_S, TRIES = 5.0, 3
+#: How the names of questions begin.
+QUESTIONS = ("get_", "list_", "head_", "describe_")
 
 
 @dataclass
@@ -33,7 +38,7 @@ class Account:
     user: str
     name: str
     session: Any = field(repr=False)
-    _clients: dict[str, Any] = field(default_factory=dict, repr=False)
+    _clients: dict[tuple[str, float], Any] = field(default_factory=dict, repr=False)
 
     def call(self, service: str, method: str, **arguments: Any) -> Any:
         """One request.
@@ -45,7 +50,7 @@ class Account:
         MissingError
             If what it names is not there.
         """
-        client = self._client(service)
+        client = self._client(service, LOOK_S if method.startswith(QUESTIONS) else ANSWER_S)
         name = "".join(part.capitalize() for part in method.split("_"))
         with told(f"{service}:{name}", self.region):
             return getattr(client, method)(**arguments)
@@ -54,13 +59,13 @@ class Account:
         """The entries under ``key`` of all pages of a list."""
         name = "".join(part.capitalize() for part in method.split("_"))
         with told(f"{service}:{name}", self.region):
-            for page in self._client(service).get_paginator(method).paginate(**arguments):
+            for page in self._client(service, LOOK_S).get_paginator(method).paginate(**arguments):
                 yield from page.get(key, ())
 
-    def _client(self, service: str) -> Any:
-        if service not in self._clients:
-            self._clients[service] = _client(self.session, service, self.region)
-        return self._clients[service]
+    def _client(self, service: str, answer_s: float) -> Any:
+        if (service, answer_s) not in self._clients:
+            self._clients[service, answer_s] = _client(self.session, service, self.region, answer_s)
+        return self._clients[service, answer_s]
 
     @property
     def partition(self) -> str:
@@ -105,15 +110,16 @@ def open_account(region: str | None = None) -> Account:
             from botocore.exceptions import NoRegionError
 
             raise NoRegionError
-        who = _client(session, "sts", region).get_caller_identity()
+    with told("sts:GetCallerIdentity", region):
+        who = _client(session, "sts", region, LOOK_S).get_caller_identity()
     return Account(region, who["Account"], who["UserId"], who["Arn"], session)
 
 
-def _client(session: Any, service: str, region: str) -> Any:
+def _client(session: Any, service: str, region: str, answer_s: float) -> Any:
     from botocore.config import Config
 
     limits = Config(
-        connect_timeout=CONNECT_S, read_timeout=ANSWER_S, retries={"mode": "standard", "total_max_attempts": 3}
+        connect_timeout=CONNECT_S, read_timeout=answer_s, retries={"mode": "standard", "total_max_attempts": TRIES}
     )
     return session.client(service, region_name=region, config=limits)
 

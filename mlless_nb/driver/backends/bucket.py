@@ -29,7 +29,8 @@ def require_bucket(profile: Profile) -> None:
         from botocore.exceptions import BotoCoreError, ClientError
     except ModuleNotFoundError:
         return  # Lithops needs it, too, and what installs it is told then
-    limits = Config(connect_timeout=CONNECT_S, read_timeout=ANSWER_S, retries={"mode": "standard"})
+    retries = {"mode": "standard", "total_max_attempts": TRIES}
+    limits = Config(connect_timeout=CONNECT_S, read_timeout=ANSWER_S, retries=retries)
     valid = "deployed again (mlless-nb deploy aws): "
     try:
         client = boto3.Session(region_name=profile.region).client("s3", config=limits)
