@@ -370,7 +370,11 @@ def free_port() -> int:
 
 def missing(what: str, remedy: str) -> None:
     """Skip the test for want of ``what``; where CI is true, fail it: nothing is left untested there unnoticed."""
-    reason = f"{what} is not installed; {remedy}"
+    lacking(f"{what} is not installed; {remedy}")
+
+
+def lacking(reason: str) -> None:
+    """As `missing`, of what no package installs."""
     if os.environ.get("CI", "").lower() == "true":
         pytest.fail(reason)
     pytest.skip(reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -12,19 +13,39 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cloud import cgroup
 from cloud.inside import PASSWORD, REDIS_NAME
+from servers import lacking, missing
 
 #: What the box calls.
 PROGRAMS = ("ip", "mount", "nsenter", "redis-server", "tc", "unshare")
 REDIS = f"rediss://:{PASSWORD}@{REDIS_NAME}:6379/0"
 TESTS = Path(__file__).parents[1]
+#: A variable that is set where it is known that there can be no box, such as on runners whose cgroups are of version 2.
+WITHOUT = "MLLESS_WITHOUT_BOX"
+
+
+def require(package: str) -> None:
+    """Skip the test where there can be no box, and where it lacks what it needs; where CI is true, fail it for that.
+
+    Parameters
+    ----------
+    package : str
+        A package of Python's that the test needs.
+    """
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
+        pytest.skip("no cloud in a box here: it needs Linux on x86-64")
+    if os.environ.get(WITHOUT):
+        pytest.skip(f"no cloud in a box here: {WITHOUT} is set")
+    if why := why_not():
+        lacking(f"no cloud in a box here: {why}")
+    if importlib.util.find_spec(package) is None:
+        missing(package, f"pip install {package}")
 
 
 def why_not() -> str | None:
-    """Why there can be no box on this machine; None if there can."""
-    if sys.platform != "linux" or os.uname().machine != "x86_64":
-        return "it needs Linux on x86-64"
+    """Why there can be no box on this machine, which is one of Linux; None if there can."""
     if os.geteuid() != 0:
         return "it needs root, for network namespaces"
     if shutil.which("unshare") is None:

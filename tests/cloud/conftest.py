@@ -40,11 +40,9 @@ COMMAND = "import sys; from mlless_nb.clouds.command import main; sys.exit(main(
 @pytest.fixture(scope="session")
 def empty_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A box in which nothing is deployed; skips the test where there can be none, whatever is installed."""
-    pytest.importorskip("awslambdaric")
-    from cloud.box import PROGRAMS, Box, why_not
+    from cloud.box import PROGRAMS, Box, require
 
-    if why := why_not():
-        pytest.skip(f"no cloud in a box here: {why}")
+    require("awslambdaric")
     if gone := [name for name in PROGRAMS if shutil.which(name) is None]:
         missing(f"for a cloud in a box: {', '.join(gone)}", "apt-get install iproute2 redis-server util-linux")
     if not (WHEELS / ".fetched").exists():
@@ -141,7 +139,9 @@ def configuration(box: Any, image: str) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def image(empty_box: Any) -> str:
     """The name of the image, which is built, checked and in the registry."""
-    pytest.importorskip("kubernetes")
+    from cloud.box import require
+
+    require("kubernetes")
     archive = empty_box.home / "runtime.tar"
     words = ["runtime", "build", "k8s", "--image", IMAGE, "--output", str(archive), "--wheels", str(WHEELS)]
     said = empty_box.python("-c", COMMAND, *words)
