@@ -156,8 +156,7 @@ def advise(words: list[str]) -> None:
             f"%mlless advise {words[0]}: its job is not known here; name a variable that holds a TrainingJob"
         )
     advice = mlless_nb.advise(job)
-    html = f"{advice._repr_html_()}{widgets.advice_chart(advice)}"
-    display({"text/html": html, "text/plain": repr(advice)}, raw=True)
+    display({"text/html": advice._repr_html_(), "text/plain": repr(advice)}, raw=True)
 
 
 def doctor(words: list[str]) -> None:

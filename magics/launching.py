@@ -61,8 +61,7 @@ def start(
     job = replace(job, name=name)
     if dry_run:
         found = adviser.dry_run(job, resume)
-        html = f"{found._repr_html_()}{widgets.advice_chart(found.advice) if found.advice is not None else ''}"
-        display({"text/html": html, "text/plain": repr(found)}, raw=True)
+        display({"text/html": found._repr_html_(), "text/plain": repr(found)}, raw=True)
         return None
     is_shown = frontend.detect() != "none"
     tell_doubts(job)

@@ -20,18 +20,21 @@ _COLOURS = ("#0072b2", "#d55e00", "#00795a", "#8a5a9e", "#7a7d82", "#b8860b", "#
 _MUTED = "var(--jp-ui-font-color2,#5f6368)"
 #: Radius of a point, and the room that a digit and the line of a number take, generously; the fonts are not known here.
 _RADIUS, _DIGIT, _LINE = 4, 6.6, 9
+#: What options that are not offered are called; their points are hollow.
+_WHAT_IFS = "what-ifs"
 #: Left, top, right and bottom.
 Box = tuple[float, float, float, float]
 
 
 def advice_chart(advice: Advice) -> str:
-    """The options of ``advice``; a line joins those to which none is both quicker and cheaper."""
-    shown = [option for option in advice.possible if option.time_s > 0 and option.usd > 0]
+    """The options of ``advice`` and its what-ifs; a line joins those to which none is both quicker and cheaper."""
+    shown = [option for option in (*advice.possible, *advice.what_ifs) if option.time_s > 0 and option.usd > 0]
     if not shown:
         return ""
     x, y = _Axis([option.time_s for option in shown]), _Axis([option.usd for option in shown])
     series = dict.fromkeys(_series(option) for option in shown)
     colours = {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(series)}
+    colours |= {_WHAT_IFS: _MUTED} if _WHAT_IFS in series else {}
     parts = [*_grid(x, y), _front(advice.pareto, x, y)]
     numbers = _numbers(sorted(shown, key=lambda one: one not in advice.pareto), x, y, colours)
     parts += [*(_dot(option, x, y, colours[_series(option)]) for option in shown), *numbers]
@@ -93,7 +96,13 @@ def _front(options: Sequence[Option], x: _Axis, y: _Axis) -> str:
 def _dot(option: Option, x: _Axis, y: _Axis, colour: str) -> str:
     across, up = _at(option, x, y)
     told = escape(f"{option.place}, {count(option.workers, 'worker')}: {option.time_s:.3g} s, {usd(option.usd)}")
-    return f'<circle fill="{colour}" cx="{across:.1f}" cy="{up:.1f}" r="{_RADIUS}"><title>{told}</title></circle>'
+    look = _look(colour, _series(option))
+    return f'<circle {look} cx="{across:.1f}" cy="{up:.1f}" r="{_RADIUS}"><title>{told}</title></circle>'
+
+
+def _look(colour: str, series: str) -> str:
+    """How a point of ``series`` is filled."""
+    return f'fill="none" stroke="{colour}"' if series == _WHAT_IFS else f'fill="{colour}"'
 
 
 def _numbers(options: Sequence[Option], x: _Axis, y: _Axis, colours: Mapping[str, str]) -> Iterator[str]:
@@ -134,12 +143,14 @@ def _legend(colours: dict[str, str]) -> list[str]:
         width = 24 + 6.2 * len(name)
         if x + width > _WIDTH:
             x, y = 4.0, y + 16
-        parts.append(f'<circle fill="{colour}" cx="{x + 4:g}" cy="{y - 4:g}" r="4"/>')
+        parts.append(f'<circle {_look(colour, name)} cx="{x + 4:g}" cy="{y - 4:g}" r="4"/>')
         parts.append(f'<text fill="var(--jp-ui-font-color1,#1b1b1b)" x="{x + 12:g}" y="{y:g}">{escape(name)}</text>')
         x += width
     return parts
 
 
 def _series(option: Option) -> str:
-    """Options of one colour: the same place, clusters by their machine."""
+    """Options of one colour: the same place, clusters by their machine; all that are not offered."""
+    if option.kind == "what-if":
+        return _WHAT_IFS
     return f"cluster of {option.place.split(' x ')[-1]}" if option.kind == "cluster" else option.place

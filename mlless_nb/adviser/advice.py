@@ -12,20 +12,24 @@ from ..driver.backends import deployed
 from ..driver.backends.launcher import is_local
 from ..driver.run import TrainingRun
 from ..errors import JobError
+from ..exchange.stores import store_servers
 from ..job.job import TrainingJob
 from ..money import Rates, price_profile
+from ..money.meter import NUSD
 from ..plurals import count
 from ..validation import check_number, check_positive_integer, plain
 from . import analytic
 from .analytic import Option, pareto
 from .constants import Constants, Link, constants
-from .descent import epochs_of
+from .descent import epochs_of, planned
 from .earlier_run import epochs_of_run
 from .estimate import NEAR, usd
 from .estimate import count as of_epochs
+from .frame_requests import frames_nusd, needs_redis
 from .here import here
 from .probe import probe
 from .sizes import Sizes
+from .stored import first_rows, measured
 
 #: Numbers of workers that are compared.
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
@@ -127,13 +131,16 @@ class Advice:
         )
 
     def _repr_html_(self) -> str:
+        from ..widgets import advice_chart
+
         best = _table([self._row(option)[:-1] for option in self.pareto])
         every = _table([self._row(option) for option in (*self.options, *self.what_ifs)])
         return (
             '<div class="mathjax_ignore tex2jax_ignore">'  # dollar signs are not formulas
             f"<p><b>{escape(self.sentence)}</b><br>{escape(self._basis())}</p>"
             f"<p>None is both quicker and cheaper than these:</p>{best}"
-            f"<details><summary>All {len(self.options)} options, and what-ifs</summary>{every}</details></div>"
+            f"<details><summary>All {len(self.options)} options, and what-ifs</summary>{every}</details>"
+            f"{advice_chart(self)}</div>"
         )
 
 
@@ -143,7 +150,8 @@ def advise(
     """What ``job`` would take and cost: measured here for some seconds, then LambdaML's analytic model.
 
     Nothing is launched or billed. With a target, the epochs are estimated by training on a sample of the rows, at
-    least a tenth, for up to ten seconds.
+    least a tenth, for up to ten seconds. Of stored files the first rows are read, which stand for all of them; their
+    target is left open.
 
     Parameters
     ----------
@@ -163,6 +171,8 @@ def advise(
     ------
     JobError
         When the sample, or the earlier run, does not reach the target, or an argument is wrong.
+    DataError, ServiceError
+        When stored files cannot be read.
     CommandError
         When there is no such run.
 
@@ -178,7 +188,13 @@ def advise(
         if epochs is not None:
             known = epochs, "as given"
     numbers = None if workers is None else _checked(workers)
-    sizes = probe(job)
+    if job.is_stored:
+        job, sizes = measured(job, first_rows(job))
+        if known is None and job.stop_rules.target is not None:  # the first rows are no sample of all
+            found = planned(job, sizes.n_minibatches)
+            known = (1.0, "the target is left open") if found is None else (found, "the stop rule's most")
+    else:
+        sizes = probe(job)
     found, epochs_from = known or epochs_of(job, sizes)
     return compare(job, dataclasses.replace(sizes, epochs=found), epochs_from, numbers)
 
@@ -196,12 +212,13 @@ def _checked(workers: Any) -> list[int]:
 def compare(job: TrainingJob, sizes: Sizes, epochs_from: str, workers: Sequence[int] | None = None) -> Advice:
     """The advice for ``job`` of these sizes, with their epochs, see `advise`."""
     workers = sorted({*WORKERS, job.workers}) if workers is None else workers
-    known, rates, speed = constants_for(job), rates_of(job), speed_of(job)
+    known, speed = constants_for(job), speed_of(job)
+    rates = Rates(price_profile(job.prices), job.memory_mb)  # every store that is compared adds its own servers
     most = max(job.n_minibatches // job.local_steps, 1)
     asked = [w for w in workers if w <= most]
     if not asked:
         raise JobError("workers", list(workers), f"some of at most {most}, for which there are enough minibatches")
-    options = [here(w, sizes, rates) for w in asked] if is_local(job.backend) else []
+    options = [_here(job, w, sizes) for w in asked] if is_local(job.backend) else []
     for store in known.channels:
         options += [analytic.functions(store, w, sizes, rates, known, speed=speed) for w in asked]
     for vm in known.vms.values():
@@ -225,8 +242,10 @@ def constants_for(job: TrainingJob) -> Constants:
 
 
 def rates_of(job: TrainingJob) -> Rates:
-    """What the functions of ``job`` cost."""
-    return Rates(price_profile(job.prices), job.memory_mb)
+    """What the functions of ``job`` and the servers that it uses cost."""
+    n_redis = len(job.redis_urls or [""]) if needs_redis(job) else 0
+    has_broker = job.bus is not None and job.bus.startswith("amqp")
+    return Rates(price_profile(job.prices), job.memory_mb, n_redis, has_broker, store_servers(job.store))
 
 
 def speed_of(job: TrainingJob) -> float:
@@ -237,10 +256,20 @@ def speed_of(job: TrainingJob) -> float:
 def as_run(job: TrainingJob, n_workers: int, sizes: Sizes, known: Constants) -> Option:
     """``job`` where it runs, with its own store, and ``n_workers`` workers."""
     if is_local(job.backend):
-        return here(n_workers, sizes, rates_of(job))
-    kind = job.store.partition(":")[0]
+        return _here(job, n_workers, sizes)
+    kind, rates = job.store.partition(":")[0], rates_of(job)
     store = kind if kind in known.channels else "redis"  # memcached and DynamoDB: a server of one request a frame, too
-    return _limited(analytic.functions(store, n_workers, sizes, rates_of(job), known, speed=speed_of(job)))
+    times = analytic.function_times(store, n_workers, sizes, known, speed=speed_of(job))
+    nusd = analytic.functions_nusd(n_workers, sizes, rates, *times) + frames_nusd(job, n_workers, sizes, rates)
+    nusd += rates.servers_nusd(sum(times) + rates.tail_s)
+    return _limited(Option("functions", known.labels[store], n_workers, *times, nusd / NUSD))
+
+
+def _here(job: TrainingJob, n_workers: int, sizes: Sizes) -> Option:
+    """``job`` on this machine, with its own store."""
+    rates = rates_of(job)
+    option = here(n_workers, sizes, rates)
+    return replace(option, usd=option.usd + frames_nusd(job, n_workers, sizes, rates) / NUSD)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
@@ -269,7 +298,7 @@ def _what_ifs(workers: Sequence[int], sizes: Sizes, rates: Rates, speed: float) 
     found = [analytic.gpu(sizes, known, speed=CLOUD_SPEED)]
     if linked:
         quickest = min(linked, key=lambda one: one.time_s)
-        found.append(replace(quickest, kind="what-if", place="a parameter server, links of 10 GB/s"))
+        found.append(replace(quickest, kind="what-if", place="a frame server, links of 10 GB/s"))
     vm = analytic.one_vm(known.vms["c5.large"], hot, known, speed=CLOUD_SPEED)
     found.append(replace(vm, kind="what-if", place="c5.large that runs and has the data", start_s=0.0))
     return tuple(found)

@@ -68,8 +68,8 @@ def exchange_s(store: str, n_workers: int, sizes: Sizes, link: Link) -> float:
         if pattern == "broadcast":
             return broadcast_s(w, m, link.latency_s, link.bytes_s)
         return scatter_reduce_s(w, m, sizes.table_bytes, link.latency_s, link.bytes_s, sizes.growth)
-    if store == "server":  # pushes and pulls meet at the server's link
-        return 2 * w * m / link.bytes_s + 2 * link.latency_s
+    if store == "server":  # it keeps frames: each update is read by all peers
+        return broadcast_s(w, m, link.latency_s, link.bytes_s)
     return (3 * w - 2) * (m / w / link.bytes_s + link.latency_s)
 
 
@@ -94,15 +94,12 @@ def functions(
     link : Link, optional
         Instead of the store's own.
     """
-    w, rounds, link = n_workers, sizes.n_rounds(n_workers), link or known.channels[store]
-    start_s = known.start_s(w) + sizes.data_bytes / w / known.data.bytes_s + known.data.latency_s
-    step_s = (sizes.making_s(w) + (w - 1) * sizes.apply_s) / speed
-    compute, exchange = rounds * step_s, rounds * exchange_s(store, w, sizes, link)
+    w, rounds = n_workers, sizes.n_rounds(n_workers)
+    start_s, compute, exchange = function_times(store, w, sizes, known, speed=speed, link=link)
     time_s = start_s + compute + exchange
-    nusd = (w + 1) * rates.function_nusd(time_s)
-    if store == "redis":
+    nusd = functions_nusd(w, sizes, rates, start_s, compute, exchange)
+    if store in ("redis", "server"):  # arrivals at a round are on Redis, also if frames are not
         nusd += rates.servers_nusd(time_s + rates.tail_s)
-    nusd += run_requests.run_nusd(w, sizes, rates, compute + exchange, rates.core_share)
     gets, puts = storage_requests(w) if store == "storage" and w > 1 else (0, 0)
     nusd += rates.requests_nusd(rounds * gets, rounds * puts)
     usd = nusd / NUSD
@@ -110,6 +107,25 @@ def functions(
         usd += known.vms["c5.large"].usd_per_h / 3600 * max(time_s + known.start_s(1, are_vms=True), LEAST_VM_S)
         start_s += known.start_s(1, are_vms=True)
     return Option("functions", known.labels[store], w, start_s, compute, exchange, usd)
+
+
+def function_times(
+    store: str, n_workers: int, sizes: Sizes, known: Constants, *, speed: float, link: Link | None = None
+) -> tuple[float, float, float]:
+    """Seconds of start, computation and exchange of ``n_workers`` functions over a ``store`` that is up already."""
+    w, rounds, link = n_workers, sizes.n_rounds(n_workers), link or known.channels[store]
+    start_s = known.start_s(w) + sizes.data_bytes / w / known.data.bytes_s + known.data.latency_s
+    step_s = (sizes.making_s(w) + (w - 1) * sizes.apply_s) / speed
+    return start_s, rounds * step_s, rounds * exchange_s(store, w, sizes, link)
+
+
+def functions_nusd(
+    n_workers: int, sizes: Sizes, rates: Rates, start_s: float, compute_s: float, exchange_s: float
+) -> int:
+    """Bill of the workers, the supervisor, and their requests but for the exchange, nano-dollars."""
+    trained_s = compute_s + exchange_s
+    nusd = (n_workers + 1) * rates.function_nusd(start_s + trained_s)
+    return nusd + run_requests.run_nusd(n_workers, sizes, rates, trained_s, rates.core_share)
 
 
 def one_vm(vm: VM, sizes: Sizes, known: Constants, *, speed: float) -> Option:

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 from ..data.csr import Csr
 from ..data.foreseen import ForeseenRows
 from ..data.ratings import Ratings
-from ..data.stored_files import StoredFiles
 from ..data.stream import CsrStream
-from ..errors import JobError
 from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from .advice import WORKERS as NUMBERS
 from .advice import Advice, as_run, compare, constants_for
 from .descent import Descent, descend, planned
 from .estimate import Course, Estimate, estimate
-from .probe import STEPS_S, probe, probe_head
+from .probe import probe, probe_head
 from .sizes import Sizes
 from .stateless_estimate import stateless_estimate
+from .stored import measured
 
 if TYPE_CHECKING:
     from ..driver.run import TrainingRun
@@ -94,16 +93,7 @@ def of_stored(job: TrainingJob, rows: ForeseenRows) -> tuple[TrainingJob, Estima
     JobError
         The job cannot be trained on such rows, or they are too few to be measured.
     """
-    # of held-out rows it only matters that there are some
-    validation = rows if isinstance(job.validation, StoredFiles) else job.validation
-    job = dataclasses.replace(job, data=rows, validation=validation)
-    sizes = probe_head(job, rows, STEPS_S)
-    if sizes is None:
-        most_rows = rows.n_head // job.local_steps
-        a_step = "" if job.local_steps == 1 else f" by {job.local_steps} local steps"
-        raise JobError(
-            "minibatch", job.minibatch, f"at most {most_rows}, the first rows{a_step}, for them to be measured"
-        )
+    job, sizes = measured(job, rows)
     if job.execution == WORKERS:
         ahead = estimated(job, sizes)
     else:

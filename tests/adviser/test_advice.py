@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import mlless_nb
 from mlless_nb import ISP, PMF, SGD, JobError, LogisticRegression, Stop, TrainingJob, datasets
 from mlless_nb.adviser import Advice, Option, descent, foresight, probe
+from mlless_nb.adviser.advice import compare
 from mlless_nb.adviser.estimate import count
 from mlless_nb.adviser.sizes import Sizes
 from mlless_nb.widgets import advice_chart
@@ -40,7 +41,7 @@ def test_every_place_is_compared_and_nothing_is_started() -> None:
     advice = mlless_nb.advise(JOB)
     assert mlless_nb.runs() == before
     places = {option.place for option in advice.options}
-    assert {"this machine", "Redis", "object storage", "a parameter server", "c5.large", "t2.medium"} <= places
+    assert {"this machine", "Redis", "object storage", "a frame server", "c5.large", "t2.medium"} <= places
     assert {option.workers for option in advice.options if option.place == "Redis"} == {1, 2, 4, 8, 16, 32}
     assert all(option.usd > 0 and option.time_s > 0 for option in advice.options)
     assert advice.sizes.epochs == 3
@@ -71,6 +72,54 @@ def test_the_jobs_own_number_of_workers_is_compared_and_the_default_is_no_rule()
     advice = mlless_nb.advise(dataclasses.replace(JOB, workers=3, stop=Stop()))
     assert {option.workers for option in advice.options if option.place == "Redis"} == {1, 2, 3, 4, 8, 16, 32}
     assert "epochs (at most, or until the loss has settled); " in repr(advice)
+
+
+def option(kind: str, time_s: float, usd: float) -> Option:
+    return Option(kind, {"functions": "Redis", "vm": "c5.large"}[kind], 1, time_s, 0.0, 0.0, usd)
+
+
+@pytest.mark.parametrize(
+    ("vm", "verdict"),
+    [
+        ((50.0, 0.5), "functions are the wrong choice, the VM is quicker and cheaper"),
+        ((200.0, 0.5), "the VM is cheaper, functions are quicker"),
+        ((200.0, 2.0), "functions are quicker and cheaper"),
+        ((50.0, 2.0), "functions are cheaper, VMs are quicker"),
+    ],
+)
+def test_it_says_when_functions_are_the_wrong_choice(vm: tuple[float, float], verdict: str) -> None:
+    options = option("functions", 100.0, 1.0), option("vm", *vm)
+    advice = Advice(options, Sizes(1, 1, 1, 0.1, 0.1, 1.0, 1.0, 1.0), "as given", ())
+    assert advice.sentence.endswith(f": {verdict}")
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "verdict"),
+    [
+        (1e3, "the VM is cheaper, functions are quicker"),
+        (2e7, "functions are the wrong choice, the VM is quicker and cheaper"),
+    ],
+)
+def test_functions_are_the_wrong_choice_where_exchange_takes_most_of_the_time(n_bytes: float, verdict: str) -> None:
+    sizes = Sizes(40.0, 1000, 1, 0.01, 0.0, n_bytes, n_bytes, 1e6)
+    assert compare(JOB, sizes, "as given").sentence.endswith(f": {verdict}")
+
+
+def test_the_what_ifs_are_in_the_table_and_in_the_chart() -> None:
+    advice = mlless_nb.advise(JOB)
+    gpu, linked, hot = advice.what_ifs
+    assert "a GPU" in gpu.place
+    assert linked.place == "a frame server, links of 10 GB/s"
+    slower = [one for one in advice.options if (one.place, one.workers) == ("a frame server", linked.workers)]
+    assert [linked.exchange_s <= one.exchange_s for one in slower] == [True]
+    cold = next(one for one in advice.options if one.place == "c5.large")
+    assert hot.start_s == 0 < cold.start_s
+    chart = advice_chart(advice)
+    for one in advice.what_ifs:
+        assert one.place in repr(advice)
+        assert f"<title>{one.place}, " in chart
+    assert chart.count('<circle fill="none"') == 3 + 1, "a point for each, and one in the legend"
+    assert chart in advice._repr_html_()
 
 
 def test_the_epochs_to_a_target_are_estimated_on_a_sample() -> None:

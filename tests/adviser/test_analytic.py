@@ -43,6 +43,13 @@ def test_functions_over_an_object_storage_take_what_the_paper_says() -> None:
     assert option.start_s == pytest.approx(1.2 + 1.3e8 / 10 / 65e6 + 0.08)
 
 
+def test_every_update_passes_a_frame_server_once_for_each_reader() -> None:
+    """It keeps frames; a parameter server would send the merged model instead."""
+    option = analytic.functions("server", 10, SIZES, RATES, constants(), speed=1.0)
+    assert option.place == "a frame server"
+    assert option.exchange_s >= 10 * 120 / 10 * 10 * 10 * 1e6 / 225e6
+
+
 def test_a_cluster_of_vms_takes_what_the_paper_says() -> None:
     vm = constants().vms["c5.large"]
     option = analytic.cluster(vm, 10, SIZES, constants(), speed=1.0)

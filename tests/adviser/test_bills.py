@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 import mlless_nb
 from mlless_nb import PMF, SGD, LogisticRegression, ScaleIn, Stop, TrainingJob, datasets
 from mlless_nb.adviser import run_requests
+from mlless_nb.adviser.advice import as_run, rates_of
+from mlless_nb.adviser.constants import constants
+from mlless_nb.adviser.frame_requests import frames_nusd
 from mlless_nb.adviser.here import UNBILLED_S, bill_nusd
 from mlless_nb.adviser.probe import probe
 from mlless_nb.adviser.sizes import Sizes
@@ -108,3 +111,41 @@ def test_the_bill_of_a_run_is_the_one_that_its_length_leads_to() -> None:
     start = 3 * RATES.function_usd_s * start_s
     late = 3 * RATES.function_usd_s * max(whole_s - end_s, 0.0)  # functions may end late on a busy machine
     assert 0.9 * (told - start) <= spent <= 1.1 * (told + late)
+
+
+@pytest.mark.parametrize(("store", "fixture"), [("storage", ""), ("memcached", "memcached_url"), ("server", "")])
+def test_estimate_and_bill_agree_over_each_store(store: str, fixture: str, request: pytest.FixtureRequest) -> None:
+    address = store
+    if store != "storage":
+        address = request.getfixturevalue(fixture) if fixture else request.getfixturevalue("frame_server").url
+    rows = datasets.synthetic_clicks(4000, n_features=500, seed=0)
+    job = TrainingJob(
+        LogisticRegression(),
+        data=rows,
+        workers=2,
+        minibatch=100,
+        validation=None,
+        store=address,
+        scale_in=ScaleIn.off(),
+        stop=Stop(epochs=6),
+    )
+    run = mlless_nb.train(job)
+    assert run.wait() == "finished"
+    start_s, end_s = (float(run.history["time_s"][row]) for row in (0, -1))
+    sizes, rates = replace(probe(job, 0.01), epochs=6.0), rates_of(job)
+    told = bill_nusd(2, sizes, rates, start_s, end_s - start_s) + frames_nusd(job, 2, sizes, rates)
+    assert told / NUSD == pytest.approx(run.cost.total, rel=0.2)
+    own, redis = (as_run(replace(job, store=each), 2, sizes, constants()) for each in (address, "redis"))
+    assert own.usd - redis.usd > 0.5 * run.cost.total, "most of this bill is the store's"
+
+
+def test_stores_of_a_cloud_are_priced_as_what_they_are() -> None:
+    rows = datasets.synthetic_clicks(4000, n_features=500, seed=0)
+    job = TrainingJob(LogisticRegression(), data=rows, workers=4, minibatch=100, backend="aws_lambda")
+    sizes, known = replace(sizes_of(1 * MB), update_bytes=2000.0), constants()
+    redis, dynamodb = (as_run(replace(job, store=store), 4, sizes, known) for store in ("redis", "dynamodb"))
+    rounds = sizes.n_rounds(4)
+    # A frame of 2000 bytes has two write units, and each of three peers reads one unit.
+    assert dynamodb.usd - redis.usd >= rounds * 4 * (2 * 6.25e-7 + 3 * 1.25e-7)
+    server = as_run(replace(job, store="memcached://cache:11211", insecure=True), 4, sizes, known)
+    assert server.usd - redis.usd == pytest.approx((132 + server.time_s) * 0.156 / 3600, rel=0.2)

@@ -13,6 +13,7 @@ from preparation.in_process import InProcess
 
 from mlless_nb import PMF, DataError, JobError, LogisticRegression, Stop, StoredFiles, TrainingJob, datasets
 from mlless_nb.adviser import foresight
+from mlless_nb.adviser import stored as stored_job
 from mlless_nb.adviser.descent import Descent
 from mlless_nb.adviser.estimate import usd
 from mlless_nb.adviser.stateless_estimate import UNKNOWN, stateless_estimate
@@ -62,7 +63,7 @@ def test_a_wrong_line_at_the_begin_is_named() -> None:
 
 @pytest.mark.parametrize("validation", [0.1, None, "stored"])
 def test_stored_files_have_the_figures_of_so_many_rows(validation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foresight, "STEPS_S", 0.05)
+    monkeypatch.setattr(stored_job, "STEPS_S", 0.05)
     rows, spec = seen([csv_text(4000)]), StoredFiles("bucket/data/", "csv")
     how = {"model": LogisticRegression(), "stop": Stop(epochs=10)}
     job = TrainingJob(data=spec, validation=spec if validation == "stored" else validation, **how)

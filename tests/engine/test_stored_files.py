@@ -107,6 +107,15 @@ def test_a_dry_run_estimates_from_the_first_rows_and_leaves_nothing(bucket: Path
     assert too_many.lines[-1].startswith("no figures: minibatch=1000: ")
 
 
+def test_advice_for_stored_files_is_measured_on_their_first_rows(bucket: Path) -> None:
+    advice = advise(job(stored(bucket, LINES), stop=Stop(epochs=10)))
+    assert advice.sizes.epochs == 10
+    assert "this machine" in {option.place for option in advice.possible}
+    open_target = advise(job(stored(bucket, LINES), stop=Stop(target=1e-6)))
+    assert "1 epoch (the target is left open)" in repr(open_target)
+    assert not left_in_storage()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("execution", ["workers", "map-reduce"])
 def test_the_model_is_that_of_local_data_bit_for_bit(bucket: Path, tmp_path: Path, execution: str) -> None:
@@ -346,7 +355,7 @@ def test_what_does_not_suit_the_rows_is_refused_once_they_are_counted(bucket: Pa
 def test_what_needs_rows_here_says_so() -> None:
     files = StoredFiles("bucket/rows/", "libsvm")
     with pytest.raises(DataError, match="must be rows that are here"):
-        advise(job(files))
+        _ = job(files).n_train
 
 
 @pytest.mark.parametrize(

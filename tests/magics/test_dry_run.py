@@ -9,7 +9,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from mlless_nb import PMF, SGD, datasets
+from mlless_nb import PMF, SGD, Stop, TrainingJob, datasets
 
 BODY = "model = PMF(rank=3)\noptimizer = SGD(learning_rate=0.5)\ndata = ratings\n"
 LINE = "--minibatch 50 --workers 2"
@@ -61,6 +61,19 @@ def test_a_dry_run_checks_the_cell_and_starts_nothing(notebook: InteractiveShell
     assert said[2].startswith("about $")
     assert "this machine" in output.data["text/plain"]
     assert output.data["text/html"].count("<svg") == 1
+
+
+def test_the_advice_of_a_job_has_its_chart(notebook: InteractiveShell, stage: Any) -> None:
+    data = notebook.user_ns["ratings"]
+    notebook.push({"plan": TrainingJob(PMF(rank=3), data=data, workers=2, minibatch=50, stop=Stop(epochs=3))})
+    with capture_output() as shown:
+        notebook.run_line_magic("mlless", "advise plan")
+    assert stage.runs == []
+    (output,) = shown.outputs
+    assert "this machine" in output.data["text/plain"]
+    assert output.data["text/html"].count("<svg") == 1
+    with pytest.raises(UsageError, match="nothing"):
+        notebook.run_line_magic("mlless", "advise nothing")
 
 
 @pytest.mark.parametrize(
