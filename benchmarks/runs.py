@@ -29,8 +29,8 @@ STARTS_ALIKE = (
 )
 #: To be said where a job names its Redis.
 SEALED = (
-    "Redis is named in the job here, so every frame is sealed by HMAC-SHA256 (`mlless_nb/exchange/seals.py`), once by "
-    "its sender and once by each reader: about 0.3 ms for a frame of 418 kB. On the embedded Redis, with which "
+    "Redis is named in the job here, so every frame is sealed by its sender and opened by each reader "
+    "(`mlless_nb/exchange/seals.py`), which takes time in proportion to its bytes. On the embedded Redis, with which "
     "`step.py` measures, frames are not sealed, and the same steps are quicker."
 )
 #: The least time over which ticks of processor time are taken for a figure, seconds.
