@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import re
@@ -20,7 +21,7 @@ from ..money.catalogue import price_profile, profile_names
 from ..plurals import count
 from ..redaction import in_configuration, remember
 from ..validation import check_choice, check_positive_integer, is_integer
-from .algorithm import Algorithm, DecidedSteps, registered_algorithms
+from .algorithm import Algorithm, DecidedSteps, GradientAveraging, registered_algorithms
 from .execution import EXECUTIONS, WORKERS
 from .limits import Stop
 from .optimizers import OPTIMIZERS, SGD
@@ -236,11 +237,22 @@ def check_frames(job: TrainingJob) -> None:
     """Raise unless the store takes a frame of every parameter, as workers hand them over at the end."""
     if job.execution != WORKERS or job.workers == 1:  # updates are in the object storage, or none is exchanged
         return
+    if store_kind(job.store) is None and not _publishes_all(job):  # Redis: checkpoints and models are elsewhere
+        return
     most_bytes, (n_rows, width) = most_frame_bytes(job.store), job.model.table_shape(job.data.shape)
     n_bytes = 4 * n_rows * width + HEADER_BYTES
     if n_bytes > most_bytes:
         most = f"one that takes frames of {n_bytes} bytes ({n_rows:,} x {width} parameters); this one takes at most"
         raise JobError("store", mask_url(job.store), f"{most} {most_bytes}")
+
+
+def _publishes_all(job: TrainingJob) -> bool:
+    """Whether a frame may have every parameter: of a dense update, or of what was kept back before a hand-over."""
+    optimizer = job.optimizer
+    if getattr(optimizer, "lazy", None) == "auto":  # a minibatch touches little of a table that is too large
+        optimizer = dataclasses.replace(optimizer, lazy=True)
+    is_sparse = isinstance(job.algorithm, GradientAveraging) and not optimizer.moves_untouched(job.model.dense_l2)
+    return not is_sparse or job.sync.filters or job.codec != "float32"
 
 
 def check_workers(job: TrainingJob) -> None:
