@@ -24,7 +24,7 @@ from ..validation import check_choice, check_positive_integer, is_integer
 from .algorithm import Algorithm, DecidedSteps, GradientAveraging, registered_algorithms
 from .execution import EXECUTIONS, WORKERS
 from .limits import Stop
-from .optimizers import OPTIMIZERS, SGD
+from .optimizers import FTRL, OPTIMIZERS, SGD
 from .rate_schedule import SCHEDULES
 from .scale_in import ScaleIn
 from .sync import Sync, registered_syncs
@@ -249,7 +249,8 @@ def check_frames(job: TrainingJob) -> None:
 def _publishes_all(job: TrainingJob) -> bool:
     """Whether a frame may have every parameter: of a dense update, or of what was kept back before a hand-over."""
     optimizer = job.optimizer
-    if getattr(optimizer, "lazy", None) == "auto":  # a minibatch touches little of a table that is too large
+    # A minibatch touches little of a table that is too large.
+    if not isinstance(optimizer, FTRL) and optimizer.lazy == "auto":
         optimizer = dataclasses.replace(optimizer, lazy=True)
     is_sparse = isinstance(job.algorithm, GradientAveraging) and not optimizer.moves_untouched(job.model.dense_l2)
     return not is_sparse or job.sync.filters or job.codec != "float32"
