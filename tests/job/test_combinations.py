@@ -377,7 +377,6 @@ def test_sparse_updates_of_a_table_above_the_limit_of_redis_are_accepted() -> No
     assert TrainingJob(**vast(1 << 29)).workers == 2
 
 
-
 @pytest.mark.parametrize(
     "model", [pytest.param(model, marks=[pytest.mark.long] * (n > 1)) for n, model in enumerate(MODELS)]
 )
