@@ -311,3 +311,11 @@ def subtract_sent(rows: Int32 | None, update: Float32, positions: UInt32, values
     """``update -= values`` at their positions."""
     at, column = np.divmod(positions, update.shape[1])
     update[at if rows is None else np.searchsorted(rows, at), column] -= values
+
+
+def poly1305(message: bytes | memoryview, key: bytes) -> bytes:
+    """See `mlless_nb.kernels.poly1305`: the definition of RFC 8439, section 2.5, in whole numbers."""
+    r, total = int.from_bytes(key[:16], "little") & 0x0FFFFFFC0FFFFFFC0FFFFFFC0FFFFFFF, 0
+    for at in range(0, len(message), 16):
+        total = (total + int.from_bytes(bytes(message[at : at + 16]) + b"\1", "little")) * r % (2**130 - 5)
+    return ((total + int.from_bytes(key[16:], "little")) % 2**128).to_bytes(16, "little")

@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 
 import mlless_nb
-from mlless_nb import PMF, SGD, BudgetError, CommandError, JobError, Stop, StoredFiles, TrainingJob, datasets
+from mlless_nb import (
+    PMF,
+    SGD,
+    BudgetError,
+    CommandError,
+    JobError,
+    LogisticRegression,
+    Stop,
+    StoredFiles,
+    TrainingJob,
+    datasets,
+)
 from mlless_nb.driver import spending
 from mlless_nb.driver.launch.allowance import Allowance
 from mlless_nb.errors import DecodeError
@@ -182,7 +193,11 @@ def test_recorded_steps_count_if_notes_could_not_be_written() -> None:
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_a_run_that_is_killed_before_its_launch_costs_next_to_nothing(is_stored: bool) -> None:
     mine = mlless_nb.session("shared", budget=1)
-    job = TrainingJob(PMF(2), data=StoredFiles("bucket/files", "csv"), budget=0.5) if is_stored else capped(0.5)
+    job = (
+        TrainingJob(LogisticRegression(), data=StoredFiles("bucket/files", "csv"), budget=0.5)
+        if is_stored
+        else capped(0.5)
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Owner, "this", classmethod(lambda cls: GONE))
         Allowance.open(job, "killed", "killed")

@@ -255,7 +255,6 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"store": "disk"}, "store", "one of 'redis', "),
     ({"store": "dynamodb", "prices": "ibm-paper"}, "prices", "one with a price of dynamodb: 'aws-lambda-x86'"),
     (vast(1 << 29) | {"sync": ISP(0.7)}, "store", "this one takes at most 536870912"),
-    (vast(1 << 29) | {"optimizer": SGD(0.1, 0.9, lazy=False)}, "store", "this one takes at most 536870912"),
     (vast(1 << 30) | {"store": "dynamodb"}, "store", "this one takes at most 1073741824"),
     (vast(1 << 31) | {"store": "memcached://localhost"}, "store", "this one takes at most 2147483648"),
     (vast(1 << 31) | {"store": f"server://:t@localhost/{'0' * 64}"}, "store", "this one takes at most 2147483648"),
@@ -371,10 +370,6 @@ def accepted(name: str, fields: dict[str, Any]) -> TrainingJob:
 def given_of(names: list[str], values: tuple[Any, ...]) -> dict[str, Any]:
     """The fields that are not the default."""
     return {name: value for name, value in zip(names, values, strict=True) if value != FIELDS[name][0]}
-
-
-def test_sparse_updates_of_a_table_above_the_limit_of_redis_are_accepted() -> None:
-    assert TrainingJob(**vast(1 << 29)).workers == 2
 
 
 @pytest.mark.parametrize(
