@@ -5,7 +5,7 @@ key for this frame alone: HMAC-SHA256 of its name and the random number, under a
 functions have that one, which travels in their invocations. So whoever can write to the server can neither make an
 update, nor change one, nor put one in the place of another: of another round, slot, receiver or job. The model that
 asynchronous workers share is written again and again under one name, so an older one could be put back. (HMAC-SHA256
-of whole frames takes twice as long, and five times on processors without instructions for SHA-256.)
+of whole frames takes twice as long, and six times on processors without instructions for SHA-256.)
 
 A frame whose seal is wrong is refused before anything in it is read. On the private embedded server, which only this
 user's processes reach, frames are not sealed.
