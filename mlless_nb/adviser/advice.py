@@ -29,7 +29,7 @@ from .frame_requests import frames_nusd, needs_redis
 from .here import here
 from .probe import probe
 from .sizes import Sizes
-from .stored import first_rows, measured
+from .stored import measured, rehearsed
 
 #: Numbers of workers that are compared.
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
@@ -189,7 +189,12 @@ def advise(
             known = epochs, "as given"
     numbers = None if workers is None else _checked(workers)
     if job.is_stored:
-        job, sizes = measured(job, first_rows(job))
+        _, rows = rehearsed(job)
+        if rows is None:
+            raise JobError(
+                "validation", job.validation, "rows that are here, as the data are: losses are measured on them"
+            )
+        job, sizes = measured(job, rows)
         if known is None and job.stop_rules.target is not None:  # the first rows are no sample of all
             found = planned(job, sizes.n_minibatches)
             known = (1.0, "the target is left open") if found is None else (found, "the stop rule's most")

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 
-from ..data.foreseen import ForeseenRows, foreseen
-from ..data.spans import Files
-from ..data.stored_files import StoredFiles
-from ..driver.rehearsal import rehearse
 from ..driver.run import TrainingRun
 from ..errors import JobError
 from ..job.job import TrainingJob
@@ -18,6 +13,7 @@ from ..plurals import count
 from .advice import Advice
 from .estimate import Estimate
 from .foresight import of_stored, thorough
+from .stored import rehearsed
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,22 +72,16 @@ def dry_run(job: TrainingJob, resume: TrainingRun | str | None = None) -> DryRun
     JobError, ServiceError, CommandError
         Those of `mlless_nb.train`.
     """
-    seen: list[ForeseenRows] = []
-
-    def look(files_of: Callable[[str], Files]) -> None:
-        if isinstance(job.data, StoredFiles):
-            seen.append(foreseen(job.data, files_of))
-
-    chosen = rehearse(job, resume, look)
+    chosen, rows = rehearsed(job, resume)
     if not chosen.is_stored:
         return DryRun(chosen, *thorough(chosen))
-    if not seen:
+    if rows is None:
         return DryRun(chosen, None, None)
     counted = (
-        f"{seen[0].sentence}; functions count them when a run starts, and prepare them, which is not in these figures"
+        f"{rows.sentence}; functions count them when a run starts, and prepare them, which is not in these figures"
     )
     try:
-        standing, ahead, advice = of_stored(chosen, seen[0])
+        standing, ahead, advice = of_stored(chosen, rows)
     except JobError as error:
         return DryRun(chosen, None, None, (counted, f"no figures: {error}"))
     return DryRun(chosen, ahead, advice, (counted, _chosen(standing)))

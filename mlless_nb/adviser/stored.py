@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..data.foreseen import ForeseenRows, foreseen
 from ..data.spans import Files
@@ -14,23 +15,25 @@ from ..job.job import TrainingJob
 from .probe import STEPS_S, probe_head
 from .sizes import Sizes
 
+if TYPE_CHECKING:
+    from ..driver.run import TrainingRun
 
-def first_rows(job: TrainingJob) -> ForeseenRows:
-    """The first rows of the stored files of ``job``, which is checked as `mlless_nb.train` does.
+
+def rehearsed(job: TrainingJob, resume: TrainingRun | str | None = None) -> tuple[TrainingJob, ForeseenRows | None]:
+    """See `rehearse`, which checks and chooses; and the first rows of stored data, None if the data are here.
 
     Raises
     ------
-    DataError, JobError, ServiceError
+    DataError, JobError, ServiceError, CommandError
         Those of `mlless_nb.train`.
     """
     seen: list[ForeseenRows] = []
 
     def look(files_of: Callable[[str], Files]) -> None:
-        assert isinstance(job.data, StoredFiles)
-        seen.append(foreseen(job.data, files_of))
+        if isinstance(job.data, StoredFiles):
+            seen.append(foreseen(job.data, files_of))
 
-    rehearse(job, look=look)
-    return seen[0]
+    return rehearse(job, resume, look), seen[0] if seen else None
 
 
 def measured(job: TrainingJob, rows: ForeseenRows) -> tuple[TrainingJob, Sizes]:

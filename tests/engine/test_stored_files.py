@@ -113,6 +113,8 @@ def test_advice_for_stored_files_is_measured_on_their_first_rows(bucket: Path) -
     assert "this machine" in {option.place for option in advice.possible}
     open_target = advise(job(stored(bucket, LINES), stop=Stop(target=1e-6)))
     assert "1 epoch (the target is left open)" in repr(open_target)
+    with pytest.raises(JobError, match=r"validation=.*rows that are here, as the data are"):
+        advise(job(datasets.synthetic_clicks(200, n_features=20, seed=0), validation=stored(bucket, LINES)))
     assert not left_in_storage()
 
 
